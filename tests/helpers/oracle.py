@@ -656,6 +656,18 @@ def check_refused(program: Callable[[Any], Any]) -> None:
         program(ag)
 
 
+def check_call(call: Callable[[Any, Any], Any]) -> None:
+    """A call, given a library and its `tensor`, has equal results or errors of one class."""
+    try:
+        expected = call(torch, torch.tensor)
+    except Exception as error:
+        with pytest.raises(error_class(error)) as raised:
+            call(ag, ag.tensor)
+        assert len(str(raised.value)) > 10
+    else:
+        compare(expected, call(ag, ag.tensor))
+
+
 def check_errors(
     name: str,
     function: Callable[..., Any] | None = None,

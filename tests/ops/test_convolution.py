@@ -73,7 +73,7 @@ def refused(call):
     try:
         call()
     except Exception as error:
-        return next(c for c in type(error).__mro__ if c.__module__ == "builtins")
+        return oracle.error_class(error)
     return None
 
 

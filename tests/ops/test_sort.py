@@ -83,17 +83,7 @@ CALLS = {
 
 @pytest.mark.parametrize("call", CALLS)
 def test_arguments_mean_what_they_mean_to_pytorch(call):
-    """Results, or the class of the error."""
-    function = CALLS[call]
-    try:
-        expected = function(torch, torch.tensor)
-    except Exception as error:
-        kind = next(c for c in type(error).__mro__ if c.__module__ == "builtins")
-        with pytest.raises(kind) as raised:
-            function(ag, ag.tensor)
-        assert len(str(raised.value)) > 10
-    else:
-        oracle.compare(expected, function(ag, ag.tensor))
+    oracle.check_call(CALLS[call])
 
 
 @pytest.mark.parametrize("largest", [True, False])

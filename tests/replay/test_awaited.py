@@ -7,15 +7,11 @@ import types
 
 import numpy as np
 import pytest
+from replay_counts import replays
 
 import asyncgrad as ag
 from asyncgrad import nn
 from asyncgrad.replay import awaited
-
-
-def replays(step):
-    """How many calls were replayed."""
-    return int(step.explain().splitlines()[0].split()[-2])
 
 
 class Training:

@@ -6,6 +6,7 @@ import asyncio
 from types import SimpleNamespace
 
 import pytest
+from replay_counts import replays
 
 import asyncgrad as ag
 from asyncgrad import nn
@@ -93,11 +94,6 @@ def compare(function, calls, *, prepare=lambda number: None, fullgraph=True):
         prepare(number)
         assert outcome(fast, *call) == outcome(function, *call), number
     return fast
-
-
-def replays(fast):
-    """How many calls were replayed."""
-    return int(fast.explain().splitlines()[0].split()[-2])
 
 
 def xs(count=4):

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from replay_counts import replays
 
 import asyncgrad as ag
 from asyncgrad import nn
@@ -24,10 +25,6 @@ def outcome(function, x):
         return bits(function(x.clone()))
     except RuntimeError as error:
         return str(error)
-
-
-def replayed(function):
-    return int(function.explain().splitlines()[0].split()[-2])
 
 
 def rows_of_states(x, net):
@@ -89,7 +86,7 @@ def test_usual_programs(program):
     for number in range(3):
         x = ag.randn(ROWS, COLUMNS) * (number + 1)
         assert bits(fast(x)) == bits(function(x))
-    assert replayed(fast) == 2
+    assert replays(fast) == 2
 
 
 def test_what_the_caller_gets_is_not_changed_by_later_replays():

@@ -9,6 +9,7 @@ from contextlib import contextmanager, nullcontext
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from replay_counts import replays
 
 import asyncgrad as ag
 from asyncgrad import nn
@@ -65,11 +66,6 @@ def check_log(found, wanted):
     assert not found - wanted
     # A loss of which only gradients are wanted is not computed.
     assert {name for name, _ in wanted - found} <= {"reduce", "__truediv__", "square"}
-
-
-def replays(step):
-    """How many calls were replayed."""
-    return int(step.explain().splitlines()[0].split()[-2])
 
 
 def inputs(count, shape=(4, 3)):

@@ -6,14 +6,10 @@ import math
 
 import numpy as np
 import pytest
+from replay_counts import replays
 
 import asyncgrad as ag
 from asyncgrad import nn
-
-
-def replays(function):
-    """How many calls were replayed."""
-    return int(function.explain().splitlines()[0].split()[-2])
 
 
 class Training:

@@ -9,6 +9,7 @@ import weakref
 from typing import ClassVar
 
 import pytest
+from replay_counts import replays
 
 import asyncgrad as ag
 from asyncgrad import nn
@@ -24,11 +25,6 @@ def bits(value):
     if isinstance(value, (list, tuple)):
         return [bits(part) for part in value]
     return value
-
-
-def replays(function):
-    """How many calls were replayed."""
-    return int(function.explain().splitlines()[0].split()[-2])
 
 
 class Pair:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from replay_counts import replays
 
 import asyncgrad as ag
 from asyncgrad import nn
@@ -29,11 +30,6 @@ def bits(value):
     if isinstance(value, (list, tuple)):
         return [bits(part) for part in value]
     return value
-
-
-def replays(step):
-    """How many calls were replayed."""
-    return int(step.explain().splitlines()[0].split()[-2])
 
 
 class Training:

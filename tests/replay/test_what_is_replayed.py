@@ -8,17 +8,12 @@ from __future__ import annotations
 import contextlib
 
 import pytest
+from replay_counts import counts
 
 import asyncgrad as ag
 from asyncgrad import distributions, nn
 
 F = nn.functional
-
-
-def counts(function):
-    """How many calls of a compiled function were recorded and replayed."""
-    words = function.explain().splitlines()[0].split()
-    return int(words[-4]), int(words[-2])
 
 
 def values(result):
