@@ -22,6 +22,7 @@ NORMS = {
     "weight of columns": lambda nn, layer: nn.utils.weight_norm(layer, dim=1),
     "bias": lambda nn, layer: nn.utils.weight_norm(layer, "bias"),
     "spectral": lambda nn, layer: nn.utils.spectral_norm(layer),
+    "spectral, of a bias": lambda nn, layer: nn.utils.spectral_norm(layer, "bias", dim=0),
     "spectral, iterated": lambda nn, layer: nn.utils.spectral_norm(
         layer, n_power_iterations=3, eps=1e-6
     ),

@@ -45,6 +45,11 @@ def rows_axis(module: Module, dim: int | None) -> int:
     return 1 if isinstance(module, transposed) else 0
 
 
+def rows_first(weight: Tensor, dim: int) -> Any:
+    """A weight as a matrix whose rows are the slices along `dim`; a vector becomes a column."""
+    return weight.movedim(dim, 0).unsqueeze(-1).flatten(1)
+
+
 def check_iterations(n_power_iterations: int) -> None:
     """Raise ValueError unless the number of power iterations is positive."""
     if n_power_iterations <= 0:
@@ -117,16 +122,11 @@ class _SpectralNorm(Module):
         self.eps = eps
         if ndim > 1:
             self.n_power_iterations = n_power_iterations
-            matrix = self._matrix(weight.detach())
+            matrix = rows_first(weight.detach(), self.dim)
             for key, size in zip(("_u", "_v"), matrix.shape, strict=True):
                 vector = init.normal_(matrix.new_empty(size))
                 self.register_buffer(key, F.normalize(vector, dim=0, eps=eps))
             self._iterate(matrix, 15)
-
-    def _matrix(self, weight: Tensor) -> Any:
-        """The tensor as a matrix whose rows are the axis `dim`."""
-        order = [self.dim, *(axis for axis in range(weight.ndim) if axis != self.dim)]
-        return weight.permute(order).flatten(1)
 
     def _iterate(self, matrix: Tensor, times: int) -> None:
         """Improve the singular vectors, in place."""
@@ -139,7 +139,7 @@ class _SpectralNorm(Module):
         """The tensor with a greatest singular value of 1."""
         if weight.ndim == 1:
             return F.normalize(weight, dim=0, eps=self.eps)
-        matrix = self._matrix(weight)
+        matrix = rows_first(weight, self.dim)
         if self.training:
             self._iterate(matrix.detach(), self.n_power_iterations)
         # The gradient needs the present vectors, but the next iteration changes the buffers.

@@ -10,10 +10,14 @@ from asyncgrad.nn import functional as F
 from asyncgrad.nn import init
 from asyncgrad.nn.module import Module
 from asyncgrad.nn.parameter import Parameter
-from asyncgrad.nn.utils.parametrizations import check_iterations, norm_except_dim, rows_axis
+from asyncgrad.nn.utils.parametrizations import (
+    check_iterations,
+    norm_except_dim,
+    rows_axis,
+    rows_first,
+)
 from asyncgrad.ops.api.composite import vdot
 from asyncgrad.ops.api.linalg import mv
-from asyncgrad.types import Tensor
 
 __all__ = ["remove_spectral_norm", "remove_weight_norm", "spectral_norm", "weight_norm"]
 
@@ -47,15 +51,10 @@ class _SpectralNorm:
         self.n_power_iterations = n_power_iterations
         self.eps = eps
 
-    def matrix(self, weight: Tensor) -> Any:
-        """The tensor as a matrix whose rows are the axis `dim`."""
-        order = [self.dim, *(axis for axis in range(weight.ndim) if axis != self.dim)]
-        return weight.permute(order).reshape(weight.shape[self.dim], -1)
-
     def compute(self, module: Module, iterate: bool) -> Any:
         """The tensor with a greatest singular value of 1; `iterate` improves u and v in place."""
         weight, u, v = (getattr(module, f"{self.name}_{key}") for key in ("orig", "u", "v"))
-        matrix = self.matrix(weight)
+        matrix = rows_first(weight, self.dim)
         if iterate:
             with no_grad():
                 for _ in range(self.n_power_iterations):
@@ -153,7 +152,7 @@ def spectral_norm(
     """
     weight = _parameter(module, "spectral_norm", name)
     hook = _SpectralNorm(name, n_power_iterations, rows_axis(module, dim), eps)
-    matrix = hook.matrix(weight.detach())
+    matrix = rows_first(weight.detach(), hook.dim)
     vectors = [
         F.normalize(init.normal_(matrix.new_empty(size)), dim=0, eps=eps) for size in matrix.shape
     ]
