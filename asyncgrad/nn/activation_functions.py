@@ -25,23 +25,17 @@ def relu(input: Tensor, inplace: bool = False) -> Tensor:
 
 def leaky_relu(input: Tensor, negative_slope: float = 0.01, inplace: bool = False) -> Tensor:
     """The elements, the negative ones times a slope; the derivative at 0 is the slope."""
-    if not inplace:
-        return activation.leaky_relu(input, negative_slope)
-    return assign(input, activation.leaky_relu(_kept(input), negative_slope), "leaky_relu_")
+    return _computed(activation.leaky_relu, input, inplace, negative_slope)
 
 
 def elu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
     """The positive elements, and `alpha * (exp(x) - 1)` of the others."""
-    if not inplace:
-        return activation.elu(input, alpha)
-    return assign(input, activation.elu(_kept(input), alpha), "elu_")
+    return _computed(activation.elu, input, inplace, alpha)
 
 
 def silu(input: Tensor, inplace: bool = False) -> Tensor:
     """The elements times their logistic function."""
-    if not inplace:
-        return activation.silu(input)
-    return assign(input, activation.silu(_kept(input)), "silu_")
+    return _computed(activation.silu, input, inplace)
 
 
 def softmax(
@@ -70,9 +64,7 @@ def rrelu(
         upper: the greatest; without `training` all slopes are the mean of both.
         training: draw the slopes.
     """
-    if not inplace:
-        return dropping.rrelu(input, lower, upper, training)
-    return assign(input, dropping.rrelu(_kept(input), lower, upper, training), "rrelu_")
+    return _computed(dropping.rrelu, input, inplace, lower, upper, training)
 
 
 def _in_place(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
@@ -100,9 +92,14 @@ selu_ = _in_place(selu)
 threshold_ = _in_place(threshold)
 
 
-def _kept(input: Tensor) -> Any:
-    """A copy that the derivative can use after the input is overwritten."""
-    return R.clone(input)
+def _computed(
+    function: Callable[..., Tensor], input: Tensor, inplace: bool, *options: float
+) -> Tensor:
+    """A function's result, which with `inplace` overwrites the input."""
+    if not inplace:
+        return function(input, *options)
+    # The derivative uses a copy of what is overwritten.
+    return assign(input, function(R.clone(input), *options), f"{function.__name__}_")
 
 
 def _chosen_dim(name: str, input: Tensor, dim: int | None) -> int:
