@@ -7,6 +7,7 @@ captured work reads them from arrays of the device, which are filled before each
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Set
+from operator import is_
 from typing import Any
 
 from asyncgrad.core.array_holders import is_held
@@ -53,8 +54,8 @@ class Slots(Sequence[Any]):
                 self._filled[index] = number
 
 
-class Looked(NamedTuple):
-    """What a step is about to use."""
+class StepFacts(NamedTuple):
+    """What the next step of an optimiser is going to use."""
 
     #: Arrays, parameters and states, which a captured step needs to be the same.
     fixed: list[Any]
@@ -64,11 +65,11 @@ class Looked(NamedTuple):
     steps: list[Step]
     members: list[tuple[Group, Tensor, int]]
 
-    def fits(self, known: Looked) -> bool:
+    def fits(self, known: StepFacts) -> bool:
         """Whether what was captured with `known` does this step with other numbers."""
         return (
             len(self.fixed) == len(known.fixed)
-            and all(map(_is, self.fixed, known.fixed))
+            and all(map(is_, self.fixed, known.fixed))
             and len(self.equal) == len(known.equal)
             and all(map(_equal, self.equal, known.equal))
         )
@@ -83,7 +84,7 @@ class CapturedStep:
         self._members: list[tuple[Group, Tensor, Step]] = []
         self._slots: list[dict[Any, Slots]] = []
 
-    def look(self, graded: Set[Tensor]) -> Looked | None:
+    def facts(self, graded: Set[Tensor]) -> StepFacts | None:
         """What the next step uses; None if it has to be taken as always.
 
         Args:
@@ -93,11 +94,11 @@ class CapturedStep:
         if optimizer._pre_hooks or optimizer._post_hooks:
             return None
         optimizer._check_awaited("step")
-        looked = Looked([], [], [], [])
+        facts = StepFacts([], [], [], [])
         for group in optimizer.param_groups:
             free = _OTHERS | optimizer._changing
             options = [value for name, value in group.items() if name not in free]
-            looked.equal.extend(options)
+            facts.equal.extend(options)
             if any(map(_is_tensor, options)):
                 return None
             known: dict[Any, int] = {}
@@ -106,14 +107,14 @@ class CapturedStep:
                     if parameter._autograd is not None and parameter._autograd.grad is not None:
                         return None
                     continue
-                if is_held(parameter) or not self._add(looked, group, parameter, known):
+                if is_held(parameter) or not self._add(facts, group, parameter, known):
                     return None
         # Parameters that are listed twice are updated twice, which one captured step does not do.
-        if len({id(parameter) for _, parameter, _ in looked.members}) < len(looked.members):
+        if len({id(parameter) for _, parameter, _ in facts.members}) < len(facts.members):
             return None
-        return looked
+        return facts
 
-    def _add(self, looked: Looked, group: Group, parameter: Tensor, known: Any) -> bool:
+    def _add(self, facts: StepFacts, group: Group, parameter: Tensor, known: Any) -> bool:
         """Add what a parameter's step uses; False if its state is not there yet."""
         optimizer = self._optimizer
         state = optimizer.state.get(parameter, {})
@@ -130,28 +131,28 @@ class CapturedStep:
         key = step if optimizer._same_for_all else parameter
         number = known.get(key)
         if number is None:
-            number = known[key] = len(looked.steps)
+            number = known[key] = len(facts.steps)
             # A copy, because planning a step may change the state, which happens after the launch.
             found = optimizer._full_step(group, _copied(state), step)
-            looked.steps.append(found)
-            looked.equal.append((found.update, found.flags))
-        looked.equal.append(number)
-        looked.fixed.extend([parameter, parameter._array, *[one._array for one in entries]])
-        looked.members.append((group, parameter, number))
+            facts.steps.append(found)
+            facts.equal.append((found.update, found.flags))
+        facts.equal.append(number)
+        facts.fixed.extend([parameter, parameter._array, *[one._array for one in entries]])
+        facts.members.append((group, parameter, number))
         return True
 
-    def begin(self, looked: Looked) -> None:
+    def begin(self, facts: StepFacts) -> None:
         """Make room for numbers, and have kernels compiled that take them from there."""
-        self._slots = [{} for _ in looked.steps]
+        self._slots = [{} for _ in facts.steps]
         self._members = []
         zeros = self._device.xp.zeros_like
-        for group, parameter, number in looked.members:
+        for group, parameter, number in facts.members:
             dtype = parameter._array.real.dtype
             slots = self._slots[number].get(dtype)
             if slots is None:
-                count = len(looked.steps[number].numbers)
+                count = len(facts.steps[number].numbers)
                 slots = self._slots[number][dtype] = Slots(self._device, count, dtype)
-            step = looked.steps[number]._replace(numbers=slots)
+            step = facts.steps[number]._replace(numbers=slots)
             self._members.append((group, parameter, step))
             arrays = self._arrays(group, parameter, parameter._array)
             self._put(group, parameter, step, list(map(zeros, arrays)))
@@ -170,26 +171,22 @@ class CapturedStep:
             arrays = self._arrays(group, parameter, gradients[parameter])
             self._put(group, parameter, step, arrays)
 
-    def fill(self, looked: Looked) -> None:
+    def fill(self, facts: StepFacts) -> None:
         """Write the numbers of a step to the device."""
-        for of_dtypes, step in zip(self._slots, looked.steps, strict=True):
+        for of_dtypes, step in zip(self._slots, facts.steps, strict=True):
             for slots in of_dtypes.values():
                 slots.fill(step.numbers)
 
-    def finish(self, looked: Looked) -> None:
+    def finish(self, facts: StepFacts) -> None:
         """Count a step that was launched."""
         optimizer = self._optimizer
-        for group, parameter, _ in looked.members:
+        for group, parameter, _ in facts.members:
             bump_version(parameter)
             state = optimizer.state.get(parameter, {})
             step = optimizer._count_step(state)
             if not optimizer._same_for_all:
                 optimizer._planned_step(group, state, step)
         optimizer.steps_taken += 1
-
-
-def _is(one: Any, other: Any) -> bool:
-    return one is other
 
 
 def _equal(one: Any, other: Any) -> bool:

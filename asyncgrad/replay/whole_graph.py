@@ -19,7 +19,7 @@ from asyncgrad.core.variable import (
 )
 from asyncgrad.devices import current_stream
 from asyncgrad.errors import AcceleratorError, AutogradError, OutOfMemoryError
-from asyncgrad.optim.captured import CapturedStep, Looked
+from asyncgrad.optim.captured import CapturedStep, StepFacts
 from asyncgrad.optim.optimizer import Optimizer
 from asyncgrad.replay.captured import last_uses, take_steps
 from asyncgrad.replay.device_arrays import run_on, shares_memory
@@ -50,7 +50,7 @@ class WholeGraph:
         self._lock = Lock()
         self._graph: Any = None
         #: What the captured call has used, and what the call of this thread is about to use.
-        self._known: tuple[list[Any], list[Looked]] | None = None
+        self._known: tuple[list[Any], list[StepFacts]] | None = None
         self._found = local()
         #: The arrays that the graph reads, and the stream in which its own ones were allocated.
         self._targets: list[Any] = []
@@ -99,7 +99,7 @@ class WholeGraph:
             meta = variable._autograd
             if meta is not None and meta.grad is not None and variable not in cleared:
                 return None
-        looked = [update.look(leaves) for update, leaves in self._updates.values()]
+        looked = [update.facts(leaves) for update, leaves in self._updates.values()]
         if any(one is None for one in looked):
             return None
         fixed = [None if x is None else x._array for x in self._steps.in_place]
