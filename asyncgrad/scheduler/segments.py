@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
@@ -11,13 +12,17 @@ from asyncgrad.core.graph_task import GraphTask
 from asyncgrad.core.states import Outcome
 from asyncgrad.scheduler import blas
 from asyncgrad.scheduler.helpers import Helpers, run_segment
-from asyncgrad.scheduler.host import Host
+from asyncgrad.scheduler.host import Host, call_later
 from asyncgrad.scheduler.queues import DeviceQueue, Urgency
 from asyncgrad.scheduler.switch_interval import SwitchInterval
 from asyncgrad.scheduler.threads import Threads
 
 if TYPE_CHECKING:
     import asyncio
+
+#: Offloaded functions that keep all threads for so many seconds, while a pass waits, cause a
+#: warning.
+STALLED = 10.0
 
 
 class ThreadSegments:
@@ -31,6 +36,9 @@ class ThreadSegments:
         self.threads = Threads(blas.CORES, "asyncgrad", kept=0 if loop_goes_first else 1)
         self._switching = SwitchInterval()
         self.segments = self.offloads = 0
+        #: How many jobs have ended, and the timer that looks whether any has.
+        self._done = 0
+        self._timer: asyncio.TimerHandle | None = None
 
     def send(self, host: Host, task: GraphTask) -> None:
         """Make a thread the owner of a pass until cheap nodes follow, or another is due."""
@@ -59,13 +67,34 @@ class ThreadSegments:
     ) -> ThreadJob:  # fmt: skip
         """Run a function in a thread, and report its result or error on the loop."""
         self.offloads += 1
-        return self._run(host, job, report, self._queue.urgency_here())
+        thread_job = self._run(host, job, report, self._queue.urgency_here())
+        self._watch(host)
+        return thread_job
+
+    def _watch(self, host: Host) -> None:
+        """While all threads are busy, look from time to time whether a job ends."""
+        if self._timer is None and not (self.threads.closed or self.threads.idle()):
+            self._timer = call_later(host.loop, STALLED, self._look, host, self._done)
+
+    def _look(self, host: Host, done: int) -> None:
+        self._timer = None
+        waiting = [task for task, job in self.tasks.items() if job.waits()]
+        if waiting and done == self._done:
+            warnings.warn(
+                f"the pass started at {waiting[0].freed} waits for a thread, but for {STALLED} s "
+                f"functions of offload() have had all {blas.CORES} of them. If they wait for that "
+                f"pass, both wait for ever: run functions that wait with asyncio.to_thread()",
+                RuntimeWarning,
+                stacklevel=1,
+            )
+        else:
+            self._watch(host)
 
     def _run(
         self, host: Host, job: Callable[[], Any], report: Callable[..., None], urgency: Urgency,
     ) -> ThreadJob:  # fmt: skip
         loop = host.loop
-        thread_job = ThreadJob(job, report, self._switching.end)
+        thread_job = ThreadJob(job, report, self._job_ended)
         if host.closed or self.threads.closed:
             # The loop is at the end of its shut-down, or there are no threads, as when the
             # interpreter ends: run the job on the loop.
@@ -79,8 +108,15 @@ class ThreadSegments:
 
     def close(self, ended: Callable[[], None] | None = None) -> None:
         """Stop the threads after their jobs; `ended` is called at the end of the last one."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
         self._switching.close()
         self.threads.close(ended)
+
+    def _job_ended(self) -> None:
+        self._done += 1
+        self._switching.end()
 
     def _returned(
         self, host: Host, task: GraphTask, helpers: Helpers | None, outcome: Outcome | None,
@@ -128,6 +164,10 @@ class ThreadJob:
         self._report = None
         self._ended()
         return True
+
+    def waits(self) -> bool:
+        """Whether no thread has begun with the job, and it was not withdrawn."""
+        return bool(self._job)
 
     def run(self, tell: Callable[[], None]) -> None:
         """Run the job, unless it was withdrawn, and call `tell`."""

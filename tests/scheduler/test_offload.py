@@ -9,8 +9,10 @@ import weakref
 from typing import Any
 
 import pytest
+from passes import until
 
 import asyncgrad as ag
+from asyncgrad.scheduler import blas, segments
 
 
 @pytest.mark.asyncio
@@ -238,3 +240,26 @@ async def test_a_coroutine_function_is_refused() -> None:
             TypeError, match=r"returned the coroutine .*, which would run on the loop"
         ):
             await ag.offload(function)
+
+
+@pytest.mark.asyncio
+async def test_functions_that_wait_for_a_pass_in_all_threads_say_so(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The pass has expensive nodes, and would wait for a thread without a word."""
+    monkeypatch.setattr(segments, "STALLED", 0.0)
+    threads = ag.engine().thread_segments
+    ended = threading.Event()
+    waiting = [asyncio.ensure_future(ag.offload(ended.wait, 60)) for _ in range(blas.CORES)]
+    await until(lambda: not threads.threads.idle())
+    x = ag.rand(600, 600, requires_grad=True)
+    future = (x @ x).sum().backward()
+    waiting.append(asyncio.ensure_future(ag.offload(ended.wait, 60)))
+    with pytest.warns(
+        RuntimeWarning, match=r"waits for a thread, but .* asyncio.to_thread"
+    ) as told:
+        await until(lambda: told)
+    ended.set()
+    await future
+    assert all(await asyncio.gather(*waiting))
+    assert threads._timer is None
