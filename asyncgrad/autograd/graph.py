@@ -28,6 +28,7 @@ from asyncgrad.core.hooks import RemovableHandle
 from asyncgrad.core.locks import lasting_lock
 from asyncgrad.core.modes import current
 from asyncgrad.core.node import Node, as_edge
+from asyncgrad.core.recording import unrepeatable
 from asyncgrad.core.run_node import call_node
 from asyncgrad.core.states import ENDED
 from asyncgrad.core.variable import Variable, bump_version, gradient_edge
@@ -55,6 +56,7 @@ def increment_version(tensor: Tensor | Iterable[Tensor]) -> None:
                 f"increment_version expect a Iterable[Tensor] as input, but got a "
                 f"{type(one).__name__}"
             )
+    unrepeatable("counts changes of tensors")
     for one in tensors:
         bump_version(one)
 

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from asyncgrad.choices import FanMode, GainOf, words
+from asyncgrad.core.recording import called_anew
 from asyncgrad.core.variable import Variable, bump_version
 from asyncgrad.devices import CPU
 from asyncgrad.ops.dtype import INEXACT, check_dtype
@@ -34,12 +35,17 @@ _GAINS: dict[GainOf, float] = {"tanh": 5 / 3, "relu": math.sqrt(2), "selu": 3 / 
 
 def _fill(tensor: _T, values: Any) -> _T:
     """Overwrite a tensor without recording, even if it requires a gradient."""
+    _overwrite(tensor, values)
+    return tensor
+
+
+@called_anew
+def _overwrite(tensor: Variable, values: Any) -> None:
     place = tensor._metadata.device
     if place is not CPU and isinstance(values, np.ndarray):
         values = place.from_host(values, pinned=False)
     bump_version(tensor)
     place.launching(operator.setitem)(tensor._array, ..., values)
-    return tensor
 
 
 def _draw(generator: Generator | None, method: str, *args: Any) -> Any:

@@ -34,8 +34,10 @@ class Passes(Changes):
         super().__init__(call)
         self._waits = call.waits
         self._thread = get_ident()
-        self.inference = current().inference
-        self._scope = current().streams
+        modes = current()
+        self.inference = modes.inference
+        self._scope = modes.streams
+        self._request = modes.priority, modes.deadline
         #: What is watched of the passes that run.
         self._passes: dict[Any, WatchedPass] = {}
         #: Passes that record themselves.
@@ -46,8 +48,10 @@ class Passes(Changes):
         if self.reason is not None:
             return
         self.passes += 1
-        if task.observer is not None:
+        if task.observer is not None or current().anomaly:
             self.refuse("its passes are traced")
+        elif (task.priority, task.deadline) != self._request:
+            self.refuse("it gives a pass a priority or deadline of its own")
         elif any(source.tensor._edge is not None for source in self.sources.values()):
             self.refuse(GRAPH_OF_ARGUMENT)
         elif (

@@ -124,8 +124,8 @@ class Program:
         self.source = ""
 
     def _make_anew(self, recorder: KnownArrays, returned: Any) -> None:
-        """Copy constants in each replay if the caller gets views of them, and may change these."""
-        shown = set(places_in(returned)) - recorder.constants
+        """Copy constants in each replay if others get views of them, and may change these."""
+        shown = recorder.given.union(places_in(returned)) - recorder.constants
         views = set(map(self._families.of, shown))
         copied = {x for x in recorder.constants if self._families.of(x) in views}
         for place in sorted(copied, key=lambda one: one.number):

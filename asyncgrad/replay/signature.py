@@ -9,6 +9,10 @@ from operator import is_
 from typing import Any
 
 from asyncgrad.core.variable import Variable, is_inference, requires_grad
+from asyncgrad.core.versions import owner_of
+from asyncgrad.ops.storage import address
+from asyncgrad.replay.changed_memory import grad_of
+from asyncgrad.replay.device_arrays import shares_memory
 from asyncgrad.replay.names import is_own
 from asyncgrad.replay.reach import Reached, check_tensor, is_named_tuple, is_record
 from asyncgrad.replay.unchanged import is_number, meta_state, same_value
@@ -246,16 +250,32 @@ def _state(tensor: Any) -> tuple[Any, ...]:
     return tensor._metadata, tensor._edge, tensor._array.strides, state, requires_grad(tensor)
 
 
-def _sharing(reached: list[Any], tensors: Sequence[Any]) -> list[int]:
-    """For each tensor, the number of the first one with its memory, among those reached, too."""
-    first: dict[Any, int] = {}
-    for number, tensor in enumerate(reached):
-        meta = tensor._autograd
-        for one in (tensor, None if meta is None else meta.grad):
-            if one is not None:
-                first.setdefault(one._counter or id(one), number)
-    start = len(reached)
-    return [first.setdefault(x._counter or id(x), n) for n, x in enumerate(tensors, start)]
+def _sharing(reached: list[Any], tensors: Sequence[Any]) -> list[Any] | None:
+    """How tensors share memory with others, those reached and their gradients; None if none does.
+
+    For each tensor: the number of the last one before it that has its version counter, and the
+    numbers of those of which it has elements, with the distances.
+    """
+    if all(x._counter is None and x._array.base is None for x in tensors):
+        return None
+    held = [*reached, *[x if (grad := grad_of(x)) is None else grad for x in reached]]
+    arrays = [x._array for x in held]
+    owners = [id(x if x.base is None else owner_of(x)) for x in arrays]
+    counters = {x._counter: number for number, x in enumerate(held)}
+    found: list[Any] = []
+    for tensor in tensors:
+        array, counter = tensor._array, tensor._counter
+        owner = id(owner_of(array))
+        common = [
+            (number, address(array) - address(arrays[number]))
+            for number, other in enumerate(owners)
+            if other == owner and shares_memory(array, arrays[number])
+        ]
+        found.append((None if counter is None else counters.get(counter), common))
+        counters[counter] = len(owners)
+        owners.append(owner)
+        arrays.append(array)
+    return found if any(number is not None or common for number, common in found) else None
 
 
 def _is_constant(tensor: Any, inference: bool) -> bool:

@@ -279,6 +279,29 @@ async def test_small_replays_keep_deadlines_and_limits():
 
 
 @pytest.mark.asyncio
+@pytest.mark.parametrize("by_request", [False, True])
+async def test_a_deadline_of_the_calls_own(by_request):
+    """A call that gives its pass a deadline is eager: the next one may be too late."""
+    w = ag.ones(3, requires_grad=True)
+
+    @ag.compile
+    async def step(x, deadline):
+        loss = (x * w).sum()
+        with ag.request(deadline=deadline if by_request else None):
+            await loss.backward(deadline=None if by_request else deadline)
+
+    loop = asyncio.get_running_loop()
+    now = loop.time()
+    loop.time = lambda: now
+    for _ in range(2):
+        await step(ag.ones(3), now + 60)
+    now += 120
+    with pytest.raises(TimeoutError):
+        await step(ag.ones(3), now - 60)
+    assert w.grad.tolist() == [2, 2, 2]
+
+
+@pytest.mark.asyncio
 async def test_others_get_their_turns_beside_many_replays():
     """A hundred calls that start at once do not hold the loop until all have run."""
     w = ag.ones(64, 64, requires_grad=True)

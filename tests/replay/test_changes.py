@@ -197,6 +197,42 @@ def test_changes_of_shared_memory_are_repeated(function):
     )
 
 
+def test_changes_that_functions_make_unseen():
+    """Running values that are reset, parts of a constant as weights, versions that are counted."""
+    ag.manual_seed(0)
+    norm, weight = nn.BatchNorm1d(2), ag.zeros(2)
+
+    def reset(x):
+        norm(x)
+        norm.reset_running_stats()
+        return norm(x)
+
+    def constant(x):
+        nn.utils.vector_to_parameters(ag.ones(4).sqrt(), [norm.weight, norm.bias])
+        return norm(x)
+
+    def drawn(x):
+        norm.reset_parameters()
+        return norm(x)
+
+    def counted(x):
+        ag.autograd.graph.increment_version(weight)
+        return norm(x)
+
+    for function in (reset, constant, drawn, counted):
+        found = []
+        for call in (function, ag.compile(function)):
+            norm.reset_parameters()
+            before = weight._version
+            for number in range(4):
+                result = call(ag.arange(6.0).view(3, 2) * number)
+                found.append(bits([result, norm.state_dict()["running_mean"], norm.weight]))
+                with ag.no_grad():
+                    norm.weight.add_(1)
+            found.append(weight._version - before)
+        assert found[:5] == found[5:], function
+
+
 def test_a_gradient_has_another_layout_in_later_calls():
     """What was a copy is then a view, into which nothing may be written."""
     found = []
@@ -256,6 +292,8 @@ def test_changes_of_arguments_that_share_memory():
         lambda: (ag.ones(3), ag.ones(3)),
         lambda: (x[:3], x.view(6)[:3]),
         lambda: tuple(x.view(2, 3)),
+        lambda: (x[:3], x[1:4]),
+        lambda: (x[:3], x.data[:3]),
         lambda: (ag.ones(3), w.detach()),
         lambda: (w.grad, w.grad.detach()),
         lambda: (ag.ones(3), ag.ones(3)),
@@ -282,7 +320,10 @@ def test_changes_of_arguments_that_share_memory():
         versions = a._version - before[0], b._version - before[1]
         return w.grad.tolist(), w.tolist(), a.tolist(), b.tolist(), versions
 
-    for function in (saved, changed):
+    def copied(a, b):
+        a.copy_(b)
+
+    for function in (saved, changed, copied):
         fast = ag.compile(function)
         for _ in range(2):
             for pair in pairs:

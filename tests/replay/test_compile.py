@@ -490,6 +490,25 @@ def test_modes_and_hooks():
     assert z.grad.tolist() == [2, 2]
 
 
+def test_anomaly_mode_within_the_call():
+    """A gradient that is NaN in a later call is an error there, too."""
+    w = leaf(1.0)
+
+    @ag.compile
+    def step(x):
+        with ag.autograd.set_detect_anomaly(True):
+            (x * w).sqrt().sum().backward()
+
+    for _ in range(2):
+        step(ag.ones(1))
+    with (
+        pytest.raises(RuntimeError, match="nan values"),
+        pytest.warns(UserWarning, match="Anomaly"),
+    ):
+        step(-ag.ones(1))
+    assert w.grad.tolist() == [1.0]
+
+
 def test_reentry_and_threads():
     """A compiled function may call itself, another one, and be called in threads at once."""
     inner = ag.compile(lambda x: x * 2)
