@@ -177,7 +177,11 @@ class KnownArrays:
         self._kept.append(value)
 
     def forget(self) -> None:
-        """Drop arrays and arguments; the pool keeps no more than it had for eager calls."""
+        """Drop arrays and arguments; the pool keeps no more than it had for eager calls.
+
+        Tasks that the call has started may go on in its context; what they report is ignored.
+        """
+        self.reason = self.reason or "the call has ended"
         for source in self.sources.values():
             if source.argument is not None:
                 source.tensor = None

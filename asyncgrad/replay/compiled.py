@@ -516,13 +516,13 @@ class Compiled(Generic[_P, _R]):
                 where = self._divider_of().changes() if recorder.reason == CHANGED else ""
                 raise AutogradError(f"compile(fullgraph=True): {error}{where}") from None
         finally:
+            entry.reason = recorder.reason
             if ONE_ARRAY in str(recorder.reason) or (
                 entry.program is not None and IN_PLACE in entry.program.anew
             ):
                 signature.tell_shared(reached)
             recorder.forget()
             signature.forget()
-        entry.reason = recorder.reason
         why = str(entry.reason)
         if entry.program is None and (recorder.looked_at or why.startswith(CHANGED)):
             self._divide(why, recorder.looked_at)

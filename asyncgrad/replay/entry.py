@@ -64,6 +64,8 @@ class Recording:
         """Remove the recorder; a mode that the block has left in force stays."""
         recorders.remove(self._recorder)
         self._recorder.leave_passes()
+        if error[0] is not None:
+            self._recorder.forget()
         left, found = current(), self._found
         if left is self._own:
             install(found)

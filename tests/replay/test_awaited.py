@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import types
 
 import numpy as np
@@ -276,6 +277,26 @@ async def test_small_replays_keep_deadlines_and_limits():
     passes = running.statistics().passes
     await fast(x)
     assert running.statistics().passes == passes + 1
+
+
+@pytest.mark.asyncio
+@pytest.mark.filterwarnings("ignore:a call started at")
+async def test_what_the_call_starts_may_end_after_it():
+    """It has the modes of a recorded call that has ended."""
+    w = ag.ones(3)
+
+    @ag.compile
+    async def step(x):
+        ag.func.grad(lambda z: (z * w).sum())(x)
+        return x * w
+
+    failed = []
+    asyncio.get_running_loop().set_exception_handler(lambda loop, context: failed.append(context))
+    for number in range(3):
+        assert (await step(ag.ones(3) * number)).tolist() == [number] * 3
+        await asyncio.sleep(0)
+    gc.collect()
+    assert not failed
 
 
 @pytest.mark.asyncio
