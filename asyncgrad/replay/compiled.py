@@ -33,7 +33,7 @@ from asyncgrad.replay.program import Program
 from asyncgrad.replay.reach import Reached
 from asyncgrad.replay.recorder import Recorder
 from asyncgrad.replay.signature import Signature
-from asyncgrad.replay.steps import CHANGED, IN_PLACE, UnrepeatableError
+from asyncgrad.replay.steps import CHANGED, UnrepeatableError
 from asyncgrad.scheduler import engine_of, run_multi_pass, turn_of_caller, waits
 from asyncgrad.scheduler.reentrant import is_in_node
 
@@ -518,7 +518,7 @@ class Compiled(Generic[_P, _R]):
         finally:
             entry.reason = recorder.reason
             if ONE_ARRAY in str(recorder.reason) or (
-                entry.program is not None and IN_PLACE in entry.program.anew
+                entry.program is not None and entry.program.looks_at_memory
             ):
                 signature.tell_shared(reached)
             recorder.forget()

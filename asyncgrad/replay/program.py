@@ -25,11 +25,21 @@ from asyncgrad.replay.order import (
     is_lasting,
     loads_first,
     made_by,
+    read_by,
     read_once,
     sums_early,
     useful,
 )
-from asyncgrad.replay.steps import Again, Commit, Compute, Load, Place, UnrepeatableError, places_in
+from asyncgrad.replay.steps import (
+    IN_PLACE,
+    Again,
+    Commit,
+    Compute,
+    Load,
+    Place,
+    UnrepeatableError,
+    places_in,
+)
 from asyncgrad.replay.whole import WholeCall
 from asyncgrad.replay.writer import Writer
 
@@ -98,6 +108,10 @@ class Program:
         self.length = len(steps)
         self.passes = recorder.passes
         self.anew = [step.name for step in called if step.effect]
+        #: What it does depends on which tensors share memory.
+        self.looks_at_memory = IN_PLACE in self.anew or (
+            len(commits) > 0 and self._reads_behind_commit(steps)
+        )
         #: The device with streams that the program uses, or None; whether passes over it end there.
         self.device = None
         if len(recorder.devices) > 1:
@@ -122,6 +136,19 @@ class Program:
         #: The tensors that are read.
         self.sources = list(dict.fromkeys([step.source for step in loads]))
         self.source = ""
+
+    def _reads_behind_commit(self, steps: list[Any]) -> bool:
+        """Whether it reads an argument after a pass, which changes a `.grad` in place."""
+        given: set[Place] = set()
+        committed = False
+        for step in steps:
+            if step.__class__ is Load and step.source.argument is not None:
+                given.add(self._families.of(step.out))
+            elif step.__class__ is Commit:
+                committed = True
+            elif committed and any(self._families.of(x) in given for x in read_by(step)):
+                return True
+        return False
 
     def _make_anew(self, recorder: KnownArrays, returned: Any) -> None:
         """Copy constants in each replay if others get views of them, and may change these."""

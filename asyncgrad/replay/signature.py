@@ -256,25 +256,26 @@ def _sharing(reached: list[Any], tensors: Sequence[Any]) -> list[Any] | None:
     For each tensor: the number of the last one before it that has its version counter, and the
     numbers of those of which it has elements, with the distances.
     """
-    if all(x._counter is None and x._array.base is None for x in tensors):
+    held = [*reached, *[grad for x in reached if (grad := grad_of(x)) is not None]]
+    if all(x._counter is None and x._array.base is None for x in tensors) and {
+        *map(id, tensors)
+    }.isdisjoint(map(id, held)):
         return None
-    held = [*reached, *[x if (grad := grad_of(x)) is None else grad for x in reached]]
-    arrays = [x._array for x in held]
-    owners = [id(x if x.base is None else owner_of(x)) for x in arrays]
+    arrays = [(number, x._array) for number, x in enumerate(held)]
+    known = [(number, x, id(x if x.base is None else owner_of(x))) for number, x in arrays]
     counters = {x._counter: number for number, x in enumerate(held)}
     found: list[Any] = []
-    for tensor in tensors:
+    for place, tensor in enumerate(tensors, 1):
         array, counter = tensor._array, tensor._counter
         owner = id(owner_of(array))
         common = [
-            (number, address(array) - address(arrays[number]))
-            for number, other in enumerate(owners)
-            if other == owner and shares_memory(array, arrays[number])
+            (number, address(array) - address(other))
+            for number, other, owner_of_other in known
+            if owner_of_other == owner and shares_memory(array, other)
         ]
         found.append((None if counter is None else counters.get(counter), common))
-        counters[counter] = len(owners)
-        owners.append(owner)
-        arrays.append(array)
+        counters[counter] = -place
+        known.append((-place, array, owner))
     return found if any(number is not None or common for number, common in found) else None
 
 

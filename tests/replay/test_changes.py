@@ -309,7 +309,7 @@ def test_changes_of_arguments_that_share_memory():
         b.add_(1)
 
     def outcome(function, pair):
-        w.data, w.grad = ag.ones(3), ag.zeros(3)
+        w.data, w.grad = ag.ones(3), ag.ones(3) / 2
         x.data = ag.ones(6)
         a, b = pair()
         before = a._version, b._version
@@ -323,7 +323,12 @@ def test_changes_of_arguments_that_share_memory():
     def copied(a, b):
         a.copy_(b)
 
-    for function in (saved, changed, copied):
+    def added(a, b):
+        late = (a * w).sum()
+        w.sum().backward()
+        late.backward()
+
+    for function in (saved, changed, copied, added):
         fast = ag.compile(function)
         for _ in range(2):
             for pair in pairs:
