@@ -313,6 +313,7 @@ class KnownArrays:
         if counter is None:
             return
         known = [source.tensor._counter for source in self.sources.values()]
+        known += [grad._counter for grad, _ in self.gradients.values()]
         if any(counter is other for other in (*known, *self._counters)):
             raise UnrepeatableError("it returns two tensors of the same memory")
         self._counters.append(counter)

@@ -431,6 +431,24 @@ def test_a_returned_gradient_is_the_one_of_the_leaf():
         assert fast(w.detach(), w, w) is w.grad
 
 
+@pytest.mark.parametrize("part", [lambda g: g.detach(), lambda g: g[0]])
+def test_a_returned_part_of_a_gradient_counts_its_changes(part):
+    w = ag.ones(2, 2, requires_grad=True)
+
+    @ag.compile
+    def function(x):
+        (x * w).sum().backward()
+        return part(w.grad)
+
+    for number in range(4):
+        found = function(ag.ones(2, 2))
+        before = found._version
+        w.grad.add_(1)
+        assert found._version == before + 1
+        assert found.tolist() == part(w.grad).tolist()
+        assert w.grad[0, 0] == 2 * number + 2
+
+
 @pytest.mark.parametrize(
     "function",
     [lambda x, w: (x * w).max(0), lambda x, w: ((mask := (x > 0) * 1.0) * w, mask)],
