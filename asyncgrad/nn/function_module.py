@@ -140,6 +140,8 @@ def _forward(cls: type[FunctionModule], function: Callable[..., Any]) -> Callabl
     show(source, file)
     names: dict[str, Any] = {"F": F, "__name__": cls.__module__}
     made = postponed("forward", ("self", *given), file, names, lambda _: compiled(source, file))
+    # So that it can be found out before the first call which function is called.
+    made.__code__ = made.__code__.replace(co_names=(*made.__code__.co_names, function.__name__))
     made.__defaults__ = (None,) * len(more)
     made.__qualname__ = f"{cls.__qualname__}.forward"
     hints = getattr(inspect.unwrap(function), "__annotations__", {})

@@ -38,7 +38,7 @@ from asyncgrad.replay.steps import (
     UnrepeatableError,
     moves,
 )
-from asyncgrad.replay.unchanged import VALUES
+from asyncgrad.replay.unchanged import is_value
 
 _CONSTANTS = frozenset({
     type(None), bool, int, float, complex, str, bytes, type(Ellipsis), np.dtype, DType, type,
@@ -329,7 +329,7 @@ class KnownArrays:
         if isinstance(key, tuple):
             for part in key:
                 self._key(part)
-        elif not (isinstance(key, VALUES) or self._is_there(key)):
+        elif not (is_value(type(key)) or self._is_there(key)):
             raise UnrepeatableError("it returns a dictionary with a key that it has made or got")
         return key
 

@@ -15,6 +15,12 @@ PACKAGE = f"{__name__.partition('.')[0]}."
 _ATTRIBUTES = frozenset({
     "LOAD_ATTR", "LOAD_METHOD", "STORE_ATTR", "DELETE_ATTR", "LOAD_SUPER_ATTR",
 })  # fmt: skip
+#: Functions that get the name of an attribute, and methods of strings that name some.
+_BY_NAME = frozenset({"getattr", "hasattr", "setattr"})
+_TEMPLATES = frozenset({"format", "format_map"})
+_JUMPS = frozenset({*dis.hasjrel, *dis.hasjabs})
+#: Stands among the names for those that are computed.
+ANY = "*"
 _DOTTED = re.compile(r"\w+(\.\w+)+")
 #: A field of a template, as in `"{0.scale:.2f}"`.
 _FIELD = re.compile(r"\{([\w.]+)")
@@ -52,7 +58,9 @@ def names_in(
         line = (position and position.lineno) or line
         at = f"({code.co_filename}:{line})"
         name = instruction.opname
-        if name in {"LOAD_GLOBAL", "LOAD_NAME"}:
+        if name in {"LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS"}:
+            if instruction.argval in _BY_NAME and not _is_named(instructions[place:]):
+                attributes.add(ANY)
             names = [instruction.argval]
             for one in instructions[place + 1 :]:
                 if one.opname not in {"LOAD_ATTR", "LOAD_METHOD"}:
@@ -70,9 +78,12 @@ def names_in(
             raise UnrepeatableError(f"its code catches errors {at}")
         elif name in _ATTRIBUTES:
             attributes.add(str(instruction.argval))
+            of_constant = instructions[place - 1].opname == "LOAD_CONST"
+            if instruction.argval in _TEMPLATES and not of_constant:
+                attributes.add(ANY)
         elif name == "MATCH_CLASS":
-            # The class names the attributes, and they are read as by `getattr`.
-            attributes |= {"__match_args__", "getattr"}
+            # The class names the attributes.
+            attributes.add("__match_args__")
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
             # Variables of the enclosing function are its own, not outer ones.
@@ -83,6 +94,25 @@ def names_in(
         else:
             attributes |= _named(constant)
     return frozenset(found), frozenset(attributes)
+
+
+def _is_named(instructions: list[dis.Instruction]) -> bool:
+    """Whether a function, which the first instruction loads, is called with a name as it stands.
+
+    That is the second argument. It is what the last instruction leaves that ends with two values
+    above the function; the third, if there is one, is above it.
+    """
+    depth, named = 0, False
+    for one in instructions[1:]:
+        if one.opname in {"PRECALL", "CALL"} and depth == one.arg:
+            return named
+        if one.opcode in _JUMPS or depth < 0:
+            return False
+        argument = one.arg if one.opcode >= dis.HAVE_ARGUMENT else None
+        depth += dis.stack_effect(one.opcode, argument)
+        if depth == 2 and one.opname != "EXTENDED_ARG":
+            named = one.opname == "LOAD_CONST"
+    return False
 
 
 def _named(constant: object) -> set[str]:

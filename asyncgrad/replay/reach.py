@@ -19,6 +19,7 @@ import contextlib
 import dataclasses
 import enum
 import functools
+import gc
 import itertools
 import math
 import operator
@@ -35,17 +36,21 @@ from asyncgrad.autograd.function import Function, FunctionMeta
 from asyncgrad.core.modes import Mode
 from asyncgrad.core.variable import Variable, requires_grad
 from asyncgrad.devices import Device
+from asyncgrad.nn import functional
 from asyncgrad.nn.hooks import EVERYWHERE
 from asyncgrad.nn.module import Module
 from asyncgrad.optim.lr_scheduler import LRScheduler
 from asyncgrad.optim.optimizer import Optimizer
-from asyncgrad.replay.names import PACKAGE, is_own, names_in
+from asyncgrad.replay.names import ANY, PACKAGE, is_own, names_in
 from asyncgrad.replay.steps import UnrepeatableError
-from asyncgrad.replay.unchanged import VALUES, Unchanged, hooked
+from asyncgrad.replay.unchanged import Unchanged, hooked, is_value
+from asyncgrad.tensor import Tensor
 
 #: Modules whose functions depend on their arguments alone.
 _PURE = (math, cmath, operator, itertools, functools, typing, enum)
-_PURE_NAMES = frozenset(module.__name__ for module in _PURE) | {"_operator", "collections"}
+_PURE_NAMES = frozenset(module.__name__ for module in _PURE) | {
+    "_functools", "_operator", "collections",
+}  # fmt: skip
 _BUILTINS = frozenset(
     getattr(builtins, name)
     for name in (
@@ -57,27 +62,33 @@ _BUILTINS = frozenset(
         "super", "tuple", "type", "zip",
     )
 )  # fmt: skip
-#: Parts of this package whose functions have effects, or depend on more than their arguments.
+#: Parts of this package whose functions depend on their arguments alone, or tell recorders more.
+_TOLD = frozenset({
+    "autograd", "core", "devices", "distributions", "errors", "fft", "func", "linalg", "native",
+    "nn", "ops", "optim", "records", "replay", "special", "sync", "tensor", "types",
+})  # fmt: skip
+#: What is not like that, within these parts.
 _EFFECTS = tuple(
     f"{PACKAGE}{name}"
     for name in (
-        "random", "serialization", "settings", "scheduler", "serving", "extend", "tracing",
-        "collector", "testing", "accelerator", "backends", "cuda", "utils", "amp",
-        "devices.streams", "nn.init", "ops.tensors.rng", "ops.tensors.printing", "nn.snapshot",
+        "devices.streams", "nn.init", "nn.snapshot", "ops.tensors.rng", "ops.tensors.printing",
     )
 )  # fmt: skip
-#: What these parts have without effects of its own.
+#: What is like that, in other parts.
 _FOLLOWED = frozenset({
     f"{PACKAGE}amp.autocast", f"{PACKAGE}utils.checkpoint.checkpoint",
     f"{PACKAGE}utils.checkpoint.checkpoint_sequential",
 })  # fmt: skip
 #: Parts of this package whose objects hold values, and nothing that changes unseen.
 _HOLDERS = f"{PACKAGE}distributions"
-#: Attributes of tensors, optimisers and schedules that change without a trace in what is compared.
+#: Programs add functions to those that are known there.
+_DIVERGENCES = f"{_HOLDERS}.kl"
+#: Attributes of tensors, classes and frames that change without a trace in what is compared.
 _MOVING = frozenset({
     "_version", "data_ptr", "storage", "untyped_storage", "_array", "_counter", "__dlpack__",
     "manual_seed", "set_state", "get_state", "initial_seed", "storage_offset", "_base", "_is_view",
-    "output_nr", "retains_grad", "next_functions", "is_set_to",
+    "output_nr", "retains_grad", "next_functions", "is_set_to", "__subclasses__", "f_back",
+    "f_builtins", "f_globals", "f_locals",
 })  # fmt: skip
 #: What may be called of optimisers, schedules and scalers of losses: these methods are called anew.
 _CALLED_ANEW = frozenset({"step", "zero_grad"})
@@ -86,20 +97,32 @@ _OF_SCALERS = frozenset({"scale", "step", "unscale_", "update"})
 _BACKWARD = frozenset({"_backward_hooks", "_backward_pre_hooks"})
 #: With these, code may read attributes that it doesn't name.
 _OPEN = frozenset({
-    "getattr", "hasattr", "setattr", "attrgetter", "methodcaller", "__dict__", "__getattribute__",
-    "__reduce__", "__reduce_ex__", "__getstate__", "format", "format_map",
+    ANY, "getattr", "hasattr", "setattr", "attrgetter", "methodcaller", "__dict__",
+    "__getattribute__", "__reduce__", "__reduce_ex__", "__getstate__",
 })  # fmt: skip
+#: What functions and classes have besides the attributes in their tables.
+_INSIDE = frozenset({
+    name
+    for kind in (types.FunctionType, type)
+    for name, part in vars(kind).items()
+    if isinstance(part, (types.GetSetDescriptorType, types.MemberDescriptorType))
+}) - {"__dict__"}  # fmt: skip
 _CONSTRUCTORS = frozenset({"__init__", "__new__", "__post_init__"})
 #: With these, code may make an instance of the class of another.
 _MADE_BY = frozenset({"type", "__class__", "__reduce__", "__reduce_ex__", *_CONSTRUCTORS})
-#: The flag of classes that class statements make; CPython calls it Py_TPFLAGS_HEAPTYPE.
-_WRITTEN_IN_PYTHON = 1 << 9
-#: What is not written in Python, among the attributes of classes and the like.
+#: Flags of classes that class statements make: CPython calls them Py_TPFLAGS_HEAPTYPE and, which
+#: those in C may have besides, Py_TPFLAGS_IMMUTABLETYPE.
+_HEAP, _FIXED = 1 << 9, 1 << 8
+#: The most bytes that such an instance takes beside its table of attributes.
+_BARE_SIZE = type("_Bare", (), {}).__basicsize__
+#: What is not written in Python, among what functions are made around.
 _IN_C = (
     np.ufunc, type, types.BuiltinFunctionType, types.ClassMethodDescriptorType,
     types.GetSetDescriptorType, types.MemberDescriptorType, types.MethodDescriptorType,
     types.WrapperDescriptorType,
 )  # fmt: skip
+#: What a class statement puts into a class by itself.
+_ITS_OWN = frozenset({"__dict__", "__weakref__"})
 _NUMBERS: tuple[Any, ...] = (np.float16, np.float32, np.float64, np.int32, np.int64, np.bool_)
 
 
@@ -134,6 +157,8 @@ class Reached(Unchanged):
         #: The tables of instances of which only attributes that the code names are followed.
         self._partly: list[tuple[dict[str, Any], str]] = []
         self._optimizers: list[Any] = []
+        #: Classes of this package, of which instances are met, or which are met themselves.
+        self._own_classes: list[Any] = [Tensor]
         #: Objects of this package that may get further attributes, which the code names.
         self._growing: list[Any] = []
         self._anew: list[Any] = []
@@ -162,19 +187,16 @@ class Reached(Unchanged):
                 # Python's own names are met, too: `dataclasses` keeps some in globals.
                 if value.__class__ is str and value[:2] != "__":
                     self._strings.add(value)
-                # Instances of classes that are derived from these may have attributes.
-                is_value = isinstance(value, VALUES) and not type(value).__dictoffset__
-                if is_value or id(value) in self._seen:
+                if is_value(type(value)) or id(value) in self._seen:
                     continue
                 self._seen[id(value)] = value
                 self._take(value, where)
         tables = [*[held for held, _ in self._partly], *map(vars, self._growing)]
-        if not _OPEN.isdisjoint(self._names):
-            # `hasattr` may ask a module for what it doesn't have.
-            tables += [vars(x) for x, _ in self._spaces if isinstance(x, types.ModuleType)]
+        # `hasattr` may ask a module for what it doesn't have.
+        tables += [vars(x) for x, _ in self._spaces if isinstance(x, types.ModuleType)]
         for held in tables:
             *_, absent = self._globals.setdefault(id(held), (held, set(), set()))
-            absent |= (self._names | self._strings) - held.keys()
+            absent |= (self._names | self._strings | {"__getattr__"}) - held.keys()
         moving = set(self._names & _MOVING)
         for value in self._optimizers:
             attributes = {name for name in (*vars(value), *dir(type(value))) if name[:2] != "__"}
@@ -194,13 +216,19 @@ class Reached(Unchanged):
 
     def _name_spaces(self) -> bool:
         """Follow the attributes of modules and classes that the code names; whether any is new."""
+        self._own_methods()
+        is_open = not _OPEN.isdisjoint(self._names)
         for space, where in self._spaces:
             table = vars(space)
+            is_class = isinstance(space, type)
             # Calling a module calls its `forward`.
-            for name in {*self._names, *self._strings, "forward"}:
-                if name in table and (id(space), name) not in self._taken:
+            names = {*self._names, *self._strings, "__getattr__", "forward"} & table.keys()
+            if is_open and not (is_own(space.__name__) or space in _PURE):
+                names |= {x for x in table if x[:2] != "__"}
+            for name in names:
+                if (id(space), name) not in self._taken:
                     self._taken.add((id(space), name))
-                    if isinstance(space, type):
+                    if is_class:
                         self._members.append((table, name))
                     else:
                         self._reads(table, name)
@@ -223,6 +251,15 @@ class Reached(Unchanged):
             for held, where in self._partly:
                 self._dict(held, where)
             self._partly.clear()
+        inside = self._names & _INSIDE
+        if inside:
+            for value in [*self._seen.values(), *self._bare.values(), *self._own_classes]:
+                if isinstance(value, (type, types.FunctionType)):
+                    for name in inside:
+                        if (id(value), name) not in self._taken:
+                            self._taken.add((id(value), name))
+                            self._attributes.append((value, name))
+                            self._follow(getattr(value, name, None), name)
         return bool(self._work)
 
     def _take(self, value: Any, where: str) -> None:
@@ -234,19 +271,20 @@ class Reached(Unchanged):
         elif is_named_tuple(kind):
             self._follow(kind, kind.__name__)
             self._parts(value, where)
-        elif isinstance(value, Variable):
+        elif issubclass(kind, Variable):
             if not is_own(kind.__module__):
                 raise UnrepeatableError(f"{where} is a {kind.__name__}")
             if kind.__dictoffset__:
                 self._extras(vars(value), where)
-        elif isinstance(value, type):
+        elif issubclass(kind, type):
             self._class(value, where)
-        elif isinstance(value, (Optimizer, LRScheduler)) or kind is GradScaler:
+        elif issubclass(kind, (Optimizer, LRScheduler)) or kind is GradScaler:
             self._optimizer(value)
-        elif isinstance(value, Module):
+        elif issubclass(kind, Module):
+            self._own_class(Module)
             self._instance(value, where)
             self._follow(EVERYWHERE, "hooks of all modules")
-        elif isinstance(value, enum.Enum):
+        elif issubclass(kind, enum.Enum):
             if not is_own(kind.__module__):
                 self._follow(kind, kind.__name__)
                 self._dict(vars(value), where)
@@ -271,9 +309,23 @@ class Reached(Unchanged):
         self._parts((value.__func__, value.__self__), where)
 
     def _partial(self, value: Any, where: str) -> None:
+        self._attributes += [(value, name) for name in ("func", "args", "keywords")]
         self._parts((value.func, value.args), where)
         self._dict(value.keywords, where)
         self._dict(vars(value), where)
+
+    def _proxy(self, value: Any, where: str) -> None:
+        """Follow what a read-only view of a dictionary refers to."""
+        self._parts(gc.get_referents(value), where)
+
+    def _default_dict(self, value: Any, where: str) -> None:
+        self._attributes.append((value, "default_factory"))
+        self._follow(value.default_factory, where)
+        self._dict(value, where)
+
+    def _ordered_dict(self, value: Any, where: str) -> None:
+        self._extras(vars(value), where)
+        self._dict(value, where)
 
     def _cached(self, value: Any, where: str) -> None:
         raise UnrepeatableError(f"{where} keeps earlier results")
@@ -281,7 +333,14 @@ class Reached(Unchanged):
     def _by_class(self, value: Any, where: str) -> None:
         raise UnrepeatableError(f"{where} chooses a function by the class of its argument")
 
+    def _cached_property(self, value: Any, where: str) -> None:
+        self._attributes.append((value, "func"))
+        self._follow(value.func, where)
+
     def _wrapped(self, value: Any, where: str) -> None:
+        if isinstance(value, classmethod):
+            # It gets the class, and may make an instance of it.
+            self._names.add("__class__")
         self._follow(value.__func__, where)
 
     def _property(self, value: property, where: str) -> None:
@@ -296,6 +355,12 @@ class Reached(Unchanged):
             raise UnrepeatableError(f"{where} is {value.__qualname__}(), which is not known")
         self._names.update((_OPEN | _MADE_BY) & {value.__name__})
 
+    def _of_c(self, value: Any, where: str) -> None:
+        """A method of a class written in C, which depends on its arguments."""
+        if value.__objclass__ not in _BUILTINS and not issubclass(value.__objclass__, Exception):
+            raise UnrepeatableError(f"{where} is {value.__qualname__}(), which is not known")
+        self._names.add(value.__name__)
+
     def _extras(self, held: dict[str, Any], where: str) -> None:
         """Follow what users have set on a parameter, which is nothing in most cases."""
         if held:
@@ -309,9 +374,13 @@ class Reached(Unchanged):
         self._optimizers.append(value)
         self._growing.append(value)
         self._attributes += [(value, "__class__"), (value, "__dict__")]
-        for table in [vars(base) for base in kind.__mro__ if not is_own(base.__module__)]:
-            self._classes.append(table)
-            self._members += [(table, name) for name, part in table.items() if callable(part)]
+        for base in kind.__mro__[:-1]:
+            if is_own(base.__module__):
+                self._own_class(base)
+            else:
+                table = vars(base)
+                self._classes.append(table)
+                self._members += [(table, name) for name, part in table.items() if callable(part)]
         for name, part in vars(value).items():
             # What is set on the instance may stand for a method.
             is_method = callable(part) and hasattr(kind, name)
@@ -343,8 +412,8 @@ class Reached(Unchanged):
                 self._follow(part, f"{where}.{key}" if isinstance(key, str) else where)
 
     def _module(self, module: Any, where: str) -> None:
-        if module not in _PURE:
-            self._spaces.append((module, module.__name__))
+        self._spaces.append((module, module.__name__))
+        self._attributes.append((module, "__class__"))
 
     def _class(self, kind: Any, where: str) -> None:
         self._take_class(kind, where, self._seen)
@@ -361,14 +430,12 @@ class Reached(Unchanged):
         self._names.update((_OPEN | _MADE_BY) & {kind.__name__})
         if kind in _BUILTINS:
             return
-        if issubclass(kind, BaseException):
-            self._error_class(kind)
-            return
         module = kind.__module__
-        if is_own(module) or module in _PURE_NAMES:
-            name = f"{module}.{kind.__name__}"
-            if module.startswith(_EFFECTS) and name not in _FOLLOWED:
-                raise UnrepeatableError(f"{where} is {name}")
+        if is_own(module):
+            _check_told(module, kind.__name__, where)
+            self._own_class(kind)
+            return
+        if module in _PURE_NAMES:
             return
         if kind in {types.SimpleNamespace, contextlib.nullcontext} or kind in _NUMBERS:
             return
@@ -378,10 +445,13 @@ class Reached(Unchanged):
             raise UnrepeatableError(f"{where} is a class with a metaclass")
         for base in kind.__mro__:
             known = base is not kind and id(base) in seen
-            if base is object or known or is_own(base.__module__):
+            if base is object or known or base.__module__ in _PURE_NAMES:
                 continue
-            if not base.__flags__ & _WRITTEN_IN_PYTHON:
-                if base in {tuple, list, dict, int, float, str, enum.Enum}:
+            if is_own(base.__module__):
+                self._own_class(base)
+                continue
+            if not _is_in_python(base):
+                if base in _BUILTINS or issubclass(base, BaseException):
                     continue
                 raise UnrepeatableError(f"{where} is derived from {base.__name__}")
             seen[id(base)] = base
@@ -393,6 +463,8 @@ class Reached(Unchanged):
                 raise UnrepeatableError(f"{where} has __slots__")
             if not {"__exit__", "__aexit__"}.isdisjoint(table):
                 raise UnrepeatableError(f"{where} may catch errors")
+            if "__getattribute__" in table or "__class__" in table:
+                raise UnrepeatableError(f"{where} decides what its attributes are")
             self._special(base, table, constructors)
 
     def _special(self, base: type, table: Any, constructors: frozenset[str]) -> None:
@@ -401,30 +473,56 @@ class Reached(Unchanged):
             if (
                 name.startswith("__")
                 and name not in constructors
+                and name not in _ITS_OWN
                 and (callable(part) or hasattr(type(part), "__get__"))
-                and not isinstance(part, _IN_C)
                 and not _is_generated(base, name, part)
             ):
                 self._members.append((table, name))
                 self._follow(part, f"{base.__name__}.{name}")
 
-    def _error_class(self, kind: type) -> None:
-        """Follow an error's class; if it is raised, the call is made as always."""
-        for base in kind.__mro__:
-            if base.__flags__ & _WRITTEN_IN_PYTHON and not is_own(base.__module__):
-                self._spaces.append((base, base.__name__))
-                self._classes.append(vars(base))
+    def _own_class(self, kind: Any) -> None:
+        """A class of this package, in which a program may have replaced methods."""
+        if kind not in self._own_classes:
+            self._own_classes.append(kind)
+            if kind.__module__.startswith(_HOLDERS):
+                self._attributes.append((kind, "_validate_args"))
+
+    def _own_methods(self) -> None:
+        """Compare what this package's classes have of the names in the code; follow a program's."""
+        for kind in self._own_classes:
+            for base in kind.__mro__:
+                if base is Module and kind is not Module:
+                    break
+                table = vars(base)
+                for name in {*self._names, *self._strings, "forward", "__call__"} & table.keys():
+                    if (id(kind), name) not in self._taken:
+                        self._taken.add((id(kind), name))
+                        part = table[name]
+                        if name.isidentifier() and getattr(kind, name, None) is part:
+                            self._attributes.append((kind, name))
+                        else:
+                            self._members.append((table, name))
+                        self._replaced(part, f"{kind.__name__}.{name}")
+                        if name == "forward":
+                            # A layer looks for its function when it is called.
+                            self._functional(getattr(part, "__code__", None))
+
+    def _functional(self, code: Any) -> None:
+        for name in vars(functional).keys() & getattr(code, "co_names", ()):
+            self._reads(vars(functional), name)
+            self._replaced(vars(functional)[name], name)
+
+    def _replaced(self, part: Any, where: str) -> None:
+        """Follow an attribute of this package if a program has put it there."""
+        part = getattr(part, "__func__", getattr(part, "fget", part))
+        module = getattr(part, "__globals__", {"__name__": type(part).__module__}).get("__name__")
+        if not is_own(module or "") and not isinstance(part, _IN_C):
+            self._follow(part, where)
 
     def _class_of_instance(self, kind: Any) -> None:
         """Follow a class of which there is an instance."""
         if is_own(kind.__module__):
-            for name in ("forward", "__call__"):
-                method = getattr(kind, name, None)
-                scope = getattr(method, "__globals__", None)
-                if scope is not None and not is_own(scope.get("__name__") or ""):
-                    # A program has put it there.
-                    self._attributes.append((kind, name))
-                    self._follow(method, f"{kind.__name__}.{name}")
+            self._own_class(kind)
         elif kind is not types.SimpleNamespace and id(kind) not in self._bare:
             self._take_class(kind, kind.__name__, self._bare)
 
@@ -451,12 +549,12 @@ class Reached(Unchanged):
         # A transform takes over `__module__` of the function that it is made around.
         module = function.__globals__.get("__name__") or ""
         if is_own(module):
-            name = f"{module}.{function.__name__}"
-            if module.startswith(_EFFECTS) and name not in _FOLLOWED:
-                raise UnrepeatableError(f"{where} is {name}()")
+            _check_told(module, function.__name__, where)
             # A transform, or another function made around the user's.
             for cell in function.__closure__ or ():
                 self._captured(cell, where)
+            if module == _DIVERGENCES:
+                self._dict(function.__globals__["_KNOWN"], where)
             return
         if module.partition(".")[0] in _PURE_NAMES:
             if hasattr(function, "registry"):
@@ -485,7 +583,7 @@ class Reached(Unchanged):
             elif name in known:
                 absent.add(name)
                 self._reads(known, name)
-                self._names.update((_OPEN | _MADE_BY) & {name})
+                self._names.update(_MADE_BY & {name})
                 found = known[name]
                 if not (
                     found in _BUILTINS
@@ -499,16 +597,13 @@ class Reached(Unchanged):
     def _chain(self, value: Any, where: str, names: list[str]) -> None:
         """Follow attributes of modules, as in `package.module.function`, to their end."""
         while type(value) is types.ModuleType and names:
-            name = names.pop(0)
-            where = f"{where}.{name}"
-            found = getattr(value, name, None)
-            if name in vars(value):
-                self._reads(vars(value), name)
-            else:
-                self._attributes.append((value, name))
-            if value in _PURE:
-                return
-            value = found
+            name = names[0]
+            if name not in vars(value):
+                # The module's own `__getattr__` is followed.
+                break
+            self._reads(vars(value), name)
+            where = f"{where}.{names.pop(0)}"
+            value = vars(value)[name]
         if names[:1] == ["backward"] and isinstance(value, type) and issubclass(value, Function):
             raise UnrepeatableError(f"its code uses {where}.backward")
         self._follow(value, where)
@@ -522,6 +617,9 @@ class Reached(Unchanged):
         if isinstance(value, types.FunctionType):
             if not is_own(value.__globals__.get("__name__") or "") or value.__closure__:
                 self._follow(value, where)
+            return
+        if type(value) in {tuple, list, dict}:
+            self._follow(value, where)
             return
         own = is_own(type(value).__module__) or isinstance(value, _IN_C)
         is_users = callable(value) and not own
@@ -543,17 +641,21 @@ _BY_TYPE: dict[type, Any] = {
     set: Reached._list,
     slice: Reached._slice,
     dict: Reached._dict,
-    OrderedDict: Reached._dict,
-    defaultdict: Reached._dict,
-    types.MappingProxyType: Reached._dict,
+    OrderedDict: Reached._ordered_dict,
+    defaultdict: Reached._default_dict,
+    types.MappingProxyType: Reached._proxy,
     FunctionMeta: Reached._function_class,
     types.FunctionType: Reached._function,
     types.MethodType: Reached._method,
     types.BuiltinFunctionType: Reached._builtin,
     types.ModuleType: Reached._module,
+    types.MethodDescriptorType: Reached._of_c,
+    types.WrapperDescriptorType: Reached._of_c,
+    type(typing.Optional): lambda *_: None,
     functools.partial: Reached._partial,
     contextlib.nullcontext: lambda self, value, where: self._dict(vars(value), where),
     functools.partialmethod: Reached._partial,
+    functools.cached_property: Reached._cached_property,
     functools.singledispatchmethod: Reached._by_class,
     type(functools.lru_cache(len)): Reached._cached,
     staticmethod: Reached._wrapped,
@@ -564,12 +666,29 @@ _BY_TYPE: dict[type, Any] = {
 }
 
 
+def _check_told(module: str, name: str, where: str) -> None:
+    """Raise for what is in a part of this package that has effects of which nobody is told."""
+    part = f"{module}.".split(".")[1]
+    if (part in _TOLD or not part) and not module.startswith(_EFFECTS):
+        return
+    if f"{module}.{name}" not in _FOLLOWED:
+        raise UnrepeatableError(f"{where} is {module}.{name}")
+
+
+def _is_in_python(kind: Any) -> bool:
+    """Whether a class statement has made a class."""
+    return bool(kind.__flags__ & _HEAP) and not kind.__flags__ & _FIXED
+
+
 def is_plain(kind: Any) -> bool:
     """Whether instances keep all of their state in `__dict__`."""
-    return bool(kind.__dictoffset__) and all(
-        base is object
-        or (base.__flags__ & _WRITTEN_IN_PYTHON and not base.__dict__.get("__slots__"))
-        for base in kind.__mro__
+    return (
+        bool(kind.__dictoffset__)
+        and kind.__basicsize__ <= _BARE_SIZE
+        and all(
+            base is object or (_is_in_python(base) and not base.__dict__.get("__slots__"))
+            for base in kind.__mro__
+        )
     )
 
 
@@ -596,8 +715,12 @@ def is_record(kind: Any) -> bool:
 
 
 def _reads_all(kind: type) -> bool:
-    """Whether functions of Python's own may read attributes that the user's code doesn't name."""
-    return "__dataclass_fields__" in vars(kind) or kind.__module__ == "collections"
+    """Whether functions that are not followed may read attributes that the code doesn't name."""
+    return (
+        "__dataclass_fields__" in vars(kind)
+        or kind.__module__ in _PURE_NAMES - {"typing"}
+        or is_own(kind.__module__)
+    )
 
 
 def _is_generated(kind: type, name: str, function: Any) -> bool:

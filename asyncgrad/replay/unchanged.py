@@ -15,11 +15,12 @@ import numpy as np
 
 from asyncgrad.ops.dtype import DType
 
-#: Values that never change. Others of these types are compared by value.
-VALUES: tuple[type, ...] = (
+#: The types of values that never change. Others of these types are compared by value.
+_VALUES = frozenset({
     type(None), bool, int, float, complex, str, bytes, type(Ellipsis), type(NotImplemented),
-    np.dtype, DType, range, np.number, np.bool_,
-)  # fmt: skip
+    DType, range,
+})  # fmt: skip
+_KIND_OF_DTYPES = type(np.dtype)
 _ABSENT: Any = object()
 _TENSOR = ("_metadata", "_edge", "_autograd")
 _tensor_state = attrgetter(*_TENSOR, "_array.strides")
@@ -48,6 +49,12 @@ class _Checks:
     def same(self, held: Any, part: str, value: Any) -> None:
         """Add that a part of an object is a value."""
         self._conditions.append(f"{self._constant(held)}{part} is {self._constant(value)}")
+
+    def lacks(self, held: Any, names: frozenset[str]) -> None:
+        """Add that a dictionary has none of some names."""
+        self._conditions.append(
+            f"{self._constant(held)}.keys().isdisjoint({self._constant(names)})"
+        )
 
     def lists(self, held: Any, items: list[str]) -> None:
         """Add that an object lists some texts in this order."""
@@ -212,8 +219,8 @@ class Unchanged:
         for table, names, absent in self._globals.values():
             for name in sorted(names):
                 code.same(table, f"[{name!r}]", next(values))
-            for name in absent:
-                code.holds(table, f"{name!r} not in {{}}")
+            if absent:
+                code.lacks(table, frozenset(absent))
         for cell in self._cells:
             code.same(cell, ".cell_contents", next(values))
         for owner, name in self._attributes:
@@ -263,9 +270,14 @@ class Unchanged:
             return False
 
 
+def is_value(kind: type) -> bool:
+    """Whether instances of a type never change; those of a derived class may have attributes."""
+    return kind in _VALUES or is_number(kind) or type(kind) is _KIND_OF_DTYPES
+
+
 def is_number(kind: type) -> bool:
     """Whether values of a type are NumPy's scalars, which are compared by value."""
-    return issubclass(kind, (np.number, np.bool_)) and kind.__module__ == "numpy"
+    return kind.__module__ == "numpy" and issubclass(kind, (np.number, np.bool_))
 
 
 def same_value(value: Any, known: Any) -> bool:
@@ -292,6 +304,6 @@ def _alike(value: Any, known: Any) -> bool:
     if value is known:
         return True
     kind = type(value)
-    if kind is not type(known) or not (kind in VALUES or is_number(kind)):
+    if kind is not type(known) or not (kind in _VALUES or is_number(kind)):
         return False
     return bool(value == known) and repr(value) == repr(known)
