@@ -12,9 +12,11 @@ import dis
 import sys
 import types
 from collections.abc import Callable, Container, Iterable
+from contextlib import nullcontext
 from typing import Any
 
 from asyncgrad.replay.instructions import Instruction
+from asyncgrad.replay.names import call_of, is_own
 from asyncgrad.replay.steps import UnrepeatableError
 from asyncgrad.replay.unchanged import function_state
 
@@ -36,6 +38,8 @@ _READS_FRAMES = frozenset({
     "vars",
 })  # fmt: skip
 _FRAMES = frozenset({"_getframe", "currentframe"})
+#: Raises an error for a variable without a value.
+_LOAD = "LOAD_FAST_CHECK" if "LOAD_FAST_CHECK" in dis.opmap else "LOAD_FAST"
 #: Bytes of a unit of code.
 _UNIT = 2
 
@@ -79,6 +83,7 @@ class Flow:
         self._first = next(x.end for x in self._all.values() if x.it.opname == "RESUME")
         self._depths = self._measured()
         self._check_comprehensions(found)
+        self._never = self._never_swallowed(found)
         self._set = self._assigned(surely=True)
         perhaps = self._assigned(surely=False)
         self._live = self.live(set(self._depths), {})
@@ -119,6 +124,23 @@ class Flow:
             if name in arguments or stores != 3 * shared.count(name):
                 raise UnrepeatableError("a comprehension shares a variable")
 
+    def _never_swallowed(self, found: list[dis.Instruction]) -> set[tuple[int, int]]:
+        """The jumps by which `with` blocks of this package's managers would swallow errors."""
+        never = set()
+        for number, one in enumerate(found):
+            if one.opname == "BEFORE_WITH" and one.offset in self._depths:
+                depth = self._depths[one.offset]
+                start = number - 1
+                while self._depths[found[start].offset] >= depth:
+                    start -= 1
+                handlers = [to for at, _, to, _ in self._handlers if at == found[number + 1].offset]
+                if handlers and _is_of_package(self.function, found[start:number]):
+                    jump = next(
+                        x for x in found if x.offset > handlers[0] and x.opname[:8] == "POP_JUMP"
+                    )
+                    never.add((jump.offset, jump.argval))
+        return never
+
     def _nexts(self, place: int) -> list[int]:
         """The instructions that may follow one, its handlers included."""
         after = [to for to, _ in self._all[place].nexts]
@@ -135,6 +157,8 @@ class Flow:
             if one.it.opname in {"DELETE_FAST", "LOAD_FAST_AND_CLEAR"}:
                 after -= {one.it.argval}
             for to in self._nexts(place):
+                if surely and (place, to) in self._never:
+                    continue
                 known = held.get(to, after)
                 both = after & known if surely else after | known
                 if both != held.get(to):
@@ -233,7 +257,8 @@ class Flow:
                 one = self._all[place]
                 after: set[str] = set()
                 for to in self._nexts(place):
-                    after |= held[to] if to in held else at_exit.get(to, set())
+                    if (place, to) not in self._never:
+                        after |= held[to] if to in held else at_exit.get(to, set())
                 before = (after - set(one.writes)) | set(one.reads)
                 if before != held[place]:
                     held[place] = before
@@ -351,6 +376,20 @@ class Flow:
         return made
 
 
+def _is_of_package(function: types.FunctionType, expression: list[dis.Instruction]) -> bool:
+    """Whether code makes a context manager of this package, or one that does nothing."""
+    kind: Any = None
+    for place, one in enumerate(expression):
+        if place == 0 and one.opname == "LOAD_GLOBAL":
+            kind = function.__globals__.get(one.argval)
+        elif one.opname in _METHODS and isinstance(kind, types.ModuleType):
+            kind = vars(kind).get(one.argval)
+        elif one.opname != "PUSH_NULL":
+            is_known = isinstance(kind, type) and (is_own(kind.__module__) or kind is nullcontext)
+            return is_known and call_of(expression[place - 1 :])[0] == len(expression) - place
+    return False
+
+
 def _names_variable(one: Instruction) -> bool:
     """Whether the argument of an instruction is a variable, perhaps an outer one."""
     opcode = one.it.opcode
@@ -376,6 +415,6 @@ def _loads(
         text += _units("LOAD_CONST", len(constants))
         constants.append(value)
     for name in names:
-        text += _units("LOAD_FAST", code.co_varnames.index(name))
+        text += _units(_LOAD, code.co_varnames.index(name))
     text += _units("BUILD_TUPLE", len(values) + len(names))
     return text + _units("RETURN_VALUE", 0)

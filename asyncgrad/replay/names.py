@@ -59,7 +59,7 @@ def names_in(
         at = f"({code.co_filename}:{line})"
         name = instruction.opname
         if name in {"LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS"}:
-            if instruction.argval in _BY_NAME and not _is_named(instructions[place:]):
+            if instruction.argval in _BY_NAME and not call_of(instructions[place:])[1]:
                 attributes.add(ANY)
             names = [instruction.argval]
             for one in instructions[place + 1 :]:
@@ -96,23 +96,25 @@ def names_in(
     return frozenset(found), frozenset(attributes)
 
 
-def _is_named(instructions: list[dis.Instruction]) -> bool:
-    """Whether a function, which the first instruction loads, is called with a name as it stands.
+def call_of(instructions: list[dis.Instruction]) -> tuple[int, bool]:
+    """Where a function is called that the first instruction has put onto the stack.
 
-    That is the second argument. It is what the last instruction leaves that ends with two values
-    above the function; the third, if there is one, is above it.
+    Returns:
+        The place, 0 if it is not found, and whether the second argument is a constant. That is what
+        the last instruction leaves that ends with two values above the function; the third, if
+        there is one, is above it.
     """
-    depth, named = 0, False
-    for one in instructions[1:]:
+    depth, is_constant = 0, False
+    for place, one in enumerate(instructions[1:], 1):
         if one.opname in {"PRECALL", "CALL"} and depth == one.arg:
-            return named
+            return place + (one.opname == "PRECALL"), is_constant
         if one.opcode in _JUMPS or depth < 0:
-            return False
+            break
         argument = one.arg if one.opcode >= dis.HAVE_ARGUMENT else None
         depth += dis.stack_effect(one.opcode, argument)
         if depth == 2 and one.opname != "EXTENDED_ARG":
-            named = one.opname == "LOAD_CONST"
-    return False
+            is_constant = one.opname == "LOAD_CONST"
+    return 0, False
 
 
 def _named(constant: object) -> set[str]:

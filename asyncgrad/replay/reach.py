@@ -43,7 +43,7 @@ from asyncgrad.optim.lr_scheduler import LRScheduler
 from asyncgrad.optim.optimizer import Optimizer
 from asyncgrad.replay.names import ANY, PACKAGE, is_own, names_in
 from asyncgrad.replay.steps import UnrepeatableError
-from asyncgrad.replay.unchanged import Unchanged, hooked, is_value
+from asyncgrad.replay.unchanged import VALUES, Unchanged, hooked, is_value
 from asyncgrad.tensor import Tensor
 
 #: Modules whose functions depend on their arguments alone.
@@ -83,6 +83,8 @@ _FOLLOWED = frozenset({
 _HOLDERS = f"{PACKAGE}distributions"
 #: Programs add functions to those that are known there.
 _DIVERGENCES = f"{_HOLDERS}.kl"
+#: What layers call.
+_FUNCTIONS = vars(functional)
 #: Attributes of tensors, classes and frames that change without a trace in what is compared.
 _MOVING = frozenset({
     "_version", "data_ptr", "storage", "untyped_storage", "_array", "_counter", "__dlpack__",
@@ -110,9 +112,10 @@ _INSIDE = frozenset({
 _CONSTRUCTORS = frozenset({"__init__", "__new__", "__post_init__"})
 #: With these, code may make an instance of the class of another.
 _MADE_BY = frozenset({"type", "__class__", "__reduce__", "__reduce_ex__", *_CONSTRUCTORS})
-#: Flags of classes that class statements make: CPython calls them Py_TPFLAGS_HEAPTYPE and, which
-#: those in C may have besides, Py_TPFLAGS_IMMUTABLETYPE.
-_HEAP, _FIXED = 1 << 9, 1 << 8
+#: Of these flags of classes, class statements set the first alone: Py_TPFLAGS_HEAPTYPE and, which
+#: classes in C may have, Py_TPFLAGS_IMMUTABLETYPE.
+_BY_STATEMENT = 1 << 9
+_ANY_MAKE = _BY_STATEMENT | 1 << 8
 #: The most bytes that such an instance takes beside its table of attributes.
 _BARE_SIZE = type("_Bare", (), {}).__basicsize__
 #: What is not written in Python, among what functions are made around.
@@ -159,6 +162,7 @@ class Reached(Unchanged):
         self._optimizers: list[Any] = []
         #: Classes of this package, of which instances are met, or which are met themselves.
         self._own_classes: list[Any] = [Tensor]
+        self._known = 0, 0, 0
         #: Objects of this package that may get further attributes, which the code names.
         self._growing: list[Any] = []
         self._anew: list[Any] = []
@@ -187,7 +191,7 @@ class Reached(Unchanged):
                 # Python's own names are met, too: `dataclasses` keeps some in globals.
                 if value.__class__ is str and value[:2] != "__":
                     self._strings.add(value)
-                if is_value(type(value)) or id(value) in self._seen:
+                if type(value) in VALUES or id(value) in self._seen:
                     continue
                 self._seen[id(value)] = value
                 self._take(value, where)
@@ -268,6 +272,8 @@ class Reached(Unchanged):
         take = _BY_TYPE.get(kind)
         if take is not None:
             take(self, value, where)
+        elif is_value(kind):
+            return
         elif is_named_tuple(kind):
             self._follow(kind, kind.__name__)
             self._parts(value, where)
@@ -450,7 +456,7 @@ class Reached(Unchanged):
             if is_own(base.__module__):
                 self._own_class(base)
                 continue
-            if not _is_in_python(base):
+            if base.__flags__ & _ANY_MAKE != _BY_STATEMENT:
                 if base in _BUILTINS or issubclass(base, BaseException):
                     continue
                 raise UnrepeatableError(f"{where} is derived from {base.__name__}")
@@ -489,12 +495,17 @@ class Reached(Unchanged):
 
     def _own_methods(self) -> None:
         """Compare what this package's classes have of the names in the code; follow a program's."""
+        known = len(self._names), len(self._strings), len(self._own_classes)
+        if known == self._known:
+            return
+        self._known = known
+        names = {*self._names, *self._strings, "forward", "__call__"}
         for kind in self._own_classes:
-            for base in kind.__mro__:
+            for base in kind.__mro__[:-1]:
                 if base is Module and kind is not Module:
                     break
                 table = vars(base)
-                for name in {*self._names, *self._strings, "forward", "__call__"} & table.keys():
+                for name in names & table.keys():
                     if (id(kind), name) not in self._taken:
                         self._taken.add((id(kind), name))
                         part = table[name]
@@ -503,20 +514,19 @@ class Reached(Unchanged):
                         else:
                             self._members.append((table, name))
                         self._replaced(part, f"{kind.__name__}.{name}")
-                        if name == "forward":
+                        if name == "forward" and type(part) is types.FunctionType:
                             # A layer looks for its function when it is called.
-                            self._functional(getattr(part, "__code__", None))
-
-    def _functional(self, code: Any) -> None:
-        for name in vars(functional).keys() & getattr(code, "co_names", ()):
-            self._reads(vars(functional), name)
-            self._replaced(vars(functional)[name], name)
+                            for called in _FUNCTIONS.keys() & part.__code__.co_names:
+                                self._reads(_FUNCTIONS, called)
+                                self._replaced(_FUNCTIONS[called], called)
 
     def _replaced(self, part: Any, where: str) -> None:
         """Follow an attribute of this package if a program has put it there."""
-        part = getattr(part, "__func__", getattr(part, "fget", part))
-        module = getattr(part, "__globals__", {"__name__": type(part).__module__}).get("__name__")
-        if not is_own(module or "") and not isinstance(part, _IN_C):
+        if type(part) is not types.FunctionType:
+            part = getattr(part, "__func__", getattr(part, "fget", part))
+        scope = getattr(part, "__globals__", None)
+        module = type(part).__module__ if scope is None else scope.get("__name__") or ""
+        if not is_own(module) and not isinstance(part, _IN_C):
             self._follow(part, where)
 
     def _class_of_instance(self, kind: Any) -> None:
@@ -675,18 +685,14 @@ def _check_told(module: str, name: str, where: str) -> None:
         raise UnrepeatableError(f"{where} is {module}.{name}")
 
 
-def _is_in_python(kind: Any) -> bool:
-    """Whether a class statement has made a class."""
-    return bool(kind.__flags__ & _HEAP) and not kind.__flags__ & _FIXED
-
-
 def is_plain(kind: Any) -> bool:
     """Whether instances keep all of their state in `__dict__`."""
     return (
         bool(kind.__dictoffset__)
         and kind.__basicsize__ <= _BARE_SIZE
         and all(
-            base is object or (_is_in_python(base) and not base.__dict__.get("__slots__"))
+            base is object
+            or (base.__flags__ & _ANY_MAKE == _BY_STATEMENT and not base.__dict__.get("__slots__"))
             for base in kind.__mro__
         )
     )

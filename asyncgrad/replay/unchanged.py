@@ -16,7 +16,7 @@ import numpy as np
 from asyncgrad.ops.dtype import DType
 
 #: The types of values that never change. Others of these types are compared by value.
-_VALUES = frozenset({
+VALUES = frozenset({
     type(None), bool, int, float, complex, str, bytes, type(Ellipsis), type(NotImplemented),
     DType, range,
 })  # fmt: skip
@@ -272,7 +272,7 @@ class Unchanged:
 
 def is_value(kind: type) -> bool:
     """Whether instances of a type never change; those of a derived class may have attributes."""
-    return kind in _VALUES or is_number(kind) or type(kind) is _KIND_OF_DTYPES
+    return kind in VALUES or is_number(kind) or type(kind) is _KIND_OF_DTYPES
 
 
 def is_number(kind: type) -> bool:
@@ -304,6 +304,6 @@ def _alike(value: Any, known: Any) -> bool:
     if value is known:
         return True
     kind = type(value)
-    if kind is not type(known) or not (kind in _VALUES or is_number(kind)):
+    if kind is not type(known) or not (kind in VALUES or is_number(kind)):
         return False
     return bool(value == known) and repr(value) == repr(known)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import re
 import traceback
@@ -254,6 +255,48 @@ def test_functions_that_others_made_there_share_cells_with():
         assert seen[-1] == seen[-2]
         scale += n // 6
     assert max(replays(fast)) >= 6, fast.explain()
+
+
+class Swallowing:
+    """A manager after whose block a variable may have no value."""
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        return True
+
+
+def test_later_lines_read_what_a_block_sets():
+    """The managers of this package swallow no errors, so that variables have values behind them."""
+    w, seen = nn.Parameter(ag.ones(3)), []
+
+    def known(x):
+        with contextlib.nullcontext(), ag.set_grad_enabled(bool(seen)):
+            y = ag.tanh(x) * 3 + ag.exp(x) * ag.sin(x)
+            other = y + ag.cos(y) * ag.sin(x)
+        seen.append(other.sum().item())
+        with ag.no_grad():
+            z = ag.tanh(y) * w + ag.exp(y) * ag.sin(y) + ag.cos(other)
+        seen.append(z.sum().item())
+        return (ag.tanh(z) + ag.exp(z) * ag.sigmoid(z) - ag.cos(z)) * ag.sin(other)
+
+    def unknown(x):
+        with Swallowing():
+            y = ag.tanh(x) * 3 + ag.exp(x) * ag.sin(x) + ag.cos(x) * ag.cos(x)
+        seen.append(y.sum().item())
+        return ag.tanh(y) * w + ag.exp(y) * ag.sin(y) + ag.cos(y) * ag.cos(y)
+
+    for step in (known, unknown):
+        fast = ag.compile(step)
+        for n in range(12):
+            x = ag.arange(3.0) / (n + 1)
+            assert plain(fast(x)) == plain(step(x))
+            half = len(seen) // 2
+            assert seen[half:] == seen[:half]
+            seen.clear()
+        used = [count for count in replays(fast) if count >= 8]
+        assert len(used) == (3 if step is known else 0), fast.explain()
 
 
 def test_errors_come_from_their_lines():
