@@ -6,6 +6,7 @@ The rest of this package uses nothing of an engine but these five methods.
 from __future__ import annotations
 
 import platform
+from pickle import PicklingError
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
@@ -14,6 +15,7 @@ import asyncgrad
 from asyncgrad.distributed.errors import sendable
 from asyncgrad.errors import AutogradError
 from asyncgrad.ops.tensors.copies import Differentiable, noted
+from asyncgrad.ops.tensors.pytree import flatten
 from asyncgrad.records import NamedTuple
 
 if TYPE_CHECKING:
@@ -83,11 +85,14 @@ def sent(message: Message, seal: Callable[[Message], T]) -> T:
     Raises:
         RuntimeError: if a tensor in it requires grad, also one in an attribute or a closure, but
             for parameters of modules: a module is copied. What a part takes as it is comes without.
+        TypeError: if something in it can't be pickled.
     """
     found = Differentiable()
     token = noted.set(found)
     try:
         sealed = seal(message)
+    except _UNPICKLABLE as error:
+        raise _unsendable(message, "its arguments", message.args, seal, error) from error
     finally:
         noted.reset(token)
     for tensor in found.alone():
@@ -118,8 +123,33 @@ async def answered(host: Host, opened: Callable[[], Message], sealed: Callable[[
         answer = await host.take(message)
     try:
         return sealed(answer)
+    except _UNPICKLABLE as error:
+        return sealed((False, _unsendable(message, "its result", answer[1], sealed, error)))
     except Exception as error:
         return sealed((False, sendable(error)))
+
+
+#: What pickle, and cloudpickle, raise.
+_UNPICKLABLE = (PicklingError, TypeError, AttributeError, RecursionError)
+
+
+def _unsendable(
+    message: Message, where: str, value: Any, seal: Callable[[Any], Any], error: Exception
+) -> TypeError:
+    """The error for a value that can't be pickled, which names what in it can't be."""
+    found = value
+    for leaf in flatten(value)[0]:
+        try:
+            seal(leaf)
+        except _UNPICKLABLE:
+            found = leaf
+            break
+    name = getattr(found, "__qualname__", "")
+    return TypeError(
+        f"{message.method}: a {type(found).__name__}{name and ' '}{name} in {where} can't be "
+        f"pickled, and so not be sent to another process: {error}. Send plain data, tensors, or "
+        f"functions and classes of a module; make the rest where it is used"
+    )
 
 
 def versions() -> dict[str, str]:

@@ -23,6 +23,9 @@ class WorkerLostError(AutogradError):
         reason: how it was noticed.
     """
 
+    #: The world that has lost the worker; None if a user's code has made the error.
+    _session: str | None = None
+
     def __init__(self, rank: int, during: str, reason: str) -> None:
         """Name the worker and what it was asked to do."""
         super().__init__(
@@ -34,7 +37,7 @@ class WorkerLostError(AutogradError):
         self.reason = reason
 
     def __reduce__(self) -> Any:
-        # With its notes.
+        # With its notes and its world.
         return type(self), (self.rank, self.during, self.reason), self.__dict__
 
 

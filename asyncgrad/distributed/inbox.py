@@ -12,7 +12,6 @@ from typing import Any
 from asyncgrad.distributed.engine import Message
 from asyncgrad.distributed.errors import (
     PassEndedError,
-    WorkerLostError,
     late,
     note_traceback,
     sendable,
@@ -55,8 +54,7 @@ class Inbox:
             return False, site.error()
         if site is not None and message.sender in site.lost:
             # Its caller, to whom it will tell this, has everybody ignore it.
-            reason = site.lost[message.sender]
-            return False, WorkerLostError(message.sender, message.method, reason)
+            return False, site.lost_error(message.sender, message.method)
         if self._taken.add((message.sender, message.number)):
             return False, PassEndedError("the message has been taken before")
         # The method runs in a task of its own, which can be cancelled without the connection.

@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 from asyncgrad.core.modes import current, install
-from asyncgrad.distributed.errors import WorkerLostError, late
+from asyncgrad.distributed.errors import late
 from asyncgrad.distributed.group import Group
 from asyncgrad.distributed.lifetimes import Lifetimes, Memory
 from asyncgrad.distributed.site import Site
@@ -150,7 +150,7 @@ class Runs:
                     self._lose(box, rank)
 
     def _lose(self, box: asyncio.Future[Any], rank: int) -> None:
-        _fail(box, WorkerLostError(rank, "a collective", self._site.lost[rank]))
+        _fail(box, self._site.lost_error(rank, "a collective"))
 
     async def decided(self, run: Any) -> None:
         """Wait until passes that have voted know the decision, for the grace at most."""

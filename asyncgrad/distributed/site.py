@@ -92,7 +92,13 @@ class Site:
         self.check()
         for rank in ranks:
             if rank in self.lost:
-                raise WorkerLostError(rank, during, self.lost[rank])
+                raise self.lost_error(rank, during)
+
+    def lost_error(self, rank: int, during: str) -> WorkerLostError:
+        """The error for whoever uses a lost worker."""
+        error = WorkerLostError(rank, during, self.lost.get(rank, "the world is ending"))
+        error._session = self.session
+        return error
 
     async def call(self, rank: int, method: str, *args: Any) -> Any:
         """Await a method of the host of a rank.
@@ -108,7 +114,11 @@ class Site:
             return value
         value = received(value)
         add_note(value, f"on worker {rank}, during {method}")
-        if isinstance(value, WorkerLostError) and self.rank == CALLER:
+        if (
+            isinstance(value, WorkerLostError)
+            and value._session == self.session
+            and self.rank == CALLER
+        ):
             # One worker ignores another as lost, so everybody has to.
             self.fence(value.rank, value.reason)
         try:
@@ -156,7 +166,7 @@ class Site:
             finally:
                 # The traceback of its error holds this frame: a cycle.
                 del calling
-        raise WorkerLostError(rank, message.method, self.lost.get(rank, "the world is ending"))
+        raise self.lost_error(rank, message.method)
 
     def fence(self, rank: int, reason: str) -> None:
         """Never listen to a worker again; the caller tells the others."""

@@ -258,7 +258,7 @@ async def connect(
 
     Raises:
         ImportError: if Dask is not installed: `pip install asyncgrad[dask]`.
-        ValueError: if there are too few workers, or none of a name, or `grace` is negative.
+        ValueError: if there are too few workers, or none of a name, or `grace` is not positive.
         RuntimeError: if a worker lacks asyncgrad or has another version of it, of Python or NumPy,
             or the client is used by another world.
 
@@ -269,8 +269,11 @@ async def connect(
         ...         part = await world.remote(1, make_encoder, 512)
         ...         await (await part(x)).sum().backward()
     """
-    if not grace >= 0:
-        raise ValueError(f"connect: grace={grace}: a time in seconds is not negative")
+    if not grace > 0:
+        raise ValueError(
+            f"connect: grace={grace}: it is a positive number of seconds, in which workers confirm "
+            f"that they have committed a pass; those that don't are lost"
+        )
     engine = client if isinstance(client, Engine) else _on_dask(client, workers)
     try:
         async with open_world(engine, grace) as world:

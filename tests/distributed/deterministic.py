@@ -9,9 +9,10 @@ from __future__ import annotations
 import asyncio
 import pickle
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from asyncgrad.distributed.engine import sent
+from asyncgrad.distributed.engine import answered, sent
 from asyncgrad.distributed.world import World, open_world
 
 if TYPE_CHECKING:
@@ -95,7 +96,7 @@ class Engine:
     async def _arrive(self, rank: int, pickled: bytes, copy: int) -> bytes:
         for _ in range(copy):
             await self._turns(20)
-        return pickle.dumps(await self.hosts[rank].take(pickle.loads(pickled)))
+        return await answered(self.hosts[rank], partial(pickle.loads, pickled), pickle.dumps)
 
     def _check(self, rank: int) -> None:
         if rank in self.dead:

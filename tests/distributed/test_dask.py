@@ -67,9 +67,10 @@ async def in_one_process() -> None:
         with pytest.raises(ValueError, match="address or name"):
             async with dist.connect(client, workers=["nowhere"]):
                 pass
-        with pytest.raises(ValueError, match="not negative"):
-            async with dist.connect(client, grace=-1.0):
-                pass
+        for grace in (-1.0, 0, np.nan):
+            with pytest.raises(ValueError, match="a positive number of seconds"):
+                async with dist.connect(client, grace=grace):
+                    pass
         with pytest.raises(TypeError, match="asynchronous client"):
             async with dist.connect(object()):
                 pass

@@ -591,6 +591,57 @@ async def test_a_module_that_a_function_gives_back_stays_on_its_worker() -> None
         assert await part.apply(ag.nn.Module.train) is part
 
 
+def with_a_lock(module: Any, *args: Any) -> Any:
+    return {"given": [1, threading.Lock()]}
+
+
+@pytest.mark.asyncio
+async def test_what_can_not_be_pickled_is_named_with_the_call_that_sends_it() -> None:
+    async with world_of(Engine(1)) as world:
+        part = await world.remote(0, Affine)
+        lock = threading.Lock()
+        for coroutine in (
+            part.apply(second, {"given": [1, lock]}),
+            world.remote(0, Affine, lock),
+            world.run(gives_back, lock),
+            world.optimizer(ag.optim.SGD, [part], lr=lock),
+        ):
+            with pytest.raises(TypeError, match="a lock in its arguments can't be pickled"):
+                await coroutine
+        with pytest.raises(TypeError, match=r"a function .*<lambda> in its arguments can't be"):
+            await world.remote(0, lambda: Affine())
+        with pytest.raises(TypeError, match="apply: a lock in its result can't be") as caught:
+            await part.apply(with_a_lock)
+        assert "on worker 0, during apply" in caught.value.__notes__
+        with pytest.raises(ValueError, match="planned"):
+            await part.apply(second, _Refuses())
+        assert await part.apply(gradients) == [None, None]
+
+
+class _Refuses:
+    def __getstate__(self) -> Any:
+        raise ValueError("planned")
+
+
+class LostToo(dist.WorkerLostError):
+    """A user's own."""
+
+
+def loses(module: Any, kind: Any, rank: int) -> None:
+    raise kind(rank, "planned", "planned")
+
+
+@pytest.mark.asyncio
+async def test_a_loss_that_users_code_has_made_up_loses_no_worker() -> None:
+    async with world_of(Engine(2)) as world:
+        part = await world.remote(0, Affine)
+        for kind in (dist.WorkerLostError, LostToo):
+            for rank in (0, 1, 9):
+                with pytest.raises(kind):
+                    await part.apply(loses, kind, rank)
+        assert not world.lost
+
+
 @pytest.mark.asyncio
 async def test_without_dask_connect_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "distributed", None)
