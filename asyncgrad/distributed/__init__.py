@@ -4,6 +4,8 @@ A backward pass that crosses workers adds all its gradients on all of them, or n
 docs/distributed.md.
 """
 
+from typing import TYPE_CHECKING
+
 from asyncgrad.distributed import autograd, nn, optim, pipelining
 from asyncgrad.distributed.errors import PassEndedError, WorkerLostError
 from asyncgrad.distributed.group import (
@@ -26,3 +28,26 @@ __all__ = [
     "ReplicatedModel", "WorkerLostError", "World", "all_gather", "all_reduce", "autograd",
     "barrier", "broadcast", "connect", "get_rank", "get_world_size", "nn", "optim", "pipelining",
 ]  # fmt: skip
+
+_BEGUN = "`await world.run(function)` begins and ends what the ranks do together"
+_ANY = "all_gather and broadcast take any data that can be pickled"
+_TO_ALL = "send to all ranks by all_gather or broadcast, and let each take its own"
+#: PyTorch's functions that are not here, and what to use.
+_INSTEAD = {
+    **dict.fromkeys(("init_process_group", "destroy_process_group", "is_initialized"), _BEGUN),
+    **dict.fromkeys(("all_gather_object", "gather_object", "broadcast_object_list"), _ANY),
+    **dict.fromkeys(("scatter", "scatter_object_list", "reduce_scatter", "all_to_all"), _TO_ALL),
+    **dict.fromkeys(("send", "recv", "isend", "irecv"), _TO_ALL),
+    "reduce": "use all_reduce, which gives the result to all ranks",
+    "gather": "use all_gather, which gives what each has to all ranks",
+    "monitored_barrier": "use barrier within `asyncio.timeout(seconds)`",
+    "new_group": "collectives are those of all ranks: connect a world of fewer workers",
+    "rpc": "`await world.remote(rank, factory)` makes a part, which is called and applied",
+}
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> None:
+        """Say what does the work of a function that PyTorch has."""
+        known = f", as PyTorch has: {_INSTEAD[name]}" if name in _INSTEAD else ""
+        raise AttributeError(f"asyncgrad.distributed has no {name!r}{known}")

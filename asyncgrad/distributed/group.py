@@ -199,6 +199,13 @@ class Group:
                 f"cancellation, or the timeout, end the run"
             )
 
+    def checked(self, name: str, rank: Any) -> int:
+        """A rank that was given to a function; raises if there is none of this number."""
+        found: int = index(rank)
+        if not 0 <= found < self.size:
+            raise ValueError(f"{name}: there is no rank {found} among {self.size}")
+        return found
+
     @contextmanager
     def whole(self, what: str) -> Iterator[None]:
         """Once the block is cancelled, refuse collectives and passes: the others still wait."""
@@ -298,9 +305,7 @@ async def broadcast(tensor: Any, src: int = 0) -> Any:
     All wait for all, so that ranks which don't agree on `src` notice.
     """
     group = current_group("broadcast")
-    src = index(src)
-    if not 0 <= src < group.size:
-        raise ValueError(f"broadcast: there is no rank {src} among {group.size}")
+    src = group.checked("broadcast", src)
     own = await offload(_copied, tensor) if group.rank == src else None
     with group.collective(f"broadcast(src={src})") as tag:
         return (await group.exchange(tag, dict.fromkeys(range(group.size), own), own))[src]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from itertools import zip_longest
 from typing import Any
 
@@ -61,6 +61,8 @@ class ZeroRedundancyOptimizer:
         groups = given if isinstance(given[0], dict) else [{"params": given}]
         members = [(i, one) for i, group in enumerate(groups) for one in _members(group)]
         named = [one if isinstance(one, tuple) else (None, one) for _, one in members]
+        self._group_of = [number for number, _ in members]
+        self._names = [name for name, _ in named]
         self._parameters = [parameter for _, parameter in named]
         for parameter in self._parameters:
             if not isinstance(parameter, Variable):
@@ -153,19 +155,80 @@ class ZeroRedundancyOptimizer:
         """The state of this rank's share, with the places of its parameters."""
         return self.optim.state_dict() | {"places": self._places(self._group.rank)}
 
-    def load_state_dict(self, state: Any) -> None:
-        """Load the state of this rank's share, of a run with as many ranks.
+    @begins
+    async def consolidate_state_dict(self, to: int = 0) -> Any:
+        """The state of all parameters, on one rank, as the undivided optimizer gives it.
+
+        All ranks have to call it. A run with any number of ranks can load what it returns, and so
+        can the undivided optimizer.
+
+        Args:
+            to: the rank that gets it; it returns None on the others.
 
         Raises:
-            ValueError: if it is that of another share.
+            WorkerLostError: if a rank is lost.
         """
+        group = self._group
+        to = group.checked("consolidate_state_dict", to)
+        own = self.optim.state_dict()
+        contents = dict.fromkeys(group.others) | {to: own}
+        with group.collective(f"ZeroRedundancyOptimizer.consolidate_state_dict(to={to})") as tag:
+            found = await group.exchange(tag, contents, own)
+        if group.rank != to:
+            return None
+        state = {
+            place: share["state"][number]
+            for rank, share in enumerate(found)
+            for number, place in enumerate(self._places(rank))
+            if number in share["state"]
+        }
+        every = range(len(self._parameters))
+        return {"state": dict(sorted(state.items())), "param_groups": self._options(own, every)}
+
+    def _options(self, state: Any, places: Sequence[int]) -> list[dict[str, Any]]:
+        """The options of a state's groups, of which each has those of some parameters."""
+        groups = []
+        for number, options in enumerate(state["param_groups"]):
+            within = [i for i, place in enumerate(places) if self._group_of[place] == number]
+            groups.append({**options, "params": within})
+            if "param_names" in options:
+                groups[-1]["param_names"] = [self._names[places[i]] for i in within]
+        return groups
+
+    def load_state_dict(self, state: Any) -> None:
+        """Load a state: of this rank's share, of a run with as many ranks, or of all parameters.
+
+        Raises:
+            ValueError: if it is that of another share, or of other groups.
+        """
+        state = dict(state or {})
         places = self._places(self._group.rank)
-        if (state or {}).get("places") != places:
+        if "places" not in state and "param_groups" in state:
+            state = self._share_of(state, places)
+        elif state.pop("places", None) != places:
             raise ValueError(
                 f"load_state_dict: the state is not of the parameters {places}, which this rank "
-                f"updates: load what the same rank of as many has saved"
+                f"updates: load what the same rank of as many has saved, or what "
+                f"consolidate_state_dict() has returned"
             )
-        self.optim.load_state_dict({k: v for k, v in state.items() if k != "places"})
+        self.optim.load_state_dict(state)
+
+    def _share_of(self, state: Any, places: Sequence[int]) -> dict[str, Any]:
+        """The state of some parameters, from one of all."""
+        sizes = [len(group["params"]) for group in state["param_groups"]]
+        own = [self._group_of.count(number) for number in range(len(self.optim.param_groups))]
+        if sizes != own:
+            raise ValueError(
+                f"load_state_dict: the state is of groups of {sizes} parameters, this optimizer "
+                f"has groups of {own}"
+            )
+        numbers = [number for group in state["param_groups"] for number in group["params"]]
+        found = {
+            i: state["state"][numbers[place]]
+            for i, place in enumerate(places)
+            if numbers[place] in state["state"]
+        }
+        return {"state": found, "param_groups": self._options(state, places)}
 
 
 def _members(group: dict[str, Any]) -> list[Any]:

@@ -10,6 +10,7 @@ import random
 import threading
 import weakref
 from contextlib import nullcontext, suppress
+from pprint import pformat
 from typing import Any
 
 import numpy as np
@@ -1243,6 +1244,71 @@ async def test_a_divided_optimizer_gives_the_parameters_of_a_whole_one() -> None
         whole = await world.run(sharded, "whole")
     assert divided[0][0] == divided[1][0] == whole[0][0]
     assert [held for _, held in divided] == [14, 13]
+
+
+async def with_pytorchs_options(options: dict[str, Any]) -> list[str]:
+    model = await DDP(Affine(), **options)
+    await model(batch()[:, :3]).sum().backward()
+    return list(model.state_dict())
+
+
+@pytest.mark.asyncio
+async def test_options_and_functions_of_pytorchs_are_taken_or_refused_with_a_remedy() -> None:
+    options = {"find_unused_parameters": True, "gradient_as_bucket_view": True}
+    options |= {"static_graph": True, "broadcast_buffers": False, "bucket_cap_mb": None}
+    async with world_of(Engine(2)) as world:
+        found = await world.run(with_pytorchs_options, options)
+        assert found == [["module.scale", "module.shift"]] * 2
+        with pytest.raises(ValueError, match=r"await broadcast\(buffer\)"):
+            await world.run(with_pytorchs_options, {"broadcast_buffers": True})
+    with pytest.raises(AttributeError, match="no 'gather', as PyTorch has: use all_gather"):
+        _ = dist.gather
+    with pytest.raises(AttributeError, match=r"no 'nothing'$"):
+        _ = dist.nothing
+
+
+async def resumed(kind: str, saved: Any = None) -> Any:
+    """Two steps with two groups of named parameters, perhaps from a checkpoint; what follows."""
+    model = await DDP(Net())
+    named = [*model.named_parameters()]
+    groups: Any = [{"params": named[:1], "lr": 0.5}, {"params": named[1:]}]
+    if kind == "sharded":
+        optimizer: Any = dist.optim.ZeroRedundancyOptimizer(groups, ag.optim.Adam, lr=0.1)
+    else:
+        optimizer = ag.optim.Adam(groups, lr=0.1)
+    if saved is not None:
+        model.load_state_dict(saved[0])
+        optimizer.load_state_dict(saved[1])
+        with pytest.raises(ValueError, match=r"groups of \[1\] parameters|1 instead of 2"):
+            optimizer.load_state_dict({"state": {}, "param_groups": [{"params": [0]}]})
+    x = ag.arange(6, dtype=ag.float64).reshape(2, 3)
+    for _ in range(2):
+        optimizer.zero_grad()
+        await model(x).square().mean().backward()
+        await optimizer.step_async()
+    if kind == "whole":
+        return model.state_dict(), optimizer.state_dict()
+    last = dist.get_world_size() - 1
+    with pytest.raises(ValueError, match="there is no rank -1"):
+        await optimizer.consolidate_state_dict(-1)
+    return model.state_dict(), await optimizer.consolidate_state_dict(to=last)
+
+
+@pytest.mark.parametrize(("first", "then"), [("sharded", "whole"), ("whole", "sharded")])
+@pytest.mark.asyncio
+async def test_the_state_of_a_divided_optimizer_goes_on_with_any_number_of_ranks(
+    first: str, then: str
+) -> None:
+    saved: Any = None
+    whole: Any = None
+    for size, kind in ((3, first), (2, then), (1, "sharded")):
+        async with world_of(Engine(size)) as world:
+            found = await world.run(resumed, kind, saved)
+            own = await world.run(resumed, "whole", whole)
+        if kind == "sharded":
+            assert all(state is None for _, state in found[:-1])
+        saved, whole = found[-1], own[-1]
+        assert pformat(saved) == pformat(whole)
 
 
 async def state_of_another() -> None:

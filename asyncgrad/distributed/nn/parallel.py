@@ -34,14 +34,17 @@ class DistributedDataParallel(Module):
 
     Args:
         module: this rank's copy, of the same structure on all.
-        bucket_cap_mb: the size of a bucket in megabytes.
+        bucket_cap_mb: the size of a bucket in megabytes; None for 25.
         find_unused_parameters: taken as in PyTorch, and not needed: a parameter that a rank has
             not used counts as zero there.
+        broadcast_buffers: False; PyTorch's True is refused.
+        gradient_as_bucket_view: taken as in PyTorch, and changes nothing.
+        static_graph: taken as in PyTorch, and changes nothing.
 
     Raises:
         RuntimeError: outside of `World.run`, if no parameter requires grad, or if one is not on
             the CPU.
-        ValueError: if buckets would be empty.
+        ValueError: if buckets would be empty, or `broadcast_buffers` is True.
 
     Example:
         >>> from asyncgrad import distributed as dist
@@ -55,10 +58,20 @@ class DistributedDataParallel(Module):
     """
 
     def __init__(
-        self, module: Module, *, bucket_cap_mb: float = 25.0, find_unused_parameters: bool = True
-    ) -> None:
+        self, module: Module, *, bucket_cap_mb: float | None = 25.0,
+        find_unused_parameters: bool = True, broadcast_buffers: bool = False,
+        gradient_as_bucket_view: bool = False, static_graph: bool = False,
+    ) -> None:  # fmt: skip
         """Make the buckets, in the order in which gradients will come: from the last on."""
         super().__init__()
+        if broadcast_buffers:
+            raise ValueError(
+                "DistributedDataParallel: broadcast_buffers=True: a forward does not wait for rank "
+                "0's buffers. Give all ranks the same where they matter, before an evaluation for "
+                "example: buffer.copy_(await broadcast(buffer))"
+            )
+        if bucket_cap_mb is None:
+            bucket_cap_mb = 25.0
         if not bucket_cap_mb > 0:
             raise ValueError(f"DistributedDataParallel: bucket_cap_mb={bucket_cap_mb}: no bucket")
         if not isinstance(module, Module):
