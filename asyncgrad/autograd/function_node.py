@@ -216,7 +216,7 @@ class FunctionNode(FunctionCtx, Node):
         for variable, number in self._hidden:
             variable._edge = HiddenResult(self) if number is None else self._edge_of(number)
 
-    def check_received(self, received: Value, task: GraphTask | None) -> tuple[Any, ...]:
+    def conclude(self, received: Value, task: GraphTask | None) -> tuple[Any, ...]:
         """Check what the user's function returned, and give one gradient for each next edge."""
         self._unpacked = None
         for variable, _ in self._hidden:

@@ -160,7 +160,7 @@ class Node:
             self.guard = None if rule.outliving is None else rule.outliving(self.saved)
             self.saved = freed
 
-    def check_received(self, received: Value, task: Value) -> tuple[Any, ...]:
+    def conclude(self, received: Value, task: Value) -> tuple[Any, ...]:
         """Check what `apply` or its coroutine has returned, and make it a tuple of gradients."""
         return received  # type: ignore[no-any-return]
 

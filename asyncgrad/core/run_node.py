@@ -189,10 +189,10 @@ def call_apply(
     received = node.apply(tuple(gradients), task)
     if received.__class__ is not tuple:
         received = yield from awaited(received)
-    checked = node.check_received(received, task)
+    concluded = node.conclude(received, task)
     if not task.keep_graph:
         node.release_saved(task.freed)
-    return checked
+    return concluded
 
 
 def wanted_rule(task: PassState, node: OpNode) -> Run:
@@ -260,7 +260,7 @@ def call_node(
             commit([(node.variable, gradients[0]._array, False)], None, wait=True)
         return ()
     if not isinstance(node, OpNode):
-        return node.check_received(node.apply(gradients, None), None)
+        return node.conclude(node.apply(gradients, None), None)
     rule = node.rule
     if all(gradient is None for gradient in gradients):
         return (None,) * rule.arity

@@ -291,6 +291,43 @@ def beside(name: str, *tensors: Any) -> tuple[Any, ...]:
     return moved
 
 
+def _with_number(
+    name: str, pair: Callable[[Any, Any], Any], right: Callable[[Any, Any], Any] | None,
+    left: Callable[[Any, Any], Any] | None, *, floating: bool, modular: bool,
+) -> Callable[[Any, Any, bool], Any]:  # fmt: skip
+    """Make the function of a tensor and a number, which comes first if `reflected`.
+
+    The arguments are those of `promote_binary`.
+    """
+
+    def with_number(x: Any, number: Any, reflected: bool) -> Any:
+        dtype = number_result(x._metadata.dtype, number)
+        kind = dtype.kind
+        if floating and kind in "biu":
+            dtype = default_dtype()
+        elif modular and kind in "iu":
+            number = wrapped(number, dtype)
+        x = cast(x, dtype)
+        function = left if reflected else right
+        if function is not None:
+            return function(x, number)
+        if modular:
+            return pair(constant(number, x), x) if reflected else pair(x, constant(number, x))
+        if x._batched:
+            return mapped(lambda batch: with_number(batch, number, reflected), x)
+        # The array function gets the number as it is, so that it need not fit the dtype.
+        F, modes = x._metadata.F, current()
+        array = F.as_array(vars(F)[name](x._array, number))
+        out = wrap(array, F.metadata_of(array))
+        if modes.inference:
+            autograd_meta(out).inference = True
+        if modes.recorder is not None:
+            modes.recorder.compared(name, x, number, out)
+        return out
+
+    return with_number
+
+
 def promote_binary(
     name: str, pair: Callable[[Any, Any], Any], *, right: Callable[[Any, Any], Any] | None = None,
     left: Callable[[Any, Any], Any] | None = None, floating: bool = False, numbers: bool = True,
@@ -311,33 +348,7 @@ def promote_binary(
         check: raises for operands that the function refuses.
         operator: return `NotImplemented` for an operand of a foreign type, as operators do.
     """
-
-    def with_number(x: Any, number: Any, reflected: bool) -> Any:
-        dtype = number_result(x._metadata.dtype, number)
-        kind = dtype.kind
-        if kind in "iu":
-            if floating:
-                dtype = default_dtype()
-            elif modular:
-                number = wrapped(number, dtype)
-        elif kind == "b" and floating:
-            dtype = default_dtype()
-        x = cast(x, dtype)
-        function = left if reflected else right
-        if function is not None:
-            return function(x, number)
-        if not modular and x._batched:
-            return mapped(lambda batch: with_number(batch, number, reflected), x)
-        if not modular:
-            F, modes = x._metadata.F, current()
-            array = F.as_array(vars(F)[name](x._array, number))
-            out = wrap(array, F.metadata_of(array))
-            if modes.inference:
-                autograd_meta(out).inference = True
-            if modes.recorder is not None:
-                modes.recorder.compared(name, x, number, out)
-            return out
-        return pair(constant(number, x), x) if reflected else pair(x, constant(number, x))
+    with_number = _with_number(name, pair, right, left, floating=floating, modular=modular)
 
     def promote(x: Any, y: Any) -> Any:
         if isinstance(x, Variable) and isinstance(y, Variable):
