@@ -55,7 +55,10 @@ ROWS: dict[str, tuple[str, ...]] = {
     ),
     "core/node.py": ("autograd/test_node_api.py", "autograd/test_function.py"),
     "core/parallel_nodes.py": ("scheduler/test_parallel_nodes.py",),
-    "core/pass_state.py": ("scheduler/test_every_node.py", "scheduler/test_coroutine_nodes.py"),
+    "core/pass_state.py": (
+        "autograd/test_accumulation.py", "scheduler/test_every_node.py",
+        "scheduler/test_coroutine_nodes.py",
+    ),
     "core/rule.py": ("autograd/test_saved_tensors.py", "ops/test_every_op.py"),
     "core/prepared.py": ("devices/test_shared_gradients.py", "scheduler/test_commits_in_turn.py"),
     "core/run_node.py": (
