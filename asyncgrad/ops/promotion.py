@@ -295,10 +295,7 @@ def _with_number(
     name: str, pair: Callable[[Any, Any], Any], right: Callable[[Any, Any], Any] | None,
     left: Callable[[Any, Any], Any] | None, *, floating: bool, modular: bool,
 ) -> Callable[[Any, Any, bool], Any]:  # fmt: skip
-    """Make the function of a tensor and a number, which comes first if `reflected`.
-
-    The arguments are those of `promote_binary`.
-    """
+    """Make the function of a tensor and a number, which comes first if `reflected`."""
 
     def with_number(x: Any, number: Any, reflected: bool) -> Any:
         dtype = number_result(x._metadata.dtype, number)
@@ -382,11 +379,7 @@ def promote_binary(
 
 
 def wrapped(number: Any, dtype: Any) -> Any:
-    """Wrap a number to an integer dtype, modulo its size.
-
-    Raises:
-        OverflowError: if the number does not fit into 64 bits.
-    """
+    """Wrap a number to an integer dtype, modulo its size; OverflowError beyond 64 bits."""
     if 0 <= number < 128:
         return int(number)
     return int(np.asarray(int(number)).astype(dtype))
