@@ -24,7 +24,8 @@ ROWS: dict[str, tuple[str, ...]] = {
     "core/array_holders.py": ("optim/test_array_holders.py",),
     "core/frames.py": ("autograd/test_anomaly.py", "scheduler/test_forgotten_await.py"),
     "core/commit.py": (
-        "scheduler/test_commits_in_turn.py", "scheduler/test_preemption.py",
+        "scheduler/test_commits_in_turn.py", "scheduler/test_participants.py",
+        "scheduler/test_preemption.py",
         "autograd/test_interrupts.py", "devices/test_shared_gradients.py",
     ),
     "core/conclude.py": (

@@ -683,6 +683,14 @@ def test_given_gradients_are_added_without_a_loop() -> None:
     assert given.tolist() == ONES
 
 
+def test_a_given_gradient_is_converted_to_the_dtype_of_its_leaf() -> None:
+    """Also without axes, where arrays of all dtypes have the same strides."""
+    for shape in ((), (3,)):
+        x = ag.zeros(shape, requires_grad=True)
+        graph.accumulate({x: ag.ones(shape, dtype=ag.float64)})
+        assert x.grad.numpy().dtype == x.grad.dtype == ag.float32
+
+
 # -- interleavings ------------------------------------------------------------
 
 
