@@ -87,7 +87,7 @@ ROWS: dict[str, tuple[str, ...]] = {
         "autograd/test_in_place.py", "autograd/test_views.py",
         "autograd/test_views_changed_in_place.py", "autograd/test_view_chain_programs.py",
     ),
-    "scheduler/engine.py": ("devices/test_pool.py",),
+    "scheduler/engine.py": ("devices/test_pool.py", "scheduler/test_limits_and_insight.py"),
     "scheduler/multi_pass.py": ("autograd/test_functional.py",),
     "scheduler/*": ("autograd/test_reentrant.py",),
     "_*.py": ("core", "scheduler/test_blocking.py", "devices/test_accelerator.py"),

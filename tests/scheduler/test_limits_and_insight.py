@@ -206,6 +206,24 @@ class TestStatistics:
         assert after.loop_held >= after.longest_hold > 0
         assert after.longest_turn > 0
 
+    async def test_times_are_in_seconds(self) -> None:
+        """Their sources count nanoseconds."""
+        engine = ag.engine()
+        sources = {
+            "queue_wait": (engine.queue, "waited_ns"),
+            "longest_queue_wait": (engine.queue, "longest_ns"),
+            "collector_pause": (engine.collections, "total_ns"),
+            "longest_collector_pause": (engine.collections, "longest_ns"),
+            "loop_held": (engine.worker, "held_ns"),
+            "longest_hold": (engine.worker, "longest_hold_ns"),
+            "longest_turn": (engine, "longest_turn_ns"),
+        }
+        await engine.shut_down()
+        for seconds, (owner, name) in enumerate(sources.values(), 1):
+            setattr(owner, name, seconds * 10**9)
+        statistics = engine.statistics()
+        assert [getattr(statistics, name) for name in sources] == [1, 2, 3, 4, 5, 6, 7]
+
     async def test_turns_in_which_a_graph_is_walked_are_counted(self) -> None:
         engine = ag.engine()
         loss = long_pass(leaf(), 30_000)
