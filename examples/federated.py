@@ -45,7 +45,7 @@ class Participant:
 
     def __init__(self, number: int) -> None:
         images, labels = digits()
-        # A share of what is before the test's 450.
+        # A part of the images before the last 450, which are for the test.
         mine = slice(number * 330, number * 330 + 330)
         self.images, self.labels, self.net = images[mine], labels[mine], make_net()
         self.rounds = 0
@@ -137,7 +137,7 @@ async def main() -> float:
             accuracy = float(right.float().mean())
             print(f"round {number}: the first {len(results)} of {WORKERS}, accuracy {accuracy:.1%}")
         async with asyncio.timeout(10):
-            # The question may overtake the word that the last straggler is cancelled.
+            # This call may reach a worker before the cancellation of the last straggler does.
             while busy := sum(one["working"] for one in await world.statistics() if one):
                 pass
         print(f"still running on workers: {busy}")

@@ -1,4 +1,4 @@
-"""What the examples' web services share: hosts, bounds, patience, and clients that go away."""
+"""What the web services of the examples share: host names, limits, timeouts, disconnections."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 
     from fastapi import Request
 
-#: Seconds in which a client has to have said what it wants: the head, and then the body.
+#: Seconds that a client has for a request's head, and then for its body.
 PATIENCE = 10.0
-#: Connections that may be about to say it; the one that has waited longest goes for the next.
+#: The most connections without a complete request; the oldest of them makes room for another.
 WAITING = 1_000
-#: A body may come in so many chunks, and in one more for each so many bytes. To take a chunk out of
-#: its frame costs the loop 40 us, whether it holds one byte or 64 KB.
+#: A body may have so many chunks, and another one for each so many bytes. Decoding a chunk takes
+#: 40 us of the loop, whether it holds one byte or 64 KB.
 CHUNKS, CHUNK_BYTES = 32, 512
-#: The names of this machine, for itself.
+#: The names by which this machine calls itself.
 LOCAL = ("localhost", "127.0.0.1", "[::1]")
 
 
@@ -70,7 +70,7 @@ def serve(app: Any, args: argparse.Namespace, welcome: str, **options: Any) -> i
         options: further ones of uvicorn's.
     """
     try:
-        # It is free, or the reason is said here in few words.
+        # An error is reported in one line here; from uvicorn it would come with a traceback.
         socket.create_server((args.host, args.port), family=_family(args.host)).close()
     except OSError as error:
         print(
@@ -87,7 +87,7 @@ def serve(app: Any, args: argparse.Namespace, welcome: str, **options: Any) -> i
         host=args.host,
         port=args.port,
         log_level="warning",
-        # Slow and half-open connections end, and no more are taken than can be served.
+        # `Patient` closes slow and half-open connections; more than the limit are refused.
         http=Patient,
         timeout_keep_alive=5,
         limit_concurrency=WAITING + 1_000,
@@ -117,12 +117,12 @@ async def disconnection(request: Request) -> None:
 
 
 class Limited:
-    """Refuses bodies that are too long, before anybody reads them, and those that take too long.
+    """Refuses bodies that are too long, before they are read, and bodies that come too slowly.
 
     Args:
         app: the ASGI application.
-        most: how many bytes are taken.
-        patience: in how many seconds they have to come.
+        most: the largest number of bytes.
+        patience: the seconds that a body may take.
     """
 
     def __init__(self, app: Any, most: int, patience: float = PATIENCE) -> None:
@@ -146,7 +146,7 @@ class Limited:
         async def counted() -> Any:
             nonlocal read, complete
             if complete:
-                # What comes now is that the client goes, whenever that is.
+                # The only message after the body is the disconnection, which has no deadline.
                 return await receive()
             message = None
             with anyio.CancelScope(deadline=deadline):
@@ -186,15 +186,16 @@ class Frames(h11.Connection):
 
 
 class Patient(H11Protocol):
-    """Uvicorn's protocol, for clients that open connections and ask for nothing, or for half of it.
+    """Uvicorn's protocol with timeouts for clients that send no request, or only a part of one.
 
-    A connection has so many seconds for the head of its first request, and for that of each further
-    one from its first byte on. Too many that wait make the oldest of them go. Between two requests
-    uvicorn's `timeout_keep_alive` counts. Who does not take what is sent has as long, too.
+    A connection has `patience` seconds for the head of its first request, and for the head of each
+    further one from its first byte on. If too many connections wait for a head, the oldest of them
+    is closed. Between two requests uvicorn's `timeout_keep_alive` holds. A client that does not
+    read what is sent to it has `patience` seconds, too.
     """
 
     patience: ClassVar[float] = PATIENCE
-    #: Those that have not asked yet, the oldest first.
+    #: The connections that have sent no complete head yet, the oldest first.
     waiting: ClassVar[dict[Patient, asyncio.TimerHandle]] = {}
     _full: asyncio.TimerHandle | None = None
 
@@ -206,7 +207,7 @@ class Patient(H11Protocol):
         """Refuse what was sent, unless it has been answered already, and hang up."""
         cycle = self.cycle
         if cycle is not None:
-            # Its application has nobody to answer any more.
+            # Tell the application that its client has gone.
             cycle.disconnected = True
             cycle.message_event.set()
         if self.conn.our_state in {h11.IDLE, h11.SEND_RESPONSE}:
@@ -235,9 +236,9 @@ class Patient(H11Protocol):
         super().connection_lost(error)
 
     def shutdown(self) -> None:
-        """The server ends: hang up on who reads a stream, which would never end by itself.
+        """Close streams when the server stops, because they would never end by themselves.
 
-        Other answers have the server's grace.
+        Other responses may end within the server's grace period.
         """
         cycle = self.cycle
         if cycle is not None and cycle.response_started and not cycle.response_complete:
@@ -246,12 +247,12 @@ class Patient(H11Protocol):
             super().shutdown()
 
     def pause_writing(self) -> None:
-        """The client has left more than a little unread: begin to wait for it."""
+        """Start the timeout of a client that does not read what is sent."""
         super().pause_writing()
         self._full = self.loop.call_later(self.patience, self.transport.abort)
 
     def resume_writing(self) -> None:
-        """It has read."""
+        """End that timeout: the client has read."""
         self._end_full()
         super().resume_writing()
 

@@ -44,7 +44,7 @@ class Connection:
         self._random = random.Random(number)
         self._sent: asyncio.Queue[tuple[int, int, float] | None] = asyncio.Queue()
         self._ids = count()
-        #: How late a sending was at most, in seconds.
+        #: The longest delay of a request that was sent too late, in seconds.
         self.lateness = 0.0
 
     async def open(self) -> None:

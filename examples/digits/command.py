@@ -82,7 +82,7 @@ def main() -> int:
 
 
 def report_of(args: argparse.Namespace) -> dict[str, Any]:
-    """Run what is wanted, and listen to the machine before and after it."""
+    """Run the chosen variants, and measure the machine before and after them."""
     started, before = time.perf_counter(), machine.listen()
     console = Console()
     console.print(f"This machine: {before}.", highlight=False)

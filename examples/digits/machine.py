@@ -1,4 +1,4 @@
-"""How quiet the machine is before anything of the demo runs: the floor of every figure."""
+"""How busy the machine is before the demo runs: no figure can be better than on an idle loop."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 from examples.digits.ticker import ticker
 
-#: From here on, delays say more about the machine than about this program.
+#: Above this, delays say more about the machine than about this program.
 BUSY_LAG_MS, BUSY_CORES = 5.0, 0.3
 
 

@@ -36,9 +36,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Settings:
-    """What can be made smaller for a quick run."""
+    """The sizes of a run; smaller ones make it quick."""
 
-    #: Of the two hidden layers. At 1024 an inline backward pass holds the loop for 60 ms or more.
+    #: The width of both hidden layers. At 1024 an inline backward pass takes 60 ms or more.
     width: int = 1024
     steps: int = 60
     learning_rate: float = 3e-3
@@ -46,11 +46,11 @@ class Settings:
     connections: int = 16
     #: Requests per second of each connection, on average.
     rate: float = 25.0
-    #: Steps that are not measured: until then, memory is still touched for the first time.
+    #: Steps that are not measured, because memory is used for the first time in them.
     warm_up_steps: int = 10
     idle_seconds: float = 4.0
-    #: Whether the clients leave their core to the loop. Where others compute, too, they hardly get
-    #: to send then.
+    #: Whether the clients leave their core to the loop. If other programs compute at the same time,
+    #: such clients hardly get to send.
     clients_give_way: bool = True
 
 
@@ -61,7 +61,7 @@ QUICK = Settings(
 
 
 class Clients:
-    """The process of the clients, seen from here."""
+    """Controls the process of the clients."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader, self._writer = reader, writer
@@ -89,8 +89,9 @@ async def clients(port: int, digits: Digits, settings: Settings) -> AsyncIterato
             [sys.executable, str(Path(__file__).with_name("clients.py"))],
             stdin=theirs,
             stdout=theirs,
-            # Ctrl-C is for this program, which then ends that one. No session of its own: Linux
-            # would grant that as large a share of their core as the loop and all threads together.
+            # In a process group of its own, so that Ctrl-C reaches this program alone, which then
+            # ends the clients. In a session of its own, Linux would grant the clients as large a
+            # share of a core as the loop and all threads together.
             process_group=0,
         )
     try:
@@ -137,7 +138,7 @@ async def run(
     await give_one_to_the_loop(variant)
     model = make_model()
     training = Training(variant, model, digits, settings.learning_rate, settings.seed)
-    # What was imported lives as long as the program: the collector need not look at it again.
+    # The collector need not visit what was imported, which lives as long as the program.
     gc.collect()
     gc.freeze()
     async with (
@@ -145,8 +146,7 @@ async def run(
         clients(service.port, digits, settings) as load,
         display.running(variant.name, settings.steps),
     ):
-        # The first requests and steps set much up (caches, memory, late imports). They are answered
-        # and made, but not measured: they would flatter one or the other.
+        # The first requests and steps fill caches and import modules, so they are not measured.
         load.start()
         for _ in range(settings.warm_up_steps):
             await training.step()

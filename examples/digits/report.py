@@ -1,4 +1,4 @@
-"""What is shown: a bar with the loss while training, and a table of figures at the end."""
+"""What the demo prints: a bar with the loss while training, and a table of figures at the end."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-#: What becomes of a promise.
+#: The verdicts on a promise.
 KEPT, MISSED, NOT_JUDGED = "kept", "missed", "not judged"
 _COLOURS = {KEPT: "green", MISSED: "red", NOT_JUDGED: "yellow"}
 TITLES = {
@@ -30,8 +30,8 @@ TITLES = {
 class Display:
     """The progress of one variant."""
 
-    #: Seconds between two paintings. One takes about a millisecond of the measured loop: they are
-    #: few, and the same with training and without.
+    #: Seconds between two updates of the display. An update takes about a millisecond of the loop
+    #: that is measured, so there are few, and as many with training as without.
     INTERVAL = 0.25
 
     def __init__(self, console: Console) -> None:
@@ -63,12 +63,12 @@ class Display:
                 painter.cancel()
 
     def show(self, step: int, loss: float) -> None:
-        """Note a step; it is painted when it is time."""
+        """Note a step, which the next update of the display shows."""
         self._progress.update(self._task, completed=step, note=f"loss {loss:.4f}")
 
 
 def checks(results: list[dict[str, Any]], seconds: float, noise: Noise) -> dict[str, str]:
-    """Say which of the promises the figures keep; those of time not on a busy machine."""
+    """The verdict on each promise; on a busy machine, promises of time are not judged."""
     by_name = {result["variant"]: result for result in results}
     promises = {}
 

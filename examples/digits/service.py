@@ -32,7 +32,7 @@ class Service:
     def __init__(self, variant: Variant, make_model: Callable[[], Any]) -> None:
         self._variant = variant
         self._serving, self._spare = make_model(), make_model()
-        #: The step of training whose weights answer.
+        #: The step of the training from which the answering weights come.
         self.step = 0
         self.answered = 0
         self.port = 0

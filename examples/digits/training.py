@@ -48,7 +48,7 @@ class Training:
         self.losses.append(loss.item())
 
     async def accuracy(self) -> float:
-        """Say which part of the held-out digits the model gets right."""
+        """The fraction of the held-out digits that the model gets right."""
         library, digits = self._variant.library, self._digits
 
         def evaluate() -> float:

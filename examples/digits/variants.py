@@ -53,18 +53,18 @@ NAMES = ("asyncgrad", "asyncgrad-blocking", "torch-inline", "torch-thread")
 
 
 def to_compare() -> tuple[str, ...]:
-    """Those that are run: asyncgrad beside PyTorch, or beside itself where PyTorch is absent."""
+    """The variants to run: asyncgrad beside PyTorch, or beside blocking passes without PyTorch."""
     return NAMES[:2] if importlib.util.find_spec("torch") is None else (NAMES[0], *NAMES[2:])
 
 
 def load(name: str) -> Variant:
-    """Import the library of a variant: only the one that runs is in the process."""
+    """Import the library of a variant, and no other library."""
     if name.startswith("asyncgrad"):
         asyncgrad = importlib.import_module("asyncgrad")
         backward = _awaited if name == "asyncgrad" else _blocking
         return Variant(name, asyncgrad, backward, asyncgrad.offload)
     torch = importlib.import_module("torch")
-    # What asyncgrad's engine gives to BLAS when it runs on an event loop.
+    # As many threads as asyncgrad's engine lets BLAS use on an event loop.
     torch.set_num_threads(max(1, (os.cpu_count() or 2) - 1))
     return Variant(
         name, torch, _inline if name == "torch-inline" else _in_thread, asyncio.to_thread

@@ -1,4 +1,4 @@
-"""Run the hub for a while, with somebody who looks at its page, and say how it went."""
+"""Run the hub for a while, with a client of its page, and print what was measured."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from examples.options import whole
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-#: The hub starts with two and a half years of readings.
+#: The readings with which the hub starts: two and a half years.
 KNOWN = 900
 
 

@@ -1,4 +1,4 @@
-"""The forecaster, and its training beside everything else that the hub does.
+"""The forecaster, and its training in the background.
 
 What is published is never changed: training makes a model of its own, and publishing is one
 assignment. A training that is cancelled leaves the published forecaster as it was.
@@ -17,9 +17,9 @@ from examples.edge_forecast.readings import AHEAD, FEATURES, HIGHEST, PAST, feat
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-#: Days that are kept from training, to judge it by.
+#: The number of days that are held out from training.
 HELD_OUT = 120
-#: Less urgent than anything else that may want gradients.
+#: The priority of training, below that of all other passes.
 BACKGROUND = -1
 
 
@@ -36,14 +36,14 @@ def make_model() -> ag.nn.Sequential:
 
 @dataclass(frozen=True)
 class Forecaster:
-    """A model that is not trained any more, and how well it did on what it had not seen."""
+    """A trained model, and its error on the held-out days."""
 
     model: ag.nn.Sequential
-    #: How many readings it has learnt from.
+    #: The number of readings in the training.
     learnt_from: int
     #: Root mean square error on the held-out days in degrees Celsius.
     error: float
-    #: The same for who says that the week will be like the day before it.
+    #: The error of forecasting that the week will be like the day before it.
     error_of_yesterday: float
 
     def forecast(self, readings: np.ndarray) -> list[float]:

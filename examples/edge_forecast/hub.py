@@ -13,23 +13,23 @@ from examples.edge_forecast.web import Web
 if TYPE_CHECKING:
     import numpy as np
 
-#: The heating is switched on some days before it gets colder outside than this.
+#: The heating is switched on some days before it is colder than this, in degrees Celsius.
 COLD = 10.0
 DAYS_BEFORE = 2
 
 
 @dataclass
 class Lateness:
-    """How much later than it should something happened, in milliseconds."""
+    """By how many milliseconds something happened too late, each time."""
 
     values: list[float] = field(default_factory=list)
 
     def note(self, due: float) -> None:
-        """It happens now, and should have at `due`."""
+        """Note an event that happens now and was due at `due`."""
         self.values.append((time.perf_counter() - due) * 1e3)
 
     def percentile(self, percent: int) -> float:
-        """That so many percent did not exceed."""
+        """A percentile of the delays."""
         ordered = sorted(self.values)
         return ordered[(len(ordered) - 1) * percent // 100] if ordered else 0.0
 
@@ -47,7 +47,7 @@ class Hub:
         self._readings = readings
         self._known = known
         self._tick = tick
-        #: What forecasts, None before the first training has ended.
+        #: The forecaster, None before the first training has ended.
         self.published: Forecaster | None = None
         self.trainings = 0
         self.steps = 0
@@ -143,6 +143,6 @@ class Hub:
             self.steps += 1
 
         forecaster = await train(self.readings, progress=note)
-        # Nobody sees the weights before this line, nor a mixture of old and new ones after it.
+        # Until this line forecasts use the old weights, and after it all of the new ones.
         self.published = forecaster
         self.trainings += 1

@@ -8,13 +8,13 @@ from pathlib import Path
 import numpy as np
 
 FILE = Path(__file__).parents[1] / "data" / "seattle-weather.csv.gz"
-#: How many days a forecast is made from, and for.
+#: The number of days that a forecast is made from, and the number of days that it is for.
 PAST, AHEAD = 7, 7
-#: What a reading has: precipitation in mm, highest and lowest temperature in degrees Celsius, and
-#: wind in m/s.
+#: The fields of a reading: precipitation in mm, the highest and lowest temperature in degrees
+#: Celsius, and wind in m/s.
 CHANNELS = 4
 HIGHEST = 1
-#: What a forecaster sees: the past, and the time of the year as an angle.
+#: The numbers that a forecaster gets: the past days, and the time of the year as an angle.
 FEATURES = CHANNELS * PAST + 2
 
 _MEAN = np.array([3.0, 16.4, 8.2, 3.2], np.float32)

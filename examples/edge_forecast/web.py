@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 _LIMIT = 8192
 _SECONDS = 2.0
-#: Connections at once; the oldest makes room for the next.
+#: The most connections at once; the oldest makes room for another.
 _MOST = 100
 
 

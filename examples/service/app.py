@@ -1,4 +1,4 @@
-"""The application: what is asked, what is answered, and what is refused."""
+"""The application: its requests, their answers and refusals."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ from examples.service.spool import Full
 from examples.service.trainer import Trainer
 from examples.web import Limited, disconnection
 
-#: No honest request is longer.
+#: The most bytes of a request's body.
 MAX_BODY = 16_384
-#: What an adaptation may take at most, in milliseconds.
+#: The longest duration of an adaptation, in milliseconds.
 MAX_WITHIN_MS = 60_000.0
-#: Pages that may watch the learning at once.
+#: The most pages that may watch the learning at once.
 MAX_WATCHERS = 200
-#: Where workers find their settings, in JSON.
+#: The environment variable with the settings of workers, in JSON.
 SETTINGS = "DIGITS_SETTINGS"
 PAGE = Path(__file__).with_name("page")
 
@@ -71,7 +71,7 @@ class Explained(Image):
 
 
 class Correction(Image):
-    """An image, and what it is."""
+    """An image, and the digit that it is."""
 
     digit: Annotated[int, Field(ge=0, le=9)]
 
@@ -101,12 +101,12 @@ class Settings:
     max_waiting: int = 500
     #: Seconds that a request may take.
     timeout: float = 2.0
-    #: The names in Host headers that are answered.
+    #: The accepted names in Host headers.
     hosts: tuple[str, ...] = ("*",)
-    #: Whether who asks may have heavy passes run beside the requests, also such as hold the loop.
+    #: Whether a request can start heavy passes, also passes that block the loop.
     burden: bool = False
-    #: The process is the service's alone: the collector need not look at what was imported, which
-    #: takes 40 ms in which nobody is answered.
+    #: Whether the collector leaves out what was imported, which it would visit for 40 ms without a
+    #: request being answered. Only for a process that does nothing else.
     freeze: bool = False
 
 
@@ -166,7 +166,7 @@ def create_app(settings: Settings, trainer: Trainer | None = None) -> FastAPI:
 
     @app.exception_handler(RequestValidationError)
     async def invalid(request: Request, error: RequestValidationError) -> Response:
-        # Without what came: it may be large, or no JSON (NaN).
+        # Without the input, which may be large or, with NaN, no JSON.
         facts = [{key: one[key] for key in ("loc", "msg", "type")} for one in error.errors()]
         return JSONResponse({"detail": facts}, 422)
 
@@ -235,7 +235,7 @@ def create_app(settings: Settings, trainer: Trainer | None = None) -> FastAPI:
         published, image = learner.published, body.array()
         before = published.probabilities(image[None])[0]
         after, adapted = before, False
-        # The time in which it waits for its turn counts, too.
+        # The time limit includes the wait for admission.
         with contextlib.suppress(TimeoutError), anyio.move_on_after(body.within_ms / 1e3):
             after = await admitted("adapt", request, partial(published.adapt, image))
             adapted = True

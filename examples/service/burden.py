@@ -10,9 +10,9 @@ from typing import Literal, Self
 
 import asyncgrad as ag
 
-#: An input row and its layers: a backward pass takes some tens of milliseconds.
+#: The widths of the layers, and the rows of a batch: a backward pass takes tens of milliseconds.
 WIDTHS, ROWS = (64, 1024, 1024, 10), 256
-#: Seconds after which it ends by itself.
+#: Seconds after which the burden ends by itself.
 LONGEST = 30.0
 
 Manner = Literal["awaited", "blocking"]
@@ -35,13 +35,13 @@ class Burden:
         await self.stop()
 
     async def start(self, manner: Manner, seconds: float = LONGEST) -> None:
-        """Train in a manner, and no longer in another, for so many seconds."""
+        """Start to train for so many seconds; earlier training stops."""
         await self.stop()
         self.manner = manner
         self._task = asyncio.create_task(self._train(manner, seconds), name="burden")
 
     async def stop(self) -> None:
-        """Train no longer."""
+        """Stop training."""
         if self._task is not None:
             self._task.cancel()
             with contextlib.suppress(asyncio.CancelledError):

@@ -1,4 +1,4 @@
-"""When nobody waits for an answer: the moments for work that can wait."""
+"""Tells when no request is being answered, so that work which can wait may run."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Calm:
 
     @contextmanager
     def request(self) -> Iterator[None]:
-        """A request is being answered."""
+        """Count a request while it is being answered."""
         self.inside += 1
         try:
             yield

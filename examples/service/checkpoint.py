@@ -1,4 +1,4 @@
-"""Weights on disk that are whole, whenever the process is killed."""
+"""Weights on disk: the file is complete even if the process is killed while it writes."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ def save(published: Published, path: Path) -> None:
 
 
 def replace(path: Path, write: Callable[[Path], object]) -> None:
-    """Put in a file's place what `write` writes at the path that it is given."""
-    # What a writer that was killed has left: there is one writer at a time.
+    """Replace a file by one that `write` writes to the path that it is given."""
+    # Remove what a killed writer has left; there is only one writer at a time.
     for left in path.parent.glob(f"{path.name}.*.part"):
         shutil.rmtree(left)
-    # A directory of its own: who writes may put other files beside the one that is named.
+    # In a directory of its own, because `write` may put other files beside the one it is given.
     part = path.with_name(f"{path.name}.{os.getpid()}.part")
     part.mkdir()
     try:
@@ -41,7 +41,7 @@ def replace(path: Path, write: Callable[[Path], object]) -> None:
         whole.replace(path)
     finally:
         shutil.rmtree(part)
-    # The new name is on disk when its directory is.
+    # The renaming is on disk only when its directory is.
     directory = os.open(path.parent, os.O_RDONLY)
     try:
         os.fsync(directory)

@@ -38,7 +38,7 @@ def main() -> int:
         ):  # a folder that nobody can write into is refused
             pass
     except Exception as error:
-        # A learner that can't read the file ends with a traceback.
+        # Checked here, because the learner would end with a traceback.
         parser.error(f"--weights {args.weights}: {error}")
     facts = {
         "weights": str(args.weights),

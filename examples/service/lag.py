@@ -1,4 +1,4 @@
-"""How late the event loop is with what is due: what every request pays, whoever held the loop."""
+"""The lag of the event loop: how late it does what is due, whichever task has held it."""
 
 from __future__ import annotations
 
@@ -7,23 +7,23 @@ import contextlib
 from collections import deque
 from typing import Self
 
-#: Seconds between two looks.
+#: Seconds between two measurements.
 INTERVAL = 0.02
-#: For so many seconds a look is remembered.
+#: The seconds that a measurement is remembered.
 MEMORY = 1.0
 
 
 class Lag:
-    """Wants to be woken again and again. An asynchronous context manager: within it, it looks."""
+    """Measures how late a sleeping task is woken, within its asynchronous context."""
 
     def __init__(self) -> None:
-        #: When it was woken, and by how many seconds too late.
+        #: When the task was woken, and by how many seconds too late.
         self._looks: deque[tuple[float, float]] = deque([(0.0, 0.0)])
         self._task: asyncio.Task[None] | None = None
 
     @property
     def worst(self) -> float:
-        """Seconds by which it was woken too late, at worst within the last second."""
+        """The longest delay within the last second, in seconds."""
         return max(late for _, late in tuple(self._looks))
 
     async def __aenter__(self) -> Self:
@@ -46,7 +46,7 @@ class Lag:
             self.note(now, max(0.0, now - due))
 
     def note(self, now: float, late: float) -> None:
-        """Remember a look, and forget old ones: by time, since late ones are few."""
+        """Remember a measurement, and forget those older than `MEMORY`."""
         self._looks.append((now, late))
         while self._looks[0][0] < now - MEMORY:
             self._looks.popleft()

@@ -25,20 +25,20 @@ if TYPE_CHECKING:
 
     from examples.service.trainer import Trainer
 
-#: Steps that a correction is good for, and how often it is in the batch of each.
+#: The steps made for a correction, and how often it is in the batch of each of them.
 STEPS, REPEATED = 12, 8
-#: Steps on known digits between two publications, for a learner that has nothing else to do.
+#: Steps on known digits between two publications, while no correction waits.
 REHEARSED = 200
-#: Corrections that wait; the next is refused.
+#: The most corrections that may wait; further ones are refused.
 WAITING = 256
-#: So many of the last corrections can be undone, and so many losses are shown to who comes later.
+#: How many of the last corrections can be undone, and how many losses a new watcher is shown.
 UNDONE, SHOWN = 20, 240
-#: How many times as long as the last step took the next one gives way to requests: where they never
-#: end, and on a machine of any speed, learning has a third of the loop.
+#: A step waits for a pause between requests, for at most so many times the duration of the last
+#: step. So learning gets a third of the loop even if requests never end, on a machine of any speed.
 GIVE_WAY = 2.0
-#: Seconds between two looks at what other workers have left.
+#: Seconds between two looks for corrections, or new weights, of other processes.
 LOOK = 0.25
-#: Seconds until it tries again what the disk did not let it do.
+#: Seconds before a failed access to the disk is tried again.
 RETRY = 5.0
 
 log = logging.getLogger(__name__)
@@ -51,7 +51,7 @@ class Learner:
     publishes, and leave it their corrections.
 
     Args:
-        trainer: what a step is.
+        trainer: takes the steps.
         path: the file of the weights; corrections wait in a folder beside it.
         first_steps: how many steps are made where there is no such file.
         batch: how many known digits each step looks at.
@@ -79,30 +79,30 @@ class Learner:
         self._digits = load_digits()
         self._random = np.random.default_rng(0)
         self._remembered: list[Correction] = []
-        #: What was learnt from last, each with the state of the trainer before it.
+        #: The last corrections learnt, each with the state of the trainer before it.
         self._learnt: deque[tuple[Correction, Any]] = deque(maxlen=UNDONE)
         self._received: deque[Correction] = deque(maxlen=UNDONE)
-        #: The names of received ones that it has not begun to learn, and of those among them that
-        #: it shall leave out.
+        #: The names of received corrections that are not being learnt yet, and of those among them
+        #: that were undone before.
         self._waiting: set[str] = set()
         self._withdrawn: set[str] = set()
-        #: The names of the last ones that were undone.
+        #: The names of the last corrections that were undone.
         self._undone: deque[str] = deque(maxlen=UNDONE)
         #: The loss of each of the last steps on corrections.
         self.losses: deque[float] = deque(maxlen=SHOWN)
         self._watchers: set[asyncio.Queue[dict]] = set()
         self._task: asyncio.Task[None] | None = None
         self.step = 0
-        #: How many corrections are still to be learnt, when it last looked.
+        #: How many corrections waited at the last look.
         self.waiting = 0
         #: Whether this process is the one that learns.
         self.leads = False
-        #: What answers; None until the learner runs.
+        #: The weights that answer; None until the learner runs.
         self.published: Any = None
 
     @property
     def watchers(self) -> int:
-        """How many read what happens."""
+        """The number of those who watch the learning."""
         return len(self._watchers)
 
     async def __aenter__(self) -> Self:
@@ -113,7 +113,7 @@ class Learner:
         self.leads = self._lead is not None
         found = await self._trainer.load(self._path)
         while found is None and not self.leads:
-            # The one that learns is about to publish for the first time.
+            # The process that learns is about to publish for the first time.
             await asyncio.sleep(LOOK)
             found = await self._trainer.load(self._path)
         if found is None:
@@ -123,7 +123,7 @@ class Learner:
         else:
             self.published, self.step = found, found.step
             if self.leads:
-                # What another process has learnt can't be undone by this one.
+                # This process lacks the states that undoing another one's corrections needs.
                 self.published = replace(found, learnt=())
                 self._undone.extend(found.undone)
         once = self._lead_on if self.leads else self._follow
@@ -209,11 +209,11 @@ class Learner:
 
     @property
     def alive(self) -> bool:
-        """Whether it does what it is there for."""
+        """Whether the learner's task runs."""
         return self._task is not None and not self._task.done()
 
     async def _ever(self, once: Callable[[], Awaitable[None]]) -> None:
-        """Do something again and again, whatever becomes of the disk."""
+        """Repeat an action, also after errors of the disk."""
         while True:
             try:
                 await once()
@@ -231,7 +231,7 @@ class Learner:
             with anyio.move_on_after(LOOK):
                 await self._came.wait()
         else:
-            # Where the disk has not taken the weights, this is not the first try.
+            # If the disk has failed after a correction was learnt, it comes a second time.
             known = {correction.name for correction, _ in self._learnt} | self._withdrawn
             if isinstance(came, Undo):
                 await self._forget(came.name)

@@ -1,4 +1,4 @@
-"""What Prometheus reads, and the live picture of the engine."""
+"""The metrics for Prometheus, and for the page's picture of the engine."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ import asyncgrad as ag
 
 PIXELS = 64
 DIGITS = 10
-#: Points between an empty image and the digit, along which integrated gradients are summed up.
+#: The number of points between an empty image and the digit at which gradients are averaged.
 STEPS = 24
 
 
@@ -51,9 +51,9 @@ class Published:
     """Weights that answer. Whoever holds one sees the same weights until the answer is complete."""
 
     model: ag.nn.Sequential
-    #: Steps of learning that are in them.
+    #: The number of steps that led to the weights.
     step: int = 0
-    #: The names of the last corrections that are in them.
+    #: The names of the last corrections that the weights have learnt.
     learnt: tuple[str, ...] = ()
     #: The names of the last corrections that were undone.
     undone: tuple[str, ...] = ()
@@ -69,12 +69,12 @@ class Published:
 
     @property
     def facts(self) -> dict[str, str]:
-        """The metadata of their file."""
+        """The metadata of the weights' file."""
         names = {"learnt": " ".join(self.learnt), "undone": " ".join(self.undone)}
         return {"step": str(self.step), **names}
 
     def probabilities(self, images: np.ndarray) -> np.ndarray:
-        """Of each digit: float32 (n, 10)."""
+        """The probability of each digit: float32 (n, 10)."""
         with ag.no_grad():
             logits = self.model(ag.from_numpy(images))
             return ag.softmax(logits, dim=-1).numpy()
@@ -107,7 +107,7 @@ class Published:
         optimizer = ag.optim.SGD(norm.parameters(), lr=0.05)
         images = ag.from_numpy(shifts(image))
         for _ in range(steps):
-            # Where a deadline takes effect, however small the steps are.
+            # A deadline takes effect here, even if the steps never suspend.
             await anyio.lowlevel.checkpoint()
             probabilities = ag.softmax(model(images), dim=-1).mean(dim=0)
             entropy = -(probabilities * ag.log(probabilities + 1e-9)).sum()

@@ -24,7 +24,7 @@ class Full(Exception):
 
 @dataclass(frozen=True)
 class Correction:
-    """An image, what its author says that it is, and the file in which that waits."""
+    """An image, the digit that its author says it is, and the file in which both wait."""
 
     image: np.ndarray
     digit: int
@@ -32,13 +32,13 @@ class Correction:
 
     @property
     def name(self) -> str:
-        """What it is called in requests and events."""
+        """The correction's name in requests and events."""
         return self.file.stem
 
 
 @dataclass(frozen=True)
 class Undo:
-    """The name of a correction that is to be forgotten, and the file in which that waits."""
+    """The name of a correction to undo, and the file in which it waits."""
 
     name: str
     file: Path
@@ -70,7 +70,7 @@ class Spool:
         return Correction(image, digit, file), waiting
 
     def put_undo(self, name: str) -> None:
-        """Keep that a correction is to be forgotten.
+        """Add the request to undo a correction.
 
         Raises:
             Full: if too many wait.
@@ -90,7 +90,7 @@ class Spool:
         return part.rename(part.with_suffix(".json")), waiting + 1
 
     def first(self) -> tuple[Correction | Undo | None, int]:
-        """The one that has waited longest, if any does, and how many others wait.
+        """The correction or undo that has waited longest, or None, and how many others wait.
 
         What can't be read is set aside, for a person to look at.
         """
@@ -111,7 +111,7 @@ class Spool:
 
 
 def lead(path: Path) -> Any | None:
-    """What makes this process the one that learns, for as long as it is open; None for others.
+    """A lock that makes this process the one that learns, until it is closed; None for others.
 
     The system lets go of it when the process ends, however that happens.
     """

@@ -19,7 +19,7 @@ BACKGROUND = -10
 
 
 class Trainer:
-    """A model and its optimiser. One call at a time: the learner's."""
+    """A model and its optimiser. The learner calls one method at a time."""
 
     def __init__(self) -> None:
         self._model = make_model()
@@ -54,7 +54,7 @@ class Trainer:
         self._optimizer.load_state_dict(optimizer)
 
     async def save(self, published: Published, path: Path) -> None:
-        """Keep weights."""
+        """Write weights to a file."""
         await ag.offload(checkpoint.save, published, path)
 
     async def load(self, path: Path) -> Published | None:

@@ -33,7 +33,7 @@ from examples.web import Limited, disconnection
 MAX_ROWS = 4_096
 LARGEST = 1e6
 TIMEOUT = 30.0
-#: A row's bytes as they come: float32.
+#: The bytes of a row of float32.
 ROW = 4 * INPUTS
 
 
@@ -60,7 +60,7 @@ class Rows(Strict):
             raise ValueError(
                 f"{len(inputs)} bytes are not at most {MAX_ROWS} rows of {INPUTS} float32"
             )
-        # So put, it refuses NaN, too.
+        # `not <=` also refuses NaN.
         if not np.abs(np.frombuffer(inputs, "<f4")).max() <= LARGEST:
             raise ValueError(f"a number is none, or larger than {LARGEST:g}")
         return inputs
@@ -87,7 +87,7 @@ class Batch(Rows):
 
 
 class Step(Strict):
-    """How far to go."""
+    """The learning rate of a step."""
 
     lr: Annotated[float, Field(gt=0, le=10)] = 1e-2
 
@@ -111,7 +111,7 @@ def create_app(
             yield
 
     app = FastAPI(title="Training", docs_url=None, redoc_url=None, lifespan=lifespan)
-    # Base64 takes four bytes for three; the rest is for labels.
+    # Base64 has four bytes for three of the inputs; 16 bytes are for a row's label.
     app.add_middleware(Limited, most=MAX_ROWS * (ROW * 4 // 3 + 16))
     app.add_middleware(TrustedHostMiddleware, allowed_hosts=hosts, www_redirect=False)
     bearer = HTTPBearer(auto_error=False)
@@ -127,7 +127,7 @@ def create_app(
     Mine = Annotated[Tenant, Depends(tenant_of)]
 
     def sent(kind: type[Strict]) -> Any:
-        """What a tenant has sent; of others, nothing is read."""
+        """A request's body, which is read only if its token is a tenant's."""
 
         async def read(tenant: Mine, request: Request) -> Strict:
             return kind.model_validate_json(await request.body())
@@ -187,10 +187,10 @@ def create_app(
     async def optim_step(
         step: Annotated[Step, sent(Step)], tenant: Mine, request: Request
     ) -> dict[str, Any]:
-        """Take a step by what has been added up, and begin anew."""
+        """Take a step by the accumulated gradients, and clear them."""
 
         async def work() -> dict[str, Any]:
-            # All or nothing: what was begun is ended, whether or not its client has gone.
+            # A step that has begun is completed even if its client disconnects.
             with anyio.CancelScope(shield=True):
                 await tenant.training.step(step.lr)
             tenant.steps += 1

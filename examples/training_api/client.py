@@ -69,7 +69,7 @@ class TrainingClient:
         await self._post("reset", None)
 
     async def status(self) -> dict[str, Any]:
-        """Who one is, and how far one has come."""
+        """The tenant's name, and the numbers of its passes and steps."""
         return _checked(await self._http.get("/v1/status"))
 
     async def _post(self, what: str, body: Any) -> Any:
@@ -82,7 +82,7 @@ class TrainingClient:
 
 
 def _packed(rows: Any) -> str:
-    """Rows of numbers as the service wants them: little-endian float32 in base64."""
+    """Rows of numbers in the service's format: little-endian float32 in base64."""
     return base64.b64encode(np.asarray(rows, "<f4").tobytes()).decode()
 
 

@@ -1,8 +1,8 @@
 """Tenants' training on the workers of a cluster.
 
-The front keeps what makes a lost worker good: a state of each tenant, and the few batches that it
-has sent since. Another worker begins with them. A worker that hangs is given up by a tenant that
-waits for it, after `PATIENCE` and twice the world's grace at most: nobody waits for its deadline.
+The process that answers keeps a state of each tenant, and the few batches that the tenant has sent
+since. With them another worker takes the place of a lost one. A tenant that waits for a worker that
+hangs gives it up after at most `PATIENCE` and twice the world's grace, long before the deadline.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ T = TypeVar("T")
 TIMEOUT = 30.0
 #: After so many seconds without an answer, a worker is asked for a sign of life.
 PATIENCE = 1.0
-#: How many seconds it has to give one, and to confirm what has been decided.
+#: The seconds that it has for that sign, and for confirming a decision.
 GRACE = 2.0
 #: After so many batches without a step, the worker is asked for the state.
 KEPT = 16
@@ -37,7 +37,7 @@ KEPT = 16
 @asynccontextmanager
 async def connected(address: str) -> AsyncIterator[dist.World]:
     """All workers of a Dask cluster; its certificates are those of Dask's configuration."""
-    # Imported here: the service can do without.
+    # Imported here, because the service needs Dask only with workers.
     from distributed import Client
 
     async with (
@@ -53,7 +53,7 @@ class Cluster:
     def __init__(self, world: dist.World) -> None:
         self._world = world
         self._tenants: Counter[int] = Counter()
-        #: Those that gave no sign of life when all were asked last.
+        #: The workers that gave no sign of life when all were last asked for one.
         self._silent: set[int] = set()
 
     async def is_silent(self, rank: int) -> bool:
@@ -73,7 +73,7 @@ class Cluster:
             Overloaded: if no worker lives.
         """
         if not self._living():
-            # One that was silent may have woken.
+            # Ask again: a worker that was silent may have gone on since.
             await self.is_silent(0)
         if not self._living():
             raise Overloaded("no worker is left: the service has to be started anew")
@@ -89,7 +89,7 @@ class Cluster:
             raise
 
     def drop(self, part: dist.RemoteModule) -> None:
-        """A trainer is not needed any more."""
+        """Note that a trainer is no longer needed."""
         self._tenants[part.rank] -= 1
 
 
@@ -110,7 +110,7 @@ class ClusterTraining:
         self._since: list[tuple[Any, Any]] = []
 
     def _forget(self) -> None:
-        """The next request makes a trainer that begins with what is kept."""
+        """Let the next request make a trainer from the kept state and batches."""
         if self.part is not None:
             self._cluster.drop(self.part)
         self.part = None
@@ -142,7 +142,7 @@ class ClusterTraining:
                     break
         finally:
             trying.cancel()
-            # What is cancelled too late has been done, and has to be known.
+            # Wait for the end: work that is cancelled too late succeeds, and its result counts.
             with anyio.CancelScope(shield=True):
                 await asyncio.gather(trying, return_exceptions=True)
         if trying.cancelled():
@@ -180,22 +180,22 @@ class ClusterTraining:
         return answer
 
     async def _keep(self) -> None:
-        """Keep a state instead of batches, which would become more without end."""
+        """Replace the kept batches by a state, because their number would grow without end."""
         try:
             async with asyncio.timeout(TIMEOUT):
                 self._state = await self._attempt(lambda part: part.apply(Trainer.state))
         except (dist.WorkerLostError, TimeoutError):
-            # The batch has been added, so that this is no error of the request.
+            # The request has succeeded: its batch has been added, and is kept.
             self._forget()
         else:
             self._since.clear()
 
     async def step(self, lr: float) -> None:
-        """Take a step, and keep what it has made of the adapter."""
+        """Take a step, and keep the state after it."""
         try:
             self._state = await self._retried(lambda part: part.apply(_stepped, lr))
         except BaseException:
-            # It may have been taken there, which nobody here can know.
+            # The worker may or may not have taken the step, so its trainer is of no use.
             self._forget()
             raise
         self._since.clear()

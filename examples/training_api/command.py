@@ -34,7 +34,7 @@ def main() -> int:
     url = f"http://{args.host}:{args.port}"
     welcome = f"{url} (Ctrl-C ends it)"
     if args.tenants is None:
-        # Letters and digits alone: a word that begins with a dash would be taken for an option.
+        # In hexadecimal: a token that begins with a dash would be taken for an option.
         token = secrets.token_hex(32)
         plans = {"you": Plan(token=token)}
         python = Path(sys.executable)

@@ -16,7 +16,7 @@ class Base:
     """Frozen weights: a network of random features, the same for everybody."""
 
     def __init__(self, seed: int = 0) -> None:
-        # From numbers of its own: what else draws some at the same time changes nothing.
+        # A generator of its own: the weights do not depend on what else draws numbers.
         rng = np.random.default_rng(seed)
         self.layers = ag.nn.ModuleList([
             ag.nn.Linear(INPUTS, HIDDEN), ag.nn.Linear(HIDDEN, HIDDEN),
@@ -41,7 +41,7 @@ class Adapter(ag.nn.Module):
     def __init__(self, base: Base, seed: int) -> None:
         super().__init__()
         rng = np.random.default_rng(seed)
-        self._base = [base]  # not a submodule: its weights are nobody's to train
+        self._base = [base]  # in a list, so that it is no submodule: its weights are not trained
         self.down, self.up = ag.nn.ParameterList(), ag.nn.ParameterList()
         for layer in base.layers:
             narrow = rng.normal(0, layer.in_features**-0.5, (RANK, layer.in_features))

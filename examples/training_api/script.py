@@ -27,7 +27,7 @@ async def train(token: str, url: str = "http://127.0.0.1:8001") -> float:
             losses = []
             for start in range(0, len(order), 128):
                 chosen = order[start : start + 128]
-                # Halves of a batch may be sent at once: gradients add up until the step.
+                # Both halves of a batch are sent at once: gradients add up until the step.
                 halves = await asyncio.gather(*(
                     client.forward_backward(digits.train_images[half], digits.train_labels[half])
                     for half in np.array_split(chosen, 2)

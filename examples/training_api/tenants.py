@@ -1,4 +1,4 @@
-"""Who may train, how much, and what is theirs."""
+"""The tenants: their tokens, quotas and training."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from examples.training_api.cluster import Cluster, ClusterTraining
 from examples.training_api.model import Base
 from examples.training_api.training import Training
 
-#: A quota may be used ahead by so many seconds of it.
+#: The rows of so many seconds may be used at once.
 BURST = 2.0
 
 
@@ -22,7 +22,7 @@ class Plan:
     """What a tenant has been granted."""
 
     token: str
-    #: Larger is more urgent.
+    #: A larger number is more urgent.
     priority: int = 0
     rows_per_second: float = 20_000.0
     #: Requests at once, and those that may wait.
@@ -30,7 +30,7 @@ class Plan:
     max_waiting: int = 32
 
     def __post_init__(self) -> None:
-        """Refuse what could be guessed."""
+        """Refuse a token that could be guessed."""
         if len(self.token) < 16:
             raise ValueError("a tenant's token has to be at least 16 characters long")
 
@@ -50,9 +50,9 @@ class Tenant:
         self.name = name
         self.plan = plan
         self.admission = Admission(plan.concurrent, max_waiting=plan.max_waiting)
-        #: One pass or step of a tenant at a time: what it sends is applied in its order.
+        #: Held during a pass or step, so that a tenant's requests are applied in order.
         self.turn = asyncio.Lock()
-        # The name is data, here too: no part of it is used but its hash.
+        # Derived from the name, so that it is the same after a restart.
         self.seed = int.from_bytes(hashlib.sha256(name.encode()).digest()[:4], "big")
         self.training: Training | ClusterTraining = Training(base, self.seed)
         self.passes = self.steps = 0
@@ -94,7 +94,7 @@ class Tenants:
             tenant.training = ClusterTraining(cluster, tenant.seed)
 
     def find(self, token: str) -> Tenant | None:
-        """Whose token it is. All are compared, each in constant time."""
+        """The tenant of a token. All tokens are compared, each in constant time."""
         given, found = token.encode(), None
         for known, tenant in self._by_token:
             if hmac.compare_digest(known, given):

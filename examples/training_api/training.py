@@ -1,4 +1,4 @@
-"""What is trained for a tenant: its adapter and optimiser, in the process that computes."""
+"""A tenant's adapter and optimiser, in the process that computes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Trainer(ag.nn.Module):
                 parameter.grad = gradient
 
     def state(self) -> dict[str, Any]:
-        """What another trainer needs to go on from here."""
+        """The state from which another trainer can go on."""
         return {
             "adapter": self.adapter.state_dict(),
             "optimizer": self.optimizer.state_dict(),
@@ -32,13 +32,13 @@ class Trainer(ag.nn.Module):
         }
 
     def forward(self, inputs: Any, labels: Any) -> tuple[Any, int]:
-        """Of the mean over the batch, a pass can be started."""
+        """The mean loss of a batch, from which a pass can start, and how many rows were right."""
         logits = self.adapter(inputs)
         right = (logits.detach().argmax(dim=-1) == labels).sum().item()
         return ag.nn.functional.cross_entropy(logits, labels), right
 
     async def step(self, lr: float) -> None:
-        """Take a step by what has been added up, and begin anew."""
+        """Take a step by the accumulated gradients, and clear them."""
         for group in self.optimizer.param_groups:
             group["lr"] = lr
         await self.optimizer.step_async()
