@@ -289,8 +289,8 @@ def model(number: int) -> tuple[dict[str, Callable[[], float]], Callable[[], tup
     theirs = other.tensors(batch)
 
     def peak(call: Callable[..., object]) -> int:
-        # What is kept between calls counts, too, but not what others have left in the pool. What is
-        # there already would not be traced: gradients, and the memory of a replay that holds them.
+        # Memory that is kept between calls counts, but not what others have left in the pool. Drop
+        # gradients, and the memory of a replay that holds them: what exists already is not traced.
         for training in trainings:
             training.optimizer.zero_grad()
         POOL.shrink(0)

@@ -29,7 +29,7 @@ from benchmarks.distributed_lag import arrived, lag, ticked
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
-#: The time that a stage of the pipeline waits in its forward, and in its backward.
+#: The seconds that a stage of the pipeline waits in its forward, and again in its backward.
 STAGE_S = 0.03
 STAGES, MICROBATCHES = 3, 8
 
@@ -219,7 +219,7 @@ async def computed(world: dist.World, quick: bool) -> Row:
 
     await step()
     both = max([await stage.apply(alone) for stage in stages])
-    # Two processes that compute at once share the machine's memory and its scheduler.
+    # Measured again at the same time: both processes share the memory and the scheduler.
     at_once = max(await asyncio.gather(*[stage.apply(alone) for stage in stages]))
     taken = await seconds(step, 2 if quick else 10)
     return Row(f"pipeline that computes, 2 stages, f + b = {both * 1e3:.0f} ms on one thread "
@@ -300,7 +300,7 @@ CASES = {
     "computing": Case(computed, 2),
     "lag": Case(partial(lagging, late=ticked), 1, apart),
     "lag2": Case(partial(lagging, late=ticked), 2, apart),
-    # It waits for as long as it is told, where the usual one waits for whole milliseconds.
+    # This selector waits exactly as long as asked; the usual one waits whole milliseconds.
     "lag-select": Case(partial(lagging, late=ticked), 1, apart, selectors.SelectSelector),
     "lag2-select": Case(partial(lagging, late=ticked), 2, apart, selectors.SelectSelector),
     "lag-local": Case(partial(lagging, late=ticked), 2),

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     Cluster = Callable[[int], AbstractAsyncContextManager[Any]]
 
-#: After so many faults a worker is killed, and a new cluster made.
+#: After so many faults a worker is killed and a new cluster is made.
 LIFE = 50
 HALF = "half-committed"
 

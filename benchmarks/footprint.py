@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
     from benchmarks.harness import Setting
 
-#: Run in a fresh interpreter: how long the import takes, and what is resident after it and after
-#: a first pass.
-#: SciPy and ml_dtypes are extras: a fresh installation is without them.
+#: The sides: a fresh installation lacks the extras SciPy and ml_dtypes.
 _BARE, _WITH_SCIPY = "asyncgrad", "asyncgrad, SciPy installed"
+#: Measures in a fresh interpreter how long the import takes, and what is resident after it and
+#: after a first pass.
 _SCRIPT = """
 import importlib, json, sys, time
 if {bare}:
@@ -46,7 +46,7 @@ _MEGABYTE = 1e-6
 def measure(setting: Setting) -> Iterator[Row]:
     """Each figure against PyTorch's, with NumPy's own beside it."""
 
-    # Installed packages come with their bytecode; that of a source tree is written here.
+    # Installed packages have bytecode, so a source tree may write its own here.
     environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
 
     def fresh(side: str) -> list[float]:
@@ -108,7 +108,7 @@ def installed_bytes(name: str) -> float:
         try:
             distribution = importlib.metadata.distribution(name)
         except importlib.metadata.PackageNotFoundError:
-            # Not installed: a checkout, or a requirement of another system.
+            # A checkout that is not installed, or a requirement of another system.
             specification = importlib.util.find_spec(name.replace("-", "_"))
             if specification is not None and specification.origin is not None:
                 total += _size_of_tree(Path(specification.origin).parent)

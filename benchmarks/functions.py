@@ -31,9 +31,9 @@ class Case(NamedTuple):
     name: str
     #: `call(library, nn.functional of the library, arguments...)`: a tensor or several.
     call: Callable[..., Any]
-    #: The arguments' letters; after a bar those that need no gradient.
+    #: A letter for each argument; those after a bar need no gradient.
     arguments: str = "x"
-    #: Its numbers are drawn or not set: shapes can be compared, values can't.
+    #: Whether results are random or undefined, so that only their shapes can be compared.
     random: bool = False
 
 
@@ -42,7 +42,7 @@ class Sizes(NamedTuple):
 
     #: Rows and columns of a matrix.
     side: int
-    #: The same where products are taken.
+    #: Rows and columns of a matrix that is multiplied or decomposed.
     cubic: int
     #: Matrices of a batch, and heads of one.
     batch: int

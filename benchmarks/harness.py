@@ -31,17 +31,17 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
     from types import TracebackType
 
-#: What one turn of a side measures: seconds, or a record of several figures.
+#: The measurement of one turn of a side: seconds, or a record of several figures.
 Sample = TypeVar("Sample")
 
 #: Time between two turns: BLAS and OpenMP threads spin for a while after their last work, and
 #: would take a core from the side that comes next.
 SETTLE = 0.02
 
-#: Collections of the middle generation; the eleventh is a full one.
+#: So many collections of the middle generation; after ten of them a full collection follows.
 _FULL_IS_NEAR = 5
 
-#: PyTorch brings its own BLAS: only the library that NumPy loaded is set here.
+#: The BLAS that NumPy has loaded; PyTorch has one of its own.
 _NUMPY_BLAS = [
     library["filepath"]
     for library in ThreadpoolController().info()
@@ -58,9 +58,9 @@ class NotThereError(Exception):
 class Setting:
     """How thorough to be, and on which event loop."""
 
-    #: Fewer repetitions and smaller sizes: to see that everything works, not to quote from.
+    #: Use fewer repetitions and smaller sizes, to see that everything works; figures mean nothing.
     quick: bool = False
-    #: The loop of the cases that are not run on both: "asyncio" or "uvloop".
+    #: The loop, "asyncio" or "uvloop", of cases that are not run on both.
     loop: str = "asyncio"
 
     def repetitions(self, full: int) -> int:
@@ -107,7 +107,7 @@ class Ticker:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        # The tick that was due during the last piece of work has yet to be counted.
+        # Wait for the tick that was due during the last piece of work, to count its delay.
         await self._next()
         assert self._task is not None
         self._task.cancel()
@@ -185,7 +185,7 @@ def check_equal(name: str, ours: Sequence[Any], theirs: Sequence[Any]) -> None:
                 f"{name}: result {index} is {a.dtype} {a.shape} against {b.dtype} {b.shape}"
             )
         tolerance = 1e-4 if a.dtype in {np.dtype("f4"), np.dtype("c8")} else 1e-9
-        # Sums in another order: what is near zero errs with the terms that cancelled.
+        # Sums are taken in another order, so the error is relative to the terms of a sum.
         scale = float(np.abs(b).max())
         np.testing.assert_allclose(
             a, b, rtol=tolerance, atol=tolerance * scale, err_msg=f"{name}: result {index}"
@@ -261,7 +261,7 @@ class Machine:
     torch: str
     uvloop: str | None
     asyncgrad: str
-    #: The version of Numba if it compiles kernels.
+    #: The version of Numba, None if it compiles no kernels.
     numba: str | None
 
     @classmethod

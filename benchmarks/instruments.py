@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 
     from benchmarks.harness import Setting
 
-#: Where a pass asks whether anybody looks on.
+#: The files in which a pass asks whether it is observed.
 _MODULES = ("core/graph_task.py", "scheduler/worker.py", "autograd/new_pass.py")
-#: What is None when nobody does, and what is false.
+#: The names that are None, and those that are false, in a pass that is not observed.
 _NONE, _FALSE = frozenset({"extras", "observer"}), frozenset({"careful"})
 
 #: Builds a chain of so many nodes, and runs its backward pass or does not.
@@ -111,7 +111,7 @@ def measure(setting: Setting) -> Iterator[Row]:
     with tempfile.TemporaryDirectory() as folder:
         counts = {}
         for name in ("as it is", "without"):
-            # Both are copies: paths of equal length, bytecode written beforehand.
+            # Both packages are copies with paths of equal length, so that only the lines differ.
             root = Path(folder) / name.replace(" ", "-").ljust(8, "-")
             copy = root / "asyncgrad"
             shutil.copytree(package, copy, ignore=shutil.ignore_patterns("__pycache__"))
@@ -149,7 +149,7 @@ def _instructions(valgrind: str, root: Path, nodes: int, what: str) -> int:
     }
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
     command = [sys.executable, "-c", _SCRIPT, str(nodes), what]
-    # Once without: what is written and read only the first time has been.
+    # Once without the counter, so that bytecode is written and caches are filled.
     subprocess.run(command, check=True, capture_output=True, env=environment, cwd=root)
     counter = [valgrind, "--tool=callgrind", f"--callgrind-out-file={os.devnull}"]
     done = subprocess.run(

@@ -96,7 +96,7 @@ def measure_cores(setting: Setting) -> Iterator[Row]:
 
     async def awaited(busy: float, forward: bool) -> Watched:
         ours.forget()
-        # The threads have started.
+        # The first offloaded call starts the threads before the measurement.
         loss = await ag.offload(ours.loss)
         work = partial(ag.offload, ours.loss) if forward else partial(_await, loss.backward)
         async with _neighbour(busy):

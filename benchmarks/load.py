@@ -33,17 +33,17 @@ if TYPE_CHECKING:
 
     from benchmarks.harness import Setting
 
-#: The time slice of a pass, in ms: what an urgent pass may have to wait for.
+#: The time slice of a pass in ms, for which an urgent pass may have to wait.
 SLICE = SLICE_NS / 1e6
 
-#: How many tasks a turn of the loop starts where they come one after the other.
+#: How many tasks are started in a turn of the loop.
 GROUP = 50
 
-#: How many passes, one after another, a task computes where a thousand are kept going.
+#: How many passes each of a thousand tasks computes, one after another.
 ROUNDS = 5
 
-#: How long the loop is kept busy at most, in seconds. Its turns let go of the interpreter's lock
-#: so briefly that a thread can wait for it for minutes: what lasts longer counts as that long.
+#: The longest time that the loop is kept busy, in seconds; a pass that lasts longer counts as that
+#: long. The turns release the interpreter's lock so briefly that a thread can wait minutes for it.
 BUSY = 4.0
 
 
@@ -224,7 +224,7 @@ def measure_pair(setting: Setting) -> Iterator[Row]:
         samples,
         ours="together",
         to="one after the other",
-        # Alone, a pass uses both cores, too.
+        # Together they are hardly faster, because a pass alone uses both cores, too.
         to_reach=1.05,
     )
     yield compared(
@@ -379,7 +379,8 @@ def measure_stranger(setting: Setting) -> Iterator[Row]:
             setting.repetitions(8),
         )
     figure = "60 layers, loop busy, a stranger on one core"
-    # A quiet pass has two cores; beside others one at most, which it shares with the loop.
+    # On a quiet machine a pass has two cores; beside the stranger it has one, which it shares with
+    # the loop.
     yield compared("stranger", figure, samples, ours="beside others", to="quiet", to_reach=4.0)
     yield compared("stranger", figure, samples, ours="beside others", to="to_thread", to_reach=1.0)
 

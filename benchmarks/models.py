@@ -76,7 +76,7 @@ def measure_awaited(setting: Setting) -> Iterator[Row]:
 
         async def awaited(mine: Training = mine, batch: tuple = batch) -> float:
             inputs, targets = mine.tensors(batch)
-            # The threads have started.
+            # The first call starts the threads before the measurement.
             await ag.offload(int)
             start = time.perf_counter()
             for _ in range(STEPS):

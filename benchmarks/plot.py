@@ -31,11 +31,11 @@ mpl.rcParams |= {"svg.hashsalt": "asyncgrad", "font.size": 10}
 
 from matplotlib import pyplot as plt  # noqa: E402  # backend chosen above
 
-#: Where the README looks for it.
+#: The picture that the README shows.
 PICTURE = Path(__file__).parent.parent / "docs" / "img" / "event_loop.svg"
 #: How many passes start at once.
 PASSES = 40
-#: When another one starts, which is urgent, and when one that runs is cancelled, in seconds.
+#: When the urgent pass starts, and when a running one is cancelled, in seconds.
 URGENT, CANCELLED = 0.04, 0.06
 #: The least lag that the picture shows, in ms.
 FLOOR = 0.02
@@ -51,7 +51,7 @@ class Pass:
     started: float
     computes: float = 0.0
     ended: float = 0.0
-    #: When it was cancelled, if it was.
+    #: The moment of its cancellation; None if it was not cancelled.
     cancelled: float | None = None
 
     @property
@@ -145,10 +145,10 @@ def recordings() -> dict[str, Recording]:
     seen: dict[str, list[Recording]] = {name: [] for name in programs}
     for _ in range(RUNS + 1):
         for name, (_, program) in programs.items():
-            # An engine that lives would change what the other one's loop gets.
+            # On a loop of its own: a living engine would change how the system treats the loop.
             with event_loop("asyncio") as run:
                 seen[name].append(run(lambda g=graphs[name], p=program: record(g, p)))
-    # The first run of each warms it up.
+    # The first run of each program is left out: it fills caches.
     return {
         name: sorted(each[1:], key=lambda one: one.passes[-1].takes)[RUNS // 2]
         for name, each in seen.items()

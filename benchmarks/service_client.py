@@ -73,7 +73,7 @@ class Load:
         self._sent = 0
         self.latencies: list[float] = []
         self.statuses: Counter[int] = Counter()
-        #: How late the generator itself was, at worst.
+        #: The longest delay that was the generator's own.
         self.late = 0.0
         self._ended = asyncio.get_running_loop().create_future()
 
@@ -107,9 +107,9 @@ class Load:
         due = time.perf_counter()
         for _ in range(self._count):
             due += self._random.expovariate(rate)
-            # A clock may wake too early; then the next one is early by as little.
+            # A clock may wake too early; the next wait is then longer by as much.
             await asyncio.sleep(due - time.perf_counter())
-            # The wait is the service's; that the clock wakes a millisecond late is not.
+            # Latency counts from now, not from `due`: a clock's delay is not the service's.
             now = time.perf_counter()
             self.late = max(self.late, now - due)
             self._sent += 1

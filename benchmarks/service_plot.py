@@ -27,7 +27,7 @@ mpl.rcParams |= {"svg.hashsalt": "asyncgrad", "font.size": 10}
 
 from matplotlib import pyplot as plt  # noqa: E402  # backend chosen above
 
-#: Where docs/serving.md looks for it.
+#: The picture that docs/serving.md shows.
 PICTURE = Path(__file__).parent.parent / "docs" / "img" / "service.svg"
 
 #: The sides, as the picture names and colours them.
@@ -37,7 +37,7 @@ NAMES = {
     "asyncgrad": ("asyncgrad, awaited steps", "#1e8449"),
     IDLE: ("asyncgrad, no learning", "#8a94a3"),
 }
-#: What is looked at: percent that are slower, from all to one in a thousand.
+#: The plotted shares of slower requests in percent, from all to one in a thousand.
 SLOWER = np.logspace(2, -1, 121)
 
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     import numpy as np
 
-#: How many digits a step of the learner looks at.
+#: The number of digits in a batch of the learner.
 BATCH = 256
 
 
@@ -67,7 +67,7 @@ class TorchTrainer:
     def __init__(self, run: Callable[..., Any]) -> None:
         import torch
 
-        # What is best for so small a model, and for the loop beside it.
+        # One thread is the fastest for so small a model, and leaves a core to the loop.
         torch.set_num_threads(1)
         torch.manual_seed(0)
         self._run = run
@@ -125,7 +125,7 @@ async def inline(function: Callable[..., Any], *args: Any) -> Any:
     return result
 
 
-#: What the sides of the load test learn with.
+#: The trainer of each side of the load test.
 SIDES: dict[str, Callable[[], Any]] = {
     "asyncgrad": Trainer,
     "inline": lambda: TorchTrainer(inline),

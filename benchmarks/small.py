@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 #: (nodes, to reach of inline, to reach of to_thread); AccumulateGrad is not counted.
 WHOLE = ((1, 0.80, 0.15), (10, 0.85, 0.28))
 
-#: Passes per turn: fresh graphs each, made before the clock starts.
+#: Passes per turn, each over a graph of its own that is made before the clock starts.
 PASSES = 200
 
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from benchmarks.functions import Case, Sizes
     from benchmarks.harness import Setting
 
-#: Seconds of one side's turn on tiny arrays: as many calls as fit.
+#: The seconds of a side's turn on tiny arrays, in which it makes as many calls as fit.
 _TURN = 0.0015
 
 
@@ -34,12 +34,12 @@ class _Setup(NamedTuple):
     name: str
     sizes: Sizes
     repetitions: int
-    #: Seconds of a turn; 0 for one call.
+    #: The seconds of a turn; with 0 it is one call.
     turn: float
-    #: What the median of all ratios has to reach, and what every function has to.
+    #: The largest allowed median of all ratios, and the largest allowed ratio of a function.
     middle: float
     most: float
-    #: Why a function does not.
+    #: By function, why its ratio is larger.
     reasons: Mapping[str, str]
 
 
@@ -60,7 +60,7 @@ def _rows(setup: _Setup, unit: str, scale: float) -> Iterator[Row]:
     rows = []
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
-    # What both libraries have made at their import: to look through it takes longer than a turn.
+    # Exempt what imports have made, because a collection that visits it takes longer than a turn.
     gc.collect()
     gc.freeze()
     try:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from benchmarks.harness import Setting
     from benchmarks.report import Row
 
-#: What each graph's time is in terms of its longest path, at most.
+#: The largest ratio of a graph's time to that of its longest path.
 REACH = 1.1
 
 
