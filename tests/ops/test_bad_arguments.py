@@ -40,6 +40,8 @@ CALLS = {
     "a number for running means": lambda T, x: T.nn.functional.instance_norm(x[None], 0),
     "a power in double precision, in place": lambda T, x: (x * 1).float_power_(2),
     "a power in double precision, elsewhere": lambda T, x: T.float_power(x, 2, out=T.zeros(2, 3)),
+    "a negative power of bytes": lambda T, x: x.byte() ** -3,
+    "a power of bytes that is no byte, in place": lambda T, x: x.byte().pow_(300),
     "a bool as the size": lambda T, x: T.zeros(True),
     "a slice from the end": lambda T, x: x.index_copy(0, T.tensor([-1]), x[:1]),
     "a sum from the end": lambda T, x: x.index_add(0, T.tensor([-1]), x[:1]),

@@ -295,15 +295,8 @@ def _pow_scalar(xp: Library, x: Array, scalar: Number) -> Any:
         return xp.square(x)
     if scalar == 1:
         return x.copy()
-    kind = x.dtype.kind
-    if kind in "biu":
-        if kind == "b":
-            return xp.ones_like(x)
-        if scalar.real < 0:
-            raise RuntimeError(
-                "Integers to negative integer powers are not allowed. Convert the tensor to a "
-                "floating dtype."
-            )
+    if x.dtype.kind == "b":
+        return xp.ones_like(x)
     for token in fp_errors_ignored:
         try:
             if scalar == 3:
@@ -319,6 +312,20 @@ def _pow_scalar(xp: Library, x: Array, scalar: Number) -> Any:
             restore_fp_errors(token)
         break
     return out
+
+
+def _check_exponent(x: Any, y: Any) -> None:
+    """Raise for an exponent, a number, that is negative or does not fit an integer tensor."""
+    if y.__class__ is int and isinstance(x, Variable) and x._metadata.dtype.kind in "iu":
+        if y < 0:
+            raise RuntimeError(
+                "Integers to negative integer powers are not allowed. Convert the tensor to a "
+                "floating dtype."
+            )
+        if y > np.iinfo(x._metadata.dtype).max:
+            raise RuntimeError(
+                f"pow: value cannot be converted to type {x._metadata.dtype} without overflow: {y}"
+            )
 
 
 def _power_derivative(F: Namespace, x: Value, scalar: Number) -> Any:
@@ -859,6 +866,7 @@ OPS = (
         node="PowBackward1",
         promotes="any",
         numbers="either",
+        check=_check_exponent,
     ),
     _constant_quotient("div_floor", exact("floor_divide", np.floor)),
     _constant_quotient("div_trunc", _truncated),
