@@ -21,9 +21,9 @@ from asyncgrad.ops.device_check import device_of
 from asyncgrad.ops.dtype import DType
 from asyncgrad.records import NamedTuple
 from asyncgrad.replay.device_arrays import constant, copying, is_array
+from asyncgrad.replay.known import is_plain
 from asyncgrad.replay.looks import line
 from asyncgrad.replay.names import is_own
-from asyncgrad.replay.reach import is_plain
 from asyncgrad.replay.regions import Region
 from asyncgrad.replay.steps import (
     COPY,

@@ -12,11 +12,10 @@ import dis
 import sys
 import types
 from collections.abc import Callable, Container, Iterable
-from contextlib import nullcontext
 from typing import Any
 
 from asyncgrad.replay.instructions import Instruction
-from asyncgrad.replay.names import call_of, is_own
+from asyncgrad.replay.names import makes_manager
 from asyncgrad.replay.steps import UnrepeatableError
 from asyncgrad.replay.unchanged import function_state
 
@@ -129,15 +128,13 @@ class Flow:
         never = set()
         for number, one in enumerate(found):
             if one.opname == "BEFORE_WITH" and one.offset in self._depths:
-                depth = self._depths[one.offset]
                 start = number - 1
-                while self._depths[found[start].offset] >= depth:
+                while self._depths[found[start].offset] >= self._depths[one.offset]:
                     start -= 1
                 handlers = [to for at, _, to, _ in self._handlers if at == found[number + 1].offset]
-                if handlers and _is_of_package(self.function, found[start:number]):
-                    jump = next(
-                        x for x in found if x.offset > handlers[0] and x.opname[:8] == "POP_JUMP"
-                    )
+                if handlers and makes_manager(self.function, found[start:number]):
+                    behind = (x for x in found if x.offset > handlers[0])
+                    jump = next(x for x in behind if x.opname.startswith("POP_JUMP"))
                     never.add((jump.offset, jump.argval))
         return never
 
@@ -374,20 +371,6 @@ class Flow:
         if defaults:
             made.__kwdefaults__ = whole.__kwdefaults__
         return made
-
-
-def _is_of_package(function: types.FunctionType, expression: list[dis.Instruction]) -> bool:
-    """Whether code makes a context manager of this package, or one that does nothing."""
-    kind: Any = None
-    for place, one in enumerate(expression):
-        if place == 0 and one.opname == "LOAD_GLOBAL":
-            kind = function.__globals__.get(one.argval)
-        elif one.opname in _METHODS and isinstance(kind, types.ModuleType):
-            kind = vars(kind).get(one.argval)
-        elif one.opname != "PUSH_NULL":
-            is_known = isinstance(kind, type) and (is_own(kind.__module__) or kind is nullcontext)
-            return is_known and call_of(expression[place - 1 :])[0] == len(expression) - place
-    return False
 
 
 def _names_variable(one: Instruction) -> bool:

@@ -7,6 +7,8 @@ import functools
 import inspect
 import re
 import types
+from contextlib import nullcontext
+from typing import Any
 
 from asyncgrad.replay.steps import UnrepeatableError
 
@@ -21,6 +23,8 @@ _TEMPLATES = frozenset({"format", "format_map"})
 _JUMPS = frozenset({*dis.hasjrel, *dis.hasjabs})
 #: Stands among the names for those that are computed.
 ANY = "*"
+#: The package in which functions call methods of their arguments.
+_LAYERS = f"{PACKAGE}nn"
 _DOTTED = re.compile(r"\w+(\.\w+)+")
 #: A field of a template, as in `"{0.scale:.2f}"`.
 _FIELD = re.compile(r"\{([\w.]+)")
@@ -96,6 +100,40 @@ def names_in(
     return frozenset(found), frozenset(attributes)
 
 
+def function_in(part: Any) -> Any:
+    """The function in a property, a class method or the like, otherwise the value itself."""
+    return getattr(part, "__func__", getattr(part, "fget", part))
+
+
+def names_of_methods(kinds: list[Any], names: set[str]) -> set[str]:
+    """The names in this package's code that calls of some methods lead to.
+
+    Args:
+        kinds: the classes, which are this package's.
+        names: those of the methods, which stand for themselves, too.
+    """
+    scopes: list[Any] = [*map(vars, kinds)]
+    found, todo, done = set(names), [*names], set()
+    while todo:
+        name = todo.pop()
+        functions = [function_in(scope.get(name)) for scope in scopes]
+        codes = [getattr(one, "__code__", None) for one in functions]
+        for one in functions:
+            beside = getattr(one, "__globals__", {})
+            if beside.get("__package__") == _LAYERS and all(beside is not x for x in scopes):
+                # Functions of the module, too.
+                scopes.append(beside)
+                todo += found
+        while codes:
+            code = codes.pop()
+            if code is not None and code not in done:
+                done.add(code)
+                codes += [one for one in code.co_consts if isinstance(one, types.CodeType)]
+                todo += [one for one in code.co_names if one not in found]
+                found.update(code.co_names)
+    return found
+
+
 def call_of(instructions: list[dis.Instruction]) -> tuple[int, bool]:
     """Where a function is called that the first instruction has put onto the stack.
 
@@ -115,6 +153,20 @@ def call_of(instructions: list[dis.Instruction]) -> tuple[int, bool]:
         if depth == 2 and one.opname != "EXTENDED_ARG":
             is_constant = one.opname == "LOAD_CONST"
     return 0, False
+
+
+def makes_manager(function: types.FunctionType, expression: list[dis.Instruction]) -> bool:
+    """Whether code makes a context manager of this package, or one that does nothing."""
+    kind: Any = None
+    for place, one in enumerate(expression):
+        if place == 0 and one.opname == "LOAD_GLOBAL":
+            kind = function.__globals__.get(one.argval)
+        elif one.opname in {"LOAD_ATTR", "LOAD_METHOD"} and isinstance(kind, types.ModuleType):
+            kind = vars(kind).get(one.argval)
+        elif one.opname != "PUSH_NULL":
+            is_known = isinstance(kind, type) and (is_own(kind.__module__) or kind is nullcontext)
+            return is_known and call_of(expression[place - 1 :])[0] == len(expression) - place
+    return False
 
 
 def _named(constant: object) -> set[str]:

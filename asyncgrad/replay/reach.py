@@ -13,76 +13,49 @@ This file is long because each kind of object is followed in its own way, by one
 
 from __future__ import annotations
 
-import builtins
-import cmath
 import contextlib
-import dataclasses
 import enum
 import functools
 import gc
-import itertools
-import math
-import operator
 import types
 import typing
 from collections import OrderedDict, defaultdict, namedtuple
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from asyncgrad.amp import GradScaler
 from asyncgrad.autograd.function import Function, FunctionMeta
 from asyncgrad.core.modes import Mode
-from asyncgrad.core.variable import Variable, requires_grad
+from asyncgrad.core.variable import Variable
 from asyncgrad.devices import Device
 from asyncgrad.nn import functional
 from asyncgrad.nn.hooks import EVERYWHERE
 from asyncgrad.nn.module import Module
 from asyncgrad.optim.lr_scheduler import LRScheduler
 from asyncgrad.optim.optimizer import Optimizer
-from asyncgrad.replay.names import ANY, PACKAGE, is_own, names_in
+from asyncgrad.replay.known import (
+    ANY_MAKE,
+    BUILTINS,
+    BY_STATEMENT,
+    HOLDERS,
+    IN_C,
+    NUMBERS,
+    PURE,
+    PURE_NAMES,
+    check_tensor,
+    check_told,
+    is_generated,
+    is_named_tuple,
+    is_plain,
+    reads_all,
+)
+from asyncgrad.replay.names import ANY, function_in, is_own, names_in, names_of_methods
 from asyncgrad.replay.steps import UnrepeatableError
-from asyncgrad.replay.unchanged import VALUES, Unchanged, hooked, is_value
+from asyncgrad.replay.unchanged import VALUES, Unchanged, is_value
 from asyncgrad.tensor import Tensor
 
-#: Modules whose functions depend on their arguments alone.
-_PURE = (math, cmath, operator, itertools, functools, typing, enum)
-_PURE_NAMES = frozenset(module.__name__ for module in _PURE) | {
-    "_functools", "_operator", "collections",
-}  # fmt: skip
-_BUILTINS = frozenset(
-    getattr(builtins, name)
-    for name in (
-        "abs", "all", "any", "ascii", "bin", "bool", "bytes", "callable", "chr", "classmethod",
-        "complex", "dict", "divmod", "enumerate", "filter", "float", "format", "frozenset",
-        "getattr", "hasattr", "hex", "int", "isinstance", "issubclass", "iter", "len", "list",
-        "map", "max", "min", "next", "object", "oct", "ord", "pow", "property", "range", "repr",
-        "reversed", "round", "set", "setattr", "slice", "sorted", "staticmethod", "str", "sum",
-        "super", "tuple", "type", "zip",
-    )
-)  # fmt: skip
-#: Parts of this package whose functions depend on their arguments alone, or tell recorders more.
-_TOLD = frozenset({
-    "autograd", "core", "devices", "distributions", "errors", "fft", "func", "linalg", "native",
-    "nn", "ops", "optim", "records", "replay", "special", "sync", "tensor", "types",
-})  # fmt: skip
-#: What is not like that, within these parts.
-_EFFECTS = tuple(
-    f"{PACKAGE}{name}"
-    for name in (
-        "devices.streams", "nn.init", "nn.snapshot", "ops.tensors.rng", "ops.tensors.printing",
-    )
-)  # fmt: skip
-#: What is like that, in other parts.
-_FOLLOWED = frozenset({
-    f"{PACKAGE}amp.autocast", f"{PACKAGE}utils.checkpoint.checkpoint",
-    f"{PACKAGE}utils.checkpoint.checkpoint_sequential",
-})  # fmt: skip
-#: Parts of this package whose objects hold values, and nothing that changes unseen.
-_HOLDERS = f"{PACKAGE}distributions"
 #: Programs add functions to those that are known there.
-_DIVERGENCES = f"{_HOLDERS}.kl"
+_DIVERGENCES = f"{HOLDERS}.kl"
 #: What layers call.
 _FUNCTIONS = vars(functional)
 #: Attributes of tensors, classes and frames that change without a trace in what is compared.
@@ -112,21 +85,8 @@ _INSIDE = frozenset({
 _CONSTRUCTORS = frozenset({"__init__", "__new__", "__post_init__"})
 #: With these, code may make an instance of the class of another.
 _MADE_BY = frozenset({"type", "__class__", "__reduce__", "__reduce_ex__", *_CONSTRUCTORS})
-#: Of these flags of classes, class statements set the first alone: Py_TPFLAGS_HEAPTYPE and, which
-#: classes in C may have, Py_TPFLAGS_IMMUTABLETYPE.
-_BY_STATEMENT = 1 << 9
-_ANY_MAKE = _BY_STATEMENT | 1 << 8
-#: The most bytes that such an instance takes beside its table of attributes.
-_BARE_SIZE = type("_Bare", (), {}).__basicsize__
-#: What is not written in Python, among what functions are made around.
-_IN_C = (
-    np.ufunc, type, types.BuiltinFunctionType, types.ClassMethodDescriptorType,
-    types.GetSetDescriptorType, types.MemberDescriptorType, types.MethodDescriptorType,
-    types.WrapperDescriptorType,
-)  # fmt: skip
 #: What a class statement puts into a class by itself.
 _ITS_OWN = frozenset({"__dict__", "__weakref__"})
-_NUMBERS: tuple[Any, ...] = (np.float16, np.float32, np.float64, np.int32, np.int64, np.bool_)
 
 
 class Reached(Unchanged):
@@ -157,6 +117,8 @@ class Reached(Unchanged):
         self._taken: set[tuple[int, str]] = set()
         #: Classes of which instances are met.
         self._bare: dict[int, Any] = {}
+        #: What a program's classes override of this package's classes, by name, with these classes.
+        self._overriding: list[tuple[set[str], list[Any]]] = []
         #: The tables of instances of which only attributes that the code names are followed.
         self._partly: list[tuple[dict[str, Any], str]] = []
         self._optimizers: list[Any] = []
@@ -227,7 +189,7 @@ class Reached(Unchanged):
             is_class = isinstance(space, type)
             # Calling a module calls its `forward`.
             names = {*self._names, *self._strings, "__getattr__", "forward"} & table.keys()
-            if is_open and not (is_own(space.__name__) or space in _PURE):
+            if is_open and not (is_own(space.__name__) or space in PURE):
                 names |= {x for x in table if x[:2] != "__"}
             for name in names:
                 if (id(space), name) not in self._taken:
@@ -255,6 +217,11 @@ class Reached(Unchanged):
             for held, where in self._partly:
                 self._dict(held, where)
             self._partly.clear()
+        known = len(self._names)
+        for overridden, own in self._overriding:
+            if not overridden <= self._names:
+                called = names_of_methods(own, {*self._names, "__call__", "__repr__"})
+                self._names |= overridden & called
         inside = self._names & _INSIDE
         if inside:
             for value in [*self._seen.values(), *self._bare.values(), *self._own_classes]:
@@ -264,7 +231,7 @@ class Reached(Unchanged):
                             self._taken.add((id(value), name))
                             self._attributes.append((value, name))
                             self._follow(getattr(value, name, None), name)
-        return bool(self._work)
+        return bool(self._work) or len(self._names) > known
 
     def _take(self, value: Any, where: str) -> None:
         """Follow one value, by its type."""
@@ -354,16 +321,16 @@ class Reached(Unchanged):
 
     def _builtin(self, value: Any, where: str) -> None:
         if (
-            value not in _BUILTINS
+            value not in BUILTINS
             and value.__self__ is not tuple
-            and value.__module__ not in _PURE_NAMES
+            and value.__module__ not in PURE_NAMES
         ):
             raise UnrepeatableError(f"{where} is {value.__qualname__}(), which is not known")
         self._names.update((_OPEN | _MADE_BY) & {value.__name__})
 
     def _of_c(self, value: Any, where: str) -> None:
         """A method of a class written in C, which depends on its arguments."""
-        if value.__objclass__ not in _BUILTINS and not issubclass(value.__objclass__, Exception):
+        if value.__objclass__ not in BUILTINS and not issubclass(value.__objclass__, Exception):
             raise UnrepeatableError(f"{where} is {value.__qualname__}(), which is not known")
         self._names.add(value.__name__)
 
@@ -401,7 +368,7 @@ class Reached(Unchanged):
             self._follow(function, where)
             self._spaces.append((value, where))
             self._growing.append(value)
-        elif isinstance(value, Mode) or type(value).__module__.startswith(_HOLDERS):
+        elif isinstance(value, Mode) or type(value).__module__.startswith(HOLDERS):
             self._dict(vars(value), where)
         elif isinstance(value, dict):
             self._dict(value, where)
@@ -434,16 +401,16 @@ class Reached(Unchanged):
         """
         constructors = _CONSTRUCTORS if seen is self._bare else frozenset()
         self._names.update((_OPEN | _MADE_BY) & {kind.__name__})
-        if kind in _BUILTINS:
+        if kind in BUILTINS:
             return
         module = kind.__module__
         if is_own(module):
-            _check_told(module, kind.__name__, where)
+            check_told(module, kind.__name__, where)
             self._own_class(kind)
             return
-        if module in _PURE_NAMES:
+        if module in PURE_NAMES:
             return
-        if kind in {types.SimpleNamespace, contextlib.nullcontext} or kind in _NUMBERS:
+        if kind in {types.SimpleNamespace, contextlib.nullcontext} or kind in NUMBERS:
             return
         if module.startswith("numpy") or not isinstance(kind, type):
             raise UnrepeatableError(f"{where} is {kind.__name__}")
@@ -451,27 +418,33 @@ class Reached(Unchanged):
             raise UnrepeatableError(f"{where} is a class with a metaclass")
         for base in kind.__mro__:
             known = base is not kind and id(base) in seen
-            if base is object or known or base.__module__ in _PURE_NAMES:
+            if base is object or known or base.__module__ in PURE_NAMES:
                 continue
             if is_own(base.__module__):
                 self._own_class(base)
-                continue
-            if base.__flags__ & _ANY_MAKE != _BY_STATEMENT:
-                if base in _BUILTINS or issubclass(base, BaseException):
-                    continue
+            elif base.__flags__ & ANY_MAKE == BY_STATEMENT:
+                seen[id(base)] = base
+                self._users_class(base, where, constructors)
+            elif not (base in BUILTINS or issubclass(base, BaseException)):
                 raise UnrepeatableError(f"{where} is derived from {base.__name__}")
-            seen[id(base)] = base
-            self._spaces.append((base, base.__name__))
-            self._attributes.append((base, "__mro__"))
-            table = vars(base)
-            self._classes.append(table)
-            if table.get("__slots__"):
-                raise UnrepeatableError(f"{where} has __slots__")
-            if not {"__exit__", "__aexit__"}.isdisjoint(table):
-                raise UnrepeatableError(f"{where} may catch errors")
-            if "__getattribute__" in table or "__class__" in table:
-                raise UnrepeatableError(f"{where} decides what its attributes are")
-            self._special(base, table, constructors)
+
+    def _users_class(self, kind: Any, where: str, constructors: frozenset[str]) -> None:
+        """Follow a class without those that it is derived from."""
+        self._spaces.append((kind, kind.__name__))
+        self._attributes.append((kind, "__mro__"))
+        table = vars(kind)
+        self._classes.append(table)
+        if table.get("__slots__"):
+            raise UnrepeatableError(f"{where} has __slots__")
+        if not {"__exit__", "__aexit__"}.isdisjoint(table):
+            raise UnrepeatableError(f"{where} may catch errors")
+        if "__getattribute__" in table or "__class__" in table:
+            raise UnrepeatableError(f"{where} decides what its attributes are")
+        self._special(kind, table, constructors)
+        own = [base for base in kind.__mro__ if is_own(base.__module__)]
+        names = {x for base in own for x in table.keys() & vars(base).keys() if x[:2] != "__"}
+        if names:
+            self._overriding.append((names, own))
 
     def _special(self, base: type, table: Any, constructors: frozenset[str]) -> None:
         """Follow what Python calls without naming it; other attributes are followed if named."""
@@ -481,7 +454,7 @@ class Reached(Unchanged):
                 and name not in constructors
                 and name not in _ITS_OWN
                 and (callable(part) or hasattr(type(part), "__get__"))
-                and not _is_generated(base, name, part)
+                and not is_generated(base, name, part)
             ):
                 self._members.append((table, name))
                 self._follow(part, f"{base.__name__}.{name}")
@@ -490,7 +463,7 @@ class Reached(Unchanged):
         """A class of this package, in which a program may have replaced methods."""
         if kind not in self._own_classes:
             self._own_classes.append(kind)
-            if kind.__module__.startswith(_HOLDERS):
+            if kind.__module__.startswith(HOLDERS):
                 self._attributes.append((kind, "_validate_args"))
 
     def _own_methods(self) -> None:
@@ -523,10 +496,10 @@ class Reached(Unchanged):
     def _replaced(self, part: Any, where: str) -> None:
         """Follow an attribute of this package if a program has put it there."""
         if type(part) is not types.FunctionType:
-            part = getattr(part, "__func__", getattr(part, "fget", part))
+            part = function_in(part)
         scope = getattr(part, "__globals__", None)
         module = type(part).__module__ if scope is None else scope.get("__name__") or ""
-        if not is_own(module) and not isinstance(part, _IN_C):
+        if not is_own(module) and not isinstance(part, IN_C):
             self._follow(part, where)
 
     def _class_of_instance(self, kind: Any) -> None:
@@ -548,7 +521,7 @@ class Reached(Unchanged):
             held = vars(value)
             if isinstance(value, Module):
                 self._dict(held, where, held.keys() & _BACKWARD)
-            elif kind is types.SimpleNamespace or any(map(_reads_all, kind.__mro__)):
+            elif kind is types.SimpleNamespace or any(map(reads_all, kind.__mro__)):
                 self._dict(held, where)
             else:
                 self._partly.append((held, where))
@@ -559,14 +532,14 @@ class Reached(Unchanged):
         # A transform takes over `__module__` of the function that it is made around.
         module = function.__globals__.get("__name__") or ""
         if is_own(module):
-            _check_told(module, function.__name__, where)
+            check_told(module, function.__name__, where)
             # A transform, or another function made around the user's.
             for cell in function.__closure__ or ():
                 self._captured(cell, where)
             if module == _DIVERGENCES:
                 self._dict(function.__globals__["_KNOWN"], where)
             return
-        if module.partition(".")[0] in _PURE_NAMES:
+        if module.partition(".")[0] in PURE_NAMES:
             if hasattr(function, "registry"):
                 self._by_class(function, where)
             return
@@ -596,7 +569,7 @@ class Reached(Unchanged):
                 self._names.update(_MADE_BY & {name})
                 found = known[name]
                 if not (
-                    found in _BUILTINS
+                    found in BUILTINS
                     or name in {"NotImplemented", "Ellipsis"}
                     or (isinstance(found, type) and issubclass(found, BaseException))
                 ):
@@ -631,7 +604,7 @@ class Reached(Unchanged):
         if type(value) in {tuple, list, dict}:
             self._follow(value, where)
             return
-        own = is_own(type(value).__module__) or isinstance(value, _IN_C)
+        own = is_own(type(value).__module__) or isinstance(value, IN_C)
         is_users = callable(value) and not own
         if is_users or isinstance(value, (Module, Variable)) or hasattr(value, "__compiled__"):
             self._follow(value, where)
@@ -674,80 +647,3 @@ _BY_TYPE: dict[type, Any] = {
     # A field of a named tuple is an item, which has been followed.
     type(vars(namedtuple("_Pair", "first"))["first"]): lambda *_: None,
 }
-
-
-def _check_told(module: str, name: str, where: str) -> None:
-    """Raise for what is in a part of this package that has effects of which nobody is told."""
-    part = f"{module}.".split(".")[1]
-    if (part in _TOLD or not part) and not module.startswith(_EFFECTS):
-        return
-    if f"{module}.{name}" not in _FOLLOWED:
-        raise UnrepeatableError(f"{where} is {module}.{name}")
-
-
-def is_plain(kind: Any) -> bool:
-    """Whether instances keep all of their state in `__dict__`."""
-    return (
-        bool(kind.__dictoffset__)
-        and kind.__basicsize__ <= _BARE_SIZE
-        and all(
-            base is object
-            or (base.__flags__ & _ANY_MAKE == _BY_STATEMENT and not base.__dict__.get("__slots__"))
-            for base in kind.__mro__
-        )
-    )
-
-
-def is_named_tuple(kind: Any) -> bool:
-    """Whether instances hold nothing but the items of a tuple, some of which have names."""
-    return (
-        issubclass(kind, tuple)
-        and hasattr(kind, "_fields")
-        and not kind.__dictoffset__
-        and all(
-            getattr(kind, x) is getattr(tuple, x) for x in ("__getitem__", "__iter__", "__len__")
-        )
-    )
-
-
-def is_record(kind: Any) -> bool:
-    """Whether instances are mainly there to hold fields."""
-    return kind is types.SimpleNamespace or (
-        is_plain(kind)
-        and not is_own(kind.__module__)
-        and (dataclasses.is_dataclass(kind) or hasattr(kind, "__attrs_attrs__"))
-        and not issubclass(kind, (Module, Optimizer, LRScheduler))
-    )
-
-
-def _reads_all(kind: type) -> bool:
-    """Whether functions that are not followed may read attributes that the code doesn't name."""
-    return (
-        "__dataclass_fields__" in vars(kind)
-        or kind.__module__ in _PURE_NAMES - {"typing"}
-        or is_own(kind.__module__)
-    )
-
-
-def _is_generated(kind: type, name: str, function: Any) -> bool:
-    """Whether `dataclasses` has made a method that only shows or compares fields."""
-    if name not in {"__repr__", "__eq__", "__hash__"} or not dataclasses.is_dataclass(kind):
-        return False
-    # A generated `__repr__` is wrapped, by one module or another, against endless recursion.
-    code = getattr(getattr(function, "__wrapped__", function), "__code__", None)
-    return code is not None and code.co_filename == "<string>"
-
-
-def check_tensor(tensor: Any, *, argument: bool = False) -> None:
-    """Raise for a tensor that a program can't start from; an argument may have a graph."""
-    meta = tensor._autograd
-    if tensor._edge is not None and not argument:
-        raise UnrepeatableError("it reaches a tensor that was computed with a graph")
-    if tensor._array.__class__ is not tensor._metadata.device.array_type:
-        raise UnrepeatableError("it uses a sparse tensor")
-    if meta is None or tensor._edge is not None:
-        return
-    if meta.retains_grad or (argument and hooked(meta)):
-        raise UnrepeatableError("it uses a tensor with hooks")
-    if requires_grad(tensor) and (not meta.requires_grad or meta.view is not None):
-        raise UnrepeatableError("it uses a view of a tensor that requires grad")

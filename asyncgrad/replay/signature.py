@@ -13,8 +13,9 @@ from asyncgrad.core.versions import owner_of
 from asyncgrad.ops.storage import address
 from asyncgrad.replay.changed_memory import grad_of
 from asyncgrad.replay.device_arrays import shares_memory
+from asyncgrad.replay.known import check_tensor, is_named_tuple, is_record
 from asyncgrad.replay.names import is_own
-from asyncgrad.replay.reach import Reached, check_tensor, is_named_tuple, is_record
+from asyncgrad.replay.reach import Reached
 from asyncgrad.replay.unchanged import is_number, meta_state, same_value
 
 #: Arguments that are compared item by item, besides tuples and records.

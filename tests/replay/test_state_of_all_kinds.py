@@ -289,6 +289,40 @@ def class_derived_from_one_of_this_package(patch):
     return lambda x: x * part[0], lambda: setattr(part, "indices", [1])
 
 
+@replayed
+def methods_that_layers_override(patch):
+    """Functions of this package call them, and not the code."""
+
+    class Layer(nn.Linear):
+        def extra_repr(self):
+            return str(KNOB.scale)
+
+        def train(self, mode=True):
+            self.scale = KNOB.scale
+            return super().train(mode)
+
+        def _save_to_state_dict(self, state, prefix, keep_vars):
+            state["scale"] = ag.tensor(KNOB.scale)
+
+    layer = Layer(1, 1).eval()
+
+    def function(x):
+        layer.eval()
+        return x * len(f"{layer}") * layer.scale + layer.state_dict()["scale"]
+
+    return function, lambda: (turn(33.25), layer.eval())
+
+
+@replayed
+def property_that_a_distribution_overrides(patch):
+    class Own(distributions.Normal):
+        @property
+        def variance(self):
+            return super().variance * KNOB.scale
+
+    return lambda x: Own(x, 1.0).stddev, turn
+
+
 # -- modules ---------------------------------------------------------------------------------------
 
 

@@ -1,0 +1,154 @@
+"""What is known to depend on its arguments alone, and what instances keep.
+
+All that is not listed here, and that `replay.reach` can't follow, makes a call eager.
+"""
+
+from __future__ import annotations
+
+import builtins
+import cmath
+import dataclasses
+import enum
+import functools
+import itertools
+import math
+import operator
+import types
+import typing
+from typing import Any
+
+import numpy as np
+
+from asyncgrad.core.variable import requires_grad
+from asyncgrad.nn.module import Module
+from asyncgrad.optim.lr_scheduler import LRScheduler
+from asyncgrad.optim.optimizer import Optimizer
+from asyncgrad.replay.names import PACKAGE, is_own
+from asyncgrad.replay.steps import UnrepeatableError
+from asyncgrad.replay.unchanged import hooked
+
+#: Modules whose functions depend on their arguments alone.
+PURE = (math, cmath, operator, itertools, functools, typing, enum)
+PURE_NAMES = frozenset(module.__name__ for module in PURE) | {
+    "_functools", "_operator", "collections",
+}  # fmt: skip
+BUILTINS = frozenset(
+    getattr(builtins, name)
+    for name in (
+        "abs", "all", "any", "ascii", "bin", "bool", "bytes", "callable", "chr", "classmethod",
+        "complex", "dict", "divmod", "enumerate", "filter", "float", "format", "frozenset",
+        "getattr", "hasattr", "hex", "int", "isinstance", "issubclass", "iter", "len", "list",
+        "map", "max", "min", "next", "object", "oct", "ord", "pow", "property", "range", "repr",
+        "reversed", "round", "set", "setattr", "slice", "sorted", "staticmethod", "str", "sum",
+        "super", "tuple", "type", "zip",
+    )
+)  # fmt: skip
+#: Parts of this package whose functions depend on their arguments alone, or tell recorders more.
+_TOLD = frozenset({
+    "autograd", "core", "devices", "distributions", "errors", "fft", "func", "linalg", "native",
+    "nn", "ops", "optim", "records", "replay", "special", "sync", "tensor", "types",
+})  # fmt: skip
+#: What is not like that, within these parts.
+_EFFECTS = tuple(
+    f"{PACKAGE}{name}"
+    for name in (
+        "devices.streams", "nn.init", "nn.snapshot", "ops.tensors.rng", "ops.tensors.printing",
+    )
+)  # fmt: skip
+#: What is like that, in other parts.
+_FOLLOWED = frozenset({
+    f"{PACKAGE}amp.autocast", f"{PACKAGE}utils.checkpoint.checkpoint",
+    f"{PACKAGE}utils.checkpoint.checkpoint_sequential",
+})  # fmt: skip
+#: Parts of this package whose objects hold values, and nothing that changes unseen.
+HOLDERS = f"{PACKAGE}distributions"
+#: Of these flags of classes, class statements set the first alone: Py_TPFLAGS_HEAPTYPE and, which
+#: classes in C may have, Py_TPFLAGS_IMMUTABLETYPE.
+BY_STATEMENT = 1 << 9
+ANY_MAKE = BY_STATEMENT | 1 << 8
+#: The most bytes that such an instance takes beside its table of attributes.
+_BARE_SIZE = type("_Bare", (), {}).__basicsize__
+#: What is not written in Python, among what functions are made around.
+IN_C = (
+    np.ufunc, type, types.BuiltinFunctionType, types.ClassMethodDescriptorType,
+    types.GetSetDescriptorType, types.MemberDescriptorType, types.MethodDescriptorType,
+    types.WrapperDescriptorType,
+)  # fmt: skip
+NUMBERS: tuple[Any, ...] = (np.float16, np.float32, np.float64, np.int32, np.int64, np.bool_)
+
+
+def check_told(module: str, name: str, where: str) -> None:
+    """Raise for what is in a part of this package that has effects of which nobody is told."""
+    part = f"{module}.".split(".")[1]
+    if (part in _TOLD or not part) and not module.startswith(_EFFECTS):
+        return
+    if f"{module}.{name}" not in _FOLLOWED:
+        raise UnrepeatableError(f"{where} is {module}.{name}")
+
+
+def is_plain(kind: Any) -> bool:
+    """Whether instances keep all of their state in `__dict__`."""
+    return (
+        bool(kind.__dictoffset__)
+        and kind.__basicsize__ <= _BARE_SIZE
+        and all(
+            base is object
+            or (base.__flags__ & ANY_MAKE == BY_STATEMENT and not base.__dict__.get("__slots__"))
+            for base in kind.__mro__
+        )
+    )
+
+
+def is_named_tuple(kind: Any) -> bool:
+    """Whether instances hold nothing but the items of a tuple, some of which have names."""
+    return (
+        issubclass(kind, tuple)
+        and hasattr(kind, "_fields")
+        and not kind.__dictoffset__
+        and all(
+            getattr(kind, x) is getattr(tuple, x) for x in ("__getitem__", "__iter__", "__len__")
+        )
+    )
+
+
+def is_record(kind: Any) -> bool:
+    """Whether instances are mainly there to hold fields."""
+    return kind is types.SimpleNamespace or (
+        is_plain(kind)
+        and not is_own(kind.__module__)
+        and (dataclasses.is_dataclass(kind) or hasattr(kind, "__attrs_attrs__"))
+        and not issubclass(kind, (Module, Optimizer, LRScheduler))
+    )
+
+
+def reads_all(kind: type) -> bool:
+    """Whether functions that are not followed may read attributes that the code doesn't name."""
+    return (
+        "__dataclass_fields__" in vars(kind)
+        or kind.__module__ in PURE_NAMES - {"typing"}
+        or is_own(kind.__module__)
+    )
+
+
+def is_generated(kind: type, name: str, function: Any) -> bool:
+    """Whether `dataclasses` has made a method that only shows or compares fields."""
+    if name not in {"__repr__", "__eq__", "__hash__"} or not dataclasses.is_dataclass(kind):
+        return False
+    # A generated `__repr__` is wrapped, by one module or another, against endless recursion.
+    code = getattr(getattr(function, "__wrapped__", function), "__code__", None)
+    return code is not None and code.co_filename == "<string>"
+
+
+def check_tensor(tensor: Any, *, argument: bool = False) -> None:
+    """Raise for a tensor that a program can't start from; an argument may have a graph."""
+    meta = tensor._autograd
+    if tensor._edge is not None and not argument:
+        raise UnrepeatableError("it reaches a tensor that was computed with a graph")
+    if tensor._array.__class__ is not tensor._metadata.device.array_type:
+        raise UnrepeatableError("it uses a sparse tensor")
+    if meta is None or tensor._edge is not None:
+        return
+    if meta.retains_grad or (argument and hooked(meta)):
+        raise UnrepeatableError("it uses a tensor with hooks")
+    if requires_grad(tensor) and (not meta.requires_grad or meta.view is not None):
+        raise UnrepeatableError("it uses a view of a tensor that requires grad")
