@@ -356,7 +356,7 @@ class Flow:
     def _function(self, code: types.CodeType, body: set[int], *, defaults: bool) -> Any:
         """A function of a part's code; it shares the cells of the outer variables it uses."""
         whole = self.function
-        named = {self._all[place].it.argval for place in body if _names_variable(self._all[place])}
+        named = {self._all[place].it.argval for place in body if self._all[place].names_variable}
         cells = tuple(
             [
                 cell if name in named else types.CellType(None)
@@ -371,12 +371,6 @@ class Flow:
         if defaults:
             made.__kwdefaults__ = whole.__kwdefaults__
         return made
-
-
-def _names_variable(one: Instruction) -> bool:
-    """Whether the argument of an instruction is a variable, perhaps an outer one."""
-    opcode = one.it.opcode
-    return isinstance(one.it.argval, str) and (opcode in dis.hasfree or opcode in dis.haslocal)
 
 
 def _units(name: str, argument: int) -> bytes:

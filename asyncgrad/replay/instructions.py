@@ -45,3 +45,9 @@ class Instruction:
             self.reads = tuple([x for x in variables[stores:] if x not in others])
             if name in {"DELETE_FAST", "LOAD_FAST_AND_CLEAR"}:
                 self.reads = ()
+
+    @property
+    def names_variable(self) -> bool:
+        """Whether the argument is a variable, perhaps an outer one."""
+        opcode = self.it.opcode
+        return isinstance(self.it.argval, str) and (opcode in dis.hasfree or opcode in dis.haslocal)
