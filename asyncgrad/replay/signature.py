@@ -8,6 +8,7 @@ from functools import partial
 from operator import is_
 from typing import Any
 
+from asyncgrad.core.size import Size
 from asyncgrad.core.variable import Variable, is_inference, requires_grad
 from asyncgrad.core.versions import owner_of
 from asyncgrad.ops.storage import address
@@ -144,7 +145,7 @@ class Signature:
             self._refuse_if(f"{text} is not {name} and not same({text}, {name})")
             if kind is str:
                 self.others.append(value)
-        elif kind is tuple or is_named_tuple(kind):
+        elif kind is tuple or kind is Size or is_named_tuple(kind):
             if kind is not tuple:
                 self.records.append(kind)
             self._refuse_if(f"{text}.__class__ is not {self._constant(kind)}")
@@ -173,6 +174,8 @@ class Signature:
         held = value
         if kind is defaultdict:
             self._value(value.default_factory, f"{name}.default_factory")
+        elif kind is OrderedDict:
+            self._attributes(value, name)
         elif kind not in _CONTAINERS:
             self.records.append(kind)
             held, name = vars(value), f"{name}.__dict__"
@@ -181,6 +184,11 @@ class Signature:
             self._sequence(held, name)
         else:
             self._dict(held, name)
+
+    def _attributes(self, value: Any, name: str) -> None:
+        attributes = vars(value)
+        self._held.append((attributes, _contents(attributes)))
+        self._dict(attributes, f"{name}.__dict__")
 
     def _sequence(self, values: Any, text: str) -> None:
         self._refuse_if(f"len({text}) != {len(values)}")
@@ -219,9 +227,7 @@ class Signature:
             self.records.append(type(tensor))
         if type(tensor).__dictoffset__:
             # What users have set on a parameter.
-            extras = vars(tensor)
-            self._held.append((extras, _contents(extras)))
-            self._dict(extras, f"{name}.__dict__")
+            self._attributes(tensor, name)
         if has_graph:
             return
         if requires_grad(tensor):

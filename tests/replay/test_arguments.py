@@ -34,6 +34,13 @@ class Pair(NamedTuple):
     power: int = 2
 
 
+def named(x, power):
+    """A dictionary that has an attribute, too."""
+    made = OrderedDict(x=x)
+    made.power = power
+    return made
+
+
 @pytest.mark.parametrize(
     ("function", "make"),
     [
@@ -42,12 +49,17 @@ class Pair(NamedTuple):
         (lambda batch: batch.x**batch.power, lambda x, power: SimpleNamespace(x=x, power=power)),
         (lambda batch: batch["x"] ** batch["n"], lambda x, power: OrderedDict(x=x, n=power)),
         (lambda batch: batch["x"] ** batch["n"], lambda x, power: defaultdict(int, x=x, n=power)),
+        (lambda batch: batch["x"] ** batch.power, lambda x, power: named(x, power)),
+        (lambda batch: batch[0] * ag.ones(batch[1]), lambda x, n: (x, ag.Size([n, 1]))),
         (lambda batch: batch.x.x**batch.power, lambda x, power: Batch(Pair(x), power)),
         (lambda batch: batch._replace(x=batch.x * 2).x, lambda x, power: Pair(x, power)),
         (lambda batch: batch[0] * sum(batch[1:]), lambda x, power: Pair(x, power)),
     ],
-    ids=["dataclass", "pair", "namespace", "ordered", "default", "nested", "replaced", "items"],
-)
+    ids=[
+        "dataclass", "pair", "namespace", "ordered", "default", "attribute", "size", "nested",
+        "replaced", "items",
+    ],
+)  # fmt: skip
 def test_new_records_with_the_same_fields_are_replayed(function, make):
     fast = ag.compile(function)
     for exponent in (2, 2, 3, 3, 2):
