@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from operator import index
 from typing import Any
 
-from asyncgrad.autograd.graph import next_pass_id
 from asyncgrad.autograd.passes import backward
 from asyncgrad.choices import Schedule, words
 from asyncgrad.core.modes import current
@@ -146,7 +145,7 @@ class Pipeline:
                         call = last(value, target[start:stop])
                         share = (stop - start) / rows
                         if self._schedule == "1f1b":
-                            within = shared._place(last.site, next_pass_id())
+                            within = shared.place(last.site)
                             call.at_once = within, share, deadline, current().priority
                         loss = await call
                         if self._schedule == "gpipe":

@@ -9,21 +9,24 @@ tells all hosts to abort: a host that has not heard of the pass remembers that i
 from __future__ import annotations
 
 import asyncio
+import weakref
 from collections.abc import Callable
-from contextlib import suppress
 from contextvars import ContextVar
 from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
 from asyncgrad.autograd import graph
+from asyncgrad.core.conclude import Member
 from asyncgrad.core.graph_task import GraphTask
 from asyncgrad.core.modes import current, install
 from asyncgrad.core.states import DONE
+from asyncgrad.distributed.decision import Decision, to_the_end
 from asyncgrad.distributed.errors import PassEndedError
 from asyncgrad.distributed.site import CALLER, Site
 from asyncgrad.distributed.starts import watched
 from asyncgrad.distributed.sums import Staged
+from asyncgrad.distributed.values import requires_grad
 from asyncgrad.errors import AutogradError
 from asyncgrad.records import NamedTuple
 
@@ -108,41 +111,6 @@ def check_no_context(who: str) -> None:
         )
 
 
-class Decision:
-    """The commit in two phases of what hosts have staged under one key."""
-
-    def __init__(self, site: Site) -> None:
-        """Make a new key."""
-        self.site = site
-        self.key = (site.rank, next(site.numbers))
-        self.touched: set[int] = set()
-
-    async def prepare(self) -> None:
-        """Ask every host that has staged something; raises unless all agree."""
-        asked = [
-            asyncio.ensure_future(self.site.call(rank, "prepare", self.key))
-            for rank in sorted(self.touched)
-        ]
-        try:
-            # Nothing has changed anywhere so far. If this wait is cancelled, an abort follows.
-            await asyncio.gather(*asked)
-        finally:
-            for one in asked:
-                one.cancel()
-
-    async def commit(self) -> None:
-        """Tell the hosts that all have agreed; those that don't confirm a commit are fenced."""
-        errors = await self.site.tell_all(sorted(self.touched), "commit", self.key)
-        for rank, error in errors.items():
-            self.site.fence(rank, f"it has not confirmed a commit ({error})")
-
-    async def abort(self) -> None:
-        """Tell all hosts, because in nested calls some may have staged what is not known here."""
-        ranks = range(self.site.size)
-        if self.site.ended is None:
-            await self.site.tell_all(ranks, "abort", self.key)
-
-
 class Coordinator:
     """Takes part in a pass for all hosts."""
 
@@ -173,38 +141,58 @@ class Coordinator:
 class _InContext:
     """Takes part in a pass whose gradients are committed together with those of others."""
 
-    def __init__(self, shared: context, within: Ambient, number: int) -> None:
-        self.site = within.site
-        self._id = number
+    def __init__(self, shared: context, turn: tuple[int, int]) -> None:
         self._shared = shared
-        self.turn = within.turn
-        self.ambient = within
+        self.turn = turn
+        #: The id of a pass that has come to a part, and where hosts stage what they compute for it.
+        self._id = -1
+        self._within: Ambient | None = None
+
+    @property
+    def ambient(self) -> Ambient:
+        """Where hosts stage what they compute for the pass."""
+        assert self._within is not None
+        return self._within
+
+    def reach(self, within: Ambient, number: int) -> None:
+        """The pass, of this id, has come to a part."""
+        self._within, self._id = within, number
 
     async def prepare(self, gradients: dict[Any, Any]) -> dict[Any, Any]:
         """Keep the gradients back."""
         self._shared.check()
+        if any(requires_grad(gradient) for gradient in gradients.values()):
+            raise AutogradError(
+                "a pass of a context() was recorded by create_graph=True, and gradients that are "
+                "kept back lose their graph: start it outside of the block, or call grad()"
+            )
         self._shared.own.add(self.turn, (CALLER, 0), gradients)
-        self.ambient.finished.add(self.turn[1])
+        if self._within is not None:
+            self._within.finished.add(self.turn[1])
         return dict.fromkeys(gradients)
 
     async def commit(self) -> None:
         """Change nothing: the gradients are committed at the end of the context."""
-        self.site.coordinators.pop(self._id, None)
+        self._leave()
 
     async def abort(self) -> None:
         """Make the context fail, because one of its passes has failed."""
-        self.site.coordinators.pop(self._id, None)
+        self._leave()
         await self._shared.give_up()
+
+    def _leave(self) -> None:
+        if self._within is not None:
+            self._within.site.coordinators.pop(self._id, None)
 
 
 class context:
     """Commit the gradients of several passes together, here and on all workers, or none.
 
     Within the block no `.grad` changes. At its end all are committed; if the block raises, or one
-    of its passes has failed, none is. It holds for passes that reach a part on a worker and for
-    steps of replicated models, also those started by child tasks. A context within another one is
-    a part of it. Passes of a DistributedDataParallel model, within `World.run`, fail in it: their
-    ranks decide on them.
+    of its passes has failed, none is. It holds for all passes that are started in the block, also
+    by child tasks, and for steps of replicated models, but not for passes that hooks and nodes
+    start. A context within another one is a part of it. Passes of a DistributedDataParallel model,
+    within `World.run`, fail in it: their ranks decide on them.
 
     Raises:
         PassEndedError: at the end, if a pass that was started in the block has failed, whether or
@@ -235,6 +223,8 @@ class context:
         #: The id of the first pass. Passes that `turn_of_passes` numbers come in its place.
         self._first: int | None = None
         self._finished: set[int] = set()
+        #: What takes part in each pass.
+        self._joined: weakref.WeakKeyDictionary[GraphTask, _InContext] = weakref.WeakKeyDictionary()
 
     @property
     def touched(self) -> set[int]:
@@ -243,21 +233,31 @@ class context:
         return self._decision.touched
 
     def coordinator(self, site: Site, running: graph.Pass) -> _InContext:
-        """What takes part in a pass of this context."""
-        within = self._place(site, running.id, running.accumulates)
-        return _InContext(self._whole(), within, running.id)
+        """What takes part in a pass of this context that has come to a part."""
+        found = self._whole()._joined.get(current().graph_task)
+        if found is None:
+            # A hook or node has started the pass.
+            found = _InContext(self._whole(), self._turn())
+        found.reach(self.place(site, found.turn, running.accumulates), running.id)
+        return found
 
-    def _place(self, site: Site, number: int, accumulates: bool = True) -> Ambient:
-        """Where hosts stage what they compute for a pass, whether or not it has started."""
+    def _turn(self) -> tuple[int, int]:
+        """The place of the next pass."""
+        number, numbered = graph.next_pass_id(), turn_of_passes.get()
         if self._first is None:
             self._first = number
-        numbered = turn_of_passes.get()
-        turn = (number, 0) if numbered is None else (self._first, numbered)
+        return (number, 0) if numbered is None else (self._first, numbered)
+
+    def place(
+        self, site: Site, turn: tuple[int, int] | None = None, accumulates: bool = True
+    ) -> Ambient:
+        """Where hosts stage what they compute for a pass; for the next one without a turn."""
         whole = self._whole()
         key = whole._decided(site).key
         # In a nested context nothing is summed early, as passes of the outer one come in between.
-        finished = self._finished if numbered is not None and whole is self else set()
-        return Ambient(site, key, turn, accumulates, whole.touched, finished)
+        early = turn_of_passes.get() is not None and whole is self
+        finished = self._finished if early else set()
+        return Ambient(site, key, turn or self._turn(), accumulates, whole.touched, finished)
 
     def stage(self, site: Site) -> tuple[Any, tuple[int, int]]:
         """Let all hosts stage what each computes for one pass: the key for that, and the turn."""
@@ -311,14 +311,18 @@ class context:
         return self
 
     def _start(self, task: GraphTask, start: Callable[[GraphTask], Any]) -> Any:
-        """Start a pass, and note if it fails, also before it comes to a part."""
-
+        """Start a pass, keep its gradients back, and note if it fails."""
         # The errors of nested passes are their parents'.
         is_nested = task.parent is not None
+        whole = self._whole()
+        adds = task.captures is None and not is_nested and not whole._ended
+        if adds and task not in whole._joined:
+            whole._joined[task] = joined = _InContext(whole, self._turn())
+            task.members = [*task.members, Member(joined)]
 
         def ended(_: object = None) -> None:
             if not is_nested and task.state is not DONE:
-                self._whole()._failed = True
+                whole._failed = True
 
         if self._starts is not None:
             start = partial(self._starts, start=start)
@@ -342,13 +346,12 @@ class context:
 
     async def _commit(self) -> None:
         decision = self._decision
-        if decision is None:
-            return
         running = None
         try:
             # If one of these waits is cancelled, nothing has changed anywhere, unless gradients are
             # being added already.
-            await decision.prepare()
+            if decision is not None:
+                await decision.prepare()
             running = graph.accumulate(self.own.total())
             # The point of no return.
             await running
@@ -359,14 +362,5 @@ class context:
         finally:
             if not self._failed:
                 self.committed = True
-                await _to_the_end(decision.site.spawn(decision.commit()))
-
-
-async def _to_the_end(telling: asyncio.Task[None]) -> None:
-    """Wait until hosts know the decision, for the grace at most; then raise if cancelled."""
-    try:
-        await asyncio.shield(telling)
-    finally:
-        while not telling.done():
-            with suppress(asyncio.CancelledError):
-                await asyncio.wait([telling])
+                if decision is not None:
+                    await to_the_end(decision.site.spawn(decision.commit()))

@@ -1059,6 +1059,43 @@ async def test_a_context_commits_several_passes_at_once() -> None:
 
 
 @pytest.mark.asyncio
+async def test_a_context_holds_passes_back_that_come_to_no_part() -> None:
+    """Whether a model is on a worker, or with the caller, makes no difference."""
+    async with world_of(Engine(1)) as world:
+        part, here = await world.remote(0, Affine), Affine()
+        x, y = leaf(), leaf()
+
+        async def step(fails: bool, *models: Any) -> None:
+            async with dist.autograd.context():
+                for model in models:
+                    await ag.tensor([1.0]).requires_grad_().sum().backward()
+                    call = model(x)
+                    await (call if model is here else await call).sum().backward()
+                    (slope,) = await ag.autograd.grad((x * x).sum(), [x])
+                    assert slope.tolist() == (x * 2).tolist()
+                assert x.grad is None
+                assert here.scale.grad is None
+                if fails:
+                    raise ValueError("planned")
+
+        for models in ([here], [here, part], [part, here]):
+            with pytest.raises(ValueError, match="planned"):
+                await step(True, *models)
+            assert (x.grad, here.scale.grad) == (None, None)
+            await step(False, *models)
+            own = Affine()
+            for _ in models:
+                await own(y).sum().backward()
+            assert x.grad.tolist() == y.grad.tolist()
+            x.grad = y.grad = here.scale.grad = here.shift.grad = None
+        assert await part.apply(gradients) != [None, None]
+        with pytest.raises(RuntimeError, match=r"create_graph=True.*start it outside"):
+            async with dist.autograd.context():
+                await here(x).sum().backward(create_graph=True)
+        assert x.grad is None
+
+
+@pytest.mark.asyncio
 async def test_a_context_with_a_failed_pass_commits_nothing() -> None:
     engine = Engine(2)
     async with world_of(engine) as world:

@@ -1,0 +1,53 @@
+"""The commit in two phases: hosts promise that they can commit a pass, and are told whether to."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+
+from asyncgrad.distributed.site import Site
+
+
+class Decision:
+    """The commit in two phases of what hosts have staged under one key."""
+
+    def __init__(self, site: Site) -> None:
+        """Make a new key."""
+        self.site = site
+        self.key = (site.rank, next(site.numbers))
+        self.touched: set[int] = set()
+
+    async def prepare(self) -> None:
+        """Ask every host that has staged something; raises unless all agree."""
+        asked = [
+            asyncio.ensure_future(self.site.call(rank, "prepare", self.key))
+            for rank in sorted(self.touched)
+        ]
+        try:
+            # Nothing has changed anywhere so far. If this wait is cancelled, an abort follows.
+            await asyncio.gather(*asked)
+        finally:
+            for one in asked:
+                one.cancel()
+
+    async def commit(self) -> None:
+        """Tell the hosts that all have agreed; those that don't confirm a commit are fenced."""
+        errors = await self.site.tell_all(sorted(self.touched), "commit", self.key)
+        for rank, error in errors.items():
+            self.site.fence(rank, f"it has not confirmed a commit ({error})")
+
+    async def abort(self) -> None:
+        """Tell all hosts, because in nested calls some may have staged what is not known here."""
+        ranks = range(self.site.size)
+        if self.site.ended is None:
+            await self.site.tell_all(ranks, "abort", self.key)
+
+
+async def to_the_end(telling: asyncio.Task[None]) -> None:
+    """Wait until hosts know the decision, for the grace at most; then raise if cancelled."""
+    try:
+        await asyncio.shield(telling)
+    finally:
+        while not telling.done():
+            with suppress(asyncio.CancelledError):
+                await asyncio.wait([telling])
