@@ -41,12 +41,14 @@ class Reducer:
     """Averages the gradients of one model on one rank; hooks on its parameters call it."""
 
     def __init__(
-        self, group: Group, parameters: list[Any], buckets: list[list[int]], kind: str
+        self, group: Group, parameters: list[Any], buckets: list[list[int]], module: Any
     ) -> None:
         self.group = group
         self.number = next(group.models)
         #: How errors call the model.
-        self.name = f"model {self.number} ({kind})"
+        self.name = f"model {self.number} ({type(module).__name__})"
+        # Weakly: the module's parameters have the hooks, which have this object.
+        self.module = weakref.ref(module)
         self.parameters = parameters
         self._known = set(map(id, parameters))
         self.buckets = buckets
@@ -68,6 +70,7 @@ class Reducer:
 
     def leave(self) -> None:
         """Take the hooks off: with them the parameters would be in a cycle, which keeps them."""
+        self.broken = "the model was made anew from its module: use the new one"
         for hook in self.hooks:
             hook.remove()
 

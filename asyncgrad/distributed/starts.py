@@ -28,6 +28,8 @@ class Model(Protocol):
     #: How errors call it.
     name: str
     parameters: list[Any]
+    #: A weak reference to what it was made from.
+    module: weakref.ref[Any]
 
     def leave(self) -> None:
         """Take no part in passes any more."""
@@ -51,7 +53,14 @@ class Starts:
         self._telling: set[asyncio.Task[Any]] = set()
 
     def add(self, model: Model) -> None:
-        """Tell the other ranks also of passes that do not come to this model."""
+        """Tell the other ranks also of passes that do not come to this model.
+
+        It takes the place of one that was made from the same module.
+        """
+        for number, other in tuple(self._models.items()):
+            if other.module() is model.module():
+                del self._models[number]
+                other.leave()
         self._models[model.number] = model
 
     def leave(self) -> None:

@@ -1246,6 +1246,35 @@ async def test_a_divided_optimizer_gives_the_parameters_of_a_whole_one() -> None
     assert [held for _, held in divided] == [14, 13]
 
 
+async def made_anew() -> list[Any]:
+    module = Affine()
+    module.shift.requires_grad_(False)
+    old = model = await DDP(module)
+    await model(batch()).sum().backward()
+    module.shift.requires_grad_()
+    with pytest.raises(RuntimeError, match="make the model anew"):
+        model(batch())
+    module.zero_grad()
+    model = await DDP(module)
+    with pytest.raises(RuntimeError, match="made anew from its module"):
+        old(batch())
+    for holder in (model, ag.nn.Sequential(model)):
+        with pytest.raises(ValueError, match="averaged twice"):
+            DDP(holder)
+    await model(batch() * dist.get_rank()).sum().backward()
+    return gradients(module)
+
+
+@pytest.mark.asyncio
+async def test_a_model_made_anew_takes_the_place_of_the_old_one() -> None:
+    async with world_of(Engine(2)) as world:
+        found = await world.run(made_anew)
+    here = Affine()
+    for rank in range(2):
+        await (here(batch() * rank).sum() / 2).backward()
+    assert found == [gradients(here)] * 2
+
+
 async def with_pytorchs_options(options: dict[str, Any]) -> list[str]:
     model = await DDP(Affine(), **options)
     await model(batch()[:, :3]).sum().backward()

@@ -44,7 +44,8 @@ class DistributedDataParallel(Module):
     Raises:
         RuntimeError: outside of `World.run`, if no parameter requires grad, or if one is not on
             the CPU.
-        ValueError: if buckets would be empty, or `broadcast_buffers` is True.
+        ValueError: if buckets would be empty, `broadcast_buffers` is True, or there is such a model
+            in the module.
 
     Example:
         >>> from asyncgrad import distributed as dist
@@ -78,6 +79,11 @@ class DistributedDataParallel(Module):
             raise TypeError(
                 f"DistributedDataParallel: expected a Module, not {type(module).__name__}"
             )
+        if any(isinstance(one, DistributedDataParallel) for one in module.modules()):
+            raise ValueError(
+                "DistributedDataParallel: the module is or holds such a model already, and its "
+                "gradients would be averaged twice: give the module itself, model.module"
+            )
         self.module = module
         group = current_group("DistributedDataParallel")
         parameters = [p for p in module.parameters() if p.requires_grad]
@@ -93,7 +99,7 @@ class DistributedDataParallel(Module):
                     f"to be dense and on the CPU"
                 )
         buckets = _buckets(parameters, bucket_cap_mb * 1e6)
-        self._state = Reducer(group, parameters, buckets, type(module).__name__)
+        self._state = Reducer(group, parameters, buckets, module)
         self._cap_mb = bucket_cap_mb
         self._is_open = False
         for place, parameter in enumerate(parameters):
