@@ -156,9 +156,8 @@ class Runs:
         """Wait until passes that have voted know the decision, for the grace at most."""
         boxes = self._mail.get(run, {}).items()
         waiting = [box for (key, _), box in boxes if key[-1] == "decision"]
-        if waiting:
-            # If this wait is cancelled, the world ends.
-            await asyncio.wait(waiting, timeout=self._site.grace)
+        # If this wait is cancelled, the world ends.
+        await self._site.wait(waiting)
 
     def end_all(self) -> None:
         """Drop the mail of all runs, and refuse what comes later."""

@@ -17,6 +17,9 @@ from asyncgrad.scheduler.segments import retrieve
 #: The rank of the caller of a world.
 CALLER = -1
 
+#: In how many parts the grace is waited for; a loop that is held makes no more than one pass.
+_PARTS = 20
+
 #: The site whose code runs: set while a host computes.
 here: ContextVar[Site | None] = ContextVar("asyncgrad_site", default=None)
 
@@ -211,10 +214,8 @@ class Site:
             By rank the error of each call that has failed, and a TimeoutError for a late one.
         """
         calls = {self.tell(rank, method, *args): rank for rank in ranks if rank not in self.lost}
-        if not calls:
-            return {}
         # If the wait below is cancelled, the calls go on.
-        await asyncio.wait(calls, timeout=self.grace)
+        await self.wait(calls)
         errors: dict[int, Any] = {}
         for task, rank in calls.items():
             if not task.done():
@@ -225,14 +226,23 @@ class Site:
                 errors[rank] = task.exception()
         return errors
 
+    async def wait(self, waiting: Iterable[asyncio.Future[Any]]) -> None:
+        """Wait for all of these for the grace, in which the loop has to be free.
+
+        While something else holds the loop, answers that have come can't be read.
+        """
+        pending = set(waiting)
+        for _ in range(_PARTS):
+            if pending:
+                _, pending = await asyncio.wait(pending, timeout=self.grace / _PARTS)
+
     async def answers(self, method: str) -> dict[int, Any]:
         """By rank, what a method of each host gives, of those that answer within the grace."""
         ranks = [rank for rank in range(self.size) if rank not in self.lost]
         asking = {rank: self.tell(rank, method) for rank in ranks}
         try:
-            if asking:
-                # If this wait is cancelled, so are the calls.
-                await asyncio.wait(asking.values(), timeout=self.grace)
+            # If this wait is cancelled, so are the calls.
+            await self.wait(asking.values())
             return {
                 rank: one.result()
                 for rank, one in asking.items()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import random
+import time
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -258,6 +259,23 @@ async def test_a_step_of_copies_ends_with_its_deadline_and_the_grace_if_all_hang
         assert await model.parts[0].apply(gradients) == [None, None]
         await model.forward_backward(sum_of, shards)
         assert None not in await model.parts[0].apply(gradients)
+
+
+@pytest.mark.asyncio
+async def test_the_grace_does_not_pass_while_something_holds_the_loop() -> None:
+    engine = Engine(1)
+    async with world_of(engine, grace=0.05) as world:
+        part = await world.remote(0, Affine)
+
+        def hold(rank: int, message: Any) -> None:
+            if message.method == "commit":
+                end = time.monotonic() + 0.1
+                while time.monotonic() < end:
+                    pass
+
+        engine.on_message = hold
+        await (await part(leaf())).sum().backward()
+        assert None not in await part.apply(gradients)
 
 
 @pytest.mark.asyncio
