@@ -114,7 +114,10 @@ def run_chain(
 
 
 def commit_chain(staged: list[Staged]) -> BaseException | None:
-    """Commit what a chain has staged; return the error, if there is one."""
+    """Commit what a chain has staged; return the error, if there is one.
+
+    It is caught here because `clear_frames` stops at the first frame of the scheduler.
+    """
     try:
         commit(staged, None, True)
     except BaseException as error:

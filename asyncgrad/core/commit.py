@@ -80,7 +80,7 @@ def commit(
                 _committing.release()
             finally:
                 if _awaiting:
-                    _tell()
+                    _call_awaiting()
         break
     return True
 
@@ -245,7 +245,7 @@ def commit_revocably(
 
     after: list[Any] = []
 
-    def look() -> None:
+    def note_versions() -> None:
         for meta, _, _ in before:
             # None if another thread has just dropped the `.grad`.
             new = meta.grad
@@ -268,17 +268,18 @@ def commit_revocably(
     def revoke(wait: bool) -> bool:
         return (wait or copied < _LARGE) and commit((), None, wait, (), put_back)
 
-    return revoke if commit(staged, recorded, wait, prepared, remember, look) else None
+    return revoke if commit(staged, recorded, wait, prepared, remember, note_versions) else None
 
 
 def when_free(call: Callable[[], None]) -> None:
     """Call a function once, in any thread, as soon as no pass commits; perhaps now."""
     _awaiting.append(call)
     if not _committing.locked():
-        _tell()
+        _call_awaiting()
 
 
-def _tell() -> None:
+def _call_awaiting() -> None:
+    """Call the functions that wait until no pass commits."""
     while _awaiting:
         with suppress(IndexError):
             # Another thread may take the last entry first.

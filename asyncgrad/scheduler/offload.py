@@ -57,7 +57,7 @@ async def offload(function: Callable[_P, _T], /, *args: _P.args, **kwargs: _P.kw
     running = running_engine("offload")
     ended = asyncio.get_running_loop().create_future()
     job = partial(copy_context().run, _within, check, partial(function, *args, **kwargs))
-    thread_job = running.thread_segments.offload(running, job, partial(_settle, ended))
+    thread_job = running.thread_segments.offload(running, job, partial(_store_outcome, ended))
     try:
         # Nothing below depends on what changes while this waits.
         await asyncio.shield(ended)
@@ -101,7 +101,7 @@ def _within(check: Callable[[], None], call: Callable[[], Any]) -> Any:
     return result
 
 
-def _settle(ended: asyncio.Future[Any], result: Value, error: BaseException | None) -> None:
+def _store_outcome(ended: asyncio.Future[Any], result: Value, error: BaseException | None) -> None:
     """Store the outcome; not by `set_exception`, as asyncio logs errors that nobody retrieves."""
     ended.set_result((result, error))
 
