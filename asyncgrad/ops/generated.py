@@ -53,7 +53,7 @@ def postponed(
         function.__code__ = code(function)
         return function
 
-    # Python looks for its own names here where a warning has to be shown.
+    # To show a warning, Python looks for its own names among the globals of the function.
     names |= {"finished": finished, "__builtins__": builtins}
     stub = _stub(len(given)).replace(co_varnames=tuple(given), co_filename=file)
     function: Any = FunctionType(stub, names, name)

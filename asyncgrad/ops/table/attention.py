@@ -193,7 +193,7 @@ def _exponentials(xp: Library, scores: Array) -> tuple[Any, Any]:
     xp.subtract(scores, top, scores)
     xp.exp(scores, scores)
     total = _row_sums(xp, scores)
-    # The greatest score of a row counts 1.
+    # The greatest score of a row contributes 1, so a smaller total belongs to a masked row.
     xp.maximum(total, 1, out=total)
     top += xp.log(total)
     return total, top

@@ -177,7 +177,7 @@ def _convolution_weight(
         columns = columns_of(windows, ndim, images, rows)
         part = y[images, :, :, rows]
         part = part.transpose((1, 2, 0, *range(3, part.ndim))).reshape(groups, outs, -1)
-        # Columns first: BLAS takes twice the time for few rows times a transposed matrix.
+        # Columns first, because BLAS takes twice the time for few rows times a transposed matrix.
         return sum_of_parts(xp, columns, part.swapaxes(1, 2))
 
     pieces = some_windows(windows, ndim)

@@ -406,7 +406,7 @@ OPS = (
         _into("put", _put, lambda F, g, index: F.zero_at(g, index), "zeros_put"),
         _into("put_add", _put_add, lambda F, g: g, "zeros_plus", fresh=False),
     ),
-    # What `scatter` with a reduction gives, which PyTorch has no derivative of.
+    # The result of `scatter` with a reduction, for which PyTorch has no derivative.
     operation(
         "scattered",
         lambda xp, x: x.copy(),

@@ -34,7 +34,7 @@ def _part_of(
     """
     held = kept[:1]
     if not held or held[0][0] is not x:
-        # Put there at once: another thread may be here, too.
+        # Another thread may be here, too, so all is stored by one assignment.
         kept[:] = held = [(x, tuple(decompose(xp, x, *options)))]
     return held[0][1][place].copy()
 

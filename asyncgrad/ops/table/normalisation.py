@@ -101,7 +101,7 @@ def _layer_norm_gradient(
     n = x.shape[1]
     y = xp.subtract(x, mean)
     if sums is not None:
-        # While both are in the cache: the parts of the gradients by weight and bias.
+        # The parts of the gradients by weight and bias are computed while both are in the cache.
         sums.append((inverse[:, 0].dot(xp.multiply(y, g)), xp.add.reduce(g, 0)))
     d = xp.multiply(g, 1 if weight is None else weight, out)
     part = _row_dots(xp, d, y)

@@ -208,7 +208,7 @@ def _plain(activation: str) -> Op:
                 xp.multiply(out, out, through)
                 xp.subtract(1, through, through)
         else:
-            # Products of the bits: see `masked`.
+            # Gradients are masked by products of their bits: `masked` says why.
             into, factor = through.view(f"i{out.itemsize}"), back.view(f"i{out.itemsize}")
             if step is None:
                 into[...] = out != 0
@@ -579,7 +579,7 @@ def _gru_kernel(
     each = (g, reset, update, last, news, (h, out), inner)
     step = _for_steps(xp, "gru_step_gradient", (share,), each, (back, *own))
     if step is None:
-        # Local derivatives.
+        # The local derivatives of the gates:
         inner = (1 - last * last) * (1 - update)
         part[:, 0] = inner * news * reset * (1 - reset)
         part[0, 1] = h
