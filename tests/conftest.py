@@ -21,23 +21,23 @@ from asyncgrad.testing import poisoned_memory
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-# So that failed comparisons in helpers say what differs.
+# pytest rewrites asserts only in tests; rewritten here, too, a failed one says what differs.
 pytest.register_assert_rewrite("adjoint", "module_parity", "oracle", "parity", "plain_parity")
 
-# Time is no criterion: the machine may be busy with other things.
+# An example may take any time, because the machine may be busy with other things.
 settings.register_profile("dev", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-# The same examples each time, so that a change is what makes a test fail.
+# With the same examples each time, a test fails because of a change and not by chance.
 settings.register_profile("ci", settings.get_profile("dev"), derandomize=True, print_blob=True)
 settings.register_profile("thorough", settings.get_profile("dev"), max_examples=1000)
 settings.load_profile("dev")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Let all tests run in poisoned memory or with Numba, or leave out what has run measured."""
+    """Add the options to poison memory, to use Numba, and to leave out what has been measured."""
     parser.addoption("--poison", action="store_true", help="memory that is not in use is NaN")
     parser.addoption("--numba", action="store_true", help="kernels are compiled by Numba")
     parser.addoption(
-        "--measured", default="", metavar="FILES", help="of these, leave out all but no_cover"
+        "--measured", default="", metavar="FILES", help="leave out their tests, but for no_cover"
     )
 
 
@@ -52,26 +52,26 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def _freeze() -> None:
-    """Let the collector look no more at what is there now."""
+    """Exempt what is there now from garbage collection."""
     gc.collect()
     gc.freeze()
 
 
 @pytest.fixture(scope="module", autouse=True)
 def _frozen() -> None:
-    """What the tests of other files have imported and kept costs this file's tests nothing."""
+    """Keep collections in a file's tests from visiting what earlier files have left."""
     _freeze()
 
 
 @pytest.fixture(autouse=True)
 def _seeded() -> None:
-    """The same random numbers each time, whatever ran before."""
+    """Give each test the same random numbers, whatever ran before it."""
     asyncgrad.manual_seed(0)
 
 
 @pytest.fixture
 def table_as_it_was() -> Iterator[None]:
-    """Take what a test has added out of the table of functions."""
+    """Remove what a test has added to the table of functions."""
     known = set(registry.OPS)
     yield
     for name in registry.OPS.keys() - known:
@@ -81,7 +81,7 @@ def table_as_it_was() -> Iterator[None]:
 
 @pytest.fixture
 def no_collector() -> Iterator[None]:
-    """What goes, goes by its reference count."""
+    """Collect no cycles, so that only reference counts free objects."""
     gc.collect()
     gc.disable()
     yield
@@ -114,17 +114,17 @@ def pytest_asyncio_loop_factories(
         "uvloop": _uvloop_loop,
     }
     if item.path.parent.name == "examples":
-        # What a loop in debug mode would complain about, it does in the tests of what they call.
+        # The functions that they call are tested on a loop in debug mode themselves.
         del loops["asyncio-debug"]
     return loops
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Leave out of each test's time what has nothing to do with it.
+    """Keep out of each test's time what has nothing to do with it.
 
-    The collector would look at all that was imported, each time it runs. PyTorch's threads would
-    keep a core busy while they wait for the next of its small operations. Its forty loggers that do
-    not pass on what they are told would each be given pytest's handlers, six times a test.
+    Each collection would visit all that was imported. PyTorch's threads would keep a core busy
+    while they wait for its next operation. To each of PyTorch's forty loggers that do not propagate
+    pytest would add its handlers, six times a test.
     """
     _freeze()
     if "torch" in sys.modules:
@@ -147,7 +147,7 @@ def _has_gpu() -> bool:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Skip, and say so, what needs something that is not here."""
+    """Skip the tests that need what is not installed, and leave out those run before."""
     needs = {
         "torch": (_has_torch, "PyTorch is not installed"),
         "gpu": (_has_gpu, "no CuPy with a CUDA device"),
@@ -158,7 +158,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             for item in marked:
                 item.add_marker(pytest.mark.skip(reason=reason))
     for item in items:
-        # All loops run the same lines, and a measured test takes three times as long.
+        # Coverage is measured on one loop: all run the same lines, and measuring triples the time.
         if hasattr(item, "callspec") and item.callspec.id.startswith(("asyncio-debug", "uvloop")):
             item.add_marker(pytest.mark.no_cover)
     measured = tuple(config.getoption("--measured").split())

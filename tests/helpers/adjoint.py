@@ -1,7 +1,7 @@
-"""What every entry of the table owes, whatever it computes.
+"""What must hold of every entry of the table, whatever it computes.
 
 The pull is the adjoint of the push, the push is the derivative of the function, a kernel and its
-rule give the same, and what is called fresh shares no memory with anything.
+rule give the same, and a result that is declared fresh shares no memory with anything.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from asyncgrad.ops.namespace import metadata_of
 from asyncgrad.ops.registry import OPS
 
 _STEP = 1e-6
-#: What arrays of real and of complex dtypes are computed with.
+#: The functions that compute with real and with complex arrays.
 _REAL, _COMPLEX = (metadata_of(np.zeros(1, dtype), CPU).F for dtype in ("float64", "complex128"))
 
 
@@ -42,7 +42,7 @@ def check_entry(
     attributes = (*attributes, *_defaults(entry)[len(attributes) :])
 
     def function(*arrays: Any) -> Any:
-        # Of copies: some functions write into their first input.
+        # Some functions write into their first input, so each is given copies.
         return np.asarray(getattr(F, name)(*[x.copy() for x in arrays], *attributes))
 
     out = function(*inputs)
@@ -52,7 +52,7 @@ def check_entry(
     for key, x in zip(entry.inputs, inputs, strict=True):
         values |= {f"{key}_shape": x.shape, f"{key}_dtype": x.dtype}
     assert set(entry.pushes) == set(entry.pulls), f"{name}: pulls and pushes of the same inputs"
-    # PyTorch's node is made for the output: it computes with what fits the output.
+    # As PyTorch's, a node is made for the output, and pulls with functions for its dtype.
     back = _COMPLEX if out.dtype.kind == "c" else _REAL
     half = any(x.dtype.itemsize < 8 * (1 + (x.dtype.kind == "c")) for x in (out, *inputs))
     near = 1e-5 if half else 1e-9
@@ -91,7 +91,7 @@ def check_entry(
             for side in (1, -1)
         ]
         difference = (moved[0] - moved[1]) / (2 * _STEP)
-        # What is lost by subtracting two large numbers counts, too.
+        # A difference of two large numbers has lost digits: the larger they are, the more.
         finite = np.isfinite(difference)
         large = np.abs(out[np.isfinite(out)]).max(initial=1.0)
         large += np.abs(x).max(initial=0.0) * np.abs(pushed[finite]).max(initial=0.0)
@@ -119,7 +119,7 @@ def _like(rng: np.random.Generator, array: np.ndarray) -> np.ndarray:
 
 
 def _check_fresh(name: str, pulled: Any, others: list[Any]) -> None:
-    """Raise if a fresh result is somebody else's memory."""
+    """Raise if a result that is declared fresh shares memory."""
     if not isinstance(pulled, np.ndarray):
         return  # NumPy's scalars never change.
     for other in others:

@@ -1,4 +1,4 @@
-"""A CUDA kernel's C++ on the CPU: a block's threads are threads that meet at its barriers."""
+"""A CUDA kernel's C++, run on the CPU: the threads of a block are C++ threads with a barrier."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _BEFORE = r"""
 #include <thread>
 #include <vector>
 using std::exp; using std::log; using std::sqrt;
-// As CUDA's, and not as C++'s: of a number and NaN the number.
+// Of a number and NaN, CUDA's functions return the number, and C++'s may return either.
 static float max(float a, float b) { return std::fmax(a, b); }
 static double max(double a, double b) { return std::fmax(a, b); }
 struct Three { int x, y, z; };
@@ -59,7 +59,7 @@ extern "C" void launch(int across, int down, int width, int height, void** a) {
 
 
 class RawKernel:
-    """CuPy's `RawKernel` for arrays of NumPy's."""
+    """CuPy's `RawKernel`, for NumPy arrays."""
 
     def __init__(self, folder, code, name):
         self._types = [

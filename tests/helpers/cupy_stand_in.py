@@ -1,10 +1,11 @@
-"""The few calls of CuPy that the CUDA device makes, on the simulated machine, with CuPy's traps.
+"""The part of CuPy that the CUDA device uses, on the simulated machine, with CuPy's traps.
 
 - The current device and the current stream belong to the thread; the stream is kept per device.
 - `Event.done` takes an error for work that is not done; `runtime.eventQuery` gives the raw status.
 - Memory goes back to the stream it was allocated on when its array dies: there is no record_stream.
 - Without a GPU everything but `is_available` raises.
-- `launch_host_func` is never called after an error: it is not here at all.
+- CuPy's `launch_host_func` is not called after an error, so the device must not use it: it is
+  missing here.
 - A captured graph works on the addresses of its capture, whose memory belongs to the pool that was
   in use. While a stream captures, products and copies to the host raise. cuBLAS itself is captured.
 """
@@ -44,14 +45,14 @@ from asyncgrad.ops.bfloat16 import BFLOAT16
 
 
 def installed(monkeypatch, **options):
-    """CuPy's stand-in in CuPy's place."""
+    """Put a stand-in in CuPy's place for a test."""
     stand_in = StandIn(**options)
     monkeypatch.setattr(home, "cupy", stand_in)
     monkeypatch.setattr(home, "cupyx", stand_in)
     monkeypatch.setattr(home, "_devices", {})
     monkeypatch.setattr(cuda_products, "load", partial(_Blas, stand_in))
-    # Who asks later where an array is does not ask the devices of this test, and new functions are
-    # not bound to their library.
+    # Later tests must not ask the devices of this one where an array is, nor find functions that
+    # this one has bound to its library: both lists are copies.
     monkeypatch.setattr(device_check, "_known", [*device_check._known])
     monkeypatch.setattr(namespace, "_raw", dict(namespace._raw))
     monkeypatch.setattr(array, "_computed", stand_in.computed)
@@ -79,7 +80,7 @@ class _Place:
     def __str__(self):
         return f"sim:{self.index}"
 
-    # `SimArray.get` without arguments blocks.
+    # The methods that `SimArray.get` calls when it blocks.
     def new_event(self, *, timing):
         return SimEvent(timing=timing)
 
@@ -134,7 +135,7 @@ class StandIn:
                 return 2, self.device.index
 
             def __dlpack__(self, *, stream=None, **options):
-                # As CuPy: what is in the current stream comes before what the consumer puts in.
+                # As in CuPy, the consumer's stream waits for what the current one has to do.
                 index = self.device.index
                 if stream != -1:
                     event = SimEvent(timing=False)
@@ -202,7 +203,7 @@ class StandIn:
             def begin_capture(self):
                 assert self.device_id != -1, "the default stream can't be captured"
                 for raw in [*stand_in.machine.streams]:
-                    # Nothing runs meanwhile, so nothing is in a race.
+                    # Nothing else runs during a capture, so it waits for all streams.
                     event = SimEvent(timing=False)
                     stand_in.machine.record(event, raw)
                     stand_in.machine.wait(self.raw, event)
@@ -214,7 +215,7 @@ class StandIn:
             def end_capture(self):
                 graph = stand_in._thread.captured
                 stand_in._thread.captured = None
-                # Nothing is done while a stream captures.
+                # A captured call is not carried out, so what it has written is undone.
                 for written, values in reversed(graph.before):
                     written[...] = values
                 return graph
@@ -317,7 +318,7 @@ class StandIn:
             raise CUDARuntimeError(719) from error
 
     def blas_handle(self):
-        """The handle; with it cuBLAS is loaded."""
+        """Return the handle, for which CuPy loads cuBLAS."""
         self.blas_is_loaded = True
         return _Blas.HANDLE
 
@@ -325,7 +326,7 @@ class StandIn:
 
     @contextmanager
     def allocating(self, malloc):
-        """What is allocated meanwhile belongs to a pool."""
+        """Allocate from a private pool in this block."""
         assert malloc is self
         self._thread.private = True
         yield
@@ -351,12 +352,12 @@ class StandIn:
             if function.__name__ in {"matmul", "dot", "tensordot", "einsum"}:
                 raise NotImplementedError("calling cuBLAS API during stream capture")
             if isinstance(result, np.generic):
-                # A number could not be written to by a launch.
+                # A launch writes into the result; that is impossible with a scalar.
                 result = np.asarray(result)
             if isinstance(result, np.ndarray) and not any(
                 isinstance(x, np.ndarray) and np.may_share_memory(x, result) for x in values
             ):
-                # It may be a view of an array of NumPy's, which `SimArray` would copy.
+                # `SimArray` would copy a view of a NumPy array, and launches would miss the copy.
                 result = result.copy("K")
             graph.calls.append((function, values, named, result))
         return result
@@ -378,7 +379,7 @@ class StandIn:
         return _Kernel(self, parameters(inputs), parameters(outputs), body, name)
 
     def draw(self, kind, key, high, scale, offset, out):
-        """What the kernels that draw random numbers write."""
+        """Write what the kernels that draw random numbers write."""
 
         def compute(*, out):
             out[...] = kind((key, high), out.shape, out.dtype) * scale + offset
@@ -455,7 +456,7 @@ class StandIn:
         if not isinstance(value, SimArray) or value.device is place:
             return Library(place).array(value, dtype, **options)
         if not (value.flags.c_contiguous or value.flags.f_contiguous):
-            # CuPy enters the other device, not our stream of it.
+            # CuPy gathers on the other device's null stream: it does not enter our stream there.
             source = [Access(value.storage, value._values, write=False)]
             self.machine.launch("gather", self.null_raw(value.device.index), source)
         copied = adopt(value._values.copy(), place, place.current_raw(), [])
@@ -472,7 +473,7 @@ def parameters(text):
     return {name: kind for *kind, name in (part.split() for part in text.split(","))}
 
 
-#: What kernels call, as NumPy has it.
+#: NumPy's functions by the names that kernels call them.
 CALLED = {
     "abs": np.abs, "exp": np.exp, "expm1": np.expm1, "log": np.log, "log1p": np.log1p,
     "max": np.maximum, "sqrt": np.sqrt, "tanh": np.tanh,
@@ -482,13 +483,13 @@ CALLED = {
 
 
 class _Graph:
-    """What was captured: functions that are called again, on the same arrays."""
+    """Captured functions, which each launch calls again on the same arrays."""
 
     def __init__(self, stand_in):
         self._stand_in = stand_in
         self.calls = []
         self.accesses = []
-        #: What was written to, and the values before.
+        #: The arrays that were written to, each with a copy from before.
         self.before = []
 
     def launch(self, stream):
@@ -501,7 +502,7 @@ class _Graph:
 
 
 class _Blas:
-    """cuBLAS, whose matrices are stored by columns, as far as captured products call it."""
+    """The functions of cuBLAS that captured products call; its matrices are stored by columns."""
 
     HANDLE = 7
 
@@ -510,7 +511,7 @@ class _Blas:
         assert stand_in.blas_is_loaded
         self._stand_in = stand_in
         self._stream = None
-        # Functions, and not methods: they are given the types of their arguments.
+        # Attributes are set on them, the types of arguments; a method would refuse these.
         self.cublasSetStream_v2 = lambda *given: self.enter(*given)
         self.cublasGemmEx = lambda *given: self.multiply(*given)
         self.cublasGemmStridedBatchedEx = lambda *given: self.batches(*given)
@@ -564,7 +565,7 @@ if BFLOAT16 is not None:
 
 
 def _stored(pointer, kind, apart, rows, columns):
-    """A matrix at an address, stored by columns, which are some elements apart."""
+    """The matrix at an address, stored by columns that begin `apart` elements after each other."""
     dtype = KINDS[kind]
     assert apart >= rows
     memory = (ctypes.c_char * (apart * columns * dtype.itemsize)).from_address(pointer)
@@ -636,7 +637,7 @@ class _Kernel:
 
 
 class _Lines:
-    """A kernel that goes along lines, whose expressions are Python's, too."""
+    """A kernel that goes along lines; its declared expressions are valid in Python, too."""
 
     def __init__(self, cupy, name, declared):
         self.cupy = cupy
@@ -644,7 +645,7 @@ class _Lines:
         self.declared = declared
 
     def __call__(self, grid, block, arguments):
-        """With blocks of as many threads as there is room for, and enough of them."""
+        """Check that the grid covers all lines, and compute the results."""
         declared = self.declared
         *values, lines, length, beside = arguments
         whole = declared.over_batch
@@ -685,7 +686,7 @@ class _Lines:
 
 
 class _Late:
-    """A function of the library, on the device that is current when it is called."""
+    """A function of the library, for the device that will be current when it is called."""
 
     def __init__(self, stand_in, path):
         self._stand_in = stand_in

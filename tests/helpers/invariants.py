@@ -1,4 +1,4 @@
-"""What holds of a pass between any two of its steps."""
+"""The invariants of a pass, which hold between any two of its steps."""
 
 from __future__ import annotations
 

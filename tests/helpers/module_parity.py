@@ -89,7 +89,7 @@ def check(make, *args, train=True, **kwargs):
 
 
 def with_buffers(make):
-    """A maker that needs tensors, of either library."""
+    """Give a maker the `from_numpy` of the library that it makes a layer of."""
 
     def made(nn):
         return make(nn, (ag if nn is ag.nn else torch).from_numpy)

@@ -32,7 +32,7 @@ with torch_samples.importing():
     from torch.testing._internal.common_methods_invocations import op_db
     from torch.testing._internal.opinfo import core
 
-    # The first dual tensor compiles decompositions, and warns.
+    # The first dual tensor makes PyTorch compile decompositions, and warn: let that happen here.
     with torch.autograd.forward_ad.dual_level():
         torch.autograd.forward_ad.make_dual(torch.ones(1), torch.ones(1))
 
@@ -43,20 +43,20 @@ def _seed_of_cpu(seed: int = common_utils.SEED) -> None:
     np.random.seed(seed)
 
 
-# Most of the time that samples take, and no part of them: PyTorch looks through the stack, with
-# all sources, for a test case of its own to note the sample at, and formats the stack once for each
-# kind of device that it will seed if there ever is one.
+# Without these, samples would take most of their time for what they do not need: PyTorch searches
+# the stack, with all sources, for a test case of its own in which to note the sample, and formats
+# the stack for each kind of device, to seed such devices later.
 common_utils.extract_test_fn = core.extract_test_fn = lambda: None
 common_utils.set_rng_seed = _seed_of_cpu
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-#: The dtypes that a function is checked with, as far as PyTorch takes them.
+#: A function is checked with those of these dtypes that PyTorch accepts.
 DTYPES = ("float64", "complex128", "float32", "complex64", "int64", "bool")
-#: Relative to the greatest element.
+#: The allowed errors by dtype, relative to the greatest element; other dtypes must be equal.
 TOLERANCES = {"float64": 1e-9, "complex128": 1e-9, "float32": 2e-5, "complex64": 2e-5}
-#: Arguments about memory that change no result, and the values of them that are ignored.
+#: Arguments about memory, which are left out with these values: they change no result.
 _MEMORY = {
     "memory_format": (torch.contiguous_format, torch.preserve_format),
     "layout": (torch.strided, None),
@@ -98,12 +98,12 @@ def array_of(tensor: Any) -> np.ndarray[Any, Any]:
     if tensor.dtype == torch.bfloat16:
         ml_dtypes = pytest.importorskip("ml_dtypes")
         return tensor.view(torch.int16).numpy().view(ml_dtypes.bfloat16)
-    # By force: some of PyTorch's zeros have no memory.
+    # Some of PyTorch's zeros have no memory, so NumPy can have them only by force.
     return tensor.numpy(force=True)
 
 
 def _backwards(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """The same values in memory that is walked with negative strides and gaps."""
+    """A view with the same values, with negative strides and with gaps between the elements."""
     if not array.ndim:
         return array
     spread = np.zeros([2 * n for n in array.shape], array.dtype)
@@ -165,7 +165,7 @@ class Twins:
         return theirs, ours
 
 
-#: Many are expensive to make, and several tests of a function take the same.
+#: The samples made so far: many are expensive, and several tests of a function use them.
 _samples: dict[tuple[str, str, str, bool], list[Any]] = {}
 
 
@@ -185,7 +185,7 @@ def _made(op: Any, dtype: str, requires_grad: bool, count: int | None = None) ->
 
 
 def first_samples(op: Any, dtype: str, count: int, *, requires_grad: bool) -> list[Any]:
-    """PyTorch's first samples; unlike `samples`, no others are made."""
+    """Make only PyTorch's first samples, where `samples` makes all."""
     return _made(op, dtype, requires_grad, count)
 
 
@@ -213,7 +213,7 @@ def samples(
 
 @contextlib.contextmanager
 def _about(what: str, sample: Any) -> Iterator[None]:
-    """Say in an error which sample it was."""
+    """Note in an error which sample raised it."""
     try:
         yield
     except BaseException as error:
@@ -359,7 +359,7 @@ def _weights(tensors: list[Any], seed: int) -> list[tuple[Any, Any]]:
         if tensor.is_complex():
             array = array + 1j * generator.standard_normal(tuple(tensor.shape))
         array = np.asarray(array, dtype_name(tensor.dtype))
-        # PyTorch does not know NumPy's bfloat16.
+        # PyTorch does not accept bfloat16 arrays of NumPy.
         known = array.astype(np.float32) if array.dtype.name == "bfloat16" else array
         theirs = torch.tensor(known, dtype=tensor.dtype, requires_grad=True)
         weights.append((theirs, ag.tensor(array, requires_grad=True)))
@@ -405,7 +405,7 @@ def compare_derivatives(
     if not further:
         return
     inputs = leaves + weights
-    second_weights = _weights(first_or_zeros(first, leaves), 2)
+    second_weights = _weights(_filled(torch, first, [theirs for theirs, _ in leaves]), 2)
     kept = [place for place, t in enumerate(first) if t is not None and t.requires_grad]
     with _quiet():
         second = torch.autograd.grad(
@@ -426,11 +426,11 @@ def compare_derivatives(
     _compare_gradients(second, second_ours, inputs, tolerance, "second derivative", 10)
 
 
-def first_or_zeros(gradients: Any, leaves: list[tuple[Any, Any]]) -> list[Any]:
-    """PyTorch's gradients with zeros in the place of None."""
+def _filled(library: Any, gradients: Any, leaves: list[Any]) -> list[Any]:
+    """A library's gradients with zeros in the place of None."""
     return [
-        torch.zeros_like(leaf) if gradient is None else gradient
-        for gradient, (leaf, _) in zip(gradients, leaves, strict=True)
+        library.zeros_like(leaf) if gradient is None else gradient
+        for gradient, leaf in zip(gradients, leaves, strict=True)
     ]
 
 
@@ -505,7 +505,7 @@ def check_forward(
 
 
 class Unsupported(Exception):
-    """PyTorch can't do it."""
+    """PyTorch can't compute a derivative, so there is nothing to compare."""
 
 
 def _compare_tangents(
@@ -560,7 +560,7 @@ def _compare_tangents(
 
 
 def _gradients(side: int, results: list[Any], leaves: list[Any]) -> list[Any]:
-    """The gradients of the results by the leaves, with zeros for what there is not."""
+    """The gradients of the results by the leaves, with zeros where there is none."""
     library = (torch, ag)[side]
     outputs = [x for x in results if x.requires_grad]
     weights = [
@@ -571,10 +571,7 @@ def _gradients(side: int, results: list[Any], leaves: list[Any]) -> list[Any]:
     if not outputs:
         return []
     found = library.autograd.grad(outputs, leaves, weights, allow_unused=True)
-    return [
-        library.zeros_like(leaf) if gradient is None else gradient
-        for gradient, leaf in zip(found, leaves, strict=True)
-    ]
+    return _filled(library, found, leaves)
 
 
 def _replaced(duals: dict[int, Any], value: Any) -> Any:
@@ -624,7 +621,7 @@ def _compare_in_place(theirs: Any, ours: Any, sample: Any) -> None:
     leaf = twins.of(sample.input)
     args = twins.of(list(sample.args))
     keywords = twins.of(sample.kwargs)
-    # A copy, so that leaves may be changed too.
+    # Leaves can't be changed in place, so the methods change copies of them.
     x = (leaf[0].clone(), leaf[1].clone())
     before = x[1]._version
     try:
@@ -644,7 +641,7 @@ def _compare_in_place(theirs: Any, ours: Any, sample: Any) -> None:
 
 
 def error_class(error: Exception) -> type[Exception]:
-    """The nearest class that does not belong to PyTorch."""
+    """The nearest of an error's classes that is built in, not PyTorch's own."""
     return next(c for c in type(error).__mro__ if c.__module__ == "builtins")
 
 
@@ -694,10 +691,10 @@ def check_errors(
         for place, error in enumerate(errors):
             sample = error.sample_input
             if "out" in sample.kwargs:
-                # No function here takes it.
+                # No function of asyncgrad takes `out`.
                 continue
             if any(x.ndim > 64 for x in tensors_of([sample.input, *sample.args], torch.Tensor)):
-                # NumPy has no arrays of so many axes.
+                # NumPy's arrays have at most 64 axes.
                 continue
             twins = Twins(copy=True)
             args = twins.of([sample.input, *sample.args])

@@ -1,4 +1,4 @@
-"""Pages as programs: their blocks of Python, run in order, and what they print."""
+"""Run the pages of the documentation as programs, and compare what they print."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ import warnings
 from pathlib import Path
 
 DOCS = Path(__file__).parents[2] / "docs"
-#: A block of Python, or one of text that follows on a block.
+#: A block of Python, or a block of text directly after another block.
 _BLOCK = re.compile(
     r"^```(python)\n(.*?)^```\n|(?<=```\n\n)```(text)\n(.*?)^```", re.DOTALL | re.MULTILINE
 )
 
 
 def blocks(page: str) -> list[tuple[str, str]]:
-    """The blocks of Python of a page, and those of text that follow on them, in order."""
+    """The kinds and contents of a page's blocks of Python, and of text directly after a block."""
     found = _BLOCK.finditer((DOCS / page).read_text(encoding="utf-8"))
     return [(match[1] or match[3], match[2] or match[4]) for match in found]
 
@@ -33,9 +33,9 @@ def compiled(page: str, code: str, *, notebook: bool = False):
 
 
 def run_page(page: str, *, notebook: bool = False) -> int:
-    """Run a page's blocks as one program; a block of text is what the one before it prints.
+    """Run a page's blocks as one program; a block of text shows what the one before it prints.
 
-    An error may be what a block of text says: its class, and its message.
+    A block of text may also show an error: its class, and its message.
 
     Args:
         page: its path in `docs`.

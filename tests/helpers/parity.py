@@ -1,7 +1,7 @@
 """One program, run in PyTorch and here, in each of the ways a pass can be run.
 
-A program is a generator function `program(T, log)`: `T` is `torch` or `asyncgrad`, `log(...)` notes
-what is to be compared. What has to be awaited here and is plain there is yielded:
+A program is a generator function `program(T, log)`: `T` is `torch` or `asyncgrad`, and `log(...)`
+notes what is to be compared. The program yields what asyncgrad has to await and PyTorch returns:
 `gradients = yield T.autograd.grad(...)`.
 """
 
@@ -37,7 +37,7 @@ def both(program):
 
 
 def leaf(T, *values):
-    """A vector of so many numbers that requires grad, in either library."""
+    """A vector of these numbers that requires grad, in either library."""
     return T.tensor(values, dtype=T.float64, requires_grad=True)
 
 
@@ -58,8 +58,8 @@ def _theirs(program):
     try:
         _drive(program(torch, _logger(notes)))
     finally:
-        # PyTorch's record of a checkpoint leaves this off, and pytest listens to loggers that do
-        # not propagate: it can't format what the next record has for it.
+        # When PyTorch has recorded a checkpoint, its logger does not propagate. pytest would then
+        # add a handler to it, which can't format the messages of the next record.
         logging.getLogger("LoggingTensor").propagate = True
     return notes
 
@@ -127,7 +127,7 @@ def _logger(notes):
 
 
 def _plain(value):
-    """A value in a form that compares equal if it is the same there and here."""
+    """A value of either library in a form that can be compared."""
     if isinstance(value, BaseException):
         return next(
             kind.__name__

@@ -1,4 +1,4 @@
-"""What a CUDA device draws, computed by NumPy: Philox 4x32 with ten rounds, on places and seeds."""
+"""The random numbers of a CUDA device, computed with NumPy: ten rounds of Philox 4x32."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _HALF = np.uint64(32)
 
 
 def words(key, high, count):
-    """Four words of 32 bits for each place, as float64 holds them."""
+    """Four words of 32 bits for each of `count` places."""
     place = np.arange(count, dtype=np.uint64)
     first, second = (np.uint64(key >> shift & 0xFFFFFFFF) for shift in (0, 32))
     a, b = place & _LOW, place >> _HALF

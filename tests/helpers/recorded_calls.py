@@ -26,7 +26,7 @@ from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.registry import OPS
 from asyncgrad.ops.table.in_place import Route
 
-#: PyTorch's op takes these arguments in another order than its sample has them.
+#: Functions whose arguments PyTorch's samples have in another order.
 FUNCTIONS = {
     "where": lambda x, condition, other: ag.where(condition, x, other),
     "einsum": lambda tensors, equation: ag.einsum(equation, tensors),
@@ -34,7 +34,7 @@ FUNCTIONS = {
         input, weight, **more
     ),
 }
-#: These have no op in PyTorch's list, or nothing to differentiate, or are random.
+#: Groups of functions that PyTorch has no samples of, that are not differentiable, or random.
 _SILENT = {"not_in_op_db", "random", "creation"}
 DIFFERENTIABLE = [name for group, names in MUST.items() if group not in _SILENT for name in names]
 _I = ag.tensor([[0, 1, 1, 2], [2, 2, 0, 1], [1, 0, 2, 2]])
@@ -53,12 +53,12 @@ def _put_a_tangent(x: Any) -> Any:
 
 
 def _copy_slices(x: Any) -> Any:
-    """In place nothing is computed with this entry, only differentiated."""
+    """Compute with an entry that assignments only differentiate with."""
     view = x.detach()[:, 1:]
     return R.copy_slices(x, x[:, 1:], Route(view_of(view).path, x))
 
 
-#: What PyTorch's samples leave out.
+#: Programs with the calls that are missing in PyTorch's samples.
 FURTHER = (
     lambda x: 2.5**x,
     lambda x: ag.fmod(x, 0.4),
@@ -136,7 +136,7 @@ FURTHER = (
     lambda x: ag.heaviside(x, x),
     lambda x: ag.linalg.inv(x[:, :3] + 2 * ag.eye(3, dtype=x.dtype)),
 )
-#: Elements of the largest array of a call.
+#: A call is kept if none of its arrays has more elements.
 _LARGEST = 400
 
 
@@ -176,7 +176,7 @@ def recorded_calls() -> dict[str, list[Call]]:
         for function in FURTHER:
             x = ag.from_numpy(np.random.default_rng(0).random((3, 4)) + 0.5).requires_grad_()
             _differentiate(function, [x], [x])
-        # Rows of functions that PyTorch does not have.
+        # PyTorch does not have these functions.
         for op in OPS.values():
             if op.doc and not recorded[op.name]:
                 x = np.random.default_rng(0).random((len(op.inputs), 3, 4)) + 0.5
@@ -187,7 +187,7 @@ def recorded_calls() -> dict[str, list[Call]]:
 
 @contextlib.contextmanager
 def _recording(recorded: dict[str, list[Call]]) -> Any:
-    """Note calls of the raw functions."""
+    """Append the calls of all raw functions to `recorded` in this block."""
     kinds = ("small", "large", "complex", "narrow")
     spaces = [namespace._space(CPU, kind) for kind in kinds]
     found = [dict(vars(F)) for F in spaces]
@@ -209,7 +209,7 @@ def _recorder(name: str, function: Any, calls: list[Call]) -> Any:
         inputs = arguments[0] if entry.inputs == ("*xs",) else arguments[:arity]
         arrays = all(isinstance(x, np.ndarray) for x in inputs)
         if arrays and all(0 < x.size <= _LARGEST and x.dtype.kind in "fcbi" for x in inputs):
-            # Some functions write into their first input.
+            # Copied, because some functions write into their first input.
             attributes = [list(a) if isinstance(a, list) else a for a in arguments[arity:]]
             calls.append(Call(tuple([np.array(x) for x in inputs]), tuple(attributes)))
         return function(*arguments)
@@ -218,7 +218,7 @@ def _recorder(name: str, function: Any, calls: list[Call]) -> Any:
 
 
 def _differentiate(function: Any, arguments: list[Any], leaves: list[Any]) -> None:
-    """Call a function, and differentiate it twice; what can't be done is not done."""
+    """Call a function and differentiate it twice, as far as that is possible."""
     with warnings.catch_warnings(), contextlib.suppress(RuntimeError):
         warnings.simplefilter("ignore")
         values = oracle.tensors_of(function(*arguments), ag.Tensor)

@@ -1,4 +1,4 @@
-"""The programs that write the reference, and its examples, run."""
+"""Import the programs that write the reference, and run its examples."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ROOT = Path(__file__).parent.parent.parent
 
 
 def tool(name):
-    """A program of `tools`, as a module."""
+    """Import a program of `tools` as a module."""
     spec = importlib.util.spec_from_file_location(name, ROOT / "tools" / f"{name}.py")
     module = sys.modules[name] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -34,11 +34,11 @@ def run_examples(page):
         for name in (entry.names[0], *(name for name, _ in api_pages.members_of(entry))):
             code = EXAMPLES.get(name, "")
             scope = {**vars(module), "ag": ag}
-            # What an example sets ends with it.
+            # In a context of its own, an example can't change modes for the next one.
             context = contextvars.copy_context()
             if ">>>" in code:
                 test = doctest.DocTestParser().get_doctest(code, scope, name, None, None)
                 context.run(doctest.DocTestRunner().run, test, out=failed.append)
-            elif code not in EXAMPLES:  # No link to another one.
+            elif code not in EXAMPLES:  # It may also be the name of another example.
                 context.run(exec, textwrap.dedent(code), scope)
     assert not failed, "".join(failed)

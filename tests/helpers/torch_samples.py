@@ -1,6 +1,6 @@
-"""PyTorch's databases of samples, without its compiler and SciPy's signals, which no test runs.
+"""Import PyTorch's databases of samples, without its compiler and `scipy.signal`.
 
-To import these takes as long as to import PyTorch and the databases.
+No test uses these two, and they would double the time of the import.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ _COMPILER = "torch._dynamo"
 
 
 class _IdleCompiler(ModuleType):
-    """What PyTorch's optimisers ask of its compiler; anything else imports the real one."""
+    """The two functions of its compiler that PyTorch's optimisers call; all else imports it."""
 
     def graph_break(self) -> None:
-        """Nothing is compiled."""
+        """Do nothing."""
 
     def disable(self, function: Any, *_: object, **__: object) -> Any:
-        """Nothing is compiled anyway."""
+        """Return the function as it is."""
         return function
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") and name != "__path__":
-            # `inspect` asks all modules for their files.
+            # `inspect` asks all modules for attributes like `__file__`: import nothing for that.
             raise AttributeError(name)
         if sys.modules.get(_COMPILER) is self:
             del sys.modules[_COMPILER]
-            # The real one needs the real ones of these.
+            # The compiler needs the real modules in place of these.
             _remove(_standing_in)
         return getattr(importlib.import_module(_COMPILER), name)
 
@@ -56,7 +56,7 @@ def importing() -> Iterator[None]:
     sys.modules.setdefault(_COMPILER, _IdleCompiler(_COMPILER))
     inductor, signal = ModuleType("torch._inductor.utils"), MagicMock()
     inductor.GPU_TYPES = ["cuda", "mps", "xpu", "mtia"]  # type: ignore[attr-defined]
-    # The databases take a list of devices from the one, and references of windows from the other.
+    # The databases import a list of devices from the first, and windows from the second.
     absent = {"torch._inductor.utils": inductor, "scipy.signal": signal}
     absent["torch._inductor"] = ModuleType("torch._inductor")
     _standing_in.update({k: v for k, v in absent.items() if k not in sys.modules})
