@@ -10,7 +10,7 @@ from typing import Any, Literal, get_origin
 from asyncgrad import choices
 
 _WIDTH = 88
-#: By the name of an option's type, its words.
+#: The words that an option may be, by the name of its type.
 _WORDS = {name: str(kind) for name, kind in vars(choices).items() if get_origin(kind) is Literal}
 
 
@@ -27,7 +27,7 @@ class _Written:
 
 
 def signature(name: str, value: Any, *, method: bool = False) -> str:
-    """How something is called, over several lines where one is too long; its name if unknown."""
+    """A signature, on several lines if it is long; only the name where there is no signature."""
     try:
         known = inspect.signature(value)
     except (TypeError, ValueError):
@@ -55,7 +55,7 @@ def signature(name: str, value: Any, *, method: bool = False) -> str:
 
 
 def _split(parameters: str) -> list[str]:
-    """The parameters of a signature, which may hold commas in brackets and quotes."""
+    """The parameters of a signature, split at commas outside of brackets and quotes."""
     parts, depth, quote, begin = [], 0, "", 0
     for place, letter in enumerate(parameters):
         if quote:
@@ -145,7 +145,7 @@ def documented(value: Any, example: str) -> list[str]:
 
 
 def doc_of(value: Any) -> str:
-    """Its own docstring; a class has none of its base's."""
+    """The docstring of a value itself, not the one that a class inherits."""
     if isinstance(value, type):
         return inspect.cleandoc(vars(value).get("__doc__") or "")
     if isinstance(value, functools.partial):
@@ -159,5 +159,5 @@ def own_example(value: Any) -> str:
 
 
 def anchor_of(name: str) -> str:
-    """What the address of a name's place ends with."""
+    """The anchor of a name on its page."""
     return name.replace(".", "-")

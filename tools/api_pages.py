@@ -105,13 +105,13 @@ PAGES: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("testing", "Testing", ("testing",)),
     ("errors", "Errors", ("errors",)),
 )  # fmt: skip
-#: Public names whose value does not say where it belongs.
+#: The pages of public names whose value does not tell its module.
 _PLACES = {
     "ag.get_default_device": "devices", "ag.get_device_module": "devices", "ag.e": "dtypes",
     "ag.inf": "dtypes", "ag.nan": "dtypes", "ag.pi": "dtypes", "ag.newaxis": "dtypes",
 }  # fmt: skip
 _SLUGS = {module: slug for slug, _, modules in PAGES for module in modules}
-#: Classes that users do not call, and those of their methods that users do.
+#: Classes whose instances users get from functions, with the methods that users call.
 _MADE_BY_OTHERS: dict[type, tuple[str, ...]] = {
     Engine: FOR_USERS,
     BackwardFuture: (
@@ -144,7 +144,7 @@ def _page_of(module: str) -> str | None:
 
 
 def _short(path: str) -> str:
-    """A name as users write it."""
+    """A full name as users write it, beginning with `ag`."""
     return re.sub(r"^asyncgrad\b", "ag", path)
 
 
@@ -192,7 +192,7 @@ def _public_types() -> set[type]:
 
 
 def read_examples() -> dict[str, str]:
-    """The examples beside the docstrings, by the names they are of.
+    """The examples in files beside the docstrings, by name.
 
     Of several names in a heading, the first has the example and the others have its name.
     """
@@ -238,7 +238,7 @@ def _heading(entry: Entry) -> str:
 
 
 def _one(entry: Entry, examples: dict[str, str]) -> list[str]:
-    """What a page says of one value."""
+    """The lines of a page about one value."""
     name, *others = entry.names
     value = entry.value
     lines = [_heading(entry), ""]
@@ -267,7 +267,7 @@ def _function_of(kind: type, name: str) -> str | None:
 
 
 def members_of(entry: Entry) -> list[tuple[str, Any]]:
-    """What a class has of its own, by full names; no methods that are functions, too."""
+    """The members of a class by full name, without methods that are also functions."""
     kind = entry.value
     if not isinstance(kind, type):
         return []
@@ -301,7 +301,7 @@ def _members(entry: Entry, examples: dict[str, str]) -> list[str]:
 
 
 def _methods_that_are_functions(pages: dict[str, list[Entry]]) -> list[str]:
-    """Of tensors, each with a link to the function and its example."""
+    """Links from the methods of tensors to the functions that they are."""
     places = {
         name: f"{slug}.md#{anchor_of(entry.names[0])}"
         for slug, found in pages.items() for entry in found for name in entry.names

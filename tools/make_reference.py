@@ -42,7 +42,7 @@ for complex numbers, their gradients are PyTorch's. Three things hold for every 
 - float16 and bfloat16 are computed as far as NumPy computes with them.
 - NumPy's names `axis` and `keepdims` are accepted for `dim` and `keepdim`.
 """
-#: What differs from PyTorch, by function.
+#: The differences from PyTorch, by function.
 DIFFERENCES = {
     "as_strided": "a copy where there are no strides: on devices",
     "as_strided_": "refused while there are views of the tensor",
@@ -73,7 +73,7 @@ DIFFERENCES = {
     "transpose_": "refused while there are views of the tensor",
     "unsqueeze_": "refused while there are views of the tensor",
 }
-#: The entries of functions that ask for them by a name that is known when they are called.
+#: The entries of functions that look them up by a name that they compute.
 NAMED: dict[str, tuple[str, ...]] = {
     **{name: (name,) for name in ("amax", "amin", "sort", "topk", "tril", "triu", "to")},
     **{name: (name, f"{name}_along", f"{name}imum") for name in ("max", "min")},
@@ -232,7 +232,7 @@ def functions() -> dict[str, dict[str, tuple[str, Any]]]:
 
 
 def _pulls(op: Op) -> dict[str, Part]:
-    """What gives the gradients of an entry, by input, without those that raise."""
+    """The sources of an entry's gradients, by input, without rules that raise."""
     return {k: part for k, part in op.pulls.items() if not isinstance(part.function, Refused)}
 
 

@@ -28,7 +28,7 @@ from asyncgrad.scheduler.engine import FOR_USERS, Engine
 
 PACKAGE = Path(asyncgrad.__file__).parent
 HEAD = '"""{}"""\n\n# Written by tools/make_stubs.py from the running package.\n'
-#: Modules that hold nothing but names of other modules.
+#: The modules whose stub is written: they only gather names of other modules.
 MODULES = ("asyncgrad", "asyncgrad.fft", "asyncgrad.linalg", "asyncgrad.nn",
            "asyncgrad.nn.functional", "asyncgrad.special")  # fmt: skip
 #: The module of the stub class that holds the methods that `Tensor` gets at run time.
@@ -59,8 +59,9 @@ _EXTREME = [
     {"dim": "Tensor", "keepdim": None, "other": None, "->": "Tensor"},
     {"dim": None, "keepdim": None, "other": "Tensor", "->": "Tensor"},
 ]
-#: By function, what makes each overload differ from the signature. Of a parameter: None leaves it
-#: out, a type makes it required, `=` before the type keeps its default, `/` makes it positional.
+#: The overloads of functions: for each one, how parameters differ from those of the signature. None
+#: leaves a parameter out, a type makes it required, `=` before the type keeps its default, and `/`
+#: makes it positional.
 OVERLOADS: dict[str, list[dict[str, str | None]]] = {
     "adaptive_max_pool1d": _INDEXED,
     "adaptive_max_pool2d": _INDEXED,
@@ -91,7 +92,7 @@ OVERLOADS: dict[str, list[dict[str, str | None]]] = {
     "unique": _UNIQUE,
     "unique_consecutive": _UNIQUE,
 }  # fmt: skip
-#: Where names are found that annotations use and their module does not import.
+#: The modules of names that annotations use and that their own module does not import.
 KNOWN = {
     "Device": ("asyncgrad.devices", "Device"),
     "Dims": ("asyncgrad.types", "Dims"),
@@ -114,7 +115,7 @@ def _source(module: str) -> ast.Module:
 
 @functools.cache
 def _names(module: str) -> dict[str, tuple[str, str]]:
-    """By name in a module: the module and name that it stands for; those for types, too."""
+    """The module and name that each name in a module, also one for types, comes from."""
     found = {}
     for node in ast.walk(_source(module)):
         if isinstance(node, ast.ImportFrom) and node.module:
@@ -138,9 +139,9 @@ class Stub:
 
     def __init__(self, doc: str, taken: dict[str, Any], *, exports: bool) -> None:
         self.doc = doc
-        #: What names stand for where annotations are read, if the stub says so.
+        #: The names that the stub defines, which an import must not shadow, with their values.
         self.taken = taken
-        #: The names are imported for users, too.
+        #: Whether names are also imported for users, so that annotations may use them.
         self.exports = exports
         self.imports: set[str] = set()
         self.body: list[str] = []
@@ -159,7 +160,7 @@ class Stub:
         return ast.unparse(_Renamed(self, module).visit(tree))
 
     def name_for(self, name: str, module: str) -> str:
-        """How a name that a module uses is written here."""
+        """The name in this stub of what a module calls `name`; imports it if necessary."""
         known = _names(module).get(name) or KNOWN.get(name)
         origin, original = known or _names("asyncgrad.choices").get(name, (None, name))
         if (origin, original) == ("asyncgrad.types", "Tensor"):
@@ -188,7 +189,7 @@ class Stub:
         return written
 
     def _engine(self) -> str:
-        """The name of a class that has what users call of an engine, and nothing else."""
+        """Write a class with the public methods of an engine, and return its name."""
         lines = []
         for name in FOR_USERS:
             member = getattr(Engine, name)
@@ -260,7 +261,7 @@ class Stub:
 
 
 class _Renamed(ast.NodeTransformer):
-    """Writes the names in an annotation as the stub has them."""
+    """Rewrites the names in an annotation to those that the stub has for them."""
 
     def __init__(self, stub: Stub, module: str) -> None:
         self._stub = stub
@@ -282,7 +283,7 @@ class _Renamed(ast.NodeTransformer):
 
 
 def _differs(signature: Signature) -> bool:
-    """Whether the type of the result depends on arguments, or on which function of a kind it is."""
+    """Whether the result has several types, so that overloads can say which it is."""
     result = str(signature.return_annotation)
     return "|" in result or result == "Any"
 
@@ -355,8 +356,8 @@ def _member(stub: Stub, module: str, name: str, value: Any) -> list[str]:
         home = importlib.import_module(value.__module__)
         plain = not hasattr(value, "__wrapped__") and "__signature__" not in vars(value)
         made = module == value.__module__ or getattr(home, name, None) is not value
-        told_anew = {*OVERLOADS, "engine"}
-        if plain and not made and _defined(value.__module__, name) and name not in told_anew:
+        rewritten = {*OVERLOADS, "engine"}
+        if plain and not made and _defined(value.__module__, name) and name not in rewritten:
             return [f"from {value.__module__} import {name} as {name}"]
         return stub.function(name, value)
     kind = "DType" if value is None and name == "bfloat16" else type(value).__qualname__
@@ -409,7 +410,7 @@ def methods_stub() -> str:
 
 
 def path_of(name: str) -> Path:
-    """Where the stub of a module is."""
+    """The path of the stub of a module."""
     path = PACKAGE.joinpath(*name.split(".")[1:])
     return path / "__init__.pyi" if path.is_dir() else path.with_suffix(".pyi")
 

@@ -21,9 +21,9 @@ import grimp
 from asyncgrad.ops.registry import OPS
 
 PACKAGE = Path(__file__).parent.parent / "asyncgrad"
-#: So many lines make a repetition.
+#: The length of the shortest repetition that counts, in lines.
 REPEATED = 6
-#: Longer files are listed, but for the table's chapters and their public functions.
+#: Files with more lines are listed, except the table's chapters and their public functions.
 LONG = 400
 _CHAPTERS = {"table", "api"}
 
@@ -35,7 +35,7 @@ def sources(*folders: str) -> list[Path]:
 
 
 def lines(paths: list[Path]) -> int:
-    """How many lines files have: code, comments and blank ones."""
+    """The number of lines of files, with comments and blank lines."""
     return sum(len(path.read_text(encoding="utf-8").splitlines()) for path in paths)
 
 
@@ -87,7 +87,7 @@ def repetitions(*, imports: bool = False) -> list[tuple[str, int, str, int, int]
     for path, found in shapes.items():
         for start in range(len(found) - REPEATED + 1):
             window = tuple(shape for _, shape in found[start : start + REPEATED])
-            # Short lines, and lists of names or numbers, are alike by their nature.
+            # Short lines, and lists of names or numbers, always look alike.
             if len(set(window)) > REPEATED // 2 and sum(map(len, window)) > 12 * REPEATED:
                 places[window].append((path, start))
     pairs = {
@@ -111,7 +111,7 @@ def repetitions(*, imports: bool = False) -> list[tuple[str, int, str, int, int]
 
 
 def _members(value: ast.expr) -> list[str]:
-    """The strings that a collection written out in code holds: of a dictionary, its keys."""
+    """The strings in a literal collection; the keys of a dictionary."""
     if isinstance(value, ast.Dict):
         return [name for key in value.keys if key is not None for name in _members(key)]
     if isinstance(value, (ast.List, ast.Tuple, ast.Set)):
@@ -133,7 +133,7 @@ def _members(value: ast.expr) -> list[str]:
     return []
 
 
-#: What names values of arguments, which are the same words, or declares kernels.
+#: Collections that hold no facts about functions, and what their words are instead.
 _NO_FACTS = {
     "asyncgrad/devices/cuda_lines.py: _JOINED": "kinds of totals",
     "asyncgrad/devices/host_kernels/convolution.py: FUNCTIONS": "the kernels themselves",
@@ -147,7 +147,7 @@ _NO_FACTS = {
     "asyncgrad/ops/api/scatter.py: _KINDS": "values of `reduce`",
     "asyncgrad/ops/return_types.py: aminmax": "names of its fields",
 }
-#: Where chapters list the functions that they write out; those of rows are added from the rows.
+#: Chapters list functions here that they write out; those made from rows are not listed.
 _WRITTEN_OUT = {"__all__", "METHODS", "IN_PLACE"}
 
 
@@ -176,7 +176,7 @@ def repeated_facts() -> list[tuple[str, int, str, int]]:
 
 
 def circles() -> list[set[str]]:
-    """Modules that import one another, imports for type checkers counted."""
+    """Groups of modules that import one another, also if only for type checkers."""
     graph = grimp.build_graph("asyncgrad", cache_dir=None)
     reach = {
         name: graph.find_downstream_modules(name) & graph.find_upstream_modules(name)

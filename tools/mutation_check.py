@@ -30,9 +30,9 @@ from tests_of import ROOT, tests_of
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-#: What is broken, within the package.
+#: The folders of the package in which lines are broken.
 FOLDERS = ("core", "scheduler", "ops/table")
-#: Left out of the copy: environments, caches, and what is not tested.
+#: Not copied with the tree: environments, caches, and what is not tested.
 _NOT_COPIED = shutil.ignore_patterns(".git", ".venv*", "__pycache__", ".*_cache", "dist", "build")
 _SWAPPED: dict[type[ast.AST], tuple[str, str]] = {
     ast.Add: ("+", "-"), ast.Sub: ("-", "+"), ast.Mult: ("*", "/"), ast.Div: ("/", "*"),
@@ -45,7 +45,7 @@ _SWAPPED: dict[type[ast.AST], tuple[str, str]] = {
 
 
 class Break(NamedTuple):
-    """One change: what stands between two places of a module's text becomes something else."""
+    """A change of a module: `text` in the place of its bytes from `start` to `end`."""
 
     module: str
     line: int
@@ -73,7 +73,7 @@ class _Finder:
         self.visit(ast.parse(source))
 
     def place(self, node: ast.AST, *, end: bool = False) -> int:
-        """Where a node begins or ends; the parser counts columns in bytes."""
+        """The offset in bytes at which a node begins or ends."""
         if end:
             return self.offsets[node.end_lineno - 1] + node.end_col_offset
         return self.offsets[node.lineno - 1] + node.col_offset
@@ -136,7 +136,7 @@ def _is_text(node: ast.AST) -> bool:
 
 
 def _running(node: ast.AST) -> Iterator[ast.AST]:
-    """The parts of a node that run: no annotations, texts, checks of types, or slots."""
+    """The parts of a node that run, without annotations, docstrings, type checking, and slots."""
     if _is_for_types(node):
         return
     for name, value in ast.iter_fields(node):
@@ -148,7 +148,7 @@ def _running(node: ast.AST) -> Iterator[ast.AST]:
 
 
 def _is_for_types(node: ast.AST) -> bool:
-    """Whether this is a block that only type checkers see: to run it as well changes nothing."""
+    """Whether a block is for type checkers alone, so that running it would change nothing."""
     return isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
 
 
@@ -157,7 +157,7 @@ def _of_slots(node: ast.AST) -> bool:
 
 
 def breaks(seed: int, count: int) -> list[Break]:
-    """So many breaks, drawn without repetition."""
+    """Draw `count` different breaks at random."""
     found = []
     for folder in FOLDERS:
         for path in sorted((ROOT / "asyncgrad" / folder).rglob("*.py")):
@@ -167,7 +167,7 @@ def breaks(seed: int, count: int) -> list[Break]:
 
 
 def is_caught(one: Break, tree: Path, limit: float) -> bool:
-    """Whether the tests of the broken module fail, or do not end; single files are tried first."""
+    """Whether the tests of the broken module fail, or do not end; its own files run first."""
     path = tree / "asyncgrad" / one.module
     source = path.read_bytes()
     path.write_bytes(one.of(source))

@@ -21,7 +21,7 @@ from typing import Any
 import asyncgrad
 
 FILE = Path(__file__).parent.parent / "tests" / "public_names.txt"
-#: What these packages hold is for the package itself; users reach it by other names.
+#: The modules of these packages are internal; users reach their values by other names.
 _INNER = {"collector", "core", "ops", "records", "scheduler"}
 
 
@@ -32,7 +32,7 @@ def every_module() -> list[ModuleType]:
 
 
 def modules() -> list[ModuleType]:
-    """The modules that say what is public, but for those whose package says the same."""
+    """The modules with public names, without those whose package has the same names."""
     found = [asyncgrad]
     for module in every_module():
         if module.__name__.split(".")[1] in _INNER:

@@ -1,4 +1,4 @@
-"""What MkDocs calls while it builds the site: pages from outside of `docs`, and links to there.
+"""Hooks that MkDocs calls: they add pages from outside of `docs` to the site, and mend links.
 
 The API reference is made anew at each build. CONTRIBUTING.md, CHANGELOG.md and SECURITY.md become
 pages. In all pages, links to files of the repository that are no pages lead to its host.
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _TOOLS = Path(__file__).parent
 _ROOT = _TOOLS.parent
 _HOST = tomllib.loads((_ROOT / "pyproject.toml").read_text("utf-8"))["project"]["urls"]["Source"]
-#: Pages whose text stands outside of `docs`: by page, the file.
+#: The files of pages whose text stands outside of `docs`.
 OUTSIDE = {
     "changes.md": "CHANGELOG.md",
     "contributing.md": "CONTRIBUTING.md",
@@ -60,7 +60,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Let links out of `docs` lead to the repository's host."""
+    """Replace links out of `docs` by links to the repository's host."""
     place = page.file.src_uri
     return relinked(markdown, place, {file.src_uri for file in files})
 

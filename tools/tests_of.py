@@ -15,9 +15,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 
-#: Of what is made from the package's public names.
+#: The tests of what is generated from the package's public names.
 _PUBLISHED = ("test_public_names.py", "test_reference.py", "typing/test_stubs.py")
-#: Paths in the package, as patterns, and the tests of what they match, within `tests`.
+#: Patterns of paths in the package, with the tests of the modules that match, within `tests`.
 ROWS: dict[str, tuple[str, ...]] = {
     "core/*": ("autograd/test_backward.py", "autograd/test_memory.py"),
     "core/anomaly.py": ("autograd/test_anomaly.py",),
@@ -143,7 +143,7 @@ ROWS: dict[str, tuple[str, ...]] = {
     "choices.py": ("typing",),
     "types.py": ("typing",),
 }  # fmt: skip
-#: Tests of no module: of the documents, the tree, the examples and the benchmarks.
+#: Tests that belong to no module but to documents, the tree, examples or benchmarks.
 OF_THE_PROJECT = (
     "benchmarks", "docs", "examples", "test_loops.py", "test_nothing_read_on_the_loop.py",
     "test_public_names.py", "test_pytorch_page.py", "test_random_graphs.py",
@@ -152,7 +152,7 @@ OF_THE_PROJECT = (
 
 
 def mirrors(module: str) -> list[str]:
-    """The file that is called like a module, in the same folder of `tests` or in one above."""
+    """The files that are named after a module, in its folder of `tests` or in one above."""
     path = Path(module)
     name = path.parent.name if path.stem == "__init__" else path.stem
     candidates = [parent / f"test_{name}.py" for parent in path.parents]
@@ -160,7 +160,7 @@ def mirrors(module: str) -> list[str]:
 
 
 def tests_of(module: str) -> list[str]:
-    """The tests of a module, which is given by its path in the package.
+    """The tests of the module with a path in the package.
 
     Raises:
         LookupError: there are none.
