@@ -220,3 +220,14 @@ def test_norms_of_windows_are_pytorchs(ndim, power):
             results.append([t.detach().numpy() for t in (out, g)])
         for known, found in zip(*results, strict=True):
             np.testing.assert_allclose(known, found, rtol=1e-12)
+
+
+def test_windows_of_different_sizes_take_one_node_for_each_axis():
+    """Each window with a node of its own would make a gradient of the whole image."""
+    x = ag.ones(2, 3, 40, 99, requires_grad=True)
+    nodes, found = [ag.nn.functional.adaptive_avg_pool2d(x, (7, 20)).grad_fn], set()
+    while nodes:
+        node = nodes.pop()
+        found.add(node)
+        nodes += [child for child, _ in node.next_functions if child is not None]
+    assert len(found) == 3  # one more for the leaf

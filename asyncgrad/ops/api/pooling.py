@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any
 
@@ -15,8 +15,7 @@ from asyncgrad.core.variable import wrap
 from asyncgrad.ops.api.convolution import SHAPES, for_each
 from asyncgrad.ops.api.index import check_range, gather
 from asyncgrad.ops.api.random import rand
-from asyncgrad.ops.api.reduction import mean
-from asyncgrad.ops.api.shape import cat, flatten
+from asyncgrad.ops.api.shape import flatten
 from asyncgrad.ops.arguments import one_int
 from asyncgrad.ops.batching import by_parts, mapped
 from asyncgrad.ops.dtype import FLOATING, REAL, check_dtype
@@ -24,7 +23,14 @@ from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.node_names import renamed
 from asyncgrad.ops.promotion import as_tensor_operand, check_device, tensor_operands
 from asyncgrad.ops.signatures import named
-from asyncgrad.ops.table.pooling import Counts, Window, divisors, peak_indices, peak_places
+from asyncgrad.ops.table.pooling import (
+    Counts,
+    Window,
+    bins,
+    divisors,
+    peak_indices,
+    peak_places,
+)
 from asyncgrad.ops.tensors.new_tensors import from_host
 from asyncgrad.ops.tensors.out import writes, writes_exactly
 from asyncgrad.types import Array, Ints, Library, Tensor
@@ -286,12 +292,6 @@ def _divisors(x: Tensor, window: Window, counts: Counts) -> Any:
 # -- adaptive -------------------------------------------------------------------------------------
 
 
-def _bins(n: int, count: int) -> Iterator[tuple[int, int]]:
-    """The start and end of `count` windows that divide `n` elements nearly evenly."""
-    for i in range(count):
-        yield i * n // count, -((i + 1) * n // -count)
-
-
 def _sizes(name: str, x: Tensor, output_size: Ints, ndim: int) -> tuple[int, ...]:
     """The number of windows along each of the last axes; None keeps the axis."""
     shape = x._metadata.shape
@@ -334,19 +334,6 @@ def _uniform(x: Tensor, sizes: tuple[int, ...]) -> Window | None:
     return Window(kernel, kernel, (0,) * ndim, (1,) * ndim, image, sizes)
 
 
-def _averaged(x: Tensor, axis: int, count: int) -> Any:
-    """The means of the windows along one axis."""
-    n = x._metadata.shape[axis]
-    if n == count:
-        return x
-    if not count:
-        return R.narrow(x, axis, 0, 0)
-    parts = [
-        mean(R.narrow(x, axis, start, end - start), axis, True) for start, end in _bins(n, count)
-    ]
-    return cat(parts, axis)
-
-
 def _adaptive_means(name: str, x: Tensor, sizes: tuple[int, ...]) -> Any:
     window = _uniform(x, sizes)
     if window is not None:
@@ -354,7 +341,8 @@ def _adaptive_means(name: str, x: Tensor, sizes: tuple[int, ...]) -> Any:
     else:
         means = x
         for axis, size in enumerate(sizes, len(x._metadata.shape) - len(sizes)):
-            means = _averaged(means, axis, size)
+            if size != x._metadata.shape[axis]:
+                means = R.bin_means(means, axis, size)
     if means is x:
         return x
     if set(sizes) == {1}:
@@ -384,18 +372,18 @@ def _peak_places(xp: Library, array: Array, sizes: tuple[int, ...]) -> Any:
     ndim = len(sizes)
     lead, image = array.shape[:-ndim], array.shape[-ndim:]
     places = xp.empty((*lead, *sizes), np.int64)
-    lines = [enumerate(_bins(n, size)) for n, size in zip(image, sizes, strict=True)]
-    for bins in itertools.product(*lines):
-        index: tuple[Any, ...] = (..., *(slice(*ends) for _, ends in bins))
+    lines = [enumerate(bins(n, size)) for n, size in zip(image, sizes, strict=True)]
+    for ends in itertools.product(*lines):
+        index: tuple[Any, ...] = (..., *(slice(*pair) for _, pair in ends))
         region = array[index]
         region = region.reshape(*lead, prod(region.shape[-ndim:]))
         rest = peak_places(xp, region)
         place, step = 0, 1
-        for n, (_, (start, end)) in zip(reversed(image), reversed(bins), strict=True):
+        for n, (_, (start, end)) in zip(reversed(image), reversed(ends), strict=True):
             rest, along = xp.divmod(rest, end - start)
             place = place + (start + along) * step
             step *= n
-        places[(..., *(i for i, _ in bins))] = place
+        places[(..., *(i for i, _ in ends))] = place
     return places
 
 

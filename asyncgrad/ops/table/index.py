@@ -117,7 +117,7 @@ def _add_at(xp: Library, out: Array, index: tuple[Any, ...], g: Array) -> None:
     elif len(index) == 1 and index[0].ndim == 1 and _are_long_rows(out, g):
         for place, row in zip(index[0].tolist(), g, strict=True):
             out[place] += row
-    elif len(index) == 1 and index[0].ndim > 1:
+    elif len(index) == 1:
         _add_rows(xp, out, index[0].reshape(-1), g)
     else:
         _add_flat(xp, out, index, g)

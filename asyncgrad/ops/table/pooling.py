@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from asyncgrad.core.variable import Variable
-from asyncgrad.ops import batch_products
+from asyncgrad.ops import batch_products, batch_rules
 from asyncgrad.ops.columns import padded
 from asyncgrad.ops.dtype import FLOATING
 from asyncgrad.ops.fused import blocks_of, masked, widening
@@ -358,6 +358,42 @@ def _avg_spread(xp: Library, y: Array, window: Window, counts: Counts) -> Any:
     return out.reshape(*lead, *window.image)
 
 
+# -- windows of different sizes -------------------------------------------------------------------
+
+
+def bins(n: int, count: int) -> Iterator[tuple[int, int]]:
+    """The start and end of `count` windows that divide `n` elements nearly evenly."""
+    for i in range(count):
+        yield i * n // count, -((i + 1) * n // -count)
+
+
+def _bin_sizes(xp: Library, x: Array, dim: int, n: int, count: int) -> Any:
+    """The windows' numbers of elements, to be broadcast against the means."""
+    sizes = [end - start for start, end in bins(n, count)]
+    return xp.asarray(sizes, dtype=x.dtype).reshape((-1,) + (1,) * (x.ndim - dim - 1))
+
+
+@widening
+def _bin_means(xp: Library, x: Array, dim: int, count: int) -> Any:
+    """The means of the windows along an axis, which may overlap."""
+    front = (slice(None),) * dim
+    out = xp.empty((*x.shape[:dim], count, *x.shape[dim + 1 :]), x.dtype)
+    for i, (start, end) in enumerate(bins(x.shape[dim], count)):
+        xp.add.reduce(x[(*front, slice(start, end))], dim, x.dtype, out[(*front, i)])
+    return xp.divide(out, _bin_sizes(xp, x, dim, x.shape[dim], count), out)
+
+
+@widening
+def _bin_spread(xp: Library, y: Array, dim: int, n: int) -> Any:
+    """The adjoint: each element is shared among those of its window."""
+    front = (slice(None),) * dim
+    share = xp.divide(y, _bin_sizes(xp, y, dim, n, y.shape[dim]))
+    out = xp.zeros((*y.shape[:dim], n, *y.shape[dim + 1 :]), y.dtype)
+    for i, (start, end) in enumerate(bins(n, y.shape[dim])):
+        out[(*front, slice(start, end))] += share[(*front, slice(i, i + 1))]
+    return out
+
+
 def _cost(x: Variable, *rest: object) -> int:
     window = next(value for value in rest if isinstance(value, Window))
     return 10_000 + int(x._metadata.size) * prod(window.kernel)
@@ -410,4 +446,18 @@ OPS = (
     _by_peaks("max_pick", _max_pick, "max_spread", "GatherBackward0"),
     _means("avg_pool", _avg_pool, "avg_spread", "AvgPool2DBackward0", frees=("x",)),
     _means("avg_spread", _avg_spread, "avg_pool", "AvgPool2DBackwardBackward0"),
+    linear(
+        "bin_means",
+        _bin_means,
+        lambda F, g, x_shape, dim: F.bin_spread(g, dim, x_shape[dim]),
+        attributes=("dim", "count"),
+        batch=batch_rules.over_axes,
+    ),
+    linear(
+        "bin_spread",
+        _bin_spread,
+        lambda F, g, x_shape, dim: F.bin_means(g, dim, x_shape[dim]),
+        attributes=("dim", "n"),
+        batch=batch_rules.over_axes,
+    ),
 )
