@@ -14,6 +14,7 @@ from asyncgrad.devices import CPU
 from asyncgrad.ops.api.conversion import to
 from asyncgrad.ops.api.creation import zeros
 from asyncgrad.ops.api.index import embedding, gather, index_add
+from asyncgrad.ops.api.reduction import max, mean, sum
 from asyncgrad.ops.api.shape import reshape
 from asyncgrad.ops.batching import by_parts
 from asyncgrad.ops.dtype import FLOATING
@@ -98,6 +99,10 @@ def embedding_bag(
     )
     if shares is not None:
         found = found * reshape(reshape(shares, (-1,))[there(np.flatnonzero(kept))], (-1, 1))
+    if index.ndim == 2 and kept.all():
+        # Bags of one length are an axis.
+        found = reshape(found, (count, index.shape[1], table.shape[1]))
+        return max(found, 1).values if mode == "max" else {"sum": sum, "mean": mean}[mode](found, 1)
     empty = zeros(count, table.shape[1], dtype=table.dtype, device=table.device)
     if mode == "max":
         return _greatest(found, bags, empty, there)
