@@ -55,7 +55,10 @@ def postponed(
 
     # To show a warning, Python looks for its own names among the globals of the function.
     names |= {"finished": finished, "__builtins__": builtins}
-    stub = _stub(len(given)).replace(co_varnames=tuple(given), co_filename=file)
+    # Errors name a function as its code does.
+    stub = _stub(len(given)).replace(
+        co_varnames=tuple(given), co_filename=file, co_name=name, co_qualname=name
+    )
     function: Any = FunctionType(stub, names, name)
     return function
 

@@ -42,6 +42,8 @@ CALLS = {
     "a power in double precision, elsewhere": lambda T, x: T.float_power(x, 2, out=T.zeros(2, 3)),
     "a negative power of bytes": lambda T, x: x.byte() ** -3,
     "a power of bytes that is no byte, in place": lambda T, x: x.byte().pow_(300),
+    "a bound with axes beside a number": lambda T, x: x.clamp(x, 2),
+    "a learned bound beside a number": lambda T, x: x.clamp(T.tensor(0.5, requires_grad=True), 2),
     "a bool as the size": lambda T, x: T.zeros(True),
     "a slice from the end": lambda T, x: x.index_copy(0, T.tensor([-1]), x[:1]),
     "a sum from the end": lambda T, x: x.index_add(0, T.tensor([-1]), x[:1]),
@@ -180,6 +182,8 @@ UNUSUAL = {
         0, T.tensor([], dtype=T.int64), x[0, :0]
     ),
     "the bits of a leaf": lambda T, x: x.requires_grad_().view(T.int32),
+    "a bound in a tensor beside a number": lambda T, x: x.clamp(T.tensor(0.5), 2),
+    "a bound of integers in a tensor": lambda T, x: T.clamp(x.int(), -1, T.tensor(0)),
     "a bool as alpha of bools": lambda T, x: T.add(x > 0, x > 0, alpha=True),
 }
 

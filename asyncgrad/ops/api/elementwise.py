@@ -11,7 +11,7 @@ import numpy as np
 
 from asyncgrad.choices import Rounding, words
 from asyncgrad.core.recording import note_look
-from asyncgrad.core.variable import Variable, wrap
+from asyncgrad.core.variable import Variable, requires_grad, wrap
 from asyncgrad.ops.api.public import publish
 from asyncgrad.ops.arguments import one_int
 from asyncgrad.ops.namespace import RECORDED as R
@@ -225,15 +225,20 @@ def clamp(
         max: the upper bound; it takes precedence where it is below `min`.
 
     Raises:
-        RuntimeError: without a bound, or if an integer dtype can't hold one.
-        TypeError: if one bound is a number and the other a tensor.
+        RuntimeError: without a bound, if an integer dtype can't hold a bound, or if the shapes
+            can't be broadcast.
+        TypeError: if one bound is a number and the other a tensor with axes.
     """
     if out is not None:
         exact = not (isinstance(min, Variable) or isinstance(max, Variable))
         return put(out, "clamp", clamp(input, min, max), exact=exact)
     x = as_tensor_operand(input, "clamp", 1)
     if isinstance(min, Variable) or isinstance(max, Variable):
-        return _clamp_by_tensors(x, min, max)
+        numbers = [bound for bound in (min, max) if as_number(bound) is not None]
+        if not numbers or any(requires_grad(b) for b in (min, max) if isinstance(b, Variable)):
+            return _clamp_by_tensors(x, min, max)
+        # A number beside another may stand in a tensor.
+        min, max = number_argument("clamp", "min", min), number_argument("clamp", "max", max)
     if min is None and max is None:
         raise RuntimeError("torch.clamp: At least one of 'min' or 'max' must not be None")
     dtype = x._metadata.dtype
