@@ -178,6 +178,7 @@ class _Replay:
 
     def __init__(self, program: Program, tensors: Any, state: list[int]) -> None:
         self._program = program
+        self._state = state
         walk = program.walk
         self._memory = program.take_memory()
         self._walk = walk(tensors, state, self._memory.buffers)
@@ -271,7 +272,7 @@ class _Replay:
 
     def advance(self, place: int) -> Any:
         """Run one part; returns the gradients to commit, or None."""
-        start = perf_counter_ns()
+        start, before = perf_counter_ns(), self._state[0]
         answer, self.answer = self.answer, None
         found = current()
         if found.streams is not self._scope:
@@ -289,6 +290,8 @@ class _Replay:
             self.request, staged = staged, None
         taken = perf_counter_ns() - start
         if place == self._last and [counter.value for counter in self._held] != self._versions:
+            # What this part would have had committed is dropped.
+            self._state[0] = before
             raise _ChangedError
         parts = self._program.parts
         kind, cost = parts[place]
