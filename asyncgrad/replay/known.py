@@ -57,7 +57,8 @@ _EFFECTS = tuple(
 )  # fmt: skip
 #: What is like that, in other parts.
 _FOLLOWED = frozenset({
-    f"{PACKAGE}amp.autocast", f"{PACKAGE}utils.checkpoint.checkpoint",
+    f"{PACKAGE}_top_level.trace", f"{PACKAGE}amp.autocast",
+    f"{PACKAGE}utils.checkpoint.checkpoint",
     f"{PACKAGE}utils.checkpoint.checkpoint_sequential",
 })  # fmt: skip
 #: Parts of this package whose objects hold values, and nothing that changes unseen.
