@@ -7,7 +7,6 @@ has learnt of it. Also, such calls go through the scheduler unless the client is
 from __future__ import annotations
 
 import asyncio
-import weakref
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from operator import index
@@ -23,10 +22,6 @@ from asyncgrad.distributed.engine import Host, Message, answered, check_versions
 from asyncgrad.distributed.errors import WorkerLostError
 from asyncgrad.errors import AutogradError
 from asyncgrad.scheduler.segments import retrieve
-
-#: Clients that a world uses. A second world can't use one of them, as a client has only one handler
-#: for the topic that tells of lost workers.
-_used: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
 class _Sealed:
@@ -164,11 +159,6 @@ class DaskEngine:
                 "connect: expected an asynchronous client of the running loop: `async with "
                 "distributed.Client(address, asynchronous=True) as client`"
             )
-        if client in _used:
-            raise AutogradError(
-                "connect: the client is used by another world: leave that first, or make a client "
-                "for each"
-            )
         if client.status != "running":
             raise AutogradError(
                 f"connect: the client is {client.status}: await it, or make it anew"
@@ -190,7 +180,6 @@ class DaskEngine:
     async def start(self, factory: Callable[[int], Host]) -> int:
         """Make the hosts."""
         client = self._client
-        _used.add(client)
         loop = asyncio.get_running_loop()
         known = (await client.scheduler.identity(n_workers=-1))["workers"]
         self._addresses = _chosen(known, self._wanted)
@@ -278,7 +267,6 @@ class DaskEngine:
     async def close(self) -> None:
         """Drop the hosts."""
         client = self._client
-        _used.discard(client)
         for lost in self._lost:
             lost.cancel()
         for actor in self._actors:

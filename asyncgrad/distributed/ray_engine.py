@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from operator import index
 from typing import Any
 
 from asyncgrad.distributed.engine import Host, Message, answered, check_versions, sent, versions
@@ -73,6 +74,7 @@ class RayEngine(RayPeers):
 
     Raises:
         ImportError: if Ray is not installed: `pip install asyncgrad[ray]`.
+        ValueError: if there are to be no workers.
         RuntimeError: before `ray.init()`.
 
     Example:
@@ -95,7 +97,9 @@ class RayEngine(RayPeers):
             raise AutogradError("RayEngine: call ray.init() first")
         super().__init__([])
         self._ray = ray
-        self._workers = workers
+        self._workers = index(workers)
+        if self._workers < 1:
+            raise ValueError(f"RayEngine: workers={workers}: at least one")
         self._options = options
         self._lost: list[asyncio.Future[str]] = []
         self._watching: list[asyncio.Task[None]] = []
@@ -105,7 +109,7 @@ class RayEngine(RayPeers):
         return "Ray"
 
     async def start(self, factory: Callable[[int], Host]) -> int:
-        """Make the hosts."""
+        """Make the hosts; waits until Ray has room for them."""
         kind = self._ray.remote(_Actor).options(
             max_restarts=0, max_task_retries=0, max_concurrency=_WAITING, **self._options
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import weakref
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
@@ -25,6 +26,10 @@ from asyncgrad.distributed.values import check_plain
 from asyncgrad.errors import AutogradError, add_note
 from asyncgrad.ops.tensors.pytree import flatten
 from asyncgrad.scheduler import offload
+
+#: Clients, and other engines, of worlds that have not ended. Two worlds can't share one: a Dask
+#: client has only one handler for the topic that tells of lost workers.
+_used: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
 class World:
@@ -275,9 +280,17 @@ async def connect(
             f"that they have committed a pass; those that don't are lost"
         )
     engine = client if isinstance(client, Engine) else _on_dask(client, workers)
+    if client in _used:
+        raise AutogradError(
+            "connect: the client is used by another world: leave that first, or make a client for "
+            "each"
+        )
+    _used.add(client)
     try:
         async with open_world(engine, grace) as world:
             yield world
     except BaseException as error:
         add_note(error, f"in a world of {engine}")
         raise
+    finally:
+        _used.discard(client)

@@ -52,6 +52,25 @@ async def passes() -> None:
         assert [one["working"] for one in await world.statistics()] == [0, 0]
 
 
+async def misused() -> None:
+    engine = dist.RayEngine(workers=1)
+    async with dist.connect(engine) as world:
+        with pytest.raises(RuntimeError, match="used by another world"):
+            async with dist.connect(engine):
+                pass
+        assert (await world.remote(0, Affine)).rank == 0
+    # Ray waits for room, and who does not want to wait cancels that.
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(1.0), dist.connect(dist.RayEngine(1, num_cpus=1_000)):
+            pass
+    with pytest.raises(ValueError, match="at least one"):
+        dist.RayEngine(0)
+
+
+def test_a_ray_engine_is_of_one_world_and_waits_for_room() -> None:
+    asyncio.run(misused())
+
+
 @pytest.fixture(autouse=True)
 def _untrapped(monkeypatch: pytest.MonkeyPatch) -> None:
     """Traps are taken away after each test."""
