@@ -122,6 +122,7 @@ class Pipeline:
             )
         deadline = current().deadline if deadline is None else deadline
         shared = context()
+        shared.is_limited = True
         losses: list[Any] = []
         limit, expired = asyncio.timeout_at(deadline), False
         try:

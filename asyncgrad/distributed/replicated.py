@@ -76,12 +76,13 @@ class ReplicatedModel:
             raise ValueError("forward_backward: the shards have no examples")
         deadline = current().deadline if deadline is None else deadline
         shared = context()
+        shared.is_limited = True
         losses: list[Any] = []
         limit, expired = asyncio.timeout_at(deadline), False
         try:
             async with limit, self._turn, shared:
                 self._steps += 1
-                key, turn = shared.stage(site)
+                key, turn = shared.stage(site, deadline)
                 left = None if deadline is None else deadline - site.loop.time()
                 arguments = [
                     (

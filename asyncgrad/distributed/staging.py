@@ -22,7 +22,7 @@ from asyncgrad.core.graph_task import GraphTask
 from asyncgrad.core.modes import current, install
 from asyncgrad.core.states import DONE
 from asyncgrad.distributed.decision import Decision, to_the_end
-from asyncgrad.distributed.errors import PassEndedError
+from asyncgrad.distributed.errors import PassEndedError, late_step
 from asyncgrad.distributed.site import CALLER, Site
 from asyncgrad.distributed.starts import watched
 from asyncgrad.distributed.sums import Staged
@@ -198,6 +198,7 @@ class context:
         PassEndedError: at the end, if a pass that was started in the block has failed, whether or
             not it had come to a part, and the block did not raise its error; in a
             pass that a child task starts after the end.
+        TimeoutError: at the end, if workers don't answer by the latest deadline of the passes.
         WorkerLostError: at the end, if a worker that has staged gradients is lost.
 
     Example:
@@ -214,6 +215,8 @@ class context:
         """Start without a world: the first pass that reaches one decides which it is."""
         self.own = Staged()
         self.committed = False
+        #: Who has opened it ends it in time.
+        self.is_limited = False
         self._decision: Decision | None = None
         self._aborting: asyncio.Task[None] | None = None
         self._failed = self._ended = False
@@ -223,6 +226,7 @@ class context:
         #: The id of the first pass. Passes that `turn_of_passes` numbers come in its place.
         self._first: int | None = None
         self._finished: set[int] = set()
+        self._deadlines: list[float | None] = []
         #: What takes part in each pass.
         self._joined: weakref.WeakKeyDictionary[GraphTask, _InContext] = weakref.WeakKeyDictionary()
 
@@ -238,6 +242,7 @@ class context:
         if found is None:
             # A hook or node has started the pass.
             found = _InContext(self._whole(), self._turn())
+        self._whole()._deadlines.append(running.deadline)
         found.reach(self.place(site, found.turn, running.accumulates), running.id)
         return found
 
@@ -259,9 +264,10 @@ class context:
         finished = self._finished if early else set()
         return Ambient(site, key, turn or self._turn(), accumulates, whole.touched, finished)
 
-    def stage(self, site: Site) -> tuple[Any, tuple[int, int]]:
+    def stage(self, site: Site, deadline: float | None) -> tuple[Any, tuple[int, int]]:
         """Let all hosts stage what each computes for one pass: the key for that, and the turn."""
         decision = self._whole()._decided(site)
+        self._whole()._deadlines.append(deadline)
         decision.touched.update(range(site.size))
         return decision.key, (graph.next_pass_id(), 0)
 
@@ -344,6 +350,25 @@ class context:
             self._ended = True
             await self._commit()
 
+    async def _prepare(self, decision: Decision) -> None:
+        """Ask the hosts, until the latest deadline if each pass has one."""
+        if self.is_limited or None in self._deadlines:
+            await decision.prepare()
+            return
+        limit = asyncio.timeout_at(max(self._deadlines, default=None))  # type: ignore[type-var]
+        try:
+            async with limit:
+                await decision.prepare()
+        except TimeoutError:
+            if not limit.expired():
+                raise
+        else:
+            return
+        finally:
+            # It refers to the task, whose error's traceback may hold this frame: a cycle.
+            del limit
+        raise late_step("the commit of a context()")
+
     async def _commit(self) -> None:
         decision = self._decision
         running = None
@@ -351,7 +376,7 @@ class context:
             # If one of these waits is cancelled, nothing has changed anywhere, unless gradients are
             # being added already.
             if decision is not None:
-                await decision.prepare()
+                await self._prepare(decision)
             running = graph.accumulate(self.own.total())
             # The point of no return.
             await running

@@ -1096,6 +1096,28 @@ async def test_a_context_holds_passes_back_that_come_to_no_part() -> None:
 
 
 @pytest.mark.asyncio
+async def test_a_context_waits_for_workers_until_the_deadline_of_its_passes() -> None:
+    engine = Engine(1)
+    async with world_of(engine, grace=0.1) as world:
+        part, x = await world.remote(0, Affine), leaf()
+        loop = asyncio.get_running_loop()
+        engine.on_message = lambda rank, message: (
+            engine.stop(0) if message.method == "prepare" else None
+        )
+
+        async def step() -> None:
+            async with dist.autograd.context():
+                for _ in range(2):
+                    await (await part(x)).sum().backward(deadline=loop.time() + 0.6)
+
+        with pytest.raises(TimeoutError, match=r"commit of a context\(\) did not end"):
+            await step()
+        assert x.grad is None
+        engine.wake(0)
+        assert await part.apply(gradients) == [None, None]
+
+
+@pytest.mark.asyncio
 async def test_a_context_with_a_failed_pass_commits_nothing() -> None:
     engine = Engine(2)
     async with world_of(engine) as world:
