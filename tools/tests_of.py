@@ -100,12 +100,16 @@ ROWS: dict[str, tuple[str, ...]] = {
     "ops/api/*": _PUBLISHED,
     "ops/table/*": ("ops/test_every_op.py", "ops/test_what_nodes_keep.py", *_PUBLISHED),
     "ops/table/attention.py": ("devices/test_numba_rows.py", "nn/test_transformer.py"),
-    "ops/table/convolution.py": ("devices/test_numba_convolution.py",),
+    "ops/table/convolution.py": (
+        "ops/test_large_arrays.py", "devices/test_numba_convolution.py",
+    ),
     "ops/table/loss.py": ("devices/test_numba_rows.py",),
     "ops/table/normalisation.py": (
         "devices/test_numba_batch_norm.py", "devices/test_numba_rows.py",
     ),
     "ops/table/recurrent.py": ("devices/test_numba_kernels.py",),
+    "ops/table/reduction.py": ("ops/test_median_mode.py",),
+    "ops/table/transcendental.py": ("ops/test_special.py", "ops/test_edges_of_derivatives.py"),
     "ops/tensors/*": ("test_copies.py", "autograd/test_memory.py"),
     "nn/*": ("devices/test_layers_on_devices.py", *_PUBLISHED),
     "optim/*": ("test_amp.py", *_PUBLISHED),

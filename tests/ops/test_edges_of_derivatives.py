@@ -178,3 +178,10 @@ def test_logarithms_of_singular_and_negative_determinants_have_gradients():
         assert grad(T.logdet(y), [y])[0].tolist() == [[0.0, 0.0], [0.0, 0.0]]
     tangent = ag.func.jvp(lambda x: ag.linalg.slogdet(x)[1], (x.detach(),), (ag.ones(2, 2, 2),))[1]
     assert np.isinf(tangent[0].item()) or np.isnan(tangent[0].item())
+
+
+def test_the_gradient_of_copysign_is_0_at_0_alone():
+    for T in (ag, torch):
+        x = T.tensor([0.0, 1.0, -2.0], requires_grad=True)
+        T.copysign(x, -T.ones(3)).sum().backward()
+        assert x.grad.tolist() == [0.0, -1.0, 1.0]

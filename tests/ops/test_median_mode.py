@@ -54,6 +54,14 @@ def test_values_along_an_axis_are_pytorchs(name, dim, keepdim, rows):
     assert x.grad.tolist() == expected.tolist()
 
 
+@pytest.mark.parametrize("dtype", ["float32", "int64"])
+@pytest.mark.parametrize("name", ["median", "nanmedian"])
+def test_the_median_of_nothing_is_pytorchs(name, dtype):
+    """NaN, or the least integer."""
+    ours, theirs = [getattr(T.ones(0, dtype=getattr(T, dtype)), name)().item() for T in (ag, torch)]
+    np.testing.assert_equal(ours, theirs)
+
+
 @pytest.mark.parametrize("rows", ROWS)
 @pytest.mark.parametrize("name", ["median", "nanmedian"])
 def test_the_median_of_all_shares_its_gradient_among_ties(name, rows):
