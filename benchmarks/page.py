@@ -22,11 +22,10 @@ TABLES = (_ROOT / "README.md", _ROOT / "docs" / "benchmarks.md")
 _HEAD = """# How fast the functions are
 
 Forward and backward of every function of the table, and training steps of four networks, in
-PyTorch's time on one thread: a ratio below 1 is quicker. Both take turns in one process, after a
-look at whether their results agree; a ratio is one of medians. What has no gradient is computed
-only.
-Functions with other arguments stand there several times, with a word in brackets. What is above the
-bound says why.
+PyTorch's time on one thread: a ratio below 1 is quicker. Both libraries take turns in one process,
+after a check that their results agree; a ratio is one of medians. Functions that have no gradient
+are only called. A function that is also measured with other arguments has further rows, with a word
+in brackets. Where a ratio is in bold, it is above the bound, and the last column says why.
 
 Made by `python -m benchmarks --only models,small,large --json figures.json` and
 `python -m benchmarks.page figures.json`, on: {machine}.
