@@ -503,6 +503,8 @@ class Tensor(Methods):
         """
         if view_of(self) is not None:
             raise AutogradError("Can't detach views in-place. Use detach() instead.")
+        if recorders and (recorder := current().recorder) is not None:
+            recorder.cuts_off(self)
         cut_off(self)
         if current().dual_level is not None:
             self._array = self._array.view()

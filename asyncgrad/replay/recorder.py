@@ -239,6 +239,11 @@ class Recorder(Passes):
             except UnrepeatableError as error:
                 self.refuse(str(error))
 
+    def cuts_off(self, tensor: Any) -> None:
+        """Take note of a tensor that is detached in place, which fails for views."""
+        if id(tensor) in self.sources:
+            self.refuse("it detaches a tensor in place that it has not made")
+
     def followed(self, array: Any, function: Any, args: tuple[Any, ...]) -> None:
         """Take note of an array that was made by a function that is no op."""
         if self.reason is not None:

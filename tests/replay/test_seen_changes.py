@@ -634,6 +634,15 @@ def test_facts_that_differ_between_like_tensors(fact):
     compare(scenario)
 
 
+def test_views_are_not_detached_in_place():
+    """Other arguments are, which changes nothing for those without a graph."""
+    fast = ag.compile(lambda x: x.detach_() * 2)
+    for x in (at(1), at(2)):
+        assert fast(x).tolist() == [2 * x.item()]
+    with pytest.raises(RuntimeError, match="detach views"):
+        fast(ag.tensor([1.0, 2.0])[:1])
+
+
 def test_a_tensor_that_is_another_ones_memory():
     """As a view of all of it is."""
 
