@@ -21,7 +21,7 @@ _ATTRIBUTES = frozenset({
 _BY_NAME = frozenset({"getattr", "hasattr", "setattr"})
 _TEMPLATES = frozenset({"format", "format_map"})
 _JUMPS = frozenset({*dis.hasjrel, *dis.hasjabs})
-#: Stands among the names for those that are computed.
+#: Stands among the names for those that are computed, behind the string with which these begin.
 ANY = "*"
 #: The package in which functions call methods of their arguments.
 _LAYERS = f"{PACKAGE}nn"
@@ -63,8 +63,10 @@ def names_in(
         at = f"({code.co_filename}:{line})"
         name = instruction.opname
         if name in {"LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS"}:
-            if instruction.argval in _BY_NAME and not call_of(instructions[place:])[1]:
-                attributes.add(ANY)
+            if instruction.argval in _BY_NAME:
+                beginning = call_of(instructions[place:])[1]
+                if beginning is not None:
+                    attributes.add(beginning + ANY)
             names = [instruction.argval]
             for one in instructions[place + 1 :]:
                 if one.opname not in {"LOAD_ATTR", "LOAD_METHOD"}:
@@ -81,10 +83,7 @@ def names_in(
             # Whether an operation fails may depend on values.
             raise UnrepeatableError(f"its code catches errors {at}")
         elif name in _ATTRIBUTES:
-            attributes.add(str(instruction.argval))
-            of_constant = instructions[place - 1].opname == "LOAD_CONST"
-            if instruction.argval in _TEMPLATES and not of_constant:
-                attributes.add(ANY)
+            attributes |= _attribute(instructions, place, code.co_name)
         elif name == "MATCH_CLASS":
             # The class names the attributes.
             attributes.add("__match_args__")
@@ -98,6 +97,21 @@ def names_in(
         else:
             attributes |= _named(constant)
     return frozenset(found), frozenset(attributes)
+
+
+def _attribute(instructions: list[dis.Instruction], place: int, function: str) -> set[str]:
+    """The attributes that an instruction of a function may read."""
+    name = str(instructions[place].argval)
+    before = instructions[max(place - 3, 0) : place]
+    if name in _TEMPLATES and before[-1].opname != "LOAD_CONST":
+        return {name, ANY}
+    if name == "__class__" and instructions[place + 1].argval in {"__name__", "__qualname__"}:
+        # No instance is made of it.
+        return set()
+    if name == function == "__init__" and "super" in [one.argval for one in before]:
+        # Who makes the instance has met the class.
+        return set()
+    return {name}
 
 
 def function_in(part: Any) -> Any:
@@ -134,25 +148,44 @@ def names_of_methods(kinds: list[Any], names: set[str]) -> set[str]:
     return found
 
 
-def call_of(instructions: list[dis.Instruction]) -> tuple[int, bool]:
+def call_of(instructions: list[dis.Instruction]) -> tuple[int, str | None]:
     """Where a function is called that the first instruction has put onto the stack.
 
     Returns:
-        The place, 0 if it is not found, and whether the second argument is a constant. That is what
-        the last instruction leaves that ends with two values above the function; the third, if
+        The place, 0 if it is not found, and how the second argument begins, if it is no constant.
+        Instructions make it that end with two values above the function; the third argument, if
         there is one, is above it.
     """
-    depth, is_constant = 0, False
+    depth, second = 0, list[dis.Instruction]()
     for place, one in enumerate(instructions[1:], 1):
         if one.opname in {"PRECALL", "CALL"} and depth == one.arg:
-            return place + (one.opname == "PRECALL"), is_constant
+            return place + (one.opname == "PRECALL"), _beginning(second)
         if one.opcode in _JUMPS or depth < 0:
             break
         argument = one.arg if one.opcode >= dis.HAVE_ARGUMENT else None
         depth += dis.stack_effect(one.opcode, argument)
-        if depth == 2 and one.opname != "EXTENDED_ARG":
-            is_constant = one.opname == "LOAD_CONST"
-    return 0, False
+        if depth < 2:
+            second.clear()
+        elif depth == 2 and one.opname != "EXTENDED_ARG":
+            second.append(one)
+    return 0, ""
+
+
+def _beginning(instructions: list[dis.Instruction]) -> str | None:
+    """How a string begins that some instructions make; None if it was there before."""
+    if not instructions:
+        return ""
+    first, *others = instructions
+    names = {one.opname for one in others}
+    if first.opname == "LOAD_CONST":
+        if not others:
+            return None
+        if all(one.opname == "BUILD_STRING" or one.argrepr == "+" for one in others):
+            return str(first.argval)
+    # What globals and attributes hold is followed.
+    if first.opname == "LOAD_GLOBAL" or (first.opname == "LOAD_FAST" and names):
+        return None if names <= {"LOAD_ATTR"} else ""
+    return ""
 
 
 def makes_manager(function: types.FunctionType, expression: list[dis.Instruction]) -> bool:

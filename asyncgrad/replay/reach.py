@@ -183,14 +183,17 @@ class Reached(Unchanged):
     def _name_spaces(self) -> bool:
         """Follow the attributes of modules and classes that the code names; whether any is new."""
         self._own_methods()
-        is_open = not _OPEN.isdisjoint(self._names)
+        computed = self._computed()
         for space, where in self._spaces:
             table = vars(space)
             is_class = isinstance(space, type)
             # Calling a module calls its `forward`.
             names = {*self._names, *self._strings, "__getattr__", "forward"} & table.keys()
-            if is_open and not (is_own(space.__name__) or space in PURE):
-                names |= {x for x in table if x[:2] != "__"}
+            if computed and not (is_own(space.__name__) or space in PURE):
+                names |= {x for x in table if x[:2] != "__" and x.startswith(computed)}
+                if not is_class and (id(space), ANY) not in self._taken:
+                    self._taken.add((id(space), ANY))
+                    self._dicts.append(table)
             for name in names:
                 if (id(space), name) not in self._taken:
                     self._taken.add((id(space), name))
@@ -200,12 +203,24 @@ class Reached(Unchanged):
                         self._reads(table, name)
                     self._follow(table[name], f"{where}.{name}")
         for held, where in self._partly:
-            for name in (self._names | self._strings) & held.keys():
+            names = (self._names | self._strings) & held.keys()
+            if computed:
+                names |= {name for name in held if name.startswith(computed)}
+                if (id(held), ANY) not in self._taken:
+                    # It may get others of such names.
+                    self._taken.add((id(held), ANY))
+                    self._classes.append(held)
+            for name in names:
                 if (id(held), name) not in self._taken:
                     self._taken.add((id(held), name))
                     self._reads(held, name)
                     self._follow(held[name], f"{where}.{name}")
         return bool(self._work)
+
+    def _computed(self) -> tuple[str, ...]:
+        """With what the names begin that the code computes."""
+        found = {name[:-1] for name in self._names if name[-1:] == ANY}
+        return ("",) if not _OPEN.isdisjoint(self._names) else tuple(found)
 
     def _open(self) -> bool:
         """Follow what instances have that the code doesn't name, if it may use that, too."""
@@ -213,7 +228,7 @@ class Reached(Unchanged):
             for kind in self._bare.values():
                 self._follow(kind, kind.__name__)
             self._bare.clear()
-        if self._partly and not _OPEN.isdisjoint(self._names):
+        if self._partly and "" in self._computed():
             for held, where in self._partly:
                 self._dict(held, where)
             self._partly.clear()

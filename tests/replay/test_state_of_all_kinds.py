@@ -394,6 +394,35 @@ def computed_name_of_an_attribute(patch):
 
 
 @replayed
+def computed_end_of_a_name(patch):
+    """Only attributes that begin so are compared: others may change, or be unknown."""
+
+    class Knobs:
+        part1 = 2.0
+
+        def show(self):
+            print(self.file)
+
+    knobs = Knobs()
+    knobs.part0, knobs.file = 2.0, iter(())
+    kind = SimpleNamespace(name="part1")
+
+    def function(x):
+        for number in range(4):
+            if hasattr(knobs, "part" + str(number)):
+                x = x * getattr(knobs, f"part{number}") + 1
+        return x + getattr(Knobs, kind.name)
+
+    return (
+        function,
+        lambda: setattr(knobs, "part0", 3.0),
+        lambda: setattr(Knobs, "part1", 4.0),
+        lambda: setattr(knobs, "part3", 5.0),
+        lambda: setattr(Knobs, "part2", 6.0),
+    )
+
+
+@replayed
 def computed_template(patch):
     class Knobs:
         scale = 2.0
@@ -509,6 +538,53 @@ def test_changes_are_seen(name):
     assert found == expected
     calls = fast._replays / len(found)
     assert calls > 0.6 if name in REPLAYED else not calls, fast.explain()
+
+
+class RefusedError(ValueError):
+    """What a program raises for bad input."""
+
+    def __init__(self, what, value):
+        super().__init__(f"{what} is {value}")
+
+
+class Blocks(nn.Module):
+    """Layers and functions that are found by their names, and methods that write files."""
+
+    def __init__(self):
+        super().__init__()
+        self.depth, self.activation = 2, "tanh"
+        for number in range(self.depth):
+            setattr(self, f"block{number}", nn.Linear(3, 3))
+        self.reset()
+
+    def reset(self):
+        for p in self.parameters():
+            nn.init.uniform_(p, -1, 1)
+
+    def forward(self, x):
+        if x.shape[-1] != 3:
+            raise RefusedError(self.__class__.__name__, x.shape)
+        for number in range(self.depth):
+            x = getattr(F, self.activation)(getattr(self, f"block{number}")(x))
+        return x
+
+    def save(self, path):
+        with open(path, "w") as file:
+            print(self, file=file)
+
+
+def test_layers_that_are_found_by_their_names_are_replayed():
+    """What else their classes have is no obstacle, and replaced layers are noticed."""
+    model = Blocks()
+    fast = ag.compile(model, fullgraph=True)
+    for number in range(9):
+        if number == 3:
+            model.block1 = nn.Identity()
+        if number == 6:
+            model.activation = "relu"
+        x = ag.full((2, 3), number + 1.0)
+        assert fast(x).tolist() == model(x).tolist()
+    assert "3 recorded, 6 replayed" in fast.explain()
 
 
 def test_a_name_that_python_does_not_allow():
