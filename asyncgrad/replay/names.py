@@ -64,7 +64,7 @@ def names_in(
         name = instruction.opname
         if name in {"LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS"}:
             if instruction.argval in _BY_NAME:
-                beginning = call_of(instructions[place:])[1]
+                beginning = call_of(instructions[place:], outer)[1]
                 if beginning is not None:
                     attributes.add(beginning + ANY)
             names = [instruction.argval]
@@ -148,8 +148,13 @@ def names_of_methods(kinds: list[Any], names: set[str]) -> set[str]:
     return found
 
 
-def call_of(instructions: list[dis.Instruction]) -> tuple[int, str | None]:
+def call_of(
+    instructions: list[dis.Instruction], outer: tuple[str, ...] = ()
+) -> tuple[int, str | None]:
     """Where a function is called that the first instruction has put onto the stack.
+
+    Args:
+        outer: the variables that belong to an enclosing function.
 
     Returns:
         The place, 0 if it is not found, and how the second argument begins, if it is no constant.
@@ -159,7 +164,7 @@ def call_of(instructions: list[dis.Instruction]) -> tuple[int, str | None]:
     depth, second = 0, list[dis.Instruction]()
     for place, one in enumerate(instructions[1:], 1):
         if one.opname in {"PRECALL", "CALL"} and depth == one.arg:
-            return place + (one.opname == "PRECALL"), _beginning(second)
+            return place + (one.opname == "PRECALL"), _beginning(second, outer)
         if one.opcode in _JUMPS or depth < 0:
             break
         argument = one.arg if one.opcode >= dis.HAVE_ARGUMENT else None
@@ -171,7 +176,7 @@ def call_of(instructions: list[dis.Instruction]) -> tuple[int, str | None]:
     return 0, ""
 
 
-def _beginning(instructions: list[dis.Instruction]) -> str | None:
+def _beginning(instructions: list[dis.Instruction], outer: tuple[str, ...]) -> str | None:
     """How a string begins that some instructions make; None if it was there before."""
     if not instructions:
         return ""
@@ -182,10 +187,9 @@ def _beginning(instructions: list[dis.Instruction]) -> str | None:
             return None
         if all(one.opname == "BUILD_STRING" or one.argrepr == "+" for one in others):
             return str(first.argval)
-    # What globals and attributes hold is followed.
-    if first.opname == "LOAD_GLOBAL" or (first.opname == "LOAD_FAST" and names):
-        return None if names <= {"LOAD_ATTR"} else ""
-    return ""
+    # What globals, outer variables and attributes hold is followed.
+    is_met = first.opname == "LOAD_GLOBAL" or first.argval in outer or bool(names)
+    return None if is_met and first.opname[:5] == "LOAD_" and names <= {"LOAD_ATTR"} else ""
 
 
 def makes_manager(function: types.FunctionType, expression: list[dis.Instruction]) -> bool:
