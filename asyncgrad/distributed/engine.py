@@ -129,6 +129,9 @@ async def answered(host: Host, opened: Callable[[], Message], sealed: Callable[[
         return sealed((False, sendable(error)))
 
 
+#: What users call a message by, if not by its method.
+_CALLED = {"build": "remote", "in_group": "replicate", "stage_in_group": "forward_backward"}
+_CALLED |= {"forward": "a part", "optimize": "an optimizer", "mail": "a collective"}
 #: What pickle, and cloudpickle, raise.
 _UNPICKLABLE = (PicklingError, TypeError, AttributeError, RecursionError)
 
@@ -144,11 +147,12 @@ def _unsendable(
         except _UNPICKLABLE:
             found = leaf
             break
-    name = getattr(found, "__qualname__", "")
+    who = _CALLED.get(message.method, message.method)
+    what = f"{type(found).__name__} {getattr(found, '__qualname__', '')}".rstrip()
     return TypeError(
-        f"{message.method}: a {type(found).__name__}{name and ' '}{name} in {where} can't be "
-        f"pickled, and so not be sent to another process: {error}. Send plain data, tensors, or "
-        f"functions and classes of a module; make the rest where it is used"
+        f"{who}: a {what} in {where} can't be pickled, and so not be sent to another process: "
+        f"{error}. Send plain data, tensors, or functions and classes of a module; make the rest "
+        f"where it is used"
     )
 
 

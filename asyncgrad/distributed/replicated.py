@@ -59,6 +59,7 @@ class ReplicatedModel:
                 `asyncgrad.request`.
 
         Raises:
+            TypeError: if a shard is no tuple.
             ValueError: if there is not one shard for each worker, or no example at all.
             RuntimeError: if a tensor of a shard requires grad, or a loss does not depend on the
                 model.
@@ -121,6 +122,11 @@ def _rows(shard: Any) -> int:
     """How many examples a shard has."""
     if shard is None:
         return 0
+    if not isinstance(shard, (tuple, list)):
+        raise TypeError(
+            f"forward_backward: a shard is a {type(shard).__name__}: give a tuple of what follows "
+            f"the model in `loss_fn(model, *shard)`, `(x,)` for example, or None"
+        )
     for leaf in flatten(shard)[0]:
         if isinstance(leaf, Variable):
             if requires_grad(leaf):

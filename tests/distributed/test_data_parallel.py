@@ -1180,6 +1180,7 @@ async def test_a_replicated_model_has_the_gradients_of_the_whole_batch() -> None
             assert not any(engine.site(rank).host.runs._mail.values())
         for shards, kind, words in (
             ([(x,)], ValueError, "1 shards for 3 workers"),
+            ([x, None, None], TypeError, "a shard is a Tensor: give a tuple"),
             ([None] * 3, ValueError, "no examples"),
             ([(3,)] * 3, ValueError, "no tensor"),
             ([(x.clone().requires_grad_(),)] * 3, RuntimeError, "requires grad"),
