@@ -152,7 +152,8 @@ class DistributedDataParallel(Module):
     def no_sync(self) -> AbstractContextManager[None]:
         """Passes started in the block are not reduced.
 
-        Their gradients are kept back, and added to those of the next pass outside of it.
+        Their gradients are kept back, and added to those of the next pass outside of it. They are
+        in no `.grad` meanwhile, so that `zero_grad()` does not drop them.
         """
         return self._state.no_sync()
 
