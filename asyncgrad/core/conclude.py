@@ -94,9 +94,10 @@ def _check_fits(who: str, leaf: Any, gradient: Any) -> None:
         return
     if not isinstance(gradient, Variable):
         raise TypeError(f"{who}: a gradient is a Tensor or None, not {type(gradient).__name__}")
-    for what in ("shape", "device", "is_complex"):
-        wanted, found = getattr(leaf._metadata, what), getattr(gradient._metadata, what)
-        if wanted != found:
+    own, given = leaf._metadata, gradient._metadata
+    for what in ("shape", "device", "dtype"):
+        wanted, found = getattr(own, what), getattr(given, what)
+        if wanted != found and (what != "dtype" or own.is_complex != given.is_complex):
             raise AutogradError(
                 f"{who}: the {what} of a leaf is {wanted}, that of the gradient given for it "
                 f"{found}. Give a gradient like the leaf."

@@ -155,7 +155,11 @@ GIVEN: dict[str, tuple[Any, type[Exception], str]] = {
     "no grad": (lambda x, y: {ag.ones(3): ag.ones(3)}, RuntimeError, "requires no grad"),
     "no tensor": (lambda x, y: {x: np.ones(3)}, TypeError, "Tensor or None, not ndarray"),
     "shape": (lambda x, y: {y: ag.ones(4)}, RuntimeError, r"shape of a leaf is \(3,\)"),
-    "dtype": (lambda x, y: {y: ag.ones(3, dtype=ag.complex64)}, RuntimeError, "is_complex"),
+    "dtype": (
+        lambda x, y: {y: ag.ones(3, dtype=ag.complex64)},
+        RuntimeError,
+        "the dtype of a leaf",
+    ),
 }
 
 
