@@ -264,7 +264,9 @@ IN_ORDER = {
     "cummax": lambda T, x: x.cummax(0).indices,
     "layer_norm": lambda T, x: T.nn.functional.layer_norm(x, x.shape[2:]),
     "layer_norm of a matrix": lambda T, x: T.nn.functional.layer_norm(x[0], x.shape[2:]),
-    "matmul": lambda T, x: T.matmul(x[:, None].transpose(0, 1), x.transpose(1, 2)),
+    "matmul": lambda T, x: (
+        T.stack([x, x], 3).permute(3, 0, 1, 2) @ T.stack([x, x], 3).permute(3, 0, 2, 1)
+    ),
     "rfft": lambda T, x: T.fft.rfft(x),
     "irfft": lambda T, x: T.fft.irfft(x + 0j),
     "masked_fill": lambda T, x: x.masked_fill(x[0, 0] > 0, 1),
