@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from asyncgrad.choices import ResizeMode
 from asyncgrad.nn import functional as F
 from asyncgrad.nn.function_module import FunctionModule
-from asyncgrad.types import Ints
+from asyncgrad.types import Ints, Tensor
 
 
 class Upsample(FunctionModule, function=F.interpolate):
@@ -113,20 +113,35 @@ class _LPPool(FunctionModule, shown=("norm_type", "kernel_size", "stride", "ceil
         ceil_mode: let the last windows reach beyond the end.
     """
 
+    _function: Callable[..., Tensor]
+
     def __init__(
         self, norm_type: float, kernel_size: Ints, stride: Ints | None = None,
         ceil_mode: bool = False,
     ) -> None:  # fmt: skip
         self._keep(locals())
 
+    def forward(self, input: Tensor) -> Tensor:
+        """The norms of an input of shape (n, channels, *image), or without n."""
+        # As in PyTorch the power is floating, so that powers of integers are floating, too.
+        return type(self)._function(
+            input, float(self.norm_type), self.kernel_size, self.stride, self.ceil_mode
+        )
 
-class LPPool1d(_LPPool, function=F.lp_pool1d):
+
+class LPPool1d(_LPPool):
     """The p-norm of each window of a line."""
 
+    _function = F.lp_pool1d
 
-class LPPool2d(_LPPool, function=F.lp_pool2d):
+
+class LPPool2d(_LPPool):
     """The p-norm of each window of an image."""
 
+    _function = F.lp_pool2d
 
-class LPPool3d(_LPPool, function=F.lp_pool3d):
+
+class LPPool3d(_LPPool):
     """The p-norm of each window of a volume."""
+
+    _function = F.lp_pool3d
