@@ -43,7 +43,6 @@ from asyncgrad.replay.unchanged import is_value
 _CONSTANTS = frozenset({
     type(None), bool, int, float, complex, str, bytes, type(Ellipsis), np.dtype, DType, type,
 })  # fmt: skip
-#: Why a call can't be repeated that is given such tensors.
 ONE_ARRAY = "two of its tensors are one array"
 
 
@@ -177,10 +176,7 @@ class KnownArrays:
         self._kept.append(value)
 
     def forget(self) -> None:
-        """Drop arrays and arguments; the pool keeps no more than it had for eager calls.
-
-        Tasks that the call has started may go on in its context; what they report is ignored.
-        """
+        """Drop arrays and arguments; the pool keeps no more than before. Ignore later reports."""
         self.reason = self.reason or "the call has ended"
         for source in self.sources.values():
             if source.argument is not None:
