@@ -22,7 +22,9 @@ _BY_NAME = frozenset({"getattr", "hasattr", "setattr"})
 _TEMPLATES = frozenset({"format", "format_map"})
 _JUMPS = frozenset({*dis.hasjrel, *dis.hasjabs})
 #: Stands among the names for those that are computed, behind the string with which these begin.
-ANY = "*"
+ANY = "\0"
+#: Stands behind the name of an attribute that holds the name of another.
+NAMING = "\1"
 #: The package in which functions call methods of their arguments.
 _LAYERS = f"{PACKAGE}nn"
 _DOTTED = re.compile(r"\w+(\.\w+)+")
@@ -64,9 +66,7 @@ def names_in(
         name = instruction.opname
         if name in {"LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS"}:
             if instruction.argval in _BY_NAME:
-                beginning = call_of(instructions[place:], outer)[1]
-                if beginning is not None:
-                    attributes.add(beginning + ANY)
+                attributes.add(call_of(instructions[place:], outer)[1])
             names = [instruction.argval]
             for one in instructions[place + 1 :]:
                 if one.opname not in {"LOAD_ATTR", "LOAD_METHOD"}:
@@ -148,23 +148,21 @@ def names_of_methods(kinds: list[Any], names: set[str]) -> set[str]:
     return found
 
 
-def call_of(
-    instructions: list[dis.Instruction], outer: tuple[str, ...] = ()
-) -> tuple[int, str | None]:
+def call_of(instructions: list[dis.Instruction], outer: tuple[str, ...] = ()) -> tuple[int, str]:
     """Where a function is called that the first instruction has put onto the stack.
 
     Args:
         outer: the variables that belong to an enclosing function.
 
     Returns:
-        The place, 0 if it is not found, and how the second argument begins, if it is no constant.
+        The place, 0 if it is not found, and what stands for the second argument among the names.
         Instructions make it that end with two values above the function; the third argument, if
         there is one, is above it.
     """
     depth, second = 0, list[dis.Instruction]()
     for place, one in enumerate(instructions[1:], 1):
         if one.opname in {"PRECALL", "CALL"} and depth == one.arg:
-            return place + (one.opname == "PRECALL"), _beginning(second, outer)
+            return place + (one.opname == "PRECALL"), _computed(second, outer)
         if one.opcode in _JUMPS or depth < 0:
             break
         argument = one.arg if one.opcode >= dis.HAVE_ARGUMENT else None
@@ -173,23 +171,25 @@ def call_of(
             second.clear()
         elif depth == 2 and one.opname != "EXTENDED_ARG":
             second.append(one)
-    return 0, ""
+    return 0, ANY
 
 
-def _beginning(instructions: list[dis.Instruction], outer: tuple[str, ...]) -> str | None:
-    """How a string begins that some instructions make; None if it was there before."""
+def _computed(instructions: list[dis.Instruction], outer: tuple[str, ...]) -> str:
+    """What stands for a name, which some instructions make, among the names."""
     if not instructions:
-        return ""
+        return ANY
     first, *others = instructions
-    names = {one.opname for one in others}
     if first.opname == "LOAD_CONST":
         if not others:
-            return None
-        if all(one.opname == "BUILD_STRING" or one.argrepr == "+" for one in others):
             return str(first.argval)
+        if all(one.opname == "BUILD_STRING" or one.argrepr == "+" for one in others):
+            return f"{first.argval}{ANY}"
+    if first.opname[:5] != "LOAD_" or any(one.opname != "LOAD_ATTR" for one in others):
+        return ANY
     # What globals, outer variables and attributes hold is followed.
-    is_met = first.opname == "LOAD_GLOBAL" or first.argval in outer or bool(names)
-    return None if is_met and first.opname[:5] == "LOAD_" and names <= {"LOAD_ATTR"} else ""
+    if others:
+        return f"{others[-1].argval}{NAMING}"
+    return "" if first.opname == "LOAD_GLOBAL" or first.argval in outer else ANY
 
 
 def makes_manager(function: types.FunctionType, expression: list[dis.Instruction]) -> bool:

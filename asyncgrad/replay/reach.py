@@ -49,7 +49,7 @@ from asyncgrad.replay.known import (
     is_plain,
     reads_all,
 )
-from asyncgrad.replay.names import ANY, function_in, is_own, names_in, names_of_methods
+from asyncgrad.replay.names import ANY, NAMING, function_in, is_own, names_in, names_of_methods
 from asyncgrad.replay.steps import UnrepeatableError
 from asyncgrad.replay.unchanged import VALUES, Unchanged, is_value
 from asyncgrad.tensor import Tensor
@@ -199,6 +199,9 @@ class Reached(Unchanged):
                     self._taken.add((id(space), name))
                     if is_class:
                         self._members.append((table, name))
+                        if name + NAMING in self._names and not isinstance(table[name], str):
+                            # A property may compute it.
+                            self._names.add(ANY)
                     else:
                         self._reads(table, name)
                     self._follow(table[name], f"{where}.{name}")
