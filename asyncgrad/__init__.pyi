@@ -406,7 +406,7 @@ def clip(input: Tensor, min: Tensor | Number | None = None, max: Tensor | Number
     Raises:
         RuntimeError: without a bound, if an integer dtype can't hold a bound, or if the shapes
             can't be broadcast.
-        TypeError: if one bound is a number and the other a tensor.
+        TypeError: if one bound is a number and the other a tensor with axes.
     """
 def clip_(self: Tensor, min: Tensor | Number | None = None, max: Tensor | Number | None = None) -> Tensor:
     """`clip`, in place."""
@@ -568,8 +568,6 @@ def cummin(input: Tensor, dim: builtins.int, *, out: Sequence[Tensor] | None = N
     """
 def cumprod(input: Tensor, dim: builtins.int, *, dtype: DTypeLike | None = None, out: Tensor | None = None) -> Tensor:
     """The cumulative products along an axis; gradients are exact even at zeros.
-
-    If a gradient is recorded, memory grows with the square of the axis' length.
 
     Args:
         dtype: converted to first, not bool; if None, int64 for integers and booleans.

@@ -432,7 +432,7 @@ class Methods(Variable):
         Raises:
             RuntimeError: without a bound, if an integer dtype can't hold a bound, or if the shapes
                 can't be broadcast.
-            TypeError: if one bound is a number and the other a tensor.
+            TypeError: if one bound is a number and the other a tensor with axes.
         """
     def clamp_(self, min: Tensor | Number | None = None, max: Tensor | Number | None = None) -> Tensor:
         """`clamp`, in place."""
@@ -455,7 +455,7 @@ class Methods(Variable):
         Raises:
             RuntimeError: without a bound, if an integer dtype can't hold a bound, or if the shapes
                 can't be broadcast.
-            TypeError: if one bound is a number and the other a tensor.
+            TypeError: if one bound is a number and the other a tensor with axes.
         """
     def clip_(self, min: Tensor | Number | None = None, max: Tensor | Number | None = None) -> Tensor:
         """`clip`, in place."""
@@ -529,8 +529,6 @@ class Methods(Variable):
         """
     def cumprod(self, dim: builtins.int, *, dtype: DTypeLike | None = None, out: Tensor | None = None) -> Tensor:
         """The cumulative products along an axis; gradients are exact even at zeros.
-
-        If a gradient is recorded, memory grows with the square of the axis' length.
 
         Args:
             dtype: converted to first, not bool; if None, int64 for integers and booleans.

@@ -84,7 +84,11 @@ def set_stream(stream: Stream) -> None:
 
 
 def synchronize(device: Any = None) -> None:
-    """Block until all work queued in any stream of a device is done."""
+    """Block until all work queued in any stream of a device is done.
+
+    Raises:
+        RuntimeError: for an error on the device.
+    """
     for stream in _device(device).streams():
         stream.synchronize()
 

@@ -364,7 +364,11 @@ class GradScaler:
         }
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restore a state; does nothing if the scaler is disabled."""
+        """Restore a state; does nothing if the scaler is disabled.
+
+        Raises:
+            RuntimeError: if the state is empty.
+        """
         if not self._enabled:
             return
         if not state_dict:

@@ -20,6 +20,9 @@ def manual_seed(seed: int) -> Generator:
 
     Args:
         seed: a number; its fractional part is dropped.
+
+    Raises:
+        ValueError: if `seed` has more than 64 bits.
     """
     return source_of().manual_seed(int(seed))
 

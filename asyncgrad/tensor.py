@@ -645,6 +645,9 @@ class Tensor(Methods):
 
         Args:
             hook: a function or coroutine function of the leaf that returns None.
+
+        Raises:
+            RuntimeError: if the tensor is no leaf or requires no grad.
         """
         if self._edge_now() is not None:
             raise AutogradError(
@@ -850,7 +853,11 @@ class Tensor(Methods):
     # -- in place ---------------------------------------------------------------------------------
 
     def abs_(self) -> Tensor:
-        """Replace elements by their absolute values."""
+        """Replace elements by their absolute values.
+
+        Raises:
+            RuntimeError: for complex numbers, whose absolute values are real.
+        """
         if self._metadata.is_complex:
             raise AutogradError("In-place abs is not supported for complex tensors. Use abs().")
         return in_place.change(self, "abs_", R.abs)

@@ -103,5 +103,8 @@ def set_default_tensor_type(t: Any) -> None:
 
     Args:
         t: a type such as `FloatTensor`, or its name.
+
+    Raises:
+        TypeError: if the type is not floating-point.
     """
     set_default_dtype(type_named(t))

@@ -60,6 +60,9 @@ def exit_dual_level(*, level: int | None = None) -> None:
 
     Args:
         level: its number; the default is the open one.
+
+    Raises:
+        RuntimeError: if no level is open, or `level` is another one.
     """
     modes = current()
     opened = modes.dual_level
@@ -154,7 +157,9 @@ def make_dual(tensor: Tensor, tangent: Tensor, *, level: int | None = None) -> T
         The dual tensor, which shares the memory of `tensor` and leads to it in the graph.
 
     Raises:
-        RuntimeError: if no level is open, or one of the two already has a tangent.
+        RuntimeError: if no level is open, the shapes differ, or one of the two already has a
+            tangent.
+        ValueError: if a dtype is neither floating nor complex.
 
     Example:
         >>> import asyncgrad.autograd.forward_ad as fwAD
@@ -213,6 +218,9 @@ def unpack_dual(tensor: Tensor, *, level: int | None = None) -> UnpackedDualTens
 
     Returns:
         A named tuple `(primal, tangent)`; the tangent is None if there is none or no level is open.
+
+    Raises:
+        RuntimeError: if `level` is not the open one.
     """
     if not isinstance(tensor, Variable):
         raise TypeError(

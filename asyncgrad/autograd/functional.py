@@ -68,6 +68,9 @@ async def vjp(
         create_graph: make the results differentiable.
         strict: raise where an output does not depend on an input, instead of giving zeros.
 
+    Raises:
+        RuntimeError: if `v` does not fit, or if `strict` and an output is independent of an input.
+
     Example:
         >>> x = ag.tensor([1.0, 2.0])
         >>> y, product = ag.autograd.functional.vjp(lambda x: x * x, x, ag.tensor([1.0, 1.0]))
@@ -168,7 +171,7 @@ def jacobian(
 
     Raises:
         NotImplementedError: for forward mode with `create_graph` or without `vectorize`.
-        RuntimeError: for `strict` together with `vectorize`.
+        RuntimeError: if `strict` and an output is independent of an input, or with `vectorize`.
     """
     _check_strategy(strategy)
     if strategy == "forward-mode":

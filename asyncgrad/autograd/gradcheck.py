@@ -77,6 +77,11 @@ def gradgradcheck(
 
     Returns:
         True; False where a check failed and `raise_exception` is False.
+
+    Raises:
+        GradcheckError: where a check fails.
+        ValueError: if no input requires grad.
+        AssertionError: if nothing is to be checked.
     """
     return bool(_blocking(_gradgradcheck(func, inputs, grad_outputs, **options), func))
 

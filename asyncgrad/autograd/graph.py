@@ -66,6 +66,9 @@ def queue_callback(callback: Callable[[], Any]) -> None:
 
     Callbacks run in the order in which they were queued, and may queue more. They see the pass's
     gradients in `.grad`; if a callback fails, the pass fails and the gradients are taken back.
+
+    Raises:
+        RuntimeError: outside of a pass.
     """
     task = current().graph_task
     if task is None:

@@ -74,6 +74,7 @@ def backward(
     Raises:
         RuntimeError: if a root requires no grad or its gradient does not fit; from the future,
             for errors on a device.
+        ValueError: if the deadline is NaN.
         TimeoutError: from the future, if the deadline has passed.
     """
     if grad_variables is not None:
@@ -178,7 +179,7 @@ def grad(
     Raises:
         RuntimeError: if an output or input requires no grad, or a gradient does not fit; from the
             future, if an input is not part of the graph, or for errors on a device.
-        ValueError: if `materialize_grads` comes with `allow_unused=False`.
+        ValueError: if `materialize_grads` comes with `allow_unused=False`, or the deadline is NaN.
         TimeoutError: from the future, if the deadline has passed.
     """
     if allow_unused is not None:

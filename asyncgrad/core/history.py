@@ -119,7 +119,11 @@ def _keep_extras(meta: AutogradMeta) -> None:
 
 
 def retain_grad(variable: Variable) -> None:
-    """Keep a computed tensor's gradient in its `.grad`; leaves do so anyway."""
+    """Keep a computed tensor's gradient in its `.grad`; leaves do so anyway.
+
+    Raises:
+        RuntimeError: if the tensor needs no gradient.
+    """
     if not requires_grad(variable):
         raise AutogradError("can't retain_grad on Tensor that has requires_grad=False")
     if gradient_edge(variable) is None or variable._edge is None:

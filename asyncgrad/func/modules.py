@@ -36,6 +36,7 @@ def functional_call(
 
     Raises:
         ValueError: if a name occurs in two dictionaries, or a shared parameter gets two values.
+        RuntimeError: if `strict` finds names missing or unknown.
 
     Example:
         >>> layer = ag.nn.Linear(2, 1, bias=False)

@@ -15,7 +15,11 @@ _WITHIN = 6e4
 
 
 def fitted(name: str, number: Any, dtype: Any) -> Any:
-    """Convert a number to a dtype, rounded if necessary; raises if the dtype can't hold it."""
+    """Convert a number to a dtype, rounding it if necessary.
+
+    Raises:
+        RuntimeError: if the dtype can't hold the number: too large, complex or not finite.
+    """
     kind = dtype.kind
     if number.__class__ is float and kind == "f" and -_WITHIN < number < _WITHIN:
         return number

@@ -124,6 +124,9 @@ class Engine(RunningPasses):
             coroutine_nodes: how many coroutine nodes and hooks of one pass wait at once.
             grace: the seconds that such a coroutine has to end when its pass is cancelled or has
                 failed, before the pass ends without it.
+
+        Raises:
+            ValueError: if nothing could run.
         """
         try:
             passes = None if passes is None else index(passes)

@@ -155,7 +155,11 @@ class BackwardFuture(asyncio.Future[_T]):
             del self
 
     def exception(self) -> BaseException | None:
-        """The error that the pass ended with, or None."""
+        """The error that the pass ended with, or None.
+
+        Raises:
+            InvalidStateError: while the pass is pending.
+        """
         if not self.done():
             raise InvalidStateError("the pass is still pending: await it first")
         self._observe()

@@ -34,7 +34,11 @@ def engine_of(loop: asyncio.AbstractEventLoop) -> Engine:
 
 
 def engine() -> Engine:
-    """The engine of the running event loop."""
+    """The engine of the running event loop.
+
+    Raises:
+        RuntimeError: if no loop is running.
+    """
     return running_engine("engine")
 
 

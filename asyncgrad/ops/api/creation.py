@@ -383,7 +383,8 @@ def linspace(
         dtype: the dtype; if None, the default one or its complex counterpart.
 
     Raises:
-        RuntimeError: if the dtype is real and a bound is complex.
+        RuntimeError: if it is negative, a bound has dimensions, or the dtype is real and a bound
+            is not.
         NotImplementedError: for booleans.
     """
     if level_of((start, end)) is not None:

@@ -104,7 +104,7 @@ def add(
     """`input + alpha * other`, broadcast.
 
     Raises:
-        RuntimeError: if `alpha` has a higher kind of dtype.
+        RuntimeError: if the shapes can't be broadcast, or `alpha` has a higher kind of dtype.
     """
     if out is not None:
         return put(out, "add", add(input, other, alpha=alpha))
@@ -119,7 +119,8 @@ def sub(
     """`input - alpha * other`, broadcast.
 
     Raises:
-        RuntimeError: for booleans, or if `alpha` has a dtype above theirs.
+        RuntimeError: if the shapes can't be broadcast, for booleans, or if `alpha` has a dtype
+            above theirs.
     """
     if out is not None:
         return put(out, "sub", sub(input, other, alpha=alpha))
@@ -179,7 +180,8 @@ def div(
             round it down; rounded quotients keep integers and have a gradient of 0.
 
     Raises:
-        RuntimeError: where integers are divided by zero and rounded.
+        RuntimeError: if the shapes can't be broadcast, for another rounding mode, or where
+            integers are divided by zero and rounded.
     """
     if out is not None:
         return put(out, "div", div(input, other, rounding_mode=rounding_mode))
@@ -203,7 +205,7 @@ def pow(input: Tensor | Number, exponent: Tensor | Number, *, out: Tensor | None
     """`input` to the power of `exponent`, broadcast.
 
     Raises:
-        RuntimeError: for integers to a negative number.
+        RuntimeError: if the shapes can't be broadcast, or for integers to a negative number.
         NotImplementedError: for booleans.
     """
     if out is not None:

@@ -904,7 +904,8 @@ def embedding(
             devices than the CPU it is dense.
 
     Raises:
-        RuntimeError: in the backward pass, if both `sparse` and `scale_grad_by_freq` are set.
+        RuntimeError: if the table has not two axes, or `input` is not of integers; in the backward
+            pass, if both `sparse` and `scale_grad_by_freq` are set.
     """
     index, weight = tensor_operands("embedding", input, weight)
     shape = weight._metadata.shape

@@ -38,7 +38,11 @@ IN_PLACE = ("addmm",)
 
 
 def of_one_dtype(name: str, *values: object) -> Any:
-    """Check that the operands are tensors of one dtype."""
+    """Check that the operands are tensors of one dtype.
+
+    Raises:
+        RuntimeError: if the dtypes differ.
+    """
     tensors = [as_tensor_operand(value, name, place + 1) for place, value in enumerate(values)]
     dtype = tensors[0]._metadata.dtype
     for tensor in tensors[1:]:

@@ -139,7 +139,7 @@ def randint(
         dtype: any dtype but complex ones; int64 if None.
 
     Raises:
-        RuntimeError: if the dtype can't hold the integers.
+        RuntimeError: if there are no integers in [low, high) or the dtype can't hold them.
     """
     given: list[Any] = [low, high, size]
     missing = [place for place, value in enumerate(given) if value is None]
@@ -758,7 +758,11 @@ def cauchy_(
 
 @_drawn_into
 def geometric_(input: Tensor, p: float, *, generator: Generator | None = None) -> Tensor:
-    """Fill with numbers of trials up to the first success, whose probability is `p`."""
+    """Fill with numbers of trials up to the first success, whose probability is `p`.
+
+    Raises:
+        NotImplementedError: for booleans and complex numbers.
+    """
     x, chance = _filled_with("geometric_", input, p=p)
     metadata = x._metadata
     if not 0 < chance < 1:

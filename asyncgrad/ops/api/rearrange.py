@@ -116,7 +116,11 @@ def fliplr(input: Tensor) -> Tensor:
 
 
 def flipud(input: Tensor) -> Tensor:
-    """Reverse the first axis."""
+    """Reverse the first axis.
+
+    Raises:
+        RuntimeError: for a tensor without axes.
+    """
     x = as_tensor_operand(input, "flipud", 1)
     if x.ndim < 1:
         raise RuntimeError("Input must be >= 1-d for flipud, got 0-D")

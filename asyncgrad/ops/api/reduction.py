@@ -105,7 +105,7 @@ def mean(
         dtype: the dtype that the elements are converted to first.
 
     Raises:
-        RuntimeError: for integers and booleans.
+        RuntimeError: for integers and booleans, or if an axis is named twice.
     """
     x = _operand("mean", input, keepdim)
     if dtype is not None:
@@ -134,7 +134,7 @@ def var(
         correction: subtracted from the number of elements; 1 if left out.
 
     Raises:
-        RuntimeError: for integers and booleans.
+        RuntimeError: for integers and booleans, or if an axis is named twice.
     """
     return _spread_of("var", input, dim, unbiased, keepdim, correction)
 

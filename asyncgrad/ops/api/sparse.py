@@ -55,7 +55,7 @@ def indices(input: Tensor) -> Tensor:
     """The indices of the stored rows, of shape (1, rows).
 
     Raises:
-        RuntimeError: if the tensor may have duplicate rows.
+        RuntimeError: if the tensor is dense, or may have duplicate rows.
     """
     return _tensor(input, _coalesced("indices", input).indices[None])
 
@@ -64,7 +64,7 @@ def values(input: Tensor) -> Tensor:
     """The values of the stored rows, of shape (rows, ...).
 
     Raises:
-        RuntimeError: if the tensor may have duplicate rows.
+        RuntimeError: if the tensor is dense, or may have duplicate rows.
     """
     return _tensor(input, _coalesced("values", input).values)
 

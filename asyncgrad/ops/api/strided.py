@@ -37,7 +37,8 @@ def as_strided(
         storage_offset: the number of the first element in memory; None for that of `input`.
 
     Raises:
-        RuntimeError: if an element would be outside of the memory, or strides are negative.
+        RuntimeError: if an element would be outside of the memory, strides are negative, or their
+            number is not that of the axes.
 
     Example:
         >>> ag.as_strided(ag.arange(5), (3, 3), (1, 1))

@@ -124,7 +124,7 @@ def item_async(input: Tensor) -> Coroutine[Any, Any, int | float | complex]:
     """An awaitable `item`: yields to the event loop while the number is computed and copied.
 
     Raises:
-        RuntimeError: for errors on the device.
+        RuntimeError: if there is not exactly one element, or for errors on the device.
     """
     x = as_tensor_operand(input, "item_async", 1)
     if x._metadata.size != 1:

@@ -66,6 +66,9 @@ class Generator:
 
         Args:
             seed: an integer of 64 bits, signed or unsigned.
+
+        Raises:
+            ValueError: if it has more than 64 bits.
         """
         try:
             number = operator.index(seed)
