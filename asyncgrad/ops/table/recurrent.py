@@ -382,7 +382,7 @@ def _lstm_kernel(
             continue
         gate = gates[t]
         o, i, f, j = gate
-        add(g[t], share if t < steps - 1 else 0, back)
+        add(g[t], shared, back)
         # The gradient by the cell state: back * o * (1 - top * top).
         multiply(back, out[t], by_o)
         multiply(by_o, tops[t], scratch)
