@@ -9,6 +9,7 @@ Complex dtypes have a raw namespace of their own, in which `F.chain` conjugates.
 from __future__ import annotations
 
 from operator import attrgetter, methodcaller
+from sys import getrefcount
 from types import MethodType
 from typing import TYPE_CHECKING, Any
 
@@ -29,7 +30,8 @@ from asyncgrad.ops.recorded import RECORDED as RECORDED
 from asyncgrad.ops.tensors.sparse_rows import Rows
 from asyncgrad.records import NamedTuple
 
-#: Metadata is shared so that operands can be compared by identity; the cache is cleared when full.
+#: Metadata is shared so that operands can be compared by identity. When the cache has so many
+#: records, those go that nobody holds.
 _CACHE_LIMIT = 4096
 #: The cost of an element in half precision: NumPy converts each to float32 and back.
 _OF_HALF = 8
@@ -177,6 +179,7 @@ _raw: dict[Device, dict[str, Raw]] = {}
 _making = lasting_lock()
 _WIDER = ("float32", "float64")
 _records: dict[Any, Metadata] = {}
+_limit = _CACHE_LIMIT
 
 
 def add_device(device: Device) -> None:
@@ -305,13 +308,30 @@ def forget_records() -> None:
     _records.clear()
 
 
+def _references(table: dict[Any, Any]) -> dict[Any, int]:
+    """How many references there are to each value, with the few that this function has."""
+    return {key: getrefcount(value) for key, value in list(table.items())}
+
+
+_OF_UNHELD = _references({0: object()})[0]
+
+
+def _drop_unheld() -> None:
+    """Drop records that nobody holds, and wait longer if most are held."""
+    global _limit
+    for key, count in _references(_records).items():
+        if count <= _OF_UNHELD:
+            _records.pop(key, None)
+    _limit = max(_CACHE_LIMIT, 2 * len(_records))
+
+
 def metadata_of(array: Any, device: Device) -> Metadata:
     """The shared metadata of an array's shape and dtype on a device."""
     key = (array.shape, array.dtype, device)
     record = _records.get(key)
     if record is None:
-        if len(_records) >= _CACHE_LIMIT:
-            _records.clear()
+        if len(_records) >= _limit:
+            _drop_unheld()
         kind = array.dtype.kind
         is_complex = kind == "c"
         if is_complex:

@@ -11,6 +11,7 @@ import pytest
 from replay_counts import replays
 
 import asyncgrad as ag
+from asyncgrad.ops import namespace
 
 FACTOR = 2.0
 
@@ -149,3 +150,15 @@ def test_slices_and_ranges_are_compared_by_value(kind):
     for stop in (2, 3, 2, 3, 2):
         assert fast(x, kind(1, stop, 1)).tolist() == (x[kind(1, stop, 1)] * 2).tolist()
     assert "2 recorded, 3 replayed" in fast.explain()
+
+
+def test_calls_with_many_other_shapes_in_between(monkeypatch):
+    """The cache of metadata keeps what recorded calls compare by identity."""
+    monkeypatch.setattr(namespace, "_limit", len(namespace._records) + 5)
+    fast = ag.compile(lambda x: x * 2)
+    for number in range(3):
+        fast(ag.ones(2, 3))
+        for length in range(10):
+            ag.ones(1, 100 + 10 * number + length)
+    assert replays(fast) == 2
+    assert namespace._limit == namespace._CACHE_LIMIT
