@@ -12,7 +12,6 @@ from asyncgrad.core.size import Size
 from asyncgrad.core.variable import Variable, is_inference, requires_grad
 from asyncgrad.core.versions import owner_of
 from asyncgrad.ops.storage import address
-from asyncgrad.replay.changed_memory import grad_of
 from asyncgrad.replay.device_arrays import shares_memory
 from asyncgrad.replay.known import check_tensor, is_named_tuple, is_record
 from asyncgrad.replay.names import is_own
@@ -263,7 +262,9 @@ def _sharing(reached: list[Any], tensors: Sequence[Any]) -> list[Any] | None:
     For each tensor: the number of the last one before it that has its version counter, and the
     numbers of those of which it has elements, with the distances.
     """
-    held = [*reached, *[grad for x in reached if (grad := grad_of(x)) is not None]]
+    # Without calls, because most programs are replayed with tensors that share no memory.
+    metas = [meta for x in reached if (meta := x._autograd) is not None]
+    held = [*reached, *[grad for meta in metas if (grad := meta.grad) is not None]]
     if all(x._counter is None and x._array.base is None for x in tensors) and {
         *map(id, tensors)
     }.isdisjoint(map(id, held)):

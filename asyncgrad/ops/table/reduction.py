@@ -34,11 +34,10 @@ _SMALL = 4096
 def _total(xp: Library, x: Array, dims: tuple[int, ...], keepdim: bool) -> Any:
     """The sum; half precision is added up in float32."""
     dtype = x.dtype
-    half = is_half(dtype)
-    out = xp.add.reduce(x, dims, xp.float32 if half else dtype, None, keepdim)
-    if out.ndim > 1:
-        out = in_order(out)
-    return out.astype(dtype) if half else out
+    if is_half(dtype):
+        return in_order(xp.add.reduce(x, dims, xp.float32, None, keepdim)).astype(dtype)
+    out = xp.add.reduce(x, dims, dtype, None, keepdim)
+    return out if out.ndim < 2 else in_order(out)
 
 
 def _sum_to(xp: Library, x: Array, shape: tuple[int, ...]) -> Any:
