@@ -238,11 +238,12 @@ class context:
 
     def coordinator(self, site: Site, running: graph.Pass) -> _InContext:
         """What takes part in a pass of this context that has come to a part."""
-        found = self._whole()._joined.get(current().graph_task)
+        whole = self._whole()
+        found = whole._joined.get(current().graph_task)
         if found is None:
             # A hook or node has started the pass.
-            found = _InContext(self._whole(), self._turn())
-        self._whole()._deadlines.append(running.deadline)
+            found = _InContext(whole, self._turn())
+        whole._deadlines.append(running.deadline)
         found.reach(self.place(site, found.turn, running.accumulates), running.id)
         return found
 
@@ -266,8 +267,9 @@ class context:
 
     def stage(self, site: Site, deadline: float | None) -> tuple[Any, tuple[int, int]]:
         """Let all hosts stage what each computes for one pass: the key for that, and the turn."""
-        decision = self._whole()._decided(site)
-        self._whole()._deadlines.append(deadline)
+        whole = self._whole()
+        decision = whole._decided(site)
+        whole._deadlines.append(deadline)
         decision.touched.update(range(site.size))
         return decision.key, (graph.next_pass_id(), 0)
 

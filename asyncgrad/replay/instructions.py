@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import dis
 
+#: The opcodes of instructions that may jump.
+JUMPS = frozenset({*dis.hasjrel, *dis.hasjabs})
 _ENDS = frozenset({
     "RETURN_VALUE", "RETURN_CONST", "RERAISE", "RAISE_VARARGS", "INTERPRETER_EXIT",
 })  # fmt: skip
-_JUMPS = frozenset({"JUMP_FORWARD", "JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT"})
+#: Those that always jump, by name.
+_ALWAYS = frozenset({"JUMP_FORWARD", "JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT"})
 
 
 class Instruction:
@@ -26,8 +29,8 @@ class Instruction:
         name = it.opname
         if name not in _ENDS:
             argument = it.arg if it.opcode >= dis.HAVE_ARGUMENT else None
-            jumps = it.opcode in dis.hasjrel or it.opcode in dis.hasjabs
-            if name not in _JUMPS:
+            jumps = it.opcode in JUMPS
+            if name not in _ALWAYS:
                 self.nexts.append((end, dis.stack_effect(it.opcode, argument, jump=False)))
             if jumps:
                 effect = dis.stack_effect(it.opcode, argument, jump=True)

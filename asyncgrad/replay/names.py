@@ -10,6 +10,7 @@ import types
 from contextlib import nullcontext
 from typing import Any
 
+from asyncgrad.replay.instructions import JUMPS
 from asyncgrad.replay.steps import UnrepeatableError
 
 #: What the names of this package's modules begin with.
@@ -20,7 +21,6 @@ _ATTRIBUTES = frozenset({
 #: Functions that get the name of an attribute, and methods of strings that name some.
 _BY_NAME = frozenset({"getattr", "hasattr", "setattr"})
 _TEMPLATES = frozenset({"format", "format_map"})
-_JUMPS = frozenset({*dis.hasjrel, *dis.hasjabs})
 #: Stands among the names for those that are computed, behind the string with which these begin.
 ANY = "\0"
 #: Stands behind the name of an attribute that holds the name of another.
@@ -163,7 +163,7 @@ def call_of(instructions: list[dis.Instruction], outer: tuple[str, ...] = ()) ->
     for place, one in enumerate(instructions[1:], 1):
         if one.opname in {"PRECALL", "CALL"} and depth == one.arg:
             return place + (one.opname == "PRECALL"), _computed(second, outer)
-        if one.opcode in _JUMPS or depth < 0:
+        if one.opcode in JUMPS or depth < 0:
             break
         argument = one.arg if one.opcode >= dis.HAVE_ARGUMENT else None
         depth += dis.stack_effect(one.opcode, argument)

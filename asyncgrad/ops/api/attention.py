@@ -11,6 +11,7 @@ import numpy as np
 from asyncgrad.core.variable import requires_grad
 from asyncgrad.ops.api.elementwise import where
 from asyncgrad.ops.api.linalg import matmul
+from asyncgrad.ops.arguments import is_expandable
 from asyncgrad.ops.dtype import FLOATING, check_dtype
 from asyncgrad.ops.float32_compute import in_float32
 from asyncgrad.ops.namespace import RECORDED as R
@@ -101,8 +102,7 @@ def _check(
 def _check_shape(name: str, mask: Tensor, scores: tuple[int, ...]) -> None:
     """Raise unless a mask can be broadcast to the shape of the scores."""
     shape = mask._metadata.shape
-    pairs = zip(shape[::-1], scores[::-1], strict=False)
-    if len(shape) > len(scores) or any(n not in {1, wanted} for n, wanted in pairs):
+    if not is_expandable(shape, scores):
         raise RuntimeError(
             f"{name}: attn_mask of shape {shape} can't be broadcast to {scores}, the shape of the "
             f"scores of queries and keys."

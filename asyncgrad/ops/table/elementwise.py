@@ -31,6 +31,7 @@ from asyncgrad.ops.fused import (
 from asyncgrad.ops.namespace import IgnoringFpErrors
 from asyncgrad.ops.op import Op, Over, Refused, binary, factor, linear, operation, tangent, unary
 from asyncgrad.ops.quotients import exact
+from asyncgrad.ops.scalar_cast import fitted
 from asyncgrad.ops.special import erf
 from asyncgrad.ops.table.shape import in_order
 from asyncgrad.types import Array, Library, Namespace, Number, Value
@@ -322,10 +323,7 @@ def _check_exponent(x: Any, y: Any) -> None:
                 "Integers to negative integer powers are not allowed. Convert the tensor to a "
                 "floating dtype."
             )
-        if y > np.iinfo(x._metadata.dtype).max:
-            raise RuntimeError(
-                f"pow: value cannot be converted to type {x._metadata.dtype} without overflow: {y}"
-            )
+        fitted("pow", y, x._metadata.dtype)
 
 
 def _power_derivative(F: Namespace, x: Value, scalar: Number) -> Any:

@@ -373,7 +373,6 @@ def _bin_sizes(xp: Library, x: Array, dim: int, n: int, count: int) -> Any:
     return xp.asarray(sizes, dtype=x.dtype).reshape((-1,) + (1,) * (x.ndim - dim - 1))
 
 
-@widening
 def _bin_means(xp: Library, x: Array, dim: int, count: int) -> Any:
     """The means of the windows along an axis, which may overlap."""
     front = (slice(None),) * dim
@@ -383,7 +382,6 @@ def _bin_means(xp: Library, x: Array, dim: int, count: int) -> Any:
     return xp.divide(out, _bin_sizes(xp, x, dim, x.shape[dim], count), out)
 
 
-@widening
 def _bin_spread(xp: Library, y: Array, dim: int, n: int) -> Any:
     """The adjoint: each element is shared among those of its window."""
     front = (slice(None),) * dim
@@ -430,6 +428,17 @@ def _means(
     )
 
 
+def _along_bins(name: str, forward: Callable[..., Any], length: str, adjoint: str) -> Op:
+    """A linear op that gives an axis another length, and the name of its adjoint."""
+    return linear(
+        name,
+        widening(forward),
+        lambda F, g, x_shape, dim: getattr(F, adjoint)(g, dim, x_shape[dim]),
+        attributes=("dim", length),
+        batch=batch_rules.over_axes,
+    )
+
+
 OPS = (
     operation(
         "max_pool",
@@ -446,18 +455,6 @@ OPS = (
     _by_peaks("max_pick", _max_pick, "max_spread", "GatherBackward0"),
     _means("avg_pool", _avg_pool, "avg_spread", "AvgPool2DBackward0", frees=("x",)),
     _means("avg_spread", _avg_spread, "avg_pool", "AvgPool2DBackwardBackward0"),
-    linear(
-        "bin_means",
-        _bin_means,
-        lambda F, g, x_shape, dim: F.bin_spread(g, dim, x_shape[dim]),
-        attributes=("dim", "count"),
-        batch=batch_rules.over_axes,
-    ),
-    linear(
-        "bin_spread",
-        _bin_spread,
-        lambda F, g, x_shape, dim: F.bin_means(g, dim, x_shape[dim]),
-        attributes=("dim", "n"),
-        batch=batch_rules.over_axes,
-    ),
+    _along_bins("bin_means", _bin_means, "count", "bin_spread"),
+    _along_bins("bin_spread", _bin_spread, "n", "bin_means"),
 )
