@@ -6,15 +6,7 @@ import math
 
 from asyncgrad.core.variable import Variable
 from asyncgrad.optim.elementwise import ElementwiseOptimizer, Step
-from asyncgrad.optim.updates import (
-    Betas,
-    Group,
-    Params,
-    Rate,
-    State,
-    check_options,
-    host_number,
-)
+from asyncgrad.optim.updates import Betas, Group, Params, Rate, State, check_options, host_number
 
 
 class Adam(ElementwiseOptimizer):

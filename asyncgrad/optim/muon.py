@@ -10,14 +10,7 @@ import numpy as np
 
 from asyncgrad.choices import MuonLength, words
 from asyncgrad.optim.optimizer import Optimizer
-from asyncgrad.optim.updates import (
-    Group,
-    Params,
-    Rate,
-    check_bound,
-    refuse_complex,
-    zeros_like,
-)
+from asyncgrad.optim.updates import Group, Params, Rate, check_bound, refuse_complex, zeros_like
 from asyncgrad.types import Array, Tensor
 
 #: By `adjust_lr_fn`: the factor of the learning rate for a matrix of a given shape.

@@ -35,8 +35,7 @@ def _turned(builder: Any, rows: list[Any], width: int) -> list[Any]:
     # Each step puts the two halves of all numbers beside one another, number by number.
     halves = [
         ir.Constant(
-            ir.VectorType(index, width),
-            [start + at // 2 + at % 2 * width for at in range(width)],
+            ir.VectorType(index, width), [start + at // 2 + at % 2 * width for at in range(width)]
         )
         for start in (0, width // 2)
     ]

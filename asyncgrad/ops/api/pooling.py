@@ -23,14 +23,7 @@ from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.node_names import renamed
 from asyncgrad.ops.promotion import as_tensor_operand, check_device, tensor_operands
 from asyncgrad.ops.signatures import named
-from asyncgrad.ops.table.pooling import (
-    Counts,
-    Window,
-    bins,
-    divisors,
-    peak_indices,
-    peak_places,
-)
+from asyncgrad.ops.table.pooling import Counts, Window, bins, divisors, peak_indices, peak_places
 from asyncgrad.ops.tensors.new_tensors import from_host
 from asyncgrad.ops.tensors.out import writes, writes_exactly
 from asyncgrad.types import Array, Ints, Library, Tensor

@@ -312,12 +312,7 @@ OPS = (
         _leaky_relu,
         kernel=lambda xp, g, saved: _leaky_gradient(xp, g, *saved),
     ),
-    unary(
-        "leaky_slope",
-        forward=_leaky_slope,
-        pulls={"x": lambda F, g: F.zero(g)},
-        linear=True,
-    ),
+    unary("leaky_slope", forward=_leaky_slope, pulls={"x": lambda F, g: F.zero(g)}, linear=True),
     unary("elu", lambda F, x, alpha: F.elu_slope(x, alpha), _elu),
     unary(
         "elu_slope",
@@ -346,9 +341,7 @@ OPS = (
         "mish",
         _mish_slope,
         _mish,
-        pulls={
-            "x": compiled_or("mish_gradient", lambda F, g, x: F.chain(g, _mish_slope(F, x))),
-        },
+        pulls={"x": compiled_or("mish_gradient", lambda F, g, x: F.chain(g, _mish_slope(F, x)))},
     ),
     unary(
         "logsigmoid",

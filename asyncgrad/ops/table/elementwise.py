@@ -18,16 +18,7 @@ from asyncgrad.core.variable import Variable
 from asyncgrad.devices.fp_errors import fp_errors_ignored, restore_fp_errors, without_fp_errors
 from asyncgrad.ops import batch_rules
 from asyncgrad.ops.dtype import FLOATING, check_dtype, refuse
-from asyncgrad.ops.fused import (
-    FEW,
-    ONES,
-    ZEROS,
-    bounded,
-    compiled,
-    elementwise,
-    inverted,
-    masked,
-)
+from asyncgrad.ops.fused import FEW, ONES, ZEROS, bounded, compiled, elementwise, inverted, masked
 from asyncgrad.ops.namespace import IgnoringFpErrors
 from asyncgrad.ops.op import Op, Over, Refused, binary, factor, linear, operation, tangent, unary
 from asyncgrad.ops.quotients import exact

@@ -69,18 +69,6 @@ OPS = (
         node="FftC2CBackward0",
         cost=_cost,
     ),
-    linear(
-        "fft_halved",
-        _halved,
-        _halved_back,
-        node="FftR2CBackward0",
-        cost=_cost,
-    ),
-    linear(
-        "fft_joined",
-        _joined,
-        _joined_back,
-        node="FftC2RBackward0",
-        cost=_cost,
-    ),
+    linear("fft_halved", _halved, _halved_back, node="FftR2CBackward0", cost=_cost),
+    linear("fft_joined", _joined, _joined_back, node="FftC2RBackward0", cost=_cost),
 )

@@ -12,14 +12,7 @@ import numpy as np
 
 from asyncgrad.core.variable import Variable
 from asyncgrad.ops import batch_products, batch_rules
-from asyncgrad.ops.fused import (
-    along,
-    blocks_of,
-    compiled,
-    elementwise,
-    widened,
-    widening,
-)
+from asyncgrad.ops.fused import along, blocks_of, compiled, elementwise, widened, widening
 from asyncgrad.ops.op import fused, linear, operation
 from asyncgrad.ops.table.activation import line_total
 from asyncgrad.ops.table.linalg import total_of_rows

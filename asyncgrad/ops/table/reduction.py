@@ -763,12 +763,7 @@ OPS = (
     selection("nanmedian_along", "NanmedianBackward1"),
     selection("kthvalue", "KthvalueBackward0"),
     selection("mode", "ModeBackward0"),
-    linear(
-        "along",
-        _along,
-        _along_pull,
-        node="GatherBackward0",
-    ),
+    linear("along", _along, _along_pull, node="GatherBackward0"),
     linear(
         "put_along",
         _put_along,
@@ -805,17 +800,9 @@ OPS = (
         cost=_decomposition_cost,
     ),
     operation("polar_tangent", _polar_tangent, "t x", batch=batch_rules.alike),
+    linear("cumsum", _accumulated, lambda F, g, dim: F.cumsum_back(g, dim), batch=batch_rules.line),
     linear(
-        "cumsum",
-        _accumulated,
-        lambda F, g, dim: F.cumsum_back(g, dim),
-        batch=batch_rules.line,
-    ),
-    linear(
-        "cumsum_back",
-        _accumulated_back,
-        lambda F, g, dim: F.cumsum(g, dim),
-        batch=batch_rules.line,
+        "cumsum_back", _accumulated_back, lambda F, g, dim: F.cumsum(g, dim), batch=batch_rules.line
     ),
     # Ops without a derivative.
     operation(

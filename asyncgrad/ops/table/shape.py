@@ -378,14 +378,7 @@ OPS = (
         passes=True,
         batch=batch_rules.same,
     ),
-    linear(
-        "pin_memory",
-        _pinned,
-        lambda F, g: g,
-        fresh=False,
-        passes=True,
-        batch=batch_rules.same,
-    ),
+    linear("pin_memory", _pinned, lambda F, g: g, fresh=False, passes=True, batch=batch_rules.same),
     linear(
         "to",
         _to,
@@ -412,18 +405,8 @@ OPS = (
         fresh=False,
         batch=batch_rules.repeat,
     ),
-    linear(
-        "tril",
-        _tril,
-        lambda F, g, diagonal: F.tril(g, diagonal),
-        batch=batch_rules.same,
-    ),
-    linear(
-        "triu",
-        _triu,
-        lambda F, g, diagonal: F.triu(g, diagonal),
-        batch=batch_rules.same,
-    ),
+    linear("tril", _tril, lambda F, g, diagonal: F.tril(g, diagonal), batch=batch_rules.same),
+    linear("triu", _triu, lambda F, g, diagonal: F.triu(g, diagonal), batch=batch_rules.same),
     linear(
         "diagonal",
         _diagonal,

@@ -149,13 +149,7 @@ def _cleared(F: Namespace, g: Value, held: Strides, wanted: Strides) -> Any:
 
 
 OPS = (
-    linear(
-        "as_strided",
-        _as_strided,
-        _as_strided_adjoint,
-        view=True,
-        batch=batch_rules.as_strided,
-    ),
+    linear("as_strided", _as_strided, _as_strided_adjoint, view=True, batch=batch_rules.as_strided),
     linear(
         "restride",
         _restride,
