@@ -11,7 +11,7 @@ from asyncgrad.distributions import constraints
 from asyncgrad.distributions.constraints import Constraint, Value
 from asyncgrad.distributions.continuous import Gumbel, Normal
 from asyncgrad.distributions.discrete import Categorical
-from asyncgrad.distributions.distribution import Distribution, sum_rightmost
+from asyncgrad.distributions.distribution import Distribution, computed, sum_rightmost
 from asyncgrad.distributions.transforms import ComposeTransform, ExpTransform, Transform
 from asyncgrad.ops.api.activation import log_softmax
 from asyncgrad.ops.api.data import scalar_tensor
@@ -182,9 +182,7 @@ class MixtureSameFamily(Distribution):
         name = f"MixtureSameFamilyConstraint({base})"
         return Constraint(name, check, base.event_dim, base.is_discrete)
 
-    @property
-    def mean(self) -> Tensor:
-        return self._mixed(self.component_distribution.mean)
+    mean = computed(lambda self: self._mixed(self.component_distribution.mean))
 
     @property
     def variance(self) -> Tensor:
@@ -223,13 +221,8 @@ class LogNormal(TransformedDistribution):
     loc = _of_base("loc", "The mean of the logarithm.")
     scale = _of_base("scale", "The standard deviation of the logarithm.")
 
-    @property
-    def mean(self) -> Tensor:
-        return (self.loc + self.scale**2 / 2).exp()
-
-    @property
-    def mode(self) -> Tensor:
-        return (self.loc - self.scale**2).exp()
+    mean = computed(lambda self: (self.loc + self.scale**2 / 2).exp())
+    mode = computed(lambda self: (self.loc - self.scale**2).exp())
 
     @property
     def variance(self) -> Tensor:

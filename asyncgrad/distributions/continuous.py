@@ -11,6 +11,7 @@ from asyncgrad.distributions.distribution import (
     Distribution,
     OfRate,
     all_good,
+    computed,
     open_uniform,
     standard_normal,
 )
@@ -39,10 +40,7 @@ class _LocationScale(Distribution):
     def __init__(self, loc: Value, scale: Value, validate_args: bool | None = None) -> None:
         self._take(locals())
 
-    @property
-    def mean(self) -> Tensor:
-        return self.loc
-
+    mean = computed(lambda self: self.loc)
     mode = mean
 
     def _drawn(self, shape: tuple[int, ...]) -> Tensor:
@@ -65,9 +63,7 @@ class Normal(_LocationScale):
         0.5
     """
 
-    @property
-    def variance(self) -> Tensor:
-        return self.scale**2
+    variance = computed(lambda self: self.scale**2)
 
     def _drawn(self, shape: tuple[int, ...]) -> Tensor:
         return self.loc + standard_normal(self.loc, shape) * self.scale
@@ -88,9 +84,7 @@ class Normal(_LocationScale):
 class Laplace(_LocationScale):
     """The Laplace (double exponential) distribution with mean `loc` and scale `scale`."""
 
-    @property
-    def variance(self) -> Tensor:
-        return 2 * self.scale**2
+    variance = computed(lambda self: 2 * self.scale**2)
 
     def _drawn(self, shape: tuple[int, ...]) -> Tensor:
         u = 2 * open_uniform(self.loc, shape) - 1
@@ -116,15 +110,8 @@ class Laplace(_LocationScale):
 class Cauchy(_LocationScale):
     """The Cauchy distribution with median `loc`; it has no mean and no finite variance."""
 
-    @property
-    def mean(self) -> Tensor:
-        """NaN: the mean does not exist."""
-        return full_like(self.loc, math.nan)
-
-    @property
-    def variance(self) -> Tensor:
-        """Infinity, for every scale."""
-        return full_like(self.loc, math.inf)
+    mean = computed(lambda self: full_like(self.loc, math.nan), "NaN: the mean does not exist.")
+    variance = computed(lambda self: full_like(self.loc, math.inf), "Infinity, for every scale.")
 
     def _log_prob(self, value: Tensor) -> Tensor:
         return -math.log(math.pi) - self.scale.log() - (self._standard(value) ** 2).log1p()
@@ -142,13 +129,8 @@ class Cauchy(_LocationScale):
 class Gumbel(_LocationScale):
     """The Gumbel distribution, the limit of maxima of many samples; `loc` is the mode."""
 
-    @property
-    def mean(self) -> Tensor:
-        return self.loc + self.scale * EULER
-
-    @property
-    def variance(self) -> Tensor:
-        return self.scale**2 * (math.pi**2 / 6)
+    mean = computed(lambda self: self.loc + self.scale * EULER)
+    variance = computed(lambda self: self.scale**2 * (math.pi**2 / 6))
 
     def _log_prob(self, value: Tensor) -> Tensor:
         z = self._standard(value)
@@ -182,22 +164,10 @@ class Uniform(Distribution):
     def support(self) -> Constraint:
         return constraints.interval(self.low, self.high)
 
-    @property
-    def mean(self) -> Tensor:
-        return (self.high + self.low) / 2
-
-    @property
-    def mode(self) -> Tensor:
-        """NaN: the density is constant."""
-        return self.high * math.nan
-
-    @property
-    def stddev(self) -> Tensor:
-        return (self.high - self.low) / math.sqrt(12)
-
-    @property
-    def variance(self) -> Tensor:
-        return (self.high - self.low) ** 2 / 12
+    mean = computed(lambda self: (self.high + self.low) / 2)
+    mode = computed(lambda self: self.high * math.nan, "NaN: the density is constant.")
+    stddev = computed(lambda self: (self.high - self.low) / math.sqrt(12))
+    variance = computed(lambda self: (self.high - self.low) ** 2 / 12)
 
     def _drawn(self, shape: tuple[int, ...]) -> Tensor:
         share = rand(shape, dtype=self.low.dtype, device=self.low.device)
@@ -224,19 +194,10 @@ class Exponential(OfRate):
     arg_constraints: ClassVar[Any] = {"rate": constraints.positive}
     support = constraints.nonnegative
 
-    @property
-    def mean(self) -> Tensor:
-        return self.rate.reciprocal()
-
-    @property
-    def mode(self) -> Tensor:
-        return self.rate * 0
-
+    mean = computed(lambda self: self.rate.reciprocal())
+    mode = computed(lambda self: self.rate * 0)
     stddev = mean
-
-    @property
-    def variance(self) -> Tensor:
-        return self.rate**-2
+    variance = computed(lambda self: self.rate**-2)
 
     def _drawn(self, shape: tuple[int, ...]) -> Tensor:
         return -open_uniform(self.rate, shape).log() / self.rate
@@ -273,17 +234,9 @@ class Gamma(Distribution):
     ) -> None:
         self._take(locals())
 
-    @property
-    def mean(self) -> Tensor:
-        return self.concentration / self.rate
-
-    @property
-    def mode(self) -> Tensor:
-        return ((self.concentration - 1) / self.rate).clamp(min=0)
-
-    @property
-    def variance(self) -> Tensor:
-        return self.concentration / self.rate**2
+    mean = computed(lambda self: self.concentration / self.rate)
+    mode = computed(lambda self: ((self.concentration - 1) / self.rate).clamp(min=0))
+    variance = computed(lambda self: self.concentration / self.rate**2)
 
     def _drawn(self, shape: tuple[int, ...]) -> Tensor:
         value = standard_gamma(self.concentration.expand(shape)) / self.rate.expand(shape)
@@ -321,10 +274,10 @@ class StudentT(_LocationScale):
     ) -> None:
         self._take(locals())
 
-    @property
-    def mean(self) -> Tensor:
-        """The mean; NaN up to one degree of freedom."""
-        return where(self.df > 1, self.loc, math.nan)
+    mean = computed(
+        lambda self: where(self.df > 1, self.loc, math.nan),
+        "The mean; NaN up to one degree of freedom.",
+    )
 
     @property
     def variance(self) -> Tensor:

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from asyncgrad.distributions import constraints
 from asyncgrad.distributions.constraints import Constraint, Value
 from asyncgrad.distributions.discrete import Categorical, OfChances
-from asyncgrad.distributions.distribution import Distribution, OfRate
+from asyncgrad.distributions.distribution import Distribution, OfRate, computed
 from asyncgrad.ops.api.activation import softplus
 from asyncgrad.ops.api.elementwise import where
 from asyncgrad.ops.api.random import binomial, poisson, standard_gamma
@@ -56,17 +56,13 @@ class Binomial(_Counted):
     def support(self) -> Constraint:
         return constraints.integer_interval(0, self.total_count)
 
-    @property
-    def mean(self) -> Tensor:
-        return self.total_count * self.probs
+    mean = computed(lambda self: self.total_count * self.probs)
 
     @property
     def mode(self) -> Tensor:
         return ((self.total_count + 1) * self.probs).floor().clamp(max=self.total_count)
 
-    @property
-    def variance(self) -> Tensor:
-        return self.total_count * self.probs * (1 - self.probs)
+    variance = computed(lambda self: self.total_count * self.probs * (1 - self.probs))
 
     def _drawn(self, shape: tuple[int, ...]) -> Tensor:
         return binomial(self.total_count.expand(shape), self.probs.expand(shape))
@@ -109,17 +105,9 @@ class Poisson(OfRate):
     arg_constraints: ClassVar[Any] = {"rate": constraints.nonnegative}
     support = constraints.nonnegative_integer
 
-    @property
-    def mean(self) -> Tensor:
-        return self.rate
-
-    @property
-    def mode(self) -> Tensor:
-        return self.rate.floor()
-
-    @property
-    def variance(self) -> Tensor:
-        return self.rate
+    mean = computed(lambda self: self.rate)
+    mode = computed(lambda self: self.rate.floor())
+    variance = computed(lambda self: self.rate)
 
     def _drawn(self, shape: tuple[int, ...]) -> Tensor:
         return poisson(self.rate.expand(shape))
@@ -150,17 +138,9 @@ class NegativeBinomial(_Counted):
     ) -> None:  # fmt: skip
         self._take_count(total_count, probs, logits, validate_args)
 
-    @property
-    def mean(self) -> Tensor:
-        return self.total_count * self.logits.exp()
-
-    @property
-    def mode(self) -> Tensor:
-        return ((self.total_count - 1) * self.logits.exp()).floor().clamp(min=0)
-
-    @property
-    def variance(self) -> Tensor:
-        return self.mean / (-self.logits).sigmoid()
+    mean = computed(lambda self: self.total_count * self.logits.exp())
+    mode = computed(lambda self: ((self.total_count - 1) * self.logits.exp()).floor().clamp(min=0))
+    variance = computed(lambda self: self.mean / (-self.logits).sigmoid())
 
     def _drawn(self, shape: tuple[int, ...]) -> Tensor:
         return poisson(standard_gamma(self.total_count.expand(shape)) * self.logits.exp())
@@ -203,13 +183,8 @@ class Multinomial(Categorical):
     def support(self) -> Constraint:
         return constraints.multinomial(self.total_count)
 
-    @property
-    def mean(self) -> Tensor:
-        return self.probs * self.total_count
-
-    @property
-    def variance(self) -> Tensor:
-        return self.total_count * self.probs * (1 - self.probs)
+    mean = computed(lambda self: self.probs * self.total_count)
+    variance = computed(lambda self: self.total_count * self.probs * (1 - self.probs))
 
     def _drawn(self, shape: tuple[int, ...]) -> Tensor:
         classes = super()._drawn((self.total_count, *shape[:-1])).movedim(0, -1)

@@ -10,7 +10,13 @@ import numpy as np
 
 from asyncgrad.distributions import constraints
 from asyncgrad.distributions.constraints import Constraint, Value
-from asyncgrad.distributions.distribution import Distribution, all_good, broadcast_all, derived
+from asyncgrad.distributions.distribution import (
+    Distribution,
+    all_good,
+    broadcast_all,
+    computed,
+    derived,
+)
 from asyncgrad.ops.api.activation import softmax
 from asyncgrad.ops.api.creation import arange, eye, zeros_like
 from asyncgrad.ops.api.elementwise import where
@@ -93,9 +99,7 @@ class Bernoulli(_OneChance):
     support = constraints.boolean
     has_enumerate_support = True
 
-    @property
-    def mean(self) -> Tensor:
-        return self.probs
+    mean = computed(lambda self: self.probs)
 
     @property
     def mode(self) -> Tensor:
@@ -103,9 +107,7 @@ class Bernoulli(_OneChance):
         probs = self.probs
         return where(probs == 0.5, math.nan, (probs >= 0.5).to(probs.dtype))
 
-    @property
-    def variance(self) -> Tensor:
-        return self.probs * (1 - self.probs)
+    variance = computed(lambda self: self.probs * (1 - self.probs))
 
     def _drawn(self, shape: tuple[int, ...]) -> Tensor:
         return bernoulli(self.probs.expand(shape))
@@ -139,17 +141,9 @@ class Geometric(_OneChance):
                 f"invalid values: {self.probs}"
             )
 
-    @property
-    def mean(self) -> Tensor:
-        return 1 / self.probs - 1
-
-    @property
-    def mode(self) -> Tensor:
-        return zeros_like(self.probs)
-
-    @property
-    def variance(self) -> Tensor:
-        return (1 / self.probs - 1) / self.probs
+    mean = computed(lambda self: 1 / self.probs - 1)
+    mode = computed(lambda self: zeros_like(self.probs))
+    variance = computed(lambda self: (1 / self.probs - 1) / self.probs)
 
     def _drawn(self, shape: tuple[int, ...]) -> Tensor:
         probs = self.probs
@@ -217,19 +211,11 @@ class Categorical(OfChances):
     def support(self) -> Constraint:
         return constraints.integer_interval(0, self._num_events - 1)
 
-    @property
-    def mean(self) -> Tensor:
-        """NaN: classes have no order."""
-        return self._given[..., 0].detach() * 0 + math.nan
-
-    @property
-    def mode(self) -> Tensor:
-        return self.probs.argmax(-1)
-
-    @property
-    def variance(self) -> Tensor:
-        """NaN: classes have no order."""
-        return self.mean
+    mean = computed(
+        lambda self: self._given[..., 0].detach() * 0 + math.nan, "NaN: classes have no order."
+    )
+    mode = computed(lambda self: self.probs.argmax(-1))
+    variance = computed(lambda self: self.mean, "NaN: classes have no order.")
 
     def _drawn(self, shape: tuple[int, ...]) -> Tensor:
         count = math.prod(shape[: len(shape) - len(self._batch_shape)])
@@ -257,17 +243,9 @@ class OneHotCategorical(Categorical):
     support = constraints.one_hot
     _event_ndim = 1
 
-    @property
-    def mean(self) -> Tensor:
-        return self.probs
-
-    @property
-    def mode(self) -> Tensor:
-        return self._one_hot(super().mode)
-
-    @property
-    def variance(self) -> Tensor:
-        return self.probs * (1 - self.probs)
+    mean = computed(lambda self: self.probs)
+    mode = computed(lambda self: self._one_hot(super().mode))
+    variance = computed(lambda self: self.probs * (1 - self.probs))
 
     def _one_hot(self, numbers: Any) -> Any:
         return eye(self._num_events, dtype=self._given.dtype, device=self._given.device)[numbers]

@@ -29,6 +29,11 @@ class derived:
         return self if instance is None else self.function(instance)
 
 
+def computed(rule: Callable[[Any], Tensor], doc: str | None = None) -> Tensor:
+    """A property, declared by what it is of a distribution."""
+    return property(rule, doc=doc)  # type: ignore[return-value]
+
+
 def broadcast_all(*values: Any) -> tuple[Any, ...]:
     """Numbers and tensors as tensors of one shape; numbers get the dtype of the tensors."""
     like = next((x for x in values if isinstance(x, Variable)), None)
@@ -97,6 +102,14 @@ class Distribution:
     #: What the parameters have to be, by name.
     arg_constraints: ClassVar[Mapping[str, Constraint]] = {}
     _validate_args = __debug__
+
+    def __init_subclass__(cls) -> None:
+        """Name declared properties: `help` looks for the docstring of a base class by its name."""
+        super().__init_subclass__()
+        for name, value in vars(cls).items():
+            rule: Any = value.fget if isinstance(value, property) else None
+            if getattr(rule, "__name__", "") == "<lambda>":
+                rule.__name__, rule.__qualname__ = name, f"{cls.__qualname__}.{name}"
 
     def __init__(
         self, batch_shape: Sequence[int] = (), event_shape: Sequence[int] = (),

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from asyncgrad.distributions import constraints
 from asyncgrad.distributions.constraints import Value
 from asyncgrad.distributions.continuous import Cauchy, Normal
-from asyncgrad.distributions.distribution import Distribution
+from asyncgrad.distributions.distribution import Distribution, computed
 from asyncgrad.ops.api.creation import full_like
 from asyncgrad.ops.api.elementwise import where
 from asyncgrad.types import Tensor
@@ -30,9 +30,7 @@ class _Half(Distribution):
     def _whole(self) -> Any:
         return self._symmetric(0.0, self.scale, validate_args=False)
 
-    @property
-    def mode(self) -> Tensor:
-        return self.scale * 0
+    mode = computed(lambda self: self.scale * 0)
 
     def _drawn(self, shape: tuple[int, ...]) -> Tensor:
         return self._whole._drawn(shape).abs()
@@ -56,13 +54,8 @@ class HalfNormal(_Half):
 
     _symmetric = Normal
 
-    @property
-    def mean(self) -> Tensor:
-        return self.scale * math.sqrt(2 / math.pi)
-
-    @property
-    def variance(self) -> Tensor:
-        return self.scale**2 * (1 - 2 / math.pi)
+    mean = computed(lambda self: self.scale * math.sqrt(2 / math.pi))
+    variance = computed(lambda self: self.scale**2 * (1 - 2 / math.pi))
 
 
 class HalfCauchy(_Half):
@@ -70,9 +63,5 @@ class HalfCauchy(_Half):
 
     _symmetric = Cauchy
 
-    @property
-    def mean(self) -> Tensor:
-        """Infinity, for every scale."""
-        return full_like(self.scale, math.inf)
-
+    mean = computed(lambda self: full_like(self.scale, math.inf), "Infinity, for every scale.")
     variance = mean

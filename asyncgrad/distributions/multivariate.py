@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from asyncgrad.distributions import constraints
 from asyncgrad.distributions.constraints import Value
 from asyncgrad.distributions.continuous import Gamma
-from asyncgrad.distributions.distribution import Distribution, broadcast_all, derived
+from asyncgrad.distributions.distribution import Distribution, broadcast_all, computed, derived
 from asyncgrad.ops.api.linalg import matmul
 from asyncgrad.ops.api.linalg_legacy import cholesky_inverse
 from asyncgrad.ops.api.matrices import cholesky, solve_triangular
@@ -39,9 +39,7 @@ class Dirichlet(Distribution):
         shape = concentration.shape
         super().__init__(shape[:-1], shape[-1:], validate_args=validate_args)
 
-    @property
-    def mean(self) -> Tensor:
-        return self.concentration / self.concentration.sum(-1, True)
+    mean = computed(lambda self: self.concentration / self.concentration.sum(-1, True))
 
     @property
     def mode(self) -> Tensor:
@@ -101,13 +99,8 @@ class Beta(Distribution):
         both = stack([self.concentration1, self.concentration0], -1)
         return Dirichlet(both, validate_args=False)
 
-    @property
-    def mean(self) -> Tensor:
-        return self.concentration1 / (self.concentration1 + self.concentration0)
-
-    @property
-    def mode(self) -> Tensor:
-        return self._dirichlet.mode[..., 0]
+    mean = computed(lambda self: self.concentration1 / (self.concentration1 + self.concentration0))
+    mode = computed(lambda self: self._dirichlet.mode[..., 0])
 
     @property
     def variance(self) -> Tensor:
@@ -195,17 +188,9 @@ class MultivariateNormal(Distribution):
         """The inverse of the covariance matrix."""
         return cholesky_inverse(self._lower)
 
-    @property
-    def mean(self) -> Tensor:
-        return self.loc
-
-    @property
-    def mode(self) -> Tensor:
-        return self.loc
-
-    @property
-    def variance(self) -> Tensor:
-        return (self._lower**2).sum(-1)
+    mean = computed(lambda self: self.loc)
+    mode = computed(lambda self: self.loc)
+    variance = computed(lambda self: (self._lower**2).sum(-1))
 
     def _drawn(self, shape: tuple[int, ...]) -> Tensor:
         eps = randn(shape, dtype=self.loc.dtype, device=self.loc.device)
@@ -215,9 +200,7 @@ class MultivariateNormal(Distribution):
         size = squared_distances(self._lower, value - self.loc)
         return -0.5 * (self._event_shape[0] * math.log(2 * math.pi) + size) - self._half_log_det
 
-    @property
-    def _half_log_det(self) -> Tensor:
-        return self._lower.diagonal(0, -2, -1).log().sum(-1)
+    _half_log_det = computed(lambda self: self._lower.diagonal(0, -2, -1).log().sum(-1))
 
     def entropy(self) -> Tensor:
         return 0.5 * self._event_shape[0] * (1 + math.log(2 * math.pi)) + self._half_log_det
