@@ -192,6 +192,7 @@ def test_blocks_that_are_lent_again_are_not_freed() -> None:
     assert POOL.unused == rounded(8000)
 
 
+@pytest.mark.skipif(np.__version__.startswith("2.0."), reason="this NumPy can't refuse to copy")
 def test_a_large_array_is_reshaped_in_the_arena() -> None:
     """If that copies; a view stays one."""
     x = np.arange(1 << 17, dtype=F4).reshape(256, 512)
