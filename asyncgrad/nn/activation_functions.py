@@ -12,6 +12,7 @@ from asyncgrad.ops.api import activation
 from asyncgrad.ops.api import dropout as dropping
 from asyncgrad.ops.api.activation_composite import celu, hardtanh, selu, threshold
 from asyncgrad.ops.namespace import RECORDED as R
+from asyncgrad.ops.promotion import as_tensor_operand
 from asyncgrad.ops.tensors.in_place import assign, change
 from asyncgrad.types import DTypeLike, Tensor
 
@@ -50,6 +51,14 @@ def log_softmax(
 ) -> Tensor:
     """The logarithm of the softmax along `dim`."""
     return activation.log_softmax(input, _chosen_dim("log_softmax", input, dim), dtype)
+
+
+def softmin(
+    input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: DTypeLike | None = None
+) -> Tensor:
+    """`softmax` of the negated elements."""
+    x = as_tensor_operand(input, "softmin", 1)
+    return activation.softmax(R.neg(x), _chosen_dim("softmin", x, dim), dtype)
 
 
 def rrelu(

@@ -52,13 +52,15 @@ class _Sequence(Module, Generic[M]):
         setattr(self, list(self._modules)[place_of(self, index)], module)
 
     def __delitem__(self, index: int | slice) -> None:
-        """Remove modules; later ones move forward."""
-        members = list(self._modules.items())
+        """Remove modules, and number those that are left."""
+        members = list(self._modules.values())
         del members[index]
-        numbered = all(name.isdigit() for name in self._modules)
+        self._number(members)
+
+    def _number(self, members: list[Module]) -> None:
+        """Hold these modules under the numbers of their places."""
         self._modules.clear()
-        for place, (name, module) in enumerate(members):
-            self._modules[str(place) if numbered else name] = module
+        self._modules.update({str(place): member for place, member in enumerate(members)})
 
     def append(self, module: M) -> Self:
         """Add a module at the end."""
@@ -80,8 +82,7 @@ class _Sequence(Module, Generic[M]):
             raise IndexError(f"Index out of range: {index} of {length} members")
         members = list(self._modules.values())
         members.insert(index, module)
-        self._modules.clear()
-        self._modules.update({str(place): member for place, member in enumerate(members)})
+        self._number(members)
 
     def pop(self, key: int | slice) -> Any:
         """Remove and return a module."""

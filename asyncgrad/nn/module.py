@@ -236,17 +236,21 @@ class Module(Hooked):
         """Convert every parameter and buffer to a dtype, in place."""
         return self._apply(lambda tensor: tensor.to(dst_type))
 
+    def _to_floating(self, dtype: DTypeLike) -> Self:
+        """Convert floating tensors, but not complex ones, to a dtype, in place."""
+        return self._apply(lambda t: t.to(dtype) if t.is_floating_point() else t)
+
     def float(self) -> Self:
         """Convert floating tensors to float32, in place."""
-        return self.to(np.float32)
+        return self._to_floating(np.float32)
 
     def double(self) -> Self:
         """Convert floating tensors to float64, in place."""
-        return self.to(np.float64)
+        return self._to_floating(np.float64)
 
     def half(self) -> Self:
         """Convert floating tensors to float16, in place."""
-        return self.to(np.float16)
+        return self._to_floating(np.float16)
 
     def bfloat16(self) -> Self:
         """Convert floating tensors to bfloat16, in place.
@@ -254,7 +258,7 @@ class Module(Hooked):
         Raises:
             ImportError: if ml_dtypes is not installed.
         """
-        return self.to(needs_bfloat16("Module.bfloat16()"))
+        return self._to_floating(needs_bfloat16("Module.bfloat16()"))
 
     def to_empty(self, *, device: DeviceLike | None, recurse: bool = True) -> Self:
         """Move parameters and buffers to a device without copying values, in place.

@@ -24,7 +24,8 @@ class LoadResult(NamedTuple):
         if not self.missing_keys and not self.unexpected_keys:
             return "<All keys matched successfully>"
         return (
-            f"LoadResult(missing_keys={self.missing_keys}, unexpected_keys={self.unexpected_keys})"
+            f"_IncompatibleKeys(missing_keys={self.missing_keys}, "
+            f"unexpected_keys={self.unexpected_keys})"
         )
 
 
@@ -54,7 +55,7 @@ def load_own(
             missing.append(key)
             continue
         given = state_dict[key]
-        if isinstance(given, Variable) and not tensor._metadata.shape and given.ndim == 1:  # type: ignore[attr-defined]
+        if isinstance(given, Variable) and tensor._metadata.shape == () and given.shape == (1,):  # type: ignore[attr-defined]
             # PyTorch once saved scalars as tensors of one dimension.
             given = given[0]  # type: ignore[index]
         if not isinstance(given, Variable):
@@ -111,7 +112,9 @@ def _load_below(
     result: LoadResult, errors: list[str],
 ) -> None:  # fmt: skip
     """Load a module and its submodules."""
-    metadata = {**versions.get(prefix[:-1], {}), "assign_to_params_buffers": assign}
+    metadata = {**versions.get(prefix[:-1], {})}
+    if assign:
+        metadata["assign_to_params_buffers"] = True
     part._load_from_state_dict(below, prefix, metadata, True, *result, errors)
     for name, child in part._modules.items():
         if child is not None:
@@ -120,7 +123,7 @@ def _load_below(
             _load_below(child, given, start, versions, assign, result, errors)
     for hook in tuple(part._load_state_dict_post_hooks.values()):
         if hook(part, result) is not None:
-            raise RuntimeError(
+            raise AssertionError(
                 "Hooks registered with register_load_state_dict_post_hook are not expected to "
                 "return new values, if incompatible_keys need to be modified, it should be "
                 "done inplace."

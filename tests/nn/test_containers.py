@@ -39,7 +39,7 @@ def test_sequential_of_names():
     assert model[0] is model.first
     assert model(ag.ones(1, 1)).shape == (1, 2)
     del model[0]
-    assert [name for name, _ in model.named_children()] == ["second"]
+    assert [name for name, _ in model.named_children()] == ["0"]
 
 
 def test_module_list():

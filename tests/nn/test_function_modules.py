@@ -53,6 +53,13 @@ def test_options_become_attributes_repr_and_arguments():
     assert repr(module) == "Bounded(min_val=-1.0, max_val=1.0, inplace=True)"
 
 
+@pytest.mark.parametrize("name", ["softmax", "log_softmax", "softmin"])
+def test_an_axis_that_is_not_given_is_chosen_with_a_warning(name):
+    with pytest.warns(UserWarning, match=f"Implicit dimension choice for {name} has"):
+        found = getattr(F, name)(ag.ones(2, 1))
+    assert (found == getattr(F, name)(ag.ones(2, 1), dim=1)).all()
+
+
 def test_options_may_be_buffers():
     loss = nn.CrossEntropyLoss(weight=ag.tensor([1.0, 3.0]))
     assert [*loss.state_dict()] == ["weight"]

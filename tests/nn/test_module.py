@@ -176,6 +176,8 @@ def test_a_number_is_loaded_from_one_dimension():
     assert model.gain.item() == 5
     with pytest.raises(RuntimeError, match="size mismatch for gain"):
         model.load_state_dict({"gain": ag.ones(1, 1)}, strict=False)
+    with pytest.raises(RuntimeError, match="size mismatch for gain"):
+        model.load_state_dict({"gain": ag.ones(2)}, strict=False)
 
 
 def test_loading_copies_and_assigns_when_asked():
@@ -261,6 +263,7 @@ def test_conversion_keeps_parameters_and_skips_integers():
     assert model.to(ag.ones(1)).gain.dtype == np.float32
     assert model.to("cpu", ag.float64).gain.dtype == np.float64
     assert model.half().seen.dtype == np.float16
+    assert model.to(ag.complex64).float().gain.dtype == np.complex64
 
 
 def test_parameters_of_tensors():

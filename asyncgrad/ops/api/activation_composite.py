@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from asyncgrad.ops.api.activation import elu, softmax
+from asyncgrad.ops.api.activation import elu
 from asyncgrad.ops.api.elementwise import where
 from asyncgrad.ops.api.normalisation import layer_norm
 from asyncgrad.ops.api.reduction import vector_norm
@@ -17,7 +17,7 @@ from asyncgrad.ops.node_names import one_node
 from asyncgrad.ops.promotion import as_tensor_operand, operand_of, tensor_operands
 from asyncgrad.ops.tensors.in_place import assign
 from asyncgrad.ops.tensors.out import put
-from asyncgrad.types import DTypeLike, Ints, Tensor
+from asyncgrad.types import Ints, Tensor
 
 #: The functions at PyTorch's top level; all functions here are in `nn.functional`.
 __all__ = ["hardshrink", "prelu"]
@@ -187,15 +187,6 @@ def glu(input: Tensor, dim: int = -1) -> Tensor:
         )
     first, second = split(x, size // 2, dim) if size else (x, x)
     return first * R.sigmoid(second)
-
-
-def softmin(
-    input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: DTypeLike | None = None
-) -> Tensor:
-    """`softmax` of the negated elements."""
-    x = as_tensor_operand(input, "softmin", 1)
-    chosen = (0 if x.ndim in {0, 1, 3} else 1) if dim is None else dim
-    return softmax(-x, chosen, dtype)
 
 
 def normalize(
