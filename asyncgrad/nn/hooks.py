@@ -26,11 +26,16 @@ Hook: TypeAlias = Callable[..., Any]
 
 
 class ForwardHook(NamedTuple):
-    """A forward hook or pre-hook with its options."""
+    """A forward hook or pre-hook with options; one without is held as it is, as in PyTorch."""
 
     function: Hook
     with_kwargs: bool
-    always_call: bool = False
+    always_call: bool
+
+
+def forward_hook(hook: Hook, with_kwargs: bool, always_call: bool = False) -> Hook | ForwardHook:
+    """The hook, with its options if it has any."""
+    return ForwardHook(hook, with_kwargs, always_call) if with_kwargs or always_call else hook
 
 
 def register(hooks: Hooks, hook: object, *, prepend: bool = False) -> RemovableHandle:
@@ -51,8 +56,8 @@ def registered_anew(hooks: Hooks) -> Hooks:
     return renewed
 
 
-class _OnNode:
-    """A forward hook that registers another hook on the output's `grad_fn`."""
+class HookOnNode:
+    """A forward hook that registers another on the output's `grad_fn`: PyTorch's older hooks."""
 
     def __init__(self, hook: Hook) -> None:
         self._hook = hook
@@ -64,16 +69,6 @@ class _OnNode:
         node = output.grad_fn  # type: ignore[attr-defined]
         if node is not None:
             node.register_hook(partial(self._hook, module))
-
-
-def on_node(hook: Hook) -> ForwardHook:
-    """A forward hook for `register_backward_hook`, PyTorch's older backward hooks."""
-    return ForwardHook(_OnNode(hook), with_kwargs=False)
-
-
-def has_hook_on_node(hooks: Hooks) -> bool:
-    """Whether some forward hook was made by `on_node`."""
-    return any(isinstance(hook.function, _OnNode) for hook in hooks.values())
 
 
 # -- hooks of all modules -------------------------------------------------------------------------
@@ -92,14 +87,14 @@ def hooks_of(module: Members, table: str) -> dict[Any, Any]:
 
 def register_module_forward_pre_hook(hook: Hook) -> RemovableHandle:
     """Call a function before each module's `forward`: see `Module.register_forward_pre_hook`."""
-    return RemovableHandle(EVERYWHERE, ("_forward_pre_hooks", ForwardHook(hook, False)))
+    return RemovableHandle(EVERYWHERE, ("_forward_pre_hooks", hook))
 
 
 def register_module_forward_hook(
     hook: Hook, *, with_kwargs: bool = False, always_call: bool = False
 ) -> RemovableHandle:
     """Call a function after each module's `forward`: see `Module.register_forward_hook`."""
-    entry = ForwardHook(hook, with_kwargs, always_call)
+    entry = forward_hook(hook, with_kwargs, always_call)
     return RemovableHandle(EVERYWHERE, ("_forward_hooks", entry))
 
 
@@ -115,7 +110,7 @@ def register_module_full_backward_hook(hook: Hook) -> RemovableHandle:
 
 def register_module_backward_hook(hook: Hook) -> RemovableHandle:
     """Hook each module's last node: see `Module.register_backward_hook`."""
-    return RemovableHandle(EVERYWHERE, ("_forward_hooks", on_node(hook)))
+    return RemovableHandle(EVERYWHERE, ("_forward_hooks", HookOnNode(hook)))
 
 
 class HookedCall:
@@ -156,10 +151,10 @@ class HookedCall:
             self._failed()
             raise
 
-    def _before(self, hook: ForwardHook) -> None:
+    def _before(self, hook: Hook | ForwardHook) -> None:
         """Call a pre-hook, which may replace the arguments."""
-        if not hook.with_kwargs:
-            result = hook.function(self._module, self._args)
+        if not isinstance(hook, ForwardHook):
+            result = hook(self._module, self._args)
             if result is not None:
                 self._args = result if isinstance(result, tuple) else (result,)
             return
@@ -184,11 +179,12 @@ class HookedCall:
     def _failed(self) -> None:
         """After an error, call the remaining hooks that have `always_call`."""
         for key, hook in hooks_of(self._module, "_forward_hooks").items():
-            if hook.always_call and key not in self._called:
+            if isinstance(hook, ForwardHook) and hook.always_call and key not in self._called:
                 self._called.add(key)
                 self._call(hook, None)
 
-    def _call(self, hook: ForwardHook, output: Any) -> Any:
-        if hook.with_kwargs:
-            return hook.function(self._module, self._args, self._kwargs, output)
-        return hook.function(self._module, self._args, output)
+    def _call(self, hook: Hook | ForwardHook, output: Any) -> Any:
+        if not isinstance(hook, ForwardHook):
+            return hook(self._module, self._args, output)
+        kwargs = (self._kwargs,) if hook.with_kwargs else ()
+        return hook.function(self._module, self._args, *kwargs, output)

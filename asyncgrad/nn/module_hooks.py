@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from asyncgrad.core.hooks import Hooks, RemovableHandle
-from asyncgrad.nn.hooks import ForwardHook, Hook, has_hook_on_node, on_node, register
+from asyncgrad.nn.hooks import Hook, HookOnNode, forward_hook, register
 from asyncgrad.nn.module_tree import Members
 
 _BOTH = (
@@ -34,7 +34,7 @@ class Hooked(Members):
             prepend: before the hooks that are there already.
             with_kwargs: the hook also gets the keyword arguments, and returns a pair.
         """
-        return register(self._forward_pre_hooks, ForwardHook(hook, with_kwargs), prepend=prepend)
+        return register(self._forward_pre_hooks, forward_hook(hook, with_kwargs), prepend=prepend)
 
     def register_forward_hook(
         self, hook: Hook, *, prepend: bool = False, with_kwargs: bool = False,
@@ -48,7 +48,7 @@ class Hooked(Members):
             with_kwargs: the hook is also given the keyword arguments.
             always_call: if `forward` or an earlier hook raises, call the hook with None.
         """
-        entry = ForwardHook(hook, with_kwargs, always_call)
+        entry = forward_hook(hook, with_kwargs, always_call)
         return register(self._forward_hooks, entry, prepend=prepend)
 
     def register_backward_hook(self, hook: Hook) -> RemovableHandle:
@@ -65,7 +65,7 @@ class Hooked(Members):
         """
         if self._backward_hooks:
             raise RuntimeError(_BOTH)
-        return register(self._forward_hooks, on_node(hook))
+        return register(self._forward_hooks, HookOnNode(hook))
 
     def register_full_backward_pre_hook(self, hook: Hook, prepend: bool = False) -> RemovableHandle:
         """Call a function once a pass has computed the gradients of the module's outputs.
@@ -89,7 +89,7 @@ class Hooked(Members):
         Raises:
             RuntimeError: if the module has hooks of `register_backward_hook`.
         """
-        if has_hook_on_node(self._forward_hooks):
+        if any(isinstance(hook, HookOnNode) for hook in self._forward_hooks.values()):
             raise RuntimeError(_BOTH)
         return register(self._backward_hooks, hook, prepend=prepend)
 

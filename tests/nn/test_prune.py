@@ -112,3 +112,15 @@ def test_what_can_not_be_pruned_is_refused_and_stays(call):
     assert refusal(lambda: call(ag.nn.utils.prune, mine, lambda a: ag.tensor(a))) == expected
     assert [*mine.state_dict()] == ["0.weight", "0.bias", "1.weight"]
     assert not ag.nn.utils.prune.is_pruned(mine)
+
+
+def test_hooks_without_options_are_found_among_a_modules_own():
+    """PyTorch's tutorial of pruning reads a parameter's history this way."""
+    layer = ag.nn.Linear(3, 2)
+    hook = layer.register_forward_hook(print)
+    assert [*layer._forward_hooks.values()] == [print]
+    hook.remove()
+    ag.nn.utils.prune.l1_unstructured(layer, "weight", 1)
+    ag.nn.utils.prune.ln_structured(layer, "weight", 1, n=2, dim=0)
+    (found,) = [h for h in layer._forward_pre_hooks.values() if h._tensor_name == "weight"]
+    assert [type(part).__name__ for part in found] == ["L1Unstructured", "LnStructured"]

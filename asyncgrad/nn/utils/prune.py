@@ -138,7 +138,7 @@ def remove(module: Module, name: str) -> Module:
 def is_pruned(module: Module) -> bool:
     """Whether a parameter of the module, or of one below it, is pruned."""
     return any(
-        isinstance(hook.function, BasePruningMethod)
+        isinstance(hook, BasePruningMethod)
         for below in module.modules()
         for hook in below._forward_pre_hooks.values()
     )

@@ -313,8 +313,8 @@ class CustomFromMask(BasePruningMethod):
 def _pruned_by(module: Module, name: str) -> tuple[int, BasePruningMethod] | None:
     """The hook that prunes a parameter, and its key."""
     for key, hook in module._forward_pre_hooks.items():
-        if isinstance(hook.function, BasePruningMethod) and hook.function._tensor_name == name:
-            return key, hook.function
+        if isinstance(hook, BasePruningMethod) and hook._tensor_name == name:
+            return key, hook
     return None
 
 

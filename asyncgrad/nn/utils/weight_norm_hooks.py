@@ -73,7 +73,7 @@ def _hooks(module: Module, kind: str, name: str) -> list[Any]:
     return [
         place
         for place, held in module._forward_pre_hooks.items()
-        if getattr(held.function, "kind", None) == kind and held.function.name == name
+        if getattr(held, "kind", None) == kind and held.name == name
     ]
 
 
@@ -92,7 +92,7 @@ def _removed(module: Module, kind: str, name: str) -> Any:
     places = _hooks(module, kind, name)
     if not places:
         raise ValueError(f"{kind} of '{name}' not found in {module}")
-    return module._forward_pre_hooks.pop(places[0]).function
+    return module._forward_pre_hooks.pop(places[0])
 
 
 def weight_norm(module: Module, name: str = "weight", dim: int | None = 0) -> Module:
