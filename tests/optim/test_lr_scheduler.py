@@ -143,7 +143,9 @@ def test_state_dicts_resume_a_schedule(case, before, after):
     assert_equal(begun + run(resumed, second, 20)[1:], expected)
 
 
-@pytest.mark.parametrize("name", ["step", "linear", "exponential", "cosine", "polynomial"])
+@pytest.mark.parametrize(
+    "name", ["step", "linear", "exponential", "cosine", "polynomial", "restarts", "growing"]
+)
 def test_schedules_resume_from_an_epoch(name):
     kinds = {
         "step": lambda s, o: s.StepLR(o, 4, last_epoch=10),
@@ -151,6 +153,8 @@ def test_schedules_resume_from_an_epoch(name):
         "exponential": lambda s, o: s.ExponentialLR(o, 0.9, last_epoch=10),
         "cosine": lambda s, o: s.CosineAnnealingLR(o, 20, last_epoch=10),
         "polynomial": lambda s, o: s.PolynomialLR(o, 20, last_epoch=10),
+        "restarts": lambda s, o: s.CosineAnnealingWarmRestarts(o, 3, last_epoch=10),
+        "growing": lambda s, o: s.CosineAnnealingWarmRestarts(o, 3, 2, last_epoch=10),
     }
     mine, other = optimizer(ag), optimizer(torch)
     with pytest.raises(KeyError, match="initial_lr"):
@@ -340,6 +344,18 @@ def test_cycles_refuse_what_is_none():
         ):
             with pytest.raises(ValueError, match=match):
                 refused()
+
+
+def test_plateaus_are_schedules_that_do_not_combine():
+    o, schedules = optimizer(ag), ag.optim.lr_scheduler
+    plateau = schedules.ReduceLROnPlateau(o)
+    assert isinstance(plateau, schedules.LRScheduler)
+    for combine in (
+        lambda: schedules.SequentialLR(o, [schedules.StepLR(o, 1), plateau], [1]),
+        lambda: schedules.ChainedScheduler([plateau]),
+    ):
+        with pytest.raises(ValueError, match="does not support `ReduceLROnPlateau`"):
+            combine()
 
 
 def test_plateaus_lower_the_rates_of_groups_that_are_added_later():

@@ -11,30 +11,7 @@ from asyncgrad.core.variable import Variable
 from asyncgrad.optim.optimizer import Optimizer
 
 
-class Schedule:
-    """What every schedule has: the rates that it has set last, and a state."""
-
-    optimizer: Any
-    _last_lr: list[float]
-
-    def get_last_lr(self) -> list[float]:
-        """The rates set by the last step."""
-        return self._last_lr
-
-    def state_dict(self) -> dict[str, Any]:
-        """The schedule's state: all attributes but the optimiser."""
-        return {key: value for key, value in vars(self).items() if key != "optimizer"}
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restore a state returned by `state_dict()`."""
-        vars(self).update(state_dict)
-
-    def _note_rates(self) -> None:
-        """Remember the present rates as those that the last step has set."""
-        self._last_lr = [apart(group["lr"]) for group in self.optimizer.param_groups]
-
-
-class LRScheduler(Schedule):
+class LRScheduler:
     """A schedule of the learning rate; subclasses define `get_lr`.
 
     Args:
@@ -44,6 +21,9 @@ class LRScheduler(Schedule):
     Raises:
         KeyError: to resume, if a group has no `initial_lr`.
     """
+
+    optimizer: Any
+    _last_lr: list[float]
 
     def __init__(self, optimizer: Optimizer, last_epoch: int = -1) -> None:
         self.optimizer = checked(optimizer)
@@ -75,6 +55,22 @@ class LRScheduler(Schedule):
         super().__init_subclass__(**kwargs)
         if "step" in cls.__dict__:
             cls.step = called_anew(cls.__dict__["step"])  # type: ignore[method-assign]
+
+    def get_last_lr(self) -> list[float]:
+        """The rates set by the last step."""
+        return self._last_lr
+
+    def state_dict(self) -> dict[str, Any]:
+        """The schedule's state: all attributes but the optimiser."""
+        return {key: value for key, value in vars(self).items() if key != "optimizer"}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Restore a state returned by `state_dict()`."""
+        vars(self).update(state_dict)
+
+    def _note_rates(self) -> None:
+        """Remember the present rates as those that the last step has set."""
+        self._last_lr = [apart(group["lr"]) for group in self.optimizer.param_groups]
 
     def get_lr(self) -> list[float]:
         """The rate of each group at `last_epoch`."""

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from asyncgrad.optim.lr_scheduler.base import LRScheduler, set_rate
+from asyncgrad.optim.lr_scheduler.plateau import ReduceLROnPlateau
 from asyncgrad.optim.optimizer import Optimizer
 
 
@@ -16,6 +17,12 @@ class _Combined(LRScheduler):
     def __init__(self, optimizer: Optimizer, schedulers: Sequence[LRScheduler]) -> None:
         name = type(self).__name__
         for place, scheduler in enumerate(schedulers):
+            if isinstance(scheduler, ReduceLROnPlateau):
+                raise ValueError(
+                    f"{name} does not support `ReduceLROnPlateau` scheduler as it requires "
+                    f"additional kwargs to be specified when calling `step`, but got one at index "
+                    f"{place}"
+                )
             if not isinstance(scheduler, LRScheduler):
                 raise TypeError(
                     f"{name} takes schedules of optimizer steps, but at index {place} got "

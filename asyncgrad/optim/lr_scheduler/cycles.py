@@ -175,7 +175,7 @@ class CosineAnnealingWarmRestarts(base.LRScheduler):
                 self.T_cur = -1
             self.T_cur += 1
             if self.T_cur >= self.T_i:
-                self.T_cur -= self.T_i
+                self.T_cur %= self.T_i
                 self.T_i *= self.T_mult
             super().step()
             return

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from asyncgrad.choices import PlateauMode, ThresholdMode, words
-from asyncgrad.optim.lr_scheduler.base import Schedule, checked, for_groups, set_rate
+from asyncgrad.optim.lr_scheduler.base import LRScheduler, checked, for_groups, set_rate
 from asyncgrad.optim.optimizer import Optimizer
 
 
-class ReduceLROnPlateau(Schedule):
+class ReduceLROnPlateau(LRScheduler):
     """Multiplies the rate by a factor when a metric stops improving.
 
     Args:
@@ -59,7 +59,7 @@ class ReduceLROnPlateau(Schedule):
         """Whether bad epochs do not count, because the last reduction is recent."""
         return self.cooldown_counter > 0
 
-    def step(self, metrics: Any) -> None:
+    def step(self, metrics: Any) -> None:  # type: ignore[override]
         """Advance by one epoch.
 
         Args:
