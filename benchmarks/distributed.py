@@ -113,6 +113,7 @@ async def reduced(turns: int) -> tuple[float, float, float]:
     async def plain() -> None:
         with model.no_sync():
             await model(x).sum().backward()
+        model.zero_grad()
 
     async def together() -> None:
         await model(x).sum().backward()

@@ -125,9 +125,9 @@ def _changes(staged: Sequence[Staged]) -> tuple[Any, Any, Any]:
                     sums = {}
                 elif meta in sums:
                     before = sums[meta][1]
-                sums[meta] = grad, F.xp.add(before, gradient)
+                sums[meta] = grad, _grown(F.xp.add, before, gradient, owned)
                 continue
-            added.append((grad, gradient, [0]))
+            added.append((grad, gradient, [0] * (owned is not None)))
             continue
         dtype = gradient.dtype
         if (
@@ -140,7 +140,7 @@ def _changes(staged: Sequence[Staged]) -> tuple[Any, Any, Any]:
                 gradient = gradient.copy("K")
         else:
             dtype = grad_dtype(variable) or dtype
-            gradient = F.keep_gradient(gradient, variable._array, owned, dtype)
+            gradient = F.keep_gradient(gradient, variable._array, bool(owned), dtype)
             if dtype != metadata.dtype:
                 metadata = F.metadata_of(gradient)
             if sums is None and gradient.__class__ is not F.array_type:
@@ -149,6 +149,11 @@ def _changes(staged: Sequence[Staged]) -> tuple[Any, Any, Any]:
     if sums is None:
         return [], fresh, added
     return _outgrown(sums, added), _summed(fresh), added
+
+
+def _grown(add: Any, rows: Any, gradient: Any, owned: bool | None) -> Any:
+    """What a `.grad` of sparse rows becomes."""
+    return gradient.copy() if owned is None else add(rows, gradient)
 
 
 def _outgrown(
@@ -186,7 +191,7 @@ def _apply(
         replaced: leaves' records, each with the tensor that replaces its `.grad`.
         fresh: records of leaves without a `.grad`, each with the tensor that becomes it.
         added: other `.grad`s, each with the gradient to add and, in a list, how much of it has been
-            added; or with the new sparse rows, and None.
+            added, or nothing if it is to be copied; or with the new sparse rows, and None.
     """
     for meta, tensor in replaced:
         meta.grad = tensor
@@ -199,6 +204,8 @@ def _apply(
     for grad, gradient, done in added:
         if done is None:
             grad._array.become(gradient)
+        elif not done:
+            grad._metadata.F.assign(grad._array, gradient)
         else:
             grad._metadata.F.add_into(grad._array, gradient, done)
         bump_version(grad)

@@ -20,6 +20,7 @@ from asyncgrad.core.run_node import commit_in_turn
 from asyncgrad.core.streams import PassStreams
 from asyncgrad.core.variable import Staged, Variable, autograd_meta, requires_grad, wrap
 from asyncgrad.errors import AutogradError
+from asyncgrad.records import NamedTuple
 
 
 class Participant(Protocol):
@@ -49,6 +50,12 @@ class Member(Ending):
         self.given: frozenset[Any] = frozenset()
 
 
+class Total(NamedTuple):
+    """What a participant gives for a leaf on the host to replace its `.grad`, not to be added."""
+
+    gradient: Any
+
+
 def staged_given(given: Mapping[Any, Any], *, recorded: bool) -> list[Staged]:
     """Convert gradients by leaf, which a participant or the user has given, for `commit`."""
     # The commit adds in place. A gradient that shares memory with a `.grad` would change while it
@@ -58,6 +65,9 @@ def staged_given(given: Mapping[Any, Any], *, recorded: bool) -> list[Staged]:
     staged: list[Staged] = []
     for leaf, gradient in given.items():
         if gradient is None:
+            continue
+        if isinstance(gradient, Total):
+            staged.append((leaf, gradient.gradient._array, None))
             continue
         if recorded:
             staged.append((leaf, gradient, False))
@@ -90,6 +100,8 @@ def _check_fits(who: str, leaf: Any, gradient: Any) -> None:
             f"{who}: a gradient was given for a tensor of shape {leaf._metadata.shape} that is no "
             f"leaf, nor retains its grad, or requires no grad, and so has no .grad to add it to"
         )
+    if isinstance(gradient, Total):
+        gradient = gradient.gradient
     if gradient is None:
         return
     if not isinstance(gradient, Variable):

@@ -124,8 +124,8 @@ class AccumulateGrad(Node):
 
 
 #: What is to be added to a `.grad`: the leaf, its gradient, and whether nothing else refers to the
-#: gradient's array.
-Staged: TypeAlias = tuple[Variable, Gradient, bool]
+#: gradient's array. None in place of the latter: the gradient replaces the `.grad`, and is copied.
+Staged: TypeAlias = tuple[Variable, Gradient, bool | None]
 
 # Set in `asyncgrad/_wiring.py`.
 #: Makes an empty tensor of the public class.

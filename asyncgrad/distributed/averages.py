@@ -10,6 +10,7 @@ import numpy as np
 from asyncgrad.autograd import graph
 from asyncgrad.autograd.modes import no_grad
 from asyncgrad.core import modes
+from asyncgrad.core.conclude import Total
 from asyncgrad.creation import from_numpy
 from asyncgrad.distributed.errors import PassEndedError
 from asyncgrad.distributed.group import Group
@@ -31,7 +32,9 @@ def tag_of(model: Any, name: Any) -> Any:
 class Part:
     """This rank's part in averaging the gradients of one pass."""
 
-    def __init__(self, model: Any, group: Group, tag: Any) -> None:
+    def __init__(self, model: Any, group: Group, tag: Any, *, adds: bool) -> None:
+        #: Averages are added to `.grad`, and do not replace it.
+        self._adds = adds
         # The model is a `Reducer`, which knows this module.
         self._model = model
         self._group = group
@@ -92,15 +95,16 @@ class Part:
         return np.concatenate(parts)
 
     def _sum(self, place: int) -> Any:
-        """The gradient of this pass, and of those that were not reduced."""
-        gradient, pending = self._gradients.get(place), self._model.pending.get(place)
-        if gradient is None or pending is None:
-            return pending if gradient is None else gradient
+        """What is averaged: the gradient of this pass, or all that `.grad` would become."""
+        gradient = self._gradients.get(place)
+        known = None if self._adds else self._model.parameters[place].grad
+        if gradient is None or known is None:
+            return known if gradient is None else gradient
         with no_grad():
-            return pending + gradient
+            return known + gradient
 
     async def _averages(self) -> dict[Any, Any]:
-        """Reduce the rest; the averages by leaf, of parameters that any rank has used."""
+        """Reduce the rest; the averages by leaf, of parameters that any rank has gradients of."""
         group, model = self._group, self._model
         for bucket in range(len(model.buckets)):
             self._start(bucket)
@@ -134,7 +138,7 @@ class Kept(Part):
     """Leaves a pass's gradients to the caller of the world, which decides for all ranks."""
 
     def __init__(self, model: Any, name: Any, key: Any, kept: dict[Any, Any]) -> None:
-        super().__init__(model, model.group.of(key), name)
+        super().__init__(model, model.group.of(key), name, adds=True)
         self._into = kept
 
     async def prepare(self, gradients: dict[Any, Any]) -> dict[Any, Any]:
@@ -145,7 +149,6 @@ class Kept(Part):
 
     async def commit(self) -> None:
         """Make way for the next pass."""
-        self._model.pending.clear()
         self._leave()
 
     async def abort(self) -> None:
@@ -158,7 +161,7 @@ class Voting(Part):
     """Agrees with the other ranks whether a pass succeeds."""
 
     def __init__(self, model: Any, tag: Any) -> None:
-        super().__init__(model, model.group, tag)
+        super().__init__(model, model.group, tag, adds=False)
         # None for a pass that has failed before it came to the model.
         running = graph.current_pass()
         deadline = None if running is None else running.deadline
@@ -183,7 +186,6 @@ class Voting(Part):
 
     async def commit(self) -> None:
         """Tell the others, if this rank decides."""
-        self._model.pending.clear()
         self._leave()
         await self._group.site.on_loop(self._end(decision=True))
 
@@ -227,7 +229,7 @@ class Voting(Part):
         if self._group.rank == 0:
             for rank in self._group.others:
                 await self._group.receive(rank, self._mail("vote"))
-        return averages
+        return {leaf: Total(average) for leaf, average in averages.items()}
 
     async def _vote(self) -> None:
         group = self._group

@@ -54,9 +54,7 @@ class Reducer:
         self.buckets = buckets
         self.bucket_of = {place: i for i, places in enumerate(buckets) for place in places}
         self.passes = count()
-        #: Gradients of passes that were not reduced.
-        self.pending: dict[int, Any] = {}
-        self.running: Voting | Kept | _Withheld | None = None
+        self.running: Voting | Kept | _Local | None = None
         self._running_id = -1
         #: The passes that have come to the model, each with the part that could not join it.
         self._entered: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
@@ -141,7 +139,7 @@ class Reducer:
         """The function that makes the part in the next pass started here, in a list, or none."""
         return (_parts.get() or {}).get(id(self), [])
 
-    def enter(self) -> Voting | Kept | _Withheld:
+    def enter(self) -> Voting | Kept | _Local:
         """Take part in the current pass."""
         running = graph.current_pass()
         assert running is not None
@@ -154,31 +152,32 @@ class Reducer:
                 "ranks could not tell apart: await one before the next"
             )
         self.check()
+        task = modes.current().graph_task
+        found = _Local(self) if id(self) in _unsynced.get() else self._averaging(task)
+        graph.join(found)
+        self._entered[task] = None
+        self.running, self._running_id = found, running.id
+        return found
+
+    def _averaging(self, task: GraphTask) -> Voting | Kept:
+        """This rank's part in averaging the gradients of a pass."""
         if is_grad_enabled():
             raise AutogradError(
                 "DistributedDataParallel: the averages of a pass with create_graph=True can't be "
                 "recorded: differentiate a second time by autograd.grad() on each rank"
             )
-        if id(self) in _unsynced.get():
-            found = _Withheld(self)
-        else:
-            waiting = self._waiting()
-            if self.is_replica and not waiting:
-                raise AutogradError(
-                    "a pass went through one copy of a replicated model, and would wait for the "
-                    "others: call `await model.forward_backward(loss_fn, shards)`"
-                )
-            found = waiting.pop()() if waiting else Voting(self, next(self.passes))
-        task = modes.current().graph_task
-        if not isinstance(found, _Withheld):
-            found.together = self.group.standstill.together(task)
-            found.together[found.key] = self.name
+        waiting = self._waiting()
+        if self.is_replica and not waiting:
+            raise AutogradError(
+                "a pass went through one copy of a replicated model, and would wait for the "
+                "others: call `await model.forward_backward(loss_fn, shards)`"
+            )
+        found = waiting.pop()() if waiting else Voting(self, next(self.passes))
+        found.together = self.group.standstill.together(task)
+        found.together[found.key] = self.name
         self._entered[task] = found
         if not isinstance(found, Kept):
             check_no_context("DistributedDataParallel")
-        graph.join(found)
-        self._entered[task] = None
-        self.running, self._running_id = found, running.id
         return found
 
     def watch(self) -> Callable[[GraphTask], Coroutine[Any, Any, None] | None]:
@@ -228,27 +227,18 @@ class _Alone:
 _ALONE = _Alone()
 
 
-class _Withheld:
-    """Keeps the gradients of a pass back."""
+class _Local:
+    """Takes part in a pass that is not reduced, lest another average `.grad` at the same time."""
 
     def __init__(self, model: Reducer) -> None:
         self._model = model
-        self._gradients: dict[int, Any] = {}
 
     def arrived(self, place: int, gradient: Any) -> None:
-        """Do nothing: `prepare` gets all gradients."""
+        """Do nothing: the gradient is added to this rank's `.grad`."""
 
-    async def prepare(self, gradients: dict[Any, Any]) -> dict[Any, Any]:
-        places = {p: place for place, p in enumerate(self._model.parameters)}
-        own = {p: gradient for p, gradient in gradients.items() if p in places}
-        self._gradients = {places[p]: gradient.clone() for p, gradient in own.items()}
-        return dict.fromkeys(own)
+    async def prepare(self, gradients: dict[Any, Any]) -> None: ...
 
     async def commit(self) -> None:
-        pending = self._model.pending
-        for place, gradient in self._gradients.items():
-            known = pending.get(place)
-            pending[place] = gradient if known is None else known + gradient
         self._model.running = None
 
     async def abort(self) -> None:

@@ -511,31 +511,52 @@ async def test_row_sparse_gradients_are_averaged_as_dense_ones() -> None:
 
 async def unsynced() -> Any:
     rank = dist.get_rank()
-    model = await DDP(Net())
+    model, alone = await DDP(Net()), Net()
     x = batch(8)[rank * 4 : rank * 4 + 4]
+    found = []
+    for _ in range(2):
+        # From the second time on, `.grad` has an average already.
+        with model.no_sync():
+            for _ in range(2):
+                await mean_square(model, x).backward()
+                await mean_square(alone, x).backward()
+        if not found:
+            assert model.module.first.grad.tolist() == alone.first.grad.tolist()
+        await mean_square(model, x * 2).backward()
+        found.append(model.module.first.grad.tolist())
     with model.no_sync():
         await mean_square(model, x).backward()
-    assert model.module.first.grad is None
+        model.zero_grad()
+        if rank:
+            # The other rank has added nothing, and a pass that fails changes nothing.
+            await (model.module.second * 3).sum().backward()
+    failing = mean_square(model, x)
+    failing.register_hook(refuse)
+    with suppress(ValueError, dist.PassEndedError):
+        await failing.backward()
+    assert (model.module.second.grad is None) == (rank == 0)
+    held = model.module.second.grad
     await mean_square(model, x * 2).backward()
-    once = model.module.first.grad.tolist()
-    model.zero_grad()
-    await mean_square(model, x * 2).backward()
-    return once, model.module.first.grad.tolist()
+    assert held is None or held is model.module.second.grad
+    return [*found, model.module.first.grad.tolist()], model.module.second.grad.tolist()
 
 
 @pytest.mark.asyncio
-async def test_passes_without_synchronisation_are_added_to_the_next() -> None:
+async def test_a_pass_averages_what_others_have_added_without_synchronisation() -> None:
     async with world_of(Engine(2)) as world:
         results = await world.run(unsynced)
     net = Net()
     x = batch(8)
-    await mean_square(net, x).backward()
-    await mean_square(net, x * 2).backward()
     assert results[0] == results[1]
-    np.testing.assert_allclose(results[0][0], net.first.grad.numpy(), rtol=1e-12)
-    net.zero_grad()
-    await mean_square(net, x * 2).backward()
-    np.testing.assert_allclose(results[0][1], net.first.grad.numpy(), rtol=1e-12)
+    for found in results[0][0]:
+        if found is results[0][0][-1]:
+            net.zero_grad()
+        else:
+            for _ in range(2):
+                await mean_square(net, x).backward()
+        await mean_square(net, x * 2).backward()
+        np.testing.assert_allclose(found, net.first.grad.numpy(), rtol=1e-12)
+    np.testing.assert_allclose(results[0][1], net.second.grad.numpy() + 1.5, rtol=1e-12)
 
 
 async def hooks_registered_later() -> Any:
@@ -1518,7 +1539,10 @@ async def within_a_context() -> Any:
         async with dist.autograd.context():
             await model(ag.ones(2, 3, dtype=ag.float64)).sum().backward()
     held = model.module.scale.grad
-    await model(ag.ones(2, 3, dtype=ag.float64)).sum().backward()
+    async with dist.autograd.context():
+        with model.no_sync():
+            await model(ag.ones(2, 3, dtype=ag.float64)).sum().backward()
+        held = held or model.module.scale.grad
     return held, model.module.scale.grad is not None
 
 

@@ -150,10 +150,9 @@ class DistributedDataParallel(Module):
         return self.module(*args, **kwargs)
 
     def no_sync(self) -> AbstractContextManager[None]:
-        """Passes started in the block are not reduced.
+        """Passes started in the block are not reduced: their gradients are this rank's own.
 
-        Their gradients are kept back, and added to those of the next pass outside of it. They are
-        in no `.grad` meanwhile, so that `zero_grad()` does not drop them.
+        The next pass outside of it averages all that is in `.grad` by then, as in PyTorch.
         """
         return self._state.no_sync()
 
