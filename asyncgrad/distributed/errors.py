@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import pickle
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from traceback import TracebackException
 from typing import Any
@@ -50,11 +52,33 @@ def late(what: str) -> PassEndedError:
     return PassEndedError(f"{what} has ended, or was given up: nothing more is done for it")
 
 
-def late_step(name: str) -> TimeoutError:
-    """The error for a step whose deadline has passed; asyncio's refers to the task, in a cycle."""
-    return TimeoutError(
-        f"{name} did not end by its deadline; no .grad was touched. Give it more time."
-    )
+@asynccontextmanager
+async def limited(
+    name: str, deadline: float | None, committed: Callable[[], bool] = bool
+) -> AsyncIterator[None]:
+    """Raise a TimeoutError if the block does not end by its deadline.
+
+    Args:
+        name: what is late.
+        deadline: a time of the loop's clock, or None.
+        committed: whether all has been committed; then a deadline that passes changes nothing.
+    """
+    limit, expired = asyncio.timeout_at(deadline), False
+    try:
+        async with limit:
+            yield
+    except TimeoutError:
+        expired = limit.expired()
+        if not expired:
+            raise
+    finally:
+        # It refers to the task, whose error's traceback may hold this frame: a cycle. So does
+        # asyncio's error.
+        del limit
+    if expired and not committed():
+        raise TimeoutError(
+            f"{name} did not end by its deadline; no .grad was touched. Give it more time."
+        )
 
 
 def note_traceback(error: BaseException, where: str) -> None:

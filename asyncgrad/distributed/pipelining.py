@@ -7,12 +7,13 @@ from collections.abc import Callable, Sequence
 from operator import index
 from typing import Any
 
+from asyncgrad.autograd.modes import request
 from asyncgrad.autograd.passes import backward
 from asyncgrad.choices import Schedule, words
 from asyncgrad.core.modes import current
 from asyncgrad.core.variable import Variable
 from asyncgrad.creation import full_like
-from asyncgrad.distributed.errors import PassEndedError, late_step
+from asyncgrad.distributed.errors import PassEndedError, limited
 from asyncgrad.distributed.remote import RemoteCall, RemoteModule
 from asyncgrad.distributed.staging import context, turn_of_passes
 from asyncgrad.distributed.values import as_loss, called
@@ -120,13 +121,10 @@ class Pipeline:
                 f"gradients would stay there: make it a part of the last stage, or call its "
                 f"requires_grad_(False)"
             )
-        deadline = current().deadline if deadline is None else deadline
         shared = context()
         shared.is_limited = True
-        losses: list[Any] = []
-        limit, expired = asyncio.timeout_at(deadline), False
-        try:
-            async with limit:
+        with request(deadline=deadline):
+            async with limited("Pipeline.step", current().deadline, lambda: shared.committed):
                 last = await self._prepare(loss_fn)
                 bounds = [rows * i // self._microbatches for i in range(self._microbatches + 1)]
                 in_flight = (
@@ -147,25 +145,17 @@ class Pipeline:
                         share = (stop - start) / rows
                         if self._schedule == "1f1b":
                             within = shared.place(last.site)
-                            call.at_once = within, share, deadline, current().priority
+                            call.at_once = within, share, call.deadline, current().priority
+                        # The step gives it up.
+                        call.deadline = None
                         loss = await call
                         if self._schedule == "gpipe":
                             await filled.wait()
-                        await backward(loss, full_like(loss, share), deadline=deadline)
+                        await backward(loss, full_like(loss, share))
                         return loss.detach() * share
 
                 async with shared:
                     losses = await _all([run(number) for number in range(self._microbatches)])
-        except TimeoutError:
-            expired = limit.expired()
-            if not expired:
-                raise
-        finally:
-            # It refers to the task, whose error's traceback may hold this frame: a cycle.
-            del limit
-        # Once all has been committed, a deadline that passes changes nothing.
-        if expired and not shared.committed:
-            raise late_step("Pipeline.step")
         total: Tensor = sum(losses[1:], start=losses[0])
         return total
 

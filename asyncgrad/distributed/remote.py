@@ -18,8 +18,10 @@ from typing import Any
 from asyncgrad import creation
 from asyncgrad.autograd.function import Function
 from asyncgrad.autograd.modes import is_grad_enabled, set_grad_enabled
+from asyncgrad.core.modes import current
 from asyncgrad.core.node import next_sequence_nr, renumber
 from asyncgrad.core.variable import Variable
+from asyncgrad.distributed.errors import limited
 from asyncgrad.distributed.site import Site, site_of
 from asyncgrad.distributed.staging import Ambient, current_staging, pass_request
 from asyncgrad.distributed.values import check_plain
@@ -184,6 +186,8 @@ class RemoteCall:
         self._result: _Shared | None = None
         self._sent: _Shared | None = None
         self._values: Any = None
+        #: When an await of its result gives it up: that of `asyncgrad.request`, or None.
+        self.deadline = current().deadline
         #: The pass whose backward follows on the worker at once, and the gradient it begins with.
         self.at_once: tuple[Ambient, float, float | None, int] | None = None
 
@@ -222,11 +226,12 @@ class RemoteCall:
             self._result = self._sent = None
 
     async def _fetched(self) -> Any:
-        await self._sending(True)
+        async with limited(f"a call of {self._part!r}", self.deadline):
+            await self._sending(True)
+            if self._values is None:
+                with set_grad_enabled(self._record):
+                    self._values = await _Fetch.apply(self, self.token)
         assert self._reply is not None
-        if self._values is None:
-            with set_grad_enabled(self._record):
-                self._values = await _Fetch.apply(self, self.token)
         structure = self._reply.structure
         return structure.build(iter(self._values))
 

@@ -7,11 +7,12 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from asyncgrad.autograd.modes import request
 from asyncgrad.autograd.passes import backward
 from asyncgrad.core.modes import current
 from asyncgrad.core.variable import Variable
 from asyncgrad.creation import full_like
-from asyncgrad.distributed.errors import late_step
+from asyncgrad.distributed.errors import limited
 from asyncgrad.distributed.nn.parallel import DistributedDataParallel
 from asyncgrad.distributed.remote import RemoteModule
 from asyncgrad.distributed.site import Site
@@ -75,12 +76,11 @@ class ReplicatedModel:
         rows = [_rows(shard) for shard in shards]
         if not sum(rows):
             raise ValueError("forward_backward: the shards have no examples")
-        deadline = current().deadline if deadline is None else deadline
         shared = context()
         shared.is_limited = True
-        losses: list[Any] = []
-        limit, expired = asyncio.timeout_at(deadline), False
-        try:
+        with request(deadline=deadline):
+            deadline = current().deadline
+            limit = limited("forward_backward", deadline, lambda: shared.committed)
             async with limit, self._turn, shared:
                 self._steps += 1
                 key, turn = shared.stage(site, deadline)
@@ -104,16 +104,6 @@ class ReplicatedModel:
                     for rank in range(site.size)
                 ]
                 losses = await site.all_of("stage_in_group", arguments)
-        except TimeoutError:
-            expired = limit.expired()
-            if not expired:
-                raise
-        finally:
-            # It refers to the task, whose error's traceback may hold this frame: a cycle.
-            del limit
-        # Once all has been committed, a deadline that passes changes nothing.
-        if expired and not shared.committed:
-            raise late_step("forward_backward")
         total = sum(loss * n for loss, n in zip(losses, rows, strict=True) if n)
         return total / sum(rows)  # type: ignore[no-any-return]
 

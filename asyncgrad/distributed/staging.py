@@ -22,7 +22,7 @@ from asyncgrad.core.graph_task import GraphTask
 from asyncgrad.core.modes import current, install
 from asyncgrad.core.states import DONE
 from asyncgrad.distributed.decision import Decision, to_the_end
-from asyncgrad.distributed.errors import PassEndedError, late_step
+from asyncgrad.distributed.errors import PassEndedError, limited
 from asyncgrad.distributed.site import CALLER, Site
 from asyncgrad.distributed.starts import watched
 from asyncgrad.distributed.sums import Staged
@@ -355,21 +355,11 @@ class context:
     async def _prepare(self, decision: Decision) -> None:
         """Ask the hosts, until the latest deadline if each pass has one."""
         if self.is_limited or None in self._deadlines:
-            await decision.prepare()
-            return
-        limit = asyncio.timeout_at(max(self._deadlines, default=None))  # type: ignore[type-var]
-        try:
-            async with limit:
-                await decision.prepare()
-        except TimeoutError:
-            if not limit.expired():
-                raise
+            deadline = None
         else:
-            return
-        finally:
-            # It refers to the task, whose error's traceback may hold this frame: a cycle.
-            del limit
-        raise late_step("the commit of a context()")
+            deadline = max(self._deadlines, default=None)  # type: ignore[type-var]
+        async with limited("the commit of a context()", deadline):
+            await decision.prepare()
 
     async def _commit(self) -> None:
         decision = self._decision

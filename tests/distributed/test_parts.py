@@ -417,7 +417,9 @@ async def test_forwards_without_a_backward_leave_nothing_on_the_worker() -> None
 
 
 @pytest.mark.asyncio
-async def test_a_cancelled_forward_is_ended_on_its_worker() -> None:
+@pytest.mark.parametrize("late", [False, True])
+async def test_a_forward_that_is_given_up_is_ended_on_its_worker(late: bool) -> None:
+    """By a cancellation, or by the deadline of a request."""
     engine = Engine(1)
     async with world_of(engine) as world:
         started, ended = asyncio.Event(), asyncio.Event()
@@ -431,10 +433,15 @@ async def test_a_cancelled_forward_is_ended_on_its_worker() -> None:
 
         part = await world.remote(0, Affine)
         engine.hosts[0]._parts[part.number] = slow
-        waiting = asyncio.create_task(_awaited(part(leaf())))
+        deadline = asyncio.get_running_loop().time() + 0.1 if late else None
+        with ag.request(deadline=deadline):
+            call = part(leaf())
+        waiting = asyncio.create_task(_awaited(call))
+        del call
         await started.wait()
-        waiting.cancel()
-        with pytest.raises(asyncio.CancelledError):
+        if not late:
+            waiting.cancel()
+        with pytest.raises(TimeoutError if late else asyncio.CancelledError):
             await waiting
         del waiting
         await ended.wait()

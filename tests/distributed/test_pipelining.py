@@ -313,7 +313,12 @@ async def test_a_step_that_is_too_late_leaves_nothing_to_the_garbage_collector(
             pipeline = Pipeline(stages, microbatches=2, schedule=schedule)
             x, target = data()
             loop, limits = asyncio.get_running_loop(), [asyncio.timeout(None)]
-            monkeypatch.setattr(asyncio, "timeout_at", lambda when: limits[0])
+            deadline = loop.time() + 1_000
+
+            def limit(when: float | None) -> asyncio.Timeout:
+                return limits[0] if when == deadline else asyncio.timeout(None)
+
+            monkeypatch.setattr(asyncio, "timeout_at", limit)
 
             def hang(rank: int, message: Any) -> None:
                 if message.method == "deposit" and not engine.stopped:
@@ -321,7 +326,6 @@ async def test_a_step_that_is_too_late_leaves_nothing_to_the_garbage_collector(
                     limits[0].reschedule(loop.time())
 
             engine.on_message = hang
-            deadline = loop.time() + 1_000
             step = asyncio.create_task(pipeline.step(x, target, mean_square, deadline=deadline))
             with pytest.raises(TimeoutError, match=r"Pipeline\.step did not end by its deadline"):
                 await step
@@ -347,10 +351,13 @@ async def test_a_deadline_that_passes_while_all_commit_comes_too_late(
         x, target = data()
         loop = asyncio.get_running_loop()
         timeouts: list[asyncio.Timeout] = []
+        deadline = loop.time() + 1_000
 
         def noted(when: float | None) -> asyncio.Timeout:
-            timeouts.append(asyncio.timeout(None))
-            return timeouts[-1]
+            made = asyncio.timeout(None)
+            if when == deadline:
+                timeouts.append(made)
+            return made
 
         async def pass_the_deadline(rank: int, message: Any) -> None:
             if message.method == "commit":
@@ -361,7 +368,6 @@ async def test_a_deadline_that_passes_while_all_commit_comes_too_late(
 
         monkeypatch.setattr(asyncio, "timeout_at", noted)
         engine.on_message = pass_the_deadline
-        deadline = loop.time() + 1_000
         loss = await Pipeline([stage]).step(x, target, mean_square, deadline=deadline)
         assert timeouts[0].expired()
         assert loss.item() > 0
