@@ -29,21 +29,29 @@ __all__ = [
     "barrier", "broadcast", "connect", "get_rank", "get_world_size", "nn", "optim", "pipelining",
 ]  # fmt: skip
 
-_BEGUN = "`await world.run(function)` begins and ends what the ranks do together"
-_ANY = "all_gather and broadcast take any data that can be pickled"
-_TO_ALL = "send to all ranks by all_gather or broadcast, and let each take its own"
-#: PyTorch's functions that are not here, and what to use.
-_INSTEAD = {
-    **dict.fromkeys(("init_process_group", "destroy_process_group", "is_initialized"), _BEGUN),
-    **dict.fromkeys(("all_gather_object", "gather_object", "broadcast_object_list"), _ANY),
-    **dict.fromkeys(("scatter", "scatter_object_list", "reduce_scatter", "all_to_all"), _TO_ALL),
-    **dict.fromkeys(("send", "recv", "isend", "irecv"), _TO_ALL),
-    "reduce": "use all_reduce, which gives the result to all ranks",
-    "gather": "use all_gather, which gives what each has to all ranks",
-    "monitored_barrier": "use barrier within `asyncio.timeout(seconds)`",
-    "new_group": "collectives are those of all ranks: connect a world of fewer workers",
-    "rpc": "`await world.remote(rank, factory)` makes a part, which is called and applied",
+#: What to use instead, and PyTorch's functions that are not here.
+_REMEDIES = {
+    "`await world.run(function)` begins and ends what the ranks do together": (
+        "init_process_group destroy_process_group is_initialized is_available get_backend"
+    ),
+    "all_gather and broadcast take any data that can be pickled": (
+        "all_gather_object all_gather_into_tensor gather_object broadcast_object_list"
+    ),
+    "send to all ranks by all_gather or broadcast, and let each take its own": (
+        "scatter scatter_object_list reduce_scatter reduce_scatter_tensor all_to_all "
+        "all_to_all_single send recv isend irecv batch_isend_irecv send_object_list "
+        "recv_object_list"
+    ),
+    "use all_reduce, which gives the result to all ranks": "reduce",
+    "use all_gather, which gives what each has to all ranks": "gather",
+    "use barrier within `asyncio.timeout(seconds)`": "monitored_barrier",
+    "collectives are those of all ranks: connect a world of fewer workers": (
+        "new_group init_device_mesh"
+    ),
+    "`await world.remote(rank, factory)` makes a part, which is called and applied": "rpc",
+    "a rank that has no batch left takes part with `await model.skip()`": "algorithms",
 }
+_INSTEAD = {name: remedy for remedy, names in _REMEDIES.items() for name in names.split()}
 
 if not TYPE_CHECKING:
 
