@@ -322,8 +322,8 @@ class Host(Inbox):
 
     async def on_optimizer(
         self, number: int, kind: Callable[..., Any], parts: list[int], defaults: dict[str, Any]
-    ) -> None:
-        """Make an optimizer of parts."""
+    ) -> bool:
+        """Make an optimizer of parts, unless these have no parameters."""
         async with self._lives.scope(("optimizer", number)):
             modules = [self.part(part) for part in parts]
             for module in modules:
@@ -333,7 +333,9 @@ class Host(Inbox):
                         f"give the optimizer only parts that are Modules"
                     )
             parameters = [p for module in modules for p in module.parameters()]
-            self._optimizers[number] = kind(list(dict.fromkeys(parameters)), **defaults)
+            if parameters:
+                self._optimizers[number] = kind(list(dict.fromkeys(parameters)), **defaults)
+            return bool(parameters)
 
     async def on_optimize(self, number: int, method: Any, args: Any) -> Any:
         """Call a method of an optimizer, or a function with it."""

@@ -49,9 +49,7 @@ class RemoteOptimizer:
                 raise TypeError(
                     f"optimizer: expected parts and modules, not {type(model).__name__}"
                 )
-        own = None
-        if parameters or not parts:
-            own = kind(list(dict.fromkeys(parameters)), **defaults)
+        own = kind(list(dict.fromkeys(parameters)), **defaults) if parameters else None
         # The object is made first. If a call fails or is cancelled, the object goes, and so the
         # workers are told to drop their optimizers.
         made = cls(site, number, tuple(parts), own)
@@ -59,12 +57,16 @@ class RemoteOptimizer:
         for rank, numbers in parts.items():
             made._copies[rank] = [one for one in numbers if one in counted]
             counted.update(numbers)
-        await asyncio.gather(
+        found = await asyncio.gather(
             *[
                 site.call(rank, "optimizer", number, kind, numbers, defaults)
                 for rank, numbers in parts.items()
             ]
         )
+        made._ranks = tuple(rank for rank, has_any in zip(parts, found, strict=True) if has_any)
+        if own is None and not made._ranks:
+            # It says what is wrong.
+            made._own = kind([], **defaults)
         return made
 
     def _check(self, method: str) -> None:

@@ -1392,6 +1392,12 @@ async def test_an_optimizer_steps_parts_and_modules() -> None:
             await world.optimizer(ag.optim.Adam, [3], lr=0.1)
         with pytest.raises(TypeError, match="a method, which has no parameters"):
             await world.optimizer(ag.optim.Adam, [await world.remote(0, method_of)], lr=0.1)
+        stage = await world.remote(1, ag.nn.Tanh)
+        optimizer = await world.optimizer(ag.optim.SGD, [parts[0], stage], lr=0.1)
+        await optimizer.step_async()
+        assert await optimizer.apply(rates) == [[0.1]]
+        with pytest.raises(ValueError, match="empty parameter list"):
+            await world.optimizer(ag.optim.SGD, [stage], lr=0.1)
         optimizer = await world.optimizer(ag.optim.LBFGS, [*parts, head])
         with pytest.raises(TypeError, match="closure"):
             await optimizer.step_async()
