@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any
 
 from asyncgrad.distributed.remote import RemoteModule
@@ -57,11 +57,9 @@ class RemoteOptimizer:
         for rank, numbers in parts.items():
             made._copies[rank] = [one for one in numbers if one in counted]
             counted.update(numbers)
-        found = await asyncio.gather(
-            *[
-                site.call(rank, "optimizer", number, kind, numbers, defaults)
-                for rank, numbers in parts.items()
-            ]
+        found = await _ended(
+            site.call(rank, "optimizer", number, kind, numbers, defaults)
+            for rank, numbers in parts.items()
         )
         made._ranks = tuple(rank for rank, has_any in zip(parts, found, strict=True) if has_any)
         if own is None and not made._ranks:
@@ -76,8 +74,13 @@ class RemoteOptimizer:
 
     async def _all(self, method: Any, *args: Any) -> list[Any]:
         """Call a method of the optimizers on all workers, or a function with each of them."""
-        return await asyncio.gather(
-            *[self._site.call(rank, "optimize", self._number, method, args) for rank in self._ranks]
+        return await self._each(method, dict.fromkeys(self._ranks, args))
+
+    async def _each(self, method: Any, args: dict[int, Any]) -> list[Any]:
+        """The same, with the arguments of each rank."""
+        return await _ended(
+            self._site.call(rank, "optimize", self._number, method, args[rank])
+            for rank in self._ranks
         )
 
     async def step_async(self) -> None:
@@ -85,12 +88,12 @@ class RemoteOptimizer:
 
         Raises:
             PendingBackwardError: if this task has started a pass that it has not awaited.
-            WorkerLostError: if a worker is lost; if it is lost meanwhile, the others may have
-                updated theirs.
+            WorkerLostError: if a worker is lost; if it is lost meanwhile, the others have updated
+                theirs.
         """
         self._check("step_async")
         own = [] if self._own is None else [self._own.step_async()]
-        await asyncio.gather(*own, self._all("step_async"))
+        await _ended([*own, self._all("step_async")])
 
     async def zero_grad(self, set_to_none: bool = True) -> None:
         """Drop all gradients, or set them to zero."""
@@ -188,14 +191,21 @@ class RemoteOptimizer:
         self._check("load_state_dict")
         if self._own is not None:
             self._own.load_state_dict(state["own"])
-        await asyncio.gather(
-            *[
-                self._site.call(
-                    rank, "optimize", self._number, "load_state_dict", (state["workers"][rank],)
-                )
-                for rank in self._ranks
-            ]
-        )
+        states = {rank: (state["workers"][rank],) for rank in self._ranks}
+        await self._each("load_state_dict", states)
+
+
+async def _ended(calls: Iterable[Awaitable[Any]]) -> list[Any]:
+    """Await all, also if one fails: nothing goes on when the first error is raised."""
+    found = await asyncio.gather(*calls, return_exceptions=True)
+    try:
+        for one in found:
+            if isinstance(one, BaseException):
+                raise one
+        return found
+    finally:
+        # The traceback of an error holds this frame: a cycle.
+        found, one = [], None
 
 
 def _parameters(optimizer: Any) -> list[Any]:

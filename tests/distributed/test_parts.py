@@ -1403,6 +1403,27 @@ async def test_an_optimizer_steps_parts_and_modules() -> None:
             await optimizer.step_async()
 
 
+@pytest.mark.asyncio
+async def test_a_step_that_fails_on_one_worker_has_ended_on_the_others() -> None:
+    """Parameters would change after the error."""
+    engine = Engine(2)
+    async with world_of(engine) as world:
+        parts = [await world.remote(rank, Affine) for rank in range(2)]
+        optimizer = await world.optimizer(ag.optim.SGD, parts, lr=0.1)
+        await (await parts[1](parts[0](leaf()))).sum().backward()
+        (failing,) = engine.hosts[0]._optimizers.values()
+        failing.register_step_pre_hook(refuses)
+
+        async def late(rank: int) -> None:
+            for _ in range(50 * rank):
+                await asyncio.sleep(0)
+
+        engine.on_message = lambda rank, message: late(rank)
+        with pytest.raises(ValueError, match="planned"):
+            await optimizer.step_async()
+        assert [engine.part(part).scale.tolist() == [2.0] * 3 for part in parts] == [True, False]
+
+
 def halved(optimizer: Any) -> None:
     schedule = ag.optim.lr_scheduler.StepLR(optimizer, 1, gamma=0.5)
     optimizer.register_step_post_hook(lambda *_: schedule.step())
