@@ -464,7 +464,8 @@ class Compiled(Generic[_P, _R]):
         except UnrepeatableError as error:
             return str(error)
         try:
-            reached = Reached(self._function, tuple(signature.others), signature.records)
+            first = next((x for x in signature.others if args and x is args[0]), None)
+            reached = Reached(self._function, tuple(signature.others), signature.records, first)
             signature.tell_apart(reached)
         except UnrepeatableError as error:
             why = str(error)

@@ -193,7 +193,7 @@ def _not_followed(flow: Flow, owner: Any) -> set[int]:
         except UnrepeatableError:
             continue
         try:
-            Reached(part, (owner,))
+            Reached(part, (owner,), first=owner)
         except UnrepeatableError:
             found.add(point)
     return found

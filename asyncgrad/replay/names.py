@@ -8,7 +8,7 @@ import inspect
 import re
 import types
 from contextlib import nullcontext
-from typing import Any
+from typing import Any, NamedTuple
 
 from asyncgrad.replay.instructions import JUMPS
 from asyncgrad.replay.steps import UnrepeatableError
@@ -25,6 +25,8 @@ _TEMPLATES = frozenset({"format", "format_map"})
 ANY = "\0"
 #: Stands behind the name of an attribute that holds the name of another.
 NAMING = "\1"
+#: Stands for the name of an owner that is the function's first argument.
+FIRST = "\2"
 #: The package in which functions call methods of their arguments.
 _LAYERS = f"{PACKAGE}nn"
 _DOTTED = re.compile(r"\w+(\.\w+)+")
@@ -38,65 +40,126 @@ def is_own(module: str) -> bool:
     return f"{module}.".startswith(PACKAGE)
 
 
+class Names(NamedTuple):
+    """The names in code."""
+
+    #: Those of globals that it reads, each with the attributes that it takes of them at once.
+    globals: frozenset[tuple[str, ...]]
+    #: Those of attributes, each with the name of the global, outer variable or attribute that holds
+    #: the owner; without a name if anything may be the owner.
+    attributes: frozenset[tuple[str, str]]
+    #: Those under which it may put what it computes.
+    set: frozenset[str]
+
+
 @functools.lru_cache(1024)
-def names_in(
-    code: types.CodeType, outer: tuple[str, ...]
-) -> tuple[frozenset[tuple[str, ...]], frozenset[str]]:
+def names_in(code: types.CodeType, outer: tuple[str, ...]) -> Names:
     """The names in code and in the functions defined there.
 
     Args:
         outer: the variables that belong to an enclosing function.
 
-    Returns:
-        The global names that it reads, each with the attributes that it takes of them at once; and
-        all names of attributes.
-
     Raises:
         UnrepeatableError: if it sets globals or outer variables, imports, or suspends its task.
     """
     found: set[tuple[str, ...]] = set()
-    attributes: set[str] = set()
+    attributes: set[tuple[str, str]] = set()
+    stored: set[str] = set()
     line = code.co_firstlineno
     _refuse_suspending(code)
     instructions = list(dis.get_instructions(code))
+    first = _first_argument(code, instructions)
     for place, instruction in enumerate(instructions):
         position = instruction.positions
         line = (position and position.lineno) or line
-        at = f"({code.co_filename}:{line})"
         name = instruction.opname
+        _refuse(instructions, place, outer, f"({code.co_filename}:{line})")
         if name in {"LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS"}:
             if instruction.argval in _BY_NAME:
-                attributes.add(call_of(instructions[place:], outer)[1])
+                attributes.add(("", call_of(instructions[place:], outer)[1]))
             names = [instruction.argval]
             for one in instructions[place + 1 :]:
                 if one.opname not in {"LOAD_ATTR", "LOAD_METHOD"}:
                     break
                 names.append(str(one.argval))
             found.add(tuple(names))
-        elif name in {"STORE_GLOBAL", "DELETE_GLOBAL"}:
-            raise UnrepeatableError(f"its code sets the global {instruction.argval} {at}")
-        elif name in {"STORE_DEREF", "DELETE_DEREF"} and instruction.argval in outer:
-            raise UnrepeatableError(f"its code sets the outer variable {instruction.argval} {at}")
-        elif name == "IMPORT_NAME":
-            raise UnrepeatableError(f"its code imports {at}")
-        elif name == "PUSH_EXC_INFO" and instructions[place + 1].opname != "WITH_EXCEPT_START":
-            # Whether an operation fails may depend on values.
-            raise UnrepeatableError(f"its code catches errors {at}")
+        elif name == "LOAD_DEREF" and instruction.argval == "__class__":
+            # `super()` loads it, too, but gives nobody the class.
+            if instructions[place + 2].opname != "LOAD_SUPER_ATTR":
+                attributes.add(("", "__class__"))
         elif name in _ATTRIBUTES:
-            attributes |= _attribute(instructions, place, code.co_name)
+            owner = _owner(instructions, place, outer, first)
+            attributes |= {(owner, one) for one in _attribute(instructions, place, code.co_name)}
+            if name == "STORE_ATTR":
+                stored.add(str(instruction.argval))
         elif name == "MATCH_CLASS":
             # The class names the attributes.
-            attributes.add("__match_args__")
+            attributes.add(("", "__match_args__"))
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
             # Variables of the enclosing function are its own, not outer ones.
             mine = tuple([name for name in constant.co_freevars if name in outer])
-            inner, named = names_in(constant, mine)
-            found |= inner
-            attributes |= named
+            inner = names_in(constant, mine)
+            found |= inner.globals
+            attributes |= {("" if by == FIRST else by, one) for by, one in inner.attributes}
+            stored |= inner.set
         else:
-            attributes |= _named(constant)
-    return frozenset(found), frozenset(attributes)
+            # `getattr` and `setattr` may get it, or it is the name of a keyword argument.
+            named = _named(constant)
+            attributes |= {("", one) for one in named}
+            stored |= named
+    return Names(frozenset(found), frozenset(attributes), frozenset(stored))
+
+
+def _refuse(
+    instructions: list[dis.Instruction], place: int, outer: tuple[str, ...], at: str
+) -> None:
+    """Raise for an instruction that a call can't be repeated with."""
+    name, argument = instructions[place].opname, instructions[place].argval
+    if name in {"STORE_GLOBAL", "DELETE_GLOBAL"}:
+        raise UnrepeatableError(f"its code sets the global {argument} {at}")
+    if name in {"STORE_DEREF", "DELETE_DEREF"} and argument in outer:
+        raise UnrepeatableError(f"its code sets the outer variable {argument} {at}")
+    if name == "IMPORT_NAME":
+        raise UnrepeatableError(f"its code imports {at}")
+    if name == "PUSH_EXC_INFO" and instructions[place + 1].opname != "WITH_EXCEPT_START":
+        # Whether an operation fails may depend on values.
+        raise UnrepeatableError(f"its code catches errors {at}")
+
+
+def _first_argument(code: types.CodeType, instructions: list[dis.Instruction]) -> str:
+    """The variable that is a function's first argument all the time, or nothing."""
+    if not code.co_argcount or (name := code.co_varnames[0]) in code.co_cellvars:
+        return ""
+    for one in instructions:
+        if "_FAST" in one.opname and not one.opname.startswith("LOAD_"):
+            variables = one.argval if isinstance(one.argval, tuple) else (one.argval,)
+            if name in variables[: one.opname.count("STORE_FAST") or 1]:
+                return ""
+    return name
+
+
+def _owner(
+    instructions: list[dis.Instruction], place: int, outer: tuple[str, ...], first: str
+) -> str:
+    """The name under which the owner of an attribute is found, nothing if it is computed."""
+    while not instructions[place].is_jump_target:
+        place -= 1
+        one = instructions[place]
+        name = one.opname
+        if name == "EXTENDED_ARG":
+            continue
+        if name in {"LOAD_GLOBAL", "LOAD_ATTR", "LOAD_METHOD"} or (
+            name == "LOAD_DEREF" and one.argval in outer
+        ):
+            return str(one.argval)
+        loaded = one.argval[-1] if isinstance(one.argval, tuple) else one.argval
+        if (name.startswith("LOAD_FAST") or name == "STORE_FAST_LOAD_FAST") and loaded == first:
+            return FIRST
+        before = instructions[place - 1 - (instructions[place - 1].opname == "PRECALL")]
+        is_super = before.opname == "LOAD_GLOBAL" and before.argval == "super"
+        return FIRST if first and is_super and name == "CALL" and one.arg == 0 else ""
+    return ""
 
 
 def _attribute(instructions: list[dis.Instruction], place: int, function: str) -> set[str]:

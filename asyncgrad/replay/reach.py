@@ -50,6 +50,7 @@ from asyncgrad.replay.known import (
     reads_all,
 )
 from asyncgrad.replay.names import ANY, NAMING, function_in, is_own, names_in, names_of_methods
+from asyncgrad.replay.owners import Owners, key_of
 from asyncgrad.replay.steps import UnrepeatableError
 from asyncgrad.replay.unchanged import VALUES, Unchanged, is_value
 from asyncgrad.tensor import Tensor
@@ -85,15 +86,23 @@ _INSIDE = frozenset({
 _CONSTRUCTORS = frozenset({"__init__", "__new__", "__post_init__"})
 #: With these, code may make an instance of the class of another.
 _MADE_BY = frozenset({"type", "__class__", "__reduce__", "__reduce_ex__", *_CONSTRUCTORS})
+#: Names that concern more than the object whose attributes they are.
+_SPECIAL = _MOVING | _OPEN | _MADE_BY | _INSIDE
+#: With these, code may call a method with anything.
+_UNBOUND = frozenset({"__func__", "__get__"})
 #: What a class statement puts into a class by itself.
 _ITS_OWN = frozenset({"__dict__", "__weakref__"})
 
 
-class Reached(Unchanged):
+class Reached(Unchanged, Owners):
     """What a function can read."""
 
     def __init__(
-        self, function: Any, arguments: tuple[Any, ...], records: Sequence[type] = ()
+        self,
+        function: Any,
+        arguments: tuple[Any, ...],
+        records: Sequence[type] = (),
+        first: Any = None,
     ) -> None:
         """Follow a function and those of its arguments that are no plain values.
 
@@ -101,15 +110,16 @@ class Reached(Unchanged):
             function: what is called.
             arguments: those that are compared as a whole.
             records: the classes of those that are compared field by field.
+            first: the function's first argument, if that is one of those that are compared.
 
         Raises:
             UnrepeatableError: if something can't be followed.
         """
-        super().__init__()
+        Unchanged.__init__(self)
+        Owners.__init__(self)
         self._seen: dict[int, Any] = {}
-        self._work: list[tuple[Any, str]] = []
-        #: The attributes that the code names.
-        self._names: set[str] = set()
+        #: What is still to be followed, how errors call it, and, of a method, whose it is.
+        self._work: list[tuple[Any, str, Any]] = []
         #: Strings that are met: `getattr` may get them.
         self._strings: set[str] = set()
         #: Python modules and classes, whose attributes are followed by the names in the code.
@@ -124,13 +134,16 @@ class Reached(Unchanged):
         self._optimizers: list[Any] = []
         #: Classes of this package, of which instances are met, or which are met themselves.
         self._own_classes: list[Any] = [Tensor]
-        self._known = 0, 0, 0
+        self._known = 0, 0
         #: Objects of this package that may get further attributes, which the code names.
         self._growing: list[Any] = []
         self._anew: list[Any] = []
-        self._follow(function, "the function")
+        self._follow(function, "the function", first)
         for argument in arguments:
             self._follow(argument, "an argument")
+            if argument.__class__ is str:
+                # It may be the name of a field.
+                self._set.add(argument)
         for kind in records:
             self._class_of_instance(kind)
         self._finish()
@@ -142,14 +155,16 @@ class Reached(Unchanged):
 
     # -- the walk ---------------------------------------------------------------------------------
 
-    def _follow(self, value: Any, where: str) -> None:
-        self._work.append((value, where))
+    def _follow(self, value: Any, where: str, receiver: Any = None) -> None:
+        self._work.append((value, where, receiver))
 
     def _finish(self) -> None:
         """Follow everything, and then attributes by names, until nothing is new."""
-        while self._work or self._name_spaces() or self._open():
+        while self._work or self._name_spaces() or self._open() or self._owners():
             while self._work:
-                value, where = self._work.pop()
+                value, where, receiver = self._work.pop()
+                if value.__class__ is types.FunctionType:
+                    self._receivers[key_of(value)].append(receiver)
                 # Python's own names are met, too: `dataclasses` keeps some in globals.
                 if value.__class__ is str and value[:2] != "__":
                     self._strings.add(value)
@@ -157,23 +172,25 @@ class Reached(Unchanged):
                     continue
                 self._seen[id(value)] = value
                 self._take(value, where)
+        named = self._all_names() | self._strings | {"__getattr__"}
         tables = [*[held for held, _ in self._partly], *map(vars, self._growing)]
         # `hasattr` may ask a module for what it doesn't have.
         tables += [vars(x) for x, _ in self._spaces if isinstance(x, types.ModuleType)]
         for held in tables:
             *_, absent = self._globals.setdefault(id(held), (held, set(), set()))
-            absent |= (self._names | self._strings | {"__getattr__"}) - held.keys()
+            absent |= named - held.keys()
         moving = set(self._names & _MOVING)
         for value in self._optimizers:
             attributes = {name for name in (*vars(value), *dir(type(value))) if name[:2] != "__"}
             # One of them may refer to another.
             others = {k for k, v in vars(value).items() if isinstance(v, (Optimizer, LRScheduler))}
             anew = _OF_SCALERS if type(value) is GradScaler else _CALLED_ANEW
-            moving |= (self._names & attributes) - anew - others
+            moving |= (self._named_of(value) & attributes) - anew - others
         for kind in self._anew:
             # `backward` is a method of tensors, too.
             own = {x for base in kind.__mro__ if base is not object for x in vars(base)}
-            moving |= {x for x in self._names & own if x[:2] != "__"} - {"apply", "backward"}
+            moving |= {x for x in self._named_of(kind) & own if x[:2] != "__"}
+            moving -= {"apply", "backward"}
         if moving:
             raise UnrepeatableError(f"its code uses .{min(moving)}", min(moving))
         self.tensors = [t for t in self._seen.values() if isinstance(t, Variable)]
@@ -188,7 +205,8 @@ class Reached(Unchanged):
             table = vars(space)
             is_class = isinstance(space, type)
             # Calling a module calls its `forward`.
-            names = {*self._names, *self._strings, "__getattr__", "forward"} & table.keys()
+            names = self._named_of(space) | self._strings | {"__getattr__", "forward"}
+            names &= table.keys()
             if computed and not (is_own(space.__name__) or space in PURE):
                 names |= {x for x in table if x[:2] != "__" and x.startswith(computed)}
                 if not is_class and (id(space), ANY) not in self._taken:
@@ -204,9 +222,9 @@ class Reached(Unchanged):
                             self._names.add(ANY)
                     else:
                         self._reads(table, name)
-                    self._follow(table[name], f"{where}.{name}")
+                    self._follow_member(space, table[name], f"{where}.{name}")
         for held, where in self._partly:
-            names = (self._names | self._strings) & held.keys()
+            names = (self._named_of(held) | self._strings) & held.keys()
             if computed:
                 names |= {name for name in held if name.startswith(computed)}
                 if (id(held), ANY) not in self._taken:
@@ -219,6 +237,44 @@ class Reached(Unchanged):
                     self._reads(held, name)
                     self._follow(held[name], f"{where}.{name}")
         return bool(self._work)
+
+    def _owners(self) -> bool:
+        """Find the owners of attributes among all that was followed; whether any is new."""
+        tables = [
+            *[held for held in self._dicts if isinstance(held, dict)],
+            *self._classes,
+            *map(vars, self._own_classes),
+            *[{name: table[name] for name in read} for table, read, _ in self._globals.values()],
+            *[{n: c.cell_contents} for n, c in zip(self._outer, self._cells, strict=True)],
+        ]
+        kinds = [space for space, _ in self._spaces if isinstance(space, type)]
+        met = [kind for kind in kinds if id(kind) in self._seen]
+
+        def held_by(function: str) -> list[Any]:
+            held: list[Any] = []
+            if not _UNBOUND.isdisjoint(self._names):
+                return held
+            for receiver in self._receivers[function]:
+                if not isinstance(receiver, type):
+                    held.append(receiver)
+                elif any(issubclass(kind, receiver) for kind in met):
+                    # The class may be asked for the function, which then gets anything.
+                    return []
+                else:
+                    held += [x for x in self._instances if isinstance(x, receiver)]
+                    held += [kind for kind in kinds if issubclass(kind, receiver)]
+            return [] if any(x is None for x in held) else held
+
+        return self._find_owners(tables, held_by)
+
+    def _follow_member(self, space: Any, part: Any, where: str) -> None:
+        """Follow an attribute of a module or class."""
+        receiver = space if isinstance(space, type) else None
+        if type(part) is property:
+            for function in (part.fget, part.fset, part.fdel):
+                self._follow(function, where, receiver)
+        else:
+            self._follow(part, where, receiver)
 
     def _computed(self) -> tuple[str, ...]:
         """With what the names begin that the code computes."""
@@ -238,7 +294,7 @@ class Reached(Unchanged):
         known = len(self._names)
         for overridden, own in self._overriding:
             if not overridden <= self._names:
-                called = names_of_methods(own, {*self._names, "__call__", "__repr__"})
+                called = names_of_methods(own, {*self._all_names(), "__call__", "__repr__"})
                 self._names |= overridden & called
         inside = self._names & _INSIDE
         if inside:
@@ -297,7 +353,9 @@ class Reached(Unchanged):
         self._parts((value.start, value.stop, value.step), where)
 
     def _method(self, value: Any, where: str) -> None:
-        self._parts((value.__func__, value.__self__), where)
+        owner = value.__self__
+        self._follow(value.__func__, where, None if isinstance(owner, type) else owner)
+        self._follow(owner, where)
 
     def _partial(self, value: Any, where: str) -> None:
         self._attributes += [(value, name) for name in ("func", "args", "keywords")]
@@ -475,7 +533,10 @@ class Reached(Unchanged):
                 and not is_generated(base, name, part)
             ):
                 self._members.append((table, name))
-                self._follow(part, f"{base.__name__}.{name}")
+                self._follow_member(base, part, f"{base.__name__}.{name}")
+                if name == "__get__":
+                    # It gets the class.
+                    self._names.add("__class__")
 
     def _own_class(self, kind: Any) -> None:
         """A class of this package, in which a program may have replaced methods."""
@@ -486,11 +547,11 @@ class Reached(Unchanged):
 
     def _own_methods(self) -> None:
         """Compare what this package's classes have of the names in the code; follow a program's."""
-        known = len(self._names), len(self._strings), len(self._own_classes)
+        names = self._all_names() | self._strings | {"forward", "__call__"}
+        known = len(names), len(self._own_classes)
         if known == self._known:
             return
         self._known = known
-        names = {*self._names, *self._strings, "forward", "__call__"}
         for kind in self._own_classes:
             for base in kind.__mro__[:-1]:
                 if base is Module and kind is not Module:
@@ -568,7 +629,11 @@ class Reached(Unchanged):
             self._cells.append(cell)
             self._outer.append(name)
             try:
-                self._follow(cell.cell_contents, name)
+                if name == "__class__":
+                    # `super()` needs it. Code that names it otherwise may make an instance of it.
+                    self._class_of_instance(cell.cell_contents)
+                else:
+                    self._follow(cell.cell_contents, name)
             except ValueError:
                 raise UnrepeatableError(f"{name} is not set yet") from None
         self._follow(function.__defaults__ or (), where)
@@ -577,7 +642,7 @@ class Reached(Unchanged):
         self._dict(vars(function), where)
         table, known = function.__globals__, function.__builtins__
         *_, absent = self._globals.setdefault(id(table), (table, set(), set()))
-        for name, *chain_of_names in self._code(function.__code__, function.__code__.co_freevars):
+        for name, *chain_of_names in self._code(function):
             if name in table:
                 self._reads(table, name)
                 self._chain(table[name], name, chain_of_names)
@@ -627,11 +692,11 @@ class Reached(Unchanged):
         if is_users or isinstance(value, (Module, Variable)) or hasattr(value, "__compiled__"):
             self._follow(value, where)
 
-    def _code(self, code: types.CodeType, outer: tuple[str, ...]) -> frozenset[tuple[str, ...]]:
+    def _code(self, function: Any) -> frozenset[tuple[str, ...]]:
         """The global names that code reads, with attributes taken of them; notes all attributes."""
-        found, attributes = names_in(code, outer)
-        self._names |= attributes
-        return found
+        found = names_in(function.__code__, function.__code__.co_freevars)
+        self._take_names(found, _SPECIAL, function)
+        return found.globals
 
 
 #: How values of some types are followed.

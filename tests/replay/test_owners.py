@@ -1,0 +1,254 @@
+"""Whose attributes a name in the code may be: no others count, and none is left out."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import enum
+import types
+from typing import Any, NamedTuple
+
+import pytest
+from replay_counts import counts
+
+import asyncgrad as ag
+from asyncgrad import nn
+
+
+class Scaled:
+    """What an optimiser has, too, under the names of its methods."""
+
+    def __init__(self, by=2.0):
+        self.by = by
+
+    def step(self, x):
+        return x * self.by
+
+
+class Training:
+    """A step that counts, by names that optimisers have."""
+
+    def __init__(self):
+        self.model = nn.Linear(3, 2)
+        with ag.no_grad():
+            self.model.weight.copy_(ag.arange(6.0).reshape(2, 3) / 7)
+            self.model.bias.zero_()
+        self.update = ag.optim.Adam(self.model.parameters(), lr=0.1)
+        self.last_epoch = self.defaults = 0
+        self.state = []
+
+    def step(self, x):
+        self.last_epoch += 1
+        self.learn(x)
+        self.defaults += 1
+        self.state.append(x.sum().item())
+
+    def learn(self, x):
+        self.update.zero_grad()
+        (self.model(x) ** 2).mean().backward()
+        self.update.step()
+
+
+def test_a_step_that_steps_an_optimiser_is_not_called_by_it():
+    """`self.update.step` is no method of the class of `self`, whose counters change."""
+    ours, theirs = Training(), Training()
+    fast = ag.compile(ours.step)
+    for number in range(12):
+        x = ag.ones(4, 3) * number
+        fast(x)
+        theirs.step(x)
+        assert ours.model.weight.tolist() == theirs.model.weight.tolist()
+    assert (ours.last_epoch, ours.state) == (12, theirs.state)
+    parts = fast._division.compiled_parts()
+    assert max(counts(part)[1] for part in parts) > 8, fast.explain()
+
+
+def held_by_a_property():
+    scaled = Scaled()
+
+    class Holder:
+        @property
+        def owner(self):
+            return scaled
+
+    holder = Holder()
+    return lambda x: holder.owner.step(x), scaled
+
+
+def held_by_an_enum():
+    scaled = Scaled()
+    kind = enum.Enum("kind", {"only": scaled})
+    return lambda x: kind.only.value.step(x), scaled
+
+
+def held_by_names_that_are_values():
+    scaled, named = Scaled(), {"owner": Scaled()}
+    other = types.SimpleNamespace(owner=scaled)
+    return (
+        lambda x: types.SimpleNamespace(**named).owner.step(x) + other.owner.step(x),
+        named["owner"],
+        scaled,
+    )
+
+
+def held_by_a_new_record():
+    scaled, other = Scaled(), types.SimpleNamespace(owner=ag.nn.Linear(1, 1))
+
+    class Pair(NamedTuple):
+        owner: Any
+
+    @dataclasses.dataclass
+    class Record:
+        owner: Any
+
+    return (
+        lambda x: Pair(scaled).owner.step(x) + Record(scaled).owner.step(x) if other.owner else x,
+        scaled,
+    )
+
+
+def held_by_what_is_computed():
+    scaled, other = Scaled(), types.SimpleNamespace(owner=Scaled())
+
+    class Holder:
+        def __getattr__(self, name):
+            return scaled
+
+    holder = Holder()
+    return lambda x: holder.owner.step(x) + other.owner.step(x), scaled, other.owner
+
+
+def held_by_a_variable_of_the_call():
+    scaled, other = Scaled(), types.SimpleNamespace(owner=Scaled())
+
+    def function(x):
+        owner = scaled if other else other.owner
+        return (lambda: owner.step(x))() + other.owner.step(x)
+
+    return function, scaled, other.owner
+
+
+def held_by_either_of_two():
+    scaled, other = Scaled(), types.SimpleNamespace(owner=Scaled())
+    return lambda x: (other.owner if other.owner.by > 5 else scaled).step(x), scaled, other.owner
+
+
+def held_after_a_change():
+    holder = types.SimpleNamespace(owner=None)
+
+    class Changing:
+        def change(self, to):
+            holder.owner = to
+
+    scaled, changing = Scaled(), Changing()
+
+    def function(x):
+        changing.change(scaled)
+        x = holder.owner.step(x)
+        changing.change(None)
+        return x
+
+    return function, scaled
+
+
+def called_by_a_class():
+    class Other:
+        by = 3.0
+
+        def run(self, x):
+            return Scaled.step(self, x) + self.scaled.step(x)
+
+    other = Other()
+    other.scaled = Scaled()
+    return other.run, other, other.scaled
+
+
+def called_by_the_class_of_an_instance():
+    class Other:
+        by = 3.0
+
+        def run(self, x):
+            return type(self.scaled).step(self, x)
+
+    other = Other()
+    other.scaled = Scaled()
+    return other.run, other
+
+
+def called_by_a_method_s_function():
+    class Other:
+        by = 3.0
+
+        def run(self, x):
+            return self.scaled.step.__func__(self, x)
+
+    other = Other()
+    other.scaled = Scaled()
+    return other.run, other
+
+
+def called_by_what_gets_the_class():
+    class Wrapped:
+        def __get__(self, instance, owner):
+            return lambda x: owner.step(instance.other, x)
+
+    class Holder(Scaled):
+        wrapped = Wrapped()
+
+    holder = Holder()
+    holder.other = types.SimpleNamespace(by=4.0)
+    return lambda x: holder.wrapped(x), holder.other
+
+
+def called_for_another():
+    class Holder(Scaled):
+        def run(self, x):
+            self = self.other
+            return x * self.by
+
+    holder = Holder()
+    holder.other = types.SimpleNamespace(by=4.0)
+    return holder.run, holder.other
+
+
+def called_by_a_derived_class():
+    class Derived(Scaled):
+        def step(self, x):
+            return super().step(x) + self.more
+
+    derived = Derived()
+    derived.more = 1.0
+    return derived.step, derived
+
+
+@pytest.mark.parametrize(
+    "make",
+    [part for name, part in [*globals().items()] if name.startswith(("held_", "called_"))],
+)
+def test_changes_of_what_may_be_meant(make):
+    function, *owners = make()
+    fast = ag.compile(function)
+    x = ag.arange(3.0)
+    for owner in (None, *owners):
+        if owner is not None:
+            owner.by = 7.0 + owner.by
+        for number in range(3):
+            assert fast(x + number).tolist() == function(x + number).tolist()
+
+
+def test_fields_of_arguments():
+    """Records and tuples among the arguments are others at each call."""
+    scaled, other = Scaled(), types.SimpleNamespace(owner=Scaled())
+    record = dataclasses.make_dataclass("record", ["owner"])
+    pair = collections.namedtuple("pair", "owner")
+
+    def function(held, x):
+        return held.owner.step(x) + other.owner.step(x)
+
+    for kind in (record, pair):
+        fast = ag.compile(function)
+        for number in range(6):
+            scaled.by = float(number // 3)
+            x = ag.ones(2) * number
+            assert fast(kind(scaled), x).tolist() == function(kind(scaled), x).tolist()
+        assert counts(fast) == (2, 4)
