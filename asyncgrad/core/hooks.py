@@ -17,17 +17,18 @@ Hooks = dict[int, Any]
 class RemovableHandle:
     """Removes a hook: by `remove()`, any number of times, or at the end of a `with` block."""
 
-    __slots__ = ("_hooks", "_key")
+    __slots__ = ("_hooks", "id")
 
     def __init__(self, hooks: Hooks, hook: Value) -> None:
         self._hooks: Hooks | None = hooks
-        self._key = _next_key()
-        hooks[self._key] = hook
+        #: The hook's key among the others.
+        self.id = _next_key()
+        hooks[self.id] = hook
 
     def remove(self) -> None:
         """Remove the hook; further calls do nothing."""
         if self._hooks is not None:
-            self._hooks.pop(self._key, None)
+            self._hooks.pop(self.id, None)
             self._hooks = None
 
     def __enter__(self) -> RemovableHandle:

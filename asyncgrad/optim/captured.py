@@ -91,7 +91,7 @@ class CapturedStep:
             graded: the parameters that have a gradient then.
         """
         optimizer = self._optimizer
-        if optimizer._pre_hooks or optimizer._post_hooks:
+        if optimizer._steps_have_hooks():
             return None
         optimizer._check_awaited("step")
         facts = StepFacts([], [], [], [])

@@ -11,6 +11,20 @@ from asyncgrad.core.modes import current
 from asyncgrad.core.recording import unrepeatable
 from asyncgrad.nn.hooks import Hook, register
 
+#: Hooks of all optimisers.
+_BEFORE_ALL: Hooks = {}
+_AFTER_ALL: Hooks = {}
+
+
+def register_optimizer_step_pre_hook(hook: Hook) -> RemovableHandle:
+    """Call a function before each step of any optimiser: see `register_step_pre_hook`."""
+    return RemovableHandle(_BEFORE_ALL, hook)
+
+
+def register_optimizer_step_post_hook(hook: Hook) -> RemovableHandle:
+    """Call a function after each step of any optimiser: see `register_step_post_hook`."""
+    return RemovableHandle(_AFTER_ALL, hook)
+
 
 class Hooked:
     """The hooks of an optimiser; a base class of `Optimizer` only."""
@@ -68,11 +82,16 @@ class Hooked:
         """Call a function with the optimiser after each `load_state_dict`."""
         return register(self._load_post_hooks, hook, prepend=prepend)
 
+    def _steps_have_hooks(self) -> bool:
+        """Whether a step calls hooks."""
+        own = [getattr(self, name, None) for name in ("_pre_hooks", "_post_hooks")]
+        return any((*own, _BEFORE_ALL, _AFTER_ALL))
+
     def _before(
         self, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Call the pre-hooks; returns the step's arguments, which hooks may have replaced."""
-        for hook in tuple(getattr(self, "_pre_hooks", {}).values()):
+        for hook in (*_BEFORE_ALL.values(), *getattr(self, "_pre_hooks", {}).values()):
             result = hook(self, args, kwargs)
             if result is None:
                 continue
@@ -93,7 +112,7 @@ class Hooked:
 
     def _after(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self.steps_taken += 1
-        for hook in tuple(getattr(self, "_post_hooks", {}).values()):
+        for hook in (*getattr(self, "_post_hooks", {}).values(), *_AFTER_ALL.values()):
             hook(self, args, kwargs)
 
 

@@ -21,7 +21,12 @@ from asyncgrad.core.recording import called_anew, unrepeatable
 from asyncgrad.core.variable import Variable, bump_version
 from asyncgrad.nn.parameter import clear_gradient
 from asyncgrad.ops.tensors.sparse_rows import Rows
-from asyncgrad.optim.hooks import HOOKS, Hooked
+from asyncgrad.optim.hooks import (  # noqa: F401  two have this place in PyTorch
+    HOOKS,
+    Hooked,
+    register_optimizer_step_post_hook,
+    register_optimizer_step_pre_hook,
+)
 from asyncgrad.optim.updates import Group, Params, check_manner, copied_beside
 from asyncgrad.scheduler import check_awaited, offload
 from asyncgrad.types import Array, Tensor

@@ -270,8 +270,7 @@ def _arrays_of(function: Any, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
 def _calls_users_code(owner: Any) -> bool:
     """Whether an object's methods may call code of the user's."""
     if isinstance(owner, Optimizer):
-        hooked = any(getattr(owner, name, None) for name in ("_pre_hooks", "_post_hooks"))
-        return hooked or not is_own(type(owner).__module__)
+        return owner._steps_have_hooks() or not is_own(type(owner).__module__)
     return isinstance(owner, LRScheduler)
 
 

@@ -3,6 +3,8 @@
 from importlib import import_module
 from types import ModuleType
 
+from asyncgrad.core.hooks import RemovableHandle
+from asyncgrad.submodules import offer
 from asyncgrad.utils import checkpoint
 
 
@@ -14,3 +16,5 @@ def __getattr__(name: str) -> ModuleType:
 
 
 __all__ = ["checkpoint", "data"]
+
+offer(__name__, "hooks", {"RemovableHandle": RemovableHandle})

@@ -41,6 +41,8 @@ def test_base_classes_tell_modules_apart():
     assert isinstance(ag.nn.BatchNorm2d(1), batchnorm._BatchNorm)
     assert isinstance(ag.nn.ConvTranspose1d(1, 1, 1), conv._ConvNd)
     assert isinstance(ag.nn.LSTM(1, 1), rnn.RNNBase)
+    assert ag.nn.RNNBase is rnn.RNNBase
+    assert ag.nn.RNNCellBase is rnn.RNNCellBase
     assert utils._pair(3) == (3, 3)
     assert issubclass(ag.optim.lr_scheduler.StepLR, ag.optim.lr_scheduler._LRScheduler)
 
@@ -50,11 +52,23 @@ def test_functions_are_found_by_the_names_of_pytorchs_files():
         ("nn.utils.clip_grad", "clip_grad_norm_"), ("nn.utils.clip_grad", "clip_grad_value_"),
         ("utils.data.dataloader", "DataLoader"), ("utils.data.dataloader", "default_collate"),
         ("utils.data.distributed", "DistributedSampler"),
+        ("nn.parameter", "UninitializedParameter"), ("optim.optimizer", "Optimizer"),
     ):  # fmt: skip
         for library in ("torch", "asyncgrad"):
             package = importlib.import_module(f"{library}.{file.rpartition('.')[0]}")
             found = importlib.import_module(f"{library}.{file}")
             assert getattr(found, name) is getattr(package, name)
+
+
+def test_handles_of_all_hooks_are_of_one_class():
+    from asyncgrad.utils.hooks import RemovableHandle
+
+    handles = [
+        ag.ones(1, requires_grad=True).register_hook(print),
+        ag.nn.Linear(1, 1).register_forward_hook(print),
+    ]
+    assert all(isinstance(handle, RemovableHandle) for handle in handles)
+    assert handles[0].id != handles[1].id
 
 
 def test_layers_of_users_call_what_pytorchs_have():

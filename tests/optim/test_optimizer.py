@@ -161,6 +161,28 @@ def test_optimisers_may_define_their_step():
     assert post == "post"
 
 
+def test_hooks_of_all_optimisers_surround_an_optimisers_own():
+    from asyncgrad.optim.optimizer import (
+        register_optimizer_step_post_hook,
+        register_optimizer_step_pre_hook,
+    )
+
+    a = parameter(1.0)
+    optimizer = ag.optim.SGD([a], lr=0.25)
+    optimizer.register_step_pre_hook(lambda *given: calls.append("own, before"))
+    optimizer.register_step_post_hook(lambda *given: calls.append("own, after"))
+    with (
+        register_optimizer_step_pre_hook(lambda o, args, kwargs: calls.append(o)),
+        register_optimizer_step_post_hook(lambda o, args, kwargs: calls.append(o)),
+    ):
+        calls = []
+        optimizer.step()
+        assert calls == [optimizer, "own, before", "own, after", optimizer]
+    calls = []
+    optimizer.step()
+    assert calls == ["own, before", "own, after"]
+
+
 def test_a_step_that_calls_the_one_above_is_one_step():
     class Noisy(ag.optim.SGD):
         def step(self, closure=None):
