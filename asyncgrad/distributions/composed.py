@@ -10,7 +10,7 @@ from asyncgrad.autograd.modes import no_grad
 from asyncgrad.distributions import constraints
 from asyncgrad.distributions.constraints import Constraint, Value
 from asyncgrad.distributions.continuous import Gumbel, Normal
-from asyncgrad.distributions.discrete import Categorical
+from asyncgrad.distributions.discrete import Categorical, OfClasses
 from asyncgrad.distributions.distribution import Distribution, computed, sum_rightmost
 from asyncgrad.distributions.transforms import ComposeTransform, ExpTransform, Transform
 from asyncgrad.ops.api.activation import log_softmax
@@ -233,7 +233,7 @@ class LogNormal(TransformedDistribution):
         return self.base_dist.entropy() + self.loc
 
 
-class ExpRelaxedCategorical(Categorical):
+class ExpRelaxedCategorical(OfClasses):
     """The logarithms of samples of `RelaxedOneHotCategorical`, without underflow to 0."""
 
     has_rsample = True
@@ -277,6 +277,7 @@ class RelaxedOneHotCategorical(TransformedDistribution):
         logits: the logarithms of the weights, instead of `probs`.
     """
 
+    arg_constraints = OfClasses.arg_constraints
     support = constraints.simplex
 
     def __init__(

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from asyncgrad.distributions import constraints
 from asyncgrad.distributions.constraints import Constraint, Value
-from asyncgrad.distributions.discrete import Categorical, OfChances
+from asyncgrad.distributions.discrete import OfChances, OfClasses
 from asyncgrad.distributions.distribution import Distribution, OfRate, computed
 from asyncgrad.ops.api.activation import softplus
 from asyncgrad.ops.api.elementwise import where
@@ -153,7 +153,7 @@ class NegativeBinomial(_Counted):
         return ways - n * softplus(logits) - value * softplus(-logits)
 
 
-class Multinomial(Categorical):
+class Multinomial(OfClasses):
     """How often each class occurs among `total_count` samples of `Categorical`.
 
     Args:
@@ -195,7 +195,7 @@ class Multinomial(Categorical):
         logits, value = broadcast_tensors(self.logits, value)
         # A class of probability 0 that does not occur adds nothing; `-inf * 0` would be NaN.
         logits = where((value == 0) & (logits == -math.inf), 0.0, logits)
-        ways = math.lgamma(self.total_count + 1) - (value + 1).lgamma().sum(-1)
+        ways = (value.sum(-1) + 1).lgamma() - (value + 1).lgamma().sum(-1)
         return ways + (logits * value).sum(-1)
 
     def entropy(self) -> Tensor:

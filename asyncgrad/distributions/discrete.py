@@ -163,13 +163,8 @@ class Geometric(_OneChance):
         ) / self.probs  # fmt: skip
 
 
-class Categorical(OfChances):
-    """The categorical distribution over the integers from 0 to the number of classes less one.
-
-    Args:
-        probs: weights of the classes along the last axis, which are divided by their sum.
-        logits: the logarithms of the weights, instead of `probs`.
-    """
+class OfClasses(OfChances):
+    """The base of distributions of classes, whose weights are along the last axis."""
 
     arg_constraints: ClassVar[Any] = {
         "probs": constraints.simplex, "logits": constraints.real_vector,
@@ -237,7 +232,16 @@ class Categorical(OfChances):
         return self._numbers(self._num_events, _INT64, expand)
 
 
-class OneHotCategorical(Categorical):
+class Categorical(OfClasses):
+    """The categorical distribution over the integers from 0 to the number of classes less one.
+
+    Args:
+        probs: weights of the classes along the last axis, which are divided by their sum.
+        logits: the logarithms of the weights, instead of `probs`.
+    """
+
+
+class OneHotCategorical(OfClasses):
     """The categorical distribution with one-hot vectors as samples; see `Categorical`."""
 
     support = constraints.one_hot

@@ -18,9 +18,15 @@ from asyncgrad.distributions.continuous import (
     Uniform,
 )
 from asyncgrad.distributions.counts import Binomial, Poisson
-from asyncgrad.distributions.discrete import Bernoulli, Categorical, Geometric
+from asyncgrad.distributions.discrete import (
+    Bernoulli,
+    Categorical,
+    Geometric,
+    OfClasses,
+    OneHotCategorical,
+)
 from asyncgrad.distributions.distribution import Distribution, sum_rightmost
-from asyncgrad.distributions.half import HalfNormal
+from asyncgrad.distributions.half import HalfCauchy, HalfNormal
 from asyncgrad.distributions.multivariate import (
     Beta,
     Dirichlet,
@@ -28,6 +34,7 @@ from asyncgrad.distributions.multivariate import (
     squared_distances,
 )
 from asyncgrad.ops.api.activation import softplus
+from asyncgrad.ops.api.creation import full_like
 from asyncgrad.ops.api.elementwise import where
 from asyncgrad.ops.api.matrices import solve_triangular
 from asyncgrad.ops.api.shape import broadcast_tensors
@@ -98,23 +105,16 @@ def _gumbel(p: Gumbel, q: Gumbel) -> Tensor:
     return -ratio.log() - rest + shift + ratio * EULER + power - (1 + EULER)
 
 
+@register_kl(HalfCauchy, HalfCauchy)
 @register_kl(HalfNormal, HalfNormal)
-def _half_normal(p: HalfNormal, q: HalfNormal) -> Tensor:
-    return _normal(p._whole, q._whole)
+def _half(p: HalfCauchy | HalfNormal, q: HalfCauchy | HalfNormal) -> Tensor:
+    return kl_divergence(p._whole, q._whole)
 
 
 @register_kl(Uniform, Uniform)
 def _uniform(p: Uniform, q: Uniform) -> Tensor:
     found = ((q.high - q.low) / (p.high - p.low)).log()
     return where((q.low > p.low) | (q.high < p.high), math.inf, found)
-
-
-@register_kl(Uniform, Normal)
-def _uniform_normal(p: Uniform, q: Normal) -> Tensor:
-    width = p.high - p.low
-    size = (math.sqrt(2 * math.pi) * q.scale / width).log()
-    inside = width**2 / 12 + ((p.high + p.low - 2 * q.loc) / 2) ** 2
-    return size + 0.5 * inside / q.scale**2
 
 
 @register_kl(Exponential, Exponential)
@@ -167,6 +167,10 @@ def _bernoulli(p: Bernoulli, q: Bernoulli) -> Tensor:
 @register_kl(Binomial, Binomial)
 def _binomial(p: Binomial, q: Binomial) -> Tensor:
     n = p.total_count
+    if (n < q.total_count).any():
+        raise NotImplementedError(
+            "KL between Binomials where q.total_count > p.total_count is not implemented"
+        )
     inside = p.probs * (p.logits - q.logits) + (-p.probs).log1p() - (-q.probs).log1p()
     return where(n > q.total_count, math.inf, n * inside)
 
@@ -182,7 +186,8 @@ def _poisson(p: Poisson, q: Poisson) -> Tensor:
 
 
 @register_kl(Categorical, Categorical)
-def _categorical(p: Categorical, q: Categorical) -> Tensor:
+@register_kl(OneHotCategorical, OneHotCategorical)
+def _of_classes(p: OfClasses, q: OfClasses) -> Tensor:
     found = p.probs * (p.logits - q.logits)
     found = where(q.probs == 0, math.inf, found)
     return where(p.probs == 0, 0.0, found).sum(-1)
@@ -200,3 +205,116 @@ def _transformed(p: TransformedDistribution, q: TransformedDistribution) -> Tens
     if p.transforms != q.transforms or p.event_shape != q.event_shape:
         raise NotImplementedError("KL of distributions whose transforms or events differ")
     return kl_divergence(p.base_dist, q.base_dist)
+
+
+# -- of two families: the negated entropy of p, less the mean of q's logarithm --------------------
+
+
+def _where_positive(p: Distribution, found: Tensor) -> Tensor:
+    """Infinity where p also has negative numbers, of which a q of positive ones has none."""
+    return where(p.low < 0, math.inf, found) if isinstance(p, Uniform) else found
+
+
+def _mean_of_log(p: Distribution) -> Tensor:
+    """The mean of the logarithm of p's positive numbers."""
+    if isinstance(p, Beta):
+        a = p.concentration1
+        return a.digamma() - (a + p.concentration0).digamma()
+    if isinstance(p, Exponential):
+        return -EULER - p.rate.log()
+    return _mean_log_between(p.low, p.high)  # type: ignore[attr-defined]
+
+
+def _mean_log_between(low: Tensor, high: Tensor) -> Tensor:
+    """The mean of the logarithm between two numbers."""
+    return (xlogy(high, high) - xlogy(low, low)) / (high - low) - 1
+
+
+def _log_of_mean_exp(p: Any, rate: Tensor) -> Tensor:
+    """The logarithm of the mean of `exp(-rate * x)` over x from p."""
+    if isinstance(p, Normal):
+        return (p.scale * rate) ** 2 / 2 - p.loc * rate
+    if isinstance(p, Uniform):
+        width = (p.high - p.low) * rate
+        return (-(-width).expm1() / width).log() - p.low * rate
+    number = p.concentration if isinstance(p, Gamma) else 1.0
+    return -(rate / p.rate).log1p() * number
+
+
+@register_kl(Beta, Normal)
+@register_kl(Exponential, Normal)
+@register_kl(Gamma, Normal)
+@register_kl(Gumbel, Normal)
+@register_kl(Laplace, Normal)
+@register_kl(Uniform, Normal)
+def _to_normal(p: Distribution, q: Normal) -> Tensor:
+    squares = (p.variance + (p.mean - q.loc) ** 2) / q.scale**2
+    return 0.5 * (squares + math.log(2 * math.pi)) + q.scale.log() - p.entropy()
+
+
+@register_kl(Beta, Exponential)
+@register_kl(Gamma, Exponential)
+@register_kl(Uniform, Exponential)
+def _to_exponential(p: Distribution, q: Exponential) -> Tensor:
+    return _where_positive(p, q.rate * p.mean - q.rate.log() - p.entropy())
+
+
+@register_kl(Beta, Gamma)
+@register_kl(Exponential, Gamma)
+@register_kl(Uniform, Gamma)
+def _to_gamma(p: Distribution, q: Gamma) -> Tensor:
+    size = q.concentration.lgamma() - q.concentration * q.rate.log()
+    rest = (1 - q.concentration) * _mean_of_log(p) + q.rate * p.mean
+    return _where_positive(p, size + rest - p.entropy())
+
+
+@register_kl(Exponential, Gumbel)
+@register_kl(Gamma, Gumbel)
+@register_kl(Normal, Gumbel)
+@register_kl(Uniform, Gumbel)
+def _to_gumbel(p: Distribution, q: Gumbel) -> Tensor:
+    power = (q.loc / q.scale + _log_of_mean_exp(p, 1 / q.scale)).exp()
+    return q.scale.log() + (p.mean - q.loc) / q.scale + power - p.entropy()
+
+
+@register_kl(Normal, Laplace)
+def _to_laplace(p: Normal, q: Laplace) -> Tensor:
+    ratio = (p.loc - q.loc) / (p.scale * math.sqrt(2))
+    distance = (-(ratio**2)).exp() * math.sqrt(2 / math.pi) * p.scale
+    distance = distance + (p.loc - q.loc) * ratio.erf()
+    return (2 * q.scale).log() + distance / q.scale - p.entropy()
+
+
+@register_kl(Uniform, Beta)
+def _to_beta(p: Uniform, q: Beta) -> Tensor:
+    a, b = q.concentration1, q.concentration0
+    rest = (1 - a) * _mean_of_log(p) + (1 - b) * _mean_log_between(1 - p.high, 1 - p.low)
+    found = a.lgamma() + b.lgamma() - (a + b).lgamma() + rest - p.entropy()
+    return where((p.low < 0) | (p.high > 1), math.inf, found)
+
+
+@register_kl(Beta, Uniform)
+def _beta_to_uniform(p: Beta, q: Uniform) -> Tensor:
+    return where((q.low > 0) | (q.high < 1), math.inf, (q.high - q.low).log() - p.entropy())
+
+
+@register_kl(Bernoulli, Poisson)
+def _to_poisson(p: Bernoulli, q: Poisson) -> Tensor:
+    return q.rate - xlogy(p.probs, q.rate) - p.entropy()
+
+
+def _endless(p: Distribution, q: Distribution) -> Tensor:
+    """Infinity, as p has numbers that q never has."""
+    return full_like(p.mean, math.inf)
+
+
+for _p, _others in {
+    Exponential: (Beta, Uniform),
+    Gamma: (Beta, Uniform),
+    Gumbel: (Beta, Exponential, Gamma, Uniform),
+    Laplace: (Beta, Exponential, Gamma, Uniform),
+    Normal: (Beta, Exponential, Gamma, Uniform),
+    Poisson: (Bernoulli, Binomial),
+}.items():
+    for _q in _others:
+        register_kl(_p, _q)(_endless)

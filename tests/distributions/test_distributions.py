@@ -35,7 +35,7 @@ CASES = {
     "Cauchy": (lambda D, a, b: D.Cauchy(a, b), (REAL, B), (A, C), REAL[::-1]),
     "Gumbel": (lambda D, a, b: D.Gumbel(a, b), (REAL, B), (A, C), REAL[::-1]),
     "HalfNormal": (lambda D, a: D.HalfNormal(a), (B,), (C,), ABOVE),
-    "HalfCauchy": (lambda D, a: D.HalfCauchy(a), (B,), None, ABOVE),
+    "HalfCauchy": (lambda D, a: D.HalfCauchy(a), (B,), (C,), ABOVE),
     "Uniform": (lambda D, a, b: D.Uniform(a, b), (A, C), ([0.1, 1.0, 1.5], [4.0, 6.0, 3.0]),
                 [1.0, 2.0, 3.0]),
     "Exponential": (lambda D, a: D.Exponential(a), (B,), (C,), ABOVE),
@@ -186,6 +186,54 @@ def test_divergences_and_their_derivatives_are_pytorchs(name):
     alike(found, leaves + more, 2)
 
 
+MIXED = (
+    "Normal", "Laplace", "Gumbel", "Uniform", "Exponential", "Gamma", "Beta", "Bernoulli",
+    "Binomial", "Poisson", "Categorical", "OneHotCategorical", "Multinomial",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("first", MIXED)
+def test_divergences_of_two_families_are_pytorchs(first):
+    for second in set(MIXED) - {first}:
+        pairs = made(first), made(second)
+        both = [(D, pairs[0][0][i], pairs[1][0][i]) for i, D in enumerate((theirs, ours))]
+        try:
+            expected = theirs.kl_divergence(*both[0][1:])
+        except NotImplementedError:
+            with pytest.raises(NotImplementedError):
+                ours.kl_divergence(*both[1][1:])
+            continue
+        found = ours.kl_divergence(*both[1][1:])
+        oracle.compare(expected, found)
+        if torch.isfinite(expected).all():
+            oracle.compare_derivatives(expected, found, pairs[0][1] + pairs[1][1], 1)
+
+
+@pytest.mark.parametrize(("low", "high"), [(0.1, 0.8), (-1.0, 0.5), (0.5, 2.0)])
+def test_divergences_of_a_uniform_distribution_depend_on_its_bounds(low, high):
+    for name in ("Normal", "Gumbel", "Exponential", "Gamma", "Beta"):
+        pair, leaves = made(name)
+        found = [
+            D.kl_divergence(D.Uniform(*T.tensor([low, high], dtype=T.float64)), q)
+            for D, T, q in zip((theirs, ours), (torch, ag), pair, strict=True)
+        ]
+        oracle.compare(*found)
+        if torch.isfinite(found[0]).all():
+            oracle.compare_derivatives(*found, leaves, 1)
+
+
+def test_classes_of_events_are_told_apart():
+    probs = ag.tensor([0.2, 0.8])
+    for kind in (ours.OneHotCategorical(probs), ours.Multinomial(2, probs)):
+        assert not isinstance(kind, ours.Categorical)
+
+
+def test_fewer_events_than_a_multinomial_counts_have_a_probability():
+    found = [D.Multinomial(4, T.tensor([0.2, 0.8])).log_prob(T.tensor([1.0, 1.0]))
+             for D, T in ((theirs, torch), (ours, ag))]  # fmt: skip
+    oracle.compare(*found)
+
+
 def test_divergences_of_two_kinds():
     for make in (
         lambda D, T: D.kl_divergence(
@@ -203,6 +251,8 @@ def test_divergences_of_two_kinds():
     for D, T in ((theirs, torch), (ours, ag)):
         with pytest.raises(NotImplementedError):
             D.kl_divergence(D.Normal(T.tensor(0.0), 1.0), D.Bernoulli(T.tensor(0.5)))
+        with pytest.raises(NotImplementedError, match="total_count"):
+            D.kl_divergence(D.Binomial(3, T.tensor(0.5)), D.Binomial(5, T.tensor(0.5)))
 
 
 def test_a_registered_divergence_is_found_by_the_nearest_classes():
