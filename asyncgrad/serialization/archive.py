@@ -64,7 +64,7 @@ def save(obj: object, f: str | os.PathLike[str] | IO[bytes]) -> None:
 
 def load(
     f: str | os.PathLike[str] | IO[bytes], map_location: str | None = None, *,
-    weights_only: bool | None = None,
+    weights_only: bool | None = None, mmap: bool | None = None,
 ) -> Any:  # fmt: skip
     """Read tensors, numbers, strings and plain containers from a `.pt` file.
 
@@ -75,6 +75,7 @@ def load(
             they were saved from; or a function of a tensor and such a name that returns a device
             or a tensor on it. Tensors without an entry go to the CPU, as do all if it is None.
         weights_only: accepted for PyTorch's sake: code from a file is never run.
+        mmap: accepted for PyTorch's sake: tensors are read when the file is.
 
     Returns:
         The saved object. Tensors that shared memory share it again.

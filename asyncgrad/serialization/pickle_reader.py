@@ -344,6 +344,10 @@ def _complex(real: float, imag: float) -> complex:
     return complex(_expect(real, float), _expect(imag, float))
 
 
+def _device(kind: str, index: int | None = None) -> Device:
+    return Device(_expect(kind, str), None if index is None else _expect(index, int))
+
+
 #: All functions that a pickle can call.
 _CALLS: dict[str, Callable[..., Any]] = {
     "collections.Counter": lambda counts: Counter(_expect(counts, dict)),
@@ -353,6 +357,7 @@ _CALLS: dict[str, Callable[..., Any]] = {
     "torch._utils._rebuild_tensor_v3": _tensor_of_bytes,
     "torch._utils._rebuild_parameter": _parameter,
     "torch.Size": lambda sizes: Size(map(_size, sizes)),
+    "torch.device": _device,
     "_codecs.encode": _bytes,
     # Pickles of protocol 2 use the names of Python 2.
     **{

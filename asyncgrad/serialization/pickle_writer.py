@@ -11,7 +11,7 @@ import numpy as np
 
 from asyncgrad.core.size import Size
 from asyncgrad.core.variable import Variable, requires_grad
-from asyncgrad.devices import CPU
+from asyncgrad.devices import CPU, Device
 from asyncgrad.nn.parameter import Parameter
 from asyncgrad.ops.dtype import DType
 from asyncgrad.ops.table.strided import row_major
@@ -62,10 +62,11 @@ class PickleWriter:
         elif isinstance(value, str):
             text = value.encode("utf-8", "surrogatepass")
             out += b"X" + struct.pack("<I", len(text)) + text
-        elif isinstance(value, Size):
-            self._name("torch", "Size")
-            self._write_container(tuple(value))
-            out += b"\x85R"
+        elif isinstance(value, tuple(_CALLS)):
+            module, name, arguments = next(c for k, c in _CALLS.items() if isinstance(value, k))
+            self._name(module, name)
+            self._write_container(arguments(value))
+            out += b"R"
         elif isinstance(value, (list, tuple, dict)):
             self._write_container(value)
         else:
@@ -180,6 +181,16 @@ class PickleWriter:
             number = self._numbers[key] = len(self.storages)
             self.storages.append(elements("K"))
         return number
+
+
+#: By the kinds of values that are written as calls: the function and its arguments.
+_CALLS: dict[type, tuple[str, str, Callable[[Any], tuple[Any, ...]]]] = {
+    Size: ("torch", "Size", lambda sizes: (tuple(sizes),)),
+    Device: ("torch", "device", lambda place: (str(place),)),
+    bytes: ("_codecs", "encode", lambda data: (data.decode("latin1"), "latin1")),
+    complex: ("__builtin__", "complex", lambda number: (number.real, number.imag)),
+    set: ("__builtin__", "set", lambda members: (list(members),)),
+}
 
 
 def _address(array: np.ndarray[Any, Any]) -> int:

@@ -89,6 +89,8 @@ def test_everything_comes_back():
         3: OrderedDict(a=ag.zeros(()), b=ag.zeros(0, 3)),
         "dtype": ag.float32,
         "size": ag.Size([2, 3]),
+        "device": ag.device("cpu"),
+        "plain": [b"\x00\xff", {1, "a"}, 1 - 2j],
         **{f"of {name}": ag.from_numpy(np.arange(4).astype(name)) for name in DTYPES},
     }
     assert_same(load(written(value)), value)
@@ -176,6 +178,11 @@ def test_models_and_optimizers_go_on_from_a_file():
     assert_same(other.state_dict(), model.state_dict())
 
 
+def test_files_may_be_asked_to_be_mapped(tmp_path):
+    save([1], tmp_path / "weights.pt")
+    assert load(tmp_path / "weights.pt", weights_only=True, mmap=True) == [1]
+
+
 def test_objects_are_refused_and_nothing_is_written(tmp_path):
     path = tmp_path / "weights.pt"
     with pytest.raises(TypeError, match="Linear"):
@@ -249,6 +256,8 @@ class TestBesidePyTorch:
             "transposed": ag.from_numpy(np.arange(6.0).reshape(2, 3).T),
             "nested": [1, (2.5, None, True, "é"), 2**70, -3],
             "counts": Counter([3, 9, 9]),
+            "plain": [b"\x00\xff", {1, "a"}, 1 - 2j],
+            "device": ag.device("cpu"),
             **{f"of {name}": ag.from_numpy(np.arange(3).astype(name)) for name in DTYPES},
         }
         file = written(value)
@@ -263,6 +272,8 @@ class TestBesidePyTorch:
         assert isinstance(loaded["parameter"], torch.nn.Parameter)
         np.testing.assert_array_equal(loaded["transposed"].numpy(), np.arange(6.0).reshape(2, 3).T)
         assert loaded["nested"] == value["nested"]
+        assert loaded["plain"] == value["plain"]
+        assert loaded["device"] == torch.device("cpu")
         for name in DTYPES:
             assert loaded[f"of {name}"].dtype == getattr(torch, name)
 

@@ -72,6 +72,8 @@ def same(mine, other):
         np.testing.assert_array_equal(mine.detach().numpy(), other.detach().numpy())
     elif isinstance(other, torch.dtype):
         assert mine.name == str(other).rpartition(".")[2]
+    elif isinstance(other, torch.device):
+        assert mine is ag.device(str(other))
     elif isinstance(other, dict):
         assert list(mine) == list(other)
         assert isinstance(mine, collections.OrderedDict) == isinstance(
@@ -97,6 +99,7 @@ def values():
         "nested": {"a": [1, (2.5, "ž", None, True)], 3: {"b": [torch.tensor(3.0)]}},
         "numbers": [2**100, -(2**70), float("inf"), 1 + 2j, -1, 255, 65536],
         "plain": [b"bytes", {1, "a"}, torch.float32, torch.bfloat16, torch.Size([2, 3])],
+        "devices": [torch.device("cpu")],
         "model": torch.nn.BatchNorm1d(2).state_dict(),
         "schedule": torch.optim.lr_scheduler.StepLR(torch.optim.SGD([x]), 3).state_dict(),
         "counts": torch.optim.lr_scheduler.MultiStepLR(torch.optim.SGD([x]), [3, 3]).state_dict(),
