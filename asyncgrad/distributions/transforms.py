@@ -84,6 +84,10 @@ class Transform:
         """The shape of the result for an input of a shape."""
         return shape
 
+    def inverse_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """The shape of the input for a result of a shape."""
+        return shape
+
     def _call(self, x: Tensor) -> Tensor:
         raise NotImplementedError
 
@@ -106,6 +110,9 @@ class _Inverse(Transform):
     def __eq__(self, other: object) -> bool:
         return isinstance(other, _Inverse) and self._of == other._of
 
+    def __repr__(self) -> str:
+        return f"_InverseTransform({self._of!r})"
+
     @property
     def inv(self) -> Transform:
         return self._of
@@ -117,6 +124,12 @@ class _Inverse(Transform):
     @property
     def codomain(self) -> Any:  # type: ignore[override]
         return self._of.domain
+
+    def forward_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        return self._of.inverse_shape(shape)
+
+    def inverse_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        return self._of.forward_shape(shape)
 
     def _call(self, x: Tensor) -> Tensor:
         return self._of._inv_call(x)
@@ -250,6 +263,8 @@ class AffineTransform(Transform):
         held = [getattr(x, "shape", ()) for x in (self.loc, self.scale)]
         return broadcast_shapes(shape, *map(tuple, held))
 
+    inverse_shape = forward_shape
+
     def _call(self, x: Tensor) -> Tensor:
         return self.loc + self.scale * x
 
@@ -299,6 +314,11 @@ class ComposeTransform(Transform):
     def forward_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         for part in self.parts:
             shape = part.forward_shape(shape)
+        return shape
+
+    def inverse_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        for part in reversed(self.parts):
+            shape = part.inverse_shape(shape)
         return shape
 
     def _call(self, x: Tensor) -> Tensor:

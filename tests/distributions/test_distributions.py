@@ -222,6 +222,15 @@ def test_divergences_of_a_uniform_distribution_depend_on_its_bounds(low, high):
             oracle.compare_derivatives(*found, leaves, 1)
 
 
+def test_inverses_know_their_shapes():
+    for D, T in ((theirs, torch), (ours, ag)):
+        wide = D.AffineTransform(T.zeros(3, 1), T.ones(2))
+        both = D.ComposeTransform([D.ExpTransform(), wide])
+        for transform in (wide, wide.inv, both, both.inv):
+            assert transform.forward_shape((2,)) == transform.inverse_shape((1,)) == (3, 2)
+        assert repr(D.ExpTransform().inv) == "_InverseTransform(ExpTransform())"
+
+
 def test_classes_of_events_are_told_apart():
     probs = ag.tensor([0.2, 0.8])
     for kind in (ours.OneHotCategorical(probs), ours.Multinomial(2, probs)):
