@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from asyncgrad.choices import Reduction
 from asyncgrad.nn import functional as F
-from asyncgrad.nn.loss import _Loss, _WeightedLoss
+from asyncgrad.nn.loss import PairwiseDistance, _Loss, _WeightedLoss
 from asyncgrad.ops.api.loss import chosen_reduction
 from asyncgrad.types import Ints, Tensor
 
@@ -90,6 +90,8 @@ class TripletMarginWithDistanceLoss(_TripletLoss, function=F.triplet_margin_with
         reduction = chosen_reduction(reduction)
         if margin <= 0:
             raise ValueError(f"margin must be greater than 0, got {margin}")
+        if distance_function is None:
+            distance_function = PairwiseDistance()
         self._keep(locals())
 
 

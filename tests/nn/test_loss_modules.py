@@ -87,3 +87,11 @@ def test_losses_refuse_numbers_that_are_none_and_classes_that_are_probabilities(
             m.nn.HuberLoss(delta=1j)
         with pytest.raises(RuntimeError, match="ignore_index is not supported"):
             m.nn.functional.cross_entropy(m.ones(2, 3), m.ones(2, 3), ignore_index=1)
+
+
+def test_the_distance_of_a_triplet_loss_is_a_module_of_it():
+    found, expected = (
+        [repr(layer) for layer in m.nn.TripletMarginWithDistanceLoss(margin=0.5).modules()]
+        for m in (ag, torch)
+    )
+    assert found == expected
