@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Self
 
 from asyncgrad.core.variable import Variable
@@ -65,7 +65,7 @@ class ParameterList(Module):
 
     def extra_repr(self) -> str:
         """A line about each member."""
-        return _described(enumerate(self))
+        return _described(enumerate(self), lambda tensor: tensor.dtype)
 
 
 class ParameterDict(Keyed):
@@ -189,7 +189,7 @@ class ParameterDict(Keyed):
 
     def extra_repr(self) -> str:
         """A line about each member."""
-        return _described(self.items())
+        return _described(self.items(), lambda tensor: tensor.type())
 
 
 def _two(place: int, pair: Any) -> tuple[Any, Any]:
@@ -215,13 +215,13 @@ def _member(value: Any) -> Any:
     return Parameter(value) if plain else value
 
 
-def _described(members: Iterable[tuple[Any, Any]]) -> str:
-    """A line about each member."""
+def _described(members: Iterable[tuple[Any, Any]], kind: Callable[[Any], Any]) -> str:
+    """A line about each member; `kind` gives the type of a tensor's elements."""
     lines = []
     for name, value in members:
         if isinstance(value, Variable):
             size = "x".join(map(str, value._metadata.shape))
-            words = f"Parameter containing: [{value._metadata.dtype} of size {size}]"
+            words = f"Parameter containing: [{kind(value)} of size {size}]"
         else:
             words = f"Object of type: {type(value).__name__}"
         lines.append(f"  ({name}): {words}")

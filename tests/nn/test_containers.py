@@ -154,13 +154,14 @@ def test_parameter_containers_keep_what_is_no_tensor():
     values.extend(values)
     assert len(values) == 8
     assert repr(values).split("\n")[1:3] == [
-        "    (0): Parameter containing: [float32 of size 2]",
+        "    (0): Parameter containing: [asyncgrad.float32 of size 2]",
         "    (1): Object of type: int",
     ]
     with pytest.raises(TypeError):
         values.extend(ag.ones(2))
     named = nn.ParameterDict({"b": 3, "a": ag.ones(1)})
     assert list(named) == ["a", "b"]
+    assert "(a): Parameter containing: [asyncgrad.FloatTensor of size 1]" in repr(named)
     assert named.pop("b") == 3
     assert not hasattr(named, "b")
     with pytest.raises(TypeError, match="not a string"):
