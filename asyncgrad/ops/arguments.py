@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from asyncgrad.core.variable import Variable
+from asyncgrad.core.modes import current
+from asyncgrad.core.variable import Variable, requires_grad
 
 _index = operator.index
 _all_ints = frozenset({int}).issuperset
@@ -134,6 +135,15 @@ def plain_index(index: Any) -> Any:
     if isinstance(index, list):
         return np.asarray([plain_index(part) for part in index])
     return index
+
+
+def check_constant(name: str, what: str, tensor: Variable) -> None:
+    """Raise for a tensor that requires grad where a function has no derivative by it."""
+    if requires_grad(tensor) and current().grad:
+        raise RuntimeError(
+            f"The function '{name}' is not differentiable with respect to argument '{what}'. This "
+            f"input cannot have requires_grad True: pass {what}.detach()."
+        )
 
 
 def check_bool(function: str, argument: str, value: Any) -> None:

@@ -42,6 +42,32 @@ def test_refuses_what_pytorch_refuses(name):
     assert oracle.check_errors(name) > 0
 
 
+@pytest.mark.parametrize("call", [
+    lambda F, x, y, weight: F.nll_loss(x, y, weight),
+    lambda F, x, y, weight: F.cross_entropy(x, y, weight),
+    lambda F, x, y, weight: F.cross_entropy(x, y, weight, label_smoothing=0.1),
+    lambda F, x, y, weight: F.batch_norm(x, weight, weight.detach()),
+    lambda F, x, y, weight: F.batch_norm(x, weight.detach(), weight, training=True),
+])  # fmt: skip
+def test_what_has_no_derivative_may_not_require_grad(call):
+    """Its gradient would be missing."""
+    oracle.check_refused(
+        lambda T: call(
+            T.nn.functional, T.ones(2, 3), T.tensor([0, 1]), T.ones(3, requires_grad=True)
+        )
+    )
+
+
+def test_class_weights_of_probabilities_have_a_derivative():
+    gradients = []
+    for T in (torch, ag):
+        weight = T.tensor([1.0, 2.0], requires_grad=True)
+        x = T.tensor([[0.5, -1.0]])
+        T.nn.functional.cross_entropy(x, x.softmax(1), weight).backward()
+        gradients.append(weight.grad.tolist())
+    assert gradients[1] == pytest.approx(gradients[0])
+
+
 @pytest.mark.torch
 @pytest.mark.parametrize("name", ["cross_entropy", "nll_loss"])
 def test_a_single_row_without_reduction(name):

@@ -17,7 +17,7 @@ from asyncgrad.devices import Device
 from asyncgrad.errors import AutogradError
 from asyncgrad.ops.api.activation import log_softmax, logsigmoid
 from asyncgrad.ops.api.index import getitem
-from asyncgrad.ops.arguments import one_dim
+from asyncgrad.ops.arguments import check_constant, one_dim
 from asyncgrad.ops.batching import by_parts, level_of, mapped, unwrap_batch
 from asyncgrad.ops.dtype import FLOATING, INEXACT, check_dtype
 from asyncgrad.ops.float32_compute import in_float32
@@ -32,10 +32,12 @@ from asyncgrad.ops.promotion import (
     check_device,
     constant,
     default_dtype,
+    number_argument,
     operand_of,
     result_dtype,
     tensor_operands,
 )
+from asyncgrad.ops.spellings import spelled
 from asyncgrad.types import Array, Library, Tensor
 
 #: The functions at PyTorch's top level; all functions here are in `nn.functional`.
@@ -459,9 +461,15 @@ def _labels(
 
 
 def _class_weight(name: str, weight: Tensor | None, x: Tensor, dim: int) -> Any:
-    """The checked array of class weights, or None."""
+    """The checked array of class weights, by which there is no derivative, or None."""
     if weight is None:
         return None
+    check_constant(name, "weight", _checked_weight(name, weight, x, dim))
+    return weight._array
+
+
+def _checked_weight(name: str, weight: Tensor, x: Tensor, dim: int) -> Tensor:
+    """Return class weights that fit the input."""
     weight = as_tensor_operand(weight, name, 3)
     check_device(name, x, weight)
     if weight._metadata.shape != (x._metadata.shape[dim],):
@@ -474,7 +482,7 @@ def _class_weight(name: str, weight: Tensor | None, x: Tensor, dim: int) -> Any:
             f"{name}: expected weight of dtype {x._metadata.dtype}, got {weight._metadata.dtype}. "
             f"Convert it with .to()."
         )
-    return weight._array
+    return weight
 
 
 def _counts(
@@ -691,7 +699,7 @@ def _soft_cross_entropy(
             f"axis of classes."
         )
     if weight is not None:
-        _class_weight("cross_entropy", weight, x, dim)
+        weight = _checked_weight("cross_entropy", weight, x, dim)
         weight = R.reshape(weight, (-1,) + (1,) * (len(shape) - 1 - dim))
     if label_smoothing:
         share = label_smoothing / shape[dim]
@@ -707,6 +715,7 @@ def _soft_cross_entropy(
     return R.mul_scalar(total, _share(x._metadata.size // shape[dim] if shape[dim] else 0))
 
 
+@spelled
 def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -> Tensor:
     """The cosines of the angles between vectors along an axis.
 
@@ -722,6 +731,7 @@ def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -
             f"{result_dtype(x, y)}. Convert one with .to({default_dtype()})."
         )
     x, y = _pair("cosine_similarity", x, y)
+    eps = number_argument("cosine_similarity", "eps", eps)
     if x._metadata.dtype.kind == "V":
         return in_float32(cosine_similarity, x, y, dim, eps)
     shape = x._metadata.shape

@@ -10,11 +10,11 @@ import numpy as np
 from asyncgrad.core.modes import Mode
 from asyncgrad.core.recording import called_anew, note_constant
 from asyncgrad.core.variable import bump_version, wrap
-from asyncgrad.ops.arguments import one_shape
+from asyncgrad.ops.arguments import check_constant, one_shape
 from asyncgrad.ops.batching import level_of
 from asyncgrad.ops.dtype import FLOATING, INEXACT, check_dtype, is_half
 from asyncgrad.ops.namespace import RECORDED as R
-from asyncgrad.ops.promotion import as_tensor_operand, cast
+from asyncgrad.ops.promotion import as_tensor_operand, cast, number_argument
 from asyncgrad.ops.tensors import in_place
 from asyncgrad.types import Array, Ints, Tensor
 
@@ -84,6 +84,7 @@ def layer_norm(
     if bias is not None:
         bias = _parameter("layer_norm", "bias", bias, x, shape)
     check_dtype("layer_norm", x._metadata.dtype, FLOATING)
+    eps = number_argument("layer_norm", "eps", eps)
     if weight is None and bias is None:
         return R.normalise(x, len(shape), eps, [])
     weight = _constant(x, shape, 1) if weight is None else weight
@@ -111,6 +112,7 @@ def rms_norm(
     metadata = x._metadata
     if eps is None:
         eps = float(np.finfo(np.float32 if is_half(metadata.dtype) else metadata.dtype).eps)
+    eps = number_argument("rms_norm", "eps", eps)
     if metadata.is_complex or (weight is not None and weight._metadata.dtype != metadata.dtype):
         ndim = len(metadata.shape)
         dims = tuple(range(ndim - len(shape), ndim))
@@ -166,6 +168,7 @@ def batch_norm(
             return R.clone(x)
         raise RuntimeError(f"{name}: expected input of 2 dimensions or more, got shape {shape}")
     check_dtype(name, metadata.dtype, FLOATING)
+    eps, momentum = number_argument(name, "eps", eps), number_argument(name, "momentum", momentum)
     channels = shape[1]
     count = shape[0] * prod(shape[2:])
     if training and count == 1:
@@ -184,6 +187,8 @@ def batch_norm(
     ):
         if value is not None:
             _check_channels(name, what, value, x, channels)
+            if what.startswith("running"):
+                check_constant(name, what, value)
         elif not training and what.startswith("running"):
             raise RuntimeError(
                 f"{name}: Expected running_mean and running_var to be defined when training=False"
