@@ -195,6 +195,34 @@ def test_a_tensor_without_axes_is_scattered_into():
         assert T.ones(()).masked_scatter_(T.tensor(True), T.zeros(1)).item() == 0
 
 
+@pytest.mark.filterwarnings("ignore:The reduce argument")
+@pytest.mark.parametrize("program", [
+    lambda x, at, src: x.scatter(0, at, src), lambda x, at, src: x.scatter(0, at, 5.0),
+    lambda x, at, src: x.detach().scatter(0, at, src.detach(), reduce="add") + x,
+    lambda x, at, src: x.detach().scatter(0, at, 5.0, reduce="multiply") + x,
+    lambda x, at, src: x.scatter_add(0, at, src), lambda x, at, src: (x * 1).scatter_(0, at, src),
+    lambda x, at, src: x.scatter_reduce(0, at, src, "prod"),
+])  # fmt: skip
+def test_several_elements_are_scattered_into_one(program):
+    found = []
+    for T in (torch, ag):
+        x, src = T.tensor(2.0, requires_grad=True), T.tensor([3.0, 4.0], requires_grad=True)
+        out = program(x, T.tensor([0, 0]), src)
+        gradients = T.autograd.grad(out, [x, src], allow_unused=True)
+        found.append([None if part is None else part.tolist() for part in (out, *gradients)])
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("name", ["scatter", "scatter_add"])
+def test_one_element_is_not_scattered_to_several_places(name):
+    oracle.check_refused(lambda T: getattr(T.ones(3), name)(0, T.tensor([0, 1, 2]), T.tensor(2.0)))
+
+
+def test_any_tuple_is_an_index_for_several_axes():
+    for T in (torch, ag):
+        assert T.arange(6).reshape(2, 3)[T.Size([1, 2])].item() == 5
+
+
 def test_indices_may_differ_from_example_to_example():
     at = [[0, 0], [1, 2]]
     for T in (torch, ag):
@@ -221,6 +249,17 @@ def test_an_index_out_of_range_changes_nothing(put, inference):
             put(x, ag.tensor([100]))
         assert (x == 1).all()
     assert inference or x._version == 0
+
+
+def test_the_error_of_an_index_out_of_range_names_the_shape():
+    x, at = ag.ones(3, 4), ag.tensor([100])
+    for write in (
+        lambda: x.__setitem__(at, 1.0),
+        lambda: x.index_put_((at,), ag.tensor(1.0)),
+        lambda: x[at],
+    ):
+        with pytest.raises(IndexError, match=r"of shape \(3, 4\): index 100 .* dimension 0"):
+            write()
 
 
 @pytest.mark.parametrize("dtype", ["int8", "int16", "int32", "int64"])

@@ -208,7 +208,7 @@ def _parsed(
         The basic index of the view, empty if it is the whole tensor; the arrays and full slices
         that select from the view, or None; the index tensors, which must not change later.
     """
-    if index.__class__ is not tuple:
+    if not isinstance(index, tuple):
         # As in NumPy, a list with elements other than numbers is treated as a tuple.
         several = isinstance(index, list) and any(
             part is None
@@ -429,11 +429,11 @@ def _put_into(
     bump_version(tensor)
     try:
         node = (R.put_add if accumulate else R.put)(tensor, value, arrays)._edge
-    except IndexError:
+    except IndexError as error:
         # The index is out of range and nothing was written, so the version bump is undone.
         if not is_inference(tensor):
             counter_of(tensor).value -= 1
-        raise
+        raise refused_index(metadata.shape, error) from None
     if recorded:
         known = name.strip("_") if name != "__setitem__" else "index_put"
         called = known.title().replace("_", "") + "Backward0"
@@ -804,6 +804,9 @@ def _scatter_into(
     check_scattered(name, shape, axis, numbers)
     if not numbers.size:
         return in_place.change(x, name, R.clone)
+    if not shape and numbers.size > 1:
+        _scatter_into(R.unsqueeze(x, 0), dim, index, src, reduce, name)
+        return x
     if reduce == "multiply" and shape:
         return in_place.change(x, name, R.scatter_multiply, src, along(numbers, axis))
     if not shape:
@@ -845,7 +848,7 @@ def scattered_values(x: Tensor, src: Any, numbers: Array, name: str) -> Any:
             f"{name}(): Index tensor must have the same number of dimensions as src tensor: index "
             f"has shape {list(numbers.shape)}, src {list(given)}"
         )
-    if any(m > n for m, n in zip(numbers.shape, given, strict=False)):
+    if any(m > n for m, n in zip(numbers.shape, given or (1,), strict=False)):
         raise RuntimeError(
             f"{name}(): Expected index {list(numbers.shape)} to be no larger than src {list(given)}"
         )

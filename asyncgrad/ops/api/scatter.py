@@ -41,6 +41,7 @@ from asyncgrad.ops.promotion import (
     tensor_operands,
 )
 from asyncgrad.ops.scalar_cast import fitted
+from asyncgrad.ops.spellings import spelled
 from asyncgrad.ops.tensors import in_place
 from asyncgrad.ops.tensors.out import writes, writes_exactly
 from asyncgrad.types import Array, Number, Tensor
@@ -240,7 +241,7 @@ def scatter_reduce(
     if not numbers.size:
         return R.clone(x)
     if not shape:
-        numbers, y = numbers.reshape(1), reshape(y, (1,))
+        numbers, y = numbers.reshape(-1), reshape(y, (-1,))
         return reshape(_reduced(reshape(x, (1,)), (numbers,), index, y, reduce, include_self), ())
     return _reduced(x, along(numbers, axis), index, y, reduce, include_self)
 
@@ -368,6 +369,7 @@ def take(input: Tensor, index: Tensor) -> Tensor:
     return no_view(reshape(index_select(reshape(x, (-1,)), 0, places), at.shape))
 
 
+@spelled
 def select_scatter(input: Tensor, src: Tensor, dim: int, index: int) -> Tensor:
     """A copy of `input` with `src` as the slice at `index` along `dim`."""
     x = as_tensor_operand(input, "select_scatter", 1)
