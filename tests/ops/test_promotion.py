@@ -190,7 +190,8 @@ def test_scalars_of_numpy_are_numbers(scalar, dtype):
         ]  # fmt: skip
         if dtype != "int32":
             results.append(T.nn.functional.leaky_relu(x, scalar))
-        return [str(result.dtype).rpartition(".")[2] for result in results]
+        found = [*[result.dtype for result in results], T.result_type(x, scalar)]
+        return [str(each).rpartition(".")[2] for each in found]
 
     assert dtypes(ag) == dtypes(torch)
 
@@ -295,6 +296,9 @@ TOGETHER = {
     "addr of booleans": lambda T: T.addr(
         *[_ones(T, "bool", *shape) for shape in ((2, 2), (2,), (2,))], beta=3, alpha=2
     ),
+    "inner with a number": lambda T: T.inner(T.tensor(2.5), T.tensor([1, 2])),
+    "a diagonal of blocks": lambda T: T.block_diag(T.ones(2, 1), T.tensor(2.5, dtype=T.float64)),
+    "lerp by a number": lambda T: T.ones(2).lerp(T.zeros(2), T.tensor(0.5, dtype=T.float64)),
     "a product into one number": lambda T: T.tensor(3.0).scatter(
         0, T.tensor(0), T.tensor(2.0), reduce="multiply"
     ),

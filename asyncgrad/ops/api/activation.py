@@ -13,6 +13,7 @@ from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.node_names import renamed
 from asyncgrad.ops.promotion import as_tensor_operand, cast, number_argument, operand_of
 from asyncgrad.ops.signatures import named
+from asyncgrad.ops.spellings import spelled
 from asyncgrad.ops.tensors.out import put
 from asyncgrad.types import DTypeLike, Tensor
 
@@ -100,7 +101,7 @@ def _normalised(name: str, doc: str) -> Callable[..., Tensor]:
     Raises:
         NotImplementedError: for a dtype that is not floating.
     """
-    return named(function, name, doc)
+    return spelled(named(function, name, doc))
 
 
 softmax = _normalised("softmax", "The exponentials, divided by their sum along `dim`.")

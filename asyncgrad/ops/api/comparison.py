@@ -17,6 +17,7 @@ from asyncgrad.ops.api.reduction import sum
 from asyncgrad.ops.arguments import one_dim
 from asyncgrad.ops.batching import by_parts, level_of, mapped
 from asyncgrad.ops.bfloat16 import sortable
+from asyncgrad.ops.dtype import REAL, check_dtype
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.promotion import (
     as_number,
@@ -235,6 +236,8 @@ def searchsorted(
         raise RuntimeError("searchsorted: boundaries tensor should have positive dimension")
     xp = row._metadata.F.xp
     values = input._array if isinstance(input, Variable) else xp.asarray(input)
+    check_dtype("searchsorted", row._metadata.dtype, f"{REAL}b")
+    check_dtype("searchsorted", values.dtype, f"{REAL}b")
     order = None if sorter is None else sorter._array
     if row.ndim != 1 and values.shape[:-1] != row.shape[:-1]:
         raise RuntimeError(

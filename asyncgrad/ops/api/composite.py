@@ -162,6 +162,8 @@ def lerp(input: Tensor, end: Tensor, weight: Tensor | float) -> Tensor:
     """`input + weight * (end - input)`, broadcast, computed from the nearer end."""
     x, y = tensor_operands("lerp", input, end)
     dtype = x._metadata.dtype
+    if isinstance(weight, Variable) and not weight._metadata.shape:
+        weight = cast(weight, result_dtype(x, weight))
     for what, z in (("end", y), ("weight", weight)):
         if isinstance(z, Variable) and z._metadata.dtype != dtype:
             raise RuntimeError(
@@ -338,7 +340,8 @@ def renorm(input: Tensor, p: float, dim: int, maxnorm: float) -> Tensor:
         maxnorm: the bound.
     """
     x = as_tensor_operand(input, "renorm", 1)
-    if not isinstance(p, (int, float)) or not p > 0:
+    p, maxnorm = number_argument("renorm", "p", p), number_argument("renorm", "maxnorm", maxnorm)
+    if isinstance(p, complex) or not p > 0:
         raise RuntimeError("renorm: non-positive-norm not supported")
     if maxnorm < 0:
         raise RuntimeError(f"renorm: expected maxnorm to be >= 0 but got {maxnorm}")

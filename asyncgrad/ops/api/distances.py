@@ -15,7 +15,12 @@ from asyncgrad.ops.api.shape import expand
 from asyncgrad.ops.dtype import is_half, refuse
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.node_names import renamed
-from asyncgrad.ops.promotion import as_number, as_tensor_operand, check_device, tensor_operands
+from asyncgrad.ops.promotion import (
+    as_tensor_operand,
+    check_device,
+    number_argument,
+    tensor_operands,
+)
 from asyncgrad.types import Tensor
 
 __all__ = ["cdist", "pdist"]
@@ -30,9 +35,9 @@ _MODES: dict[DistanceMode, bool | None] = {
 
 
 def _order(name: str, p: float) -> Any:
-    order = as_number(p)
-    if order is None or isinstance(order, complex):
-        raise TypeError(f"{name}(): argument 'p' must be float, not {type(p).__name__}")
+    order = number_argument(name, "p", p)
+    if isinstance(order, complex):
+        raise TypeError(f"{name}(): argument 'p' must be float, not complex")
     if not order >= 0:
         raise RuntimeError(f"{name} only supports non-negative p values, got {order}")
     return order

@@ -100,13 +100,15 @@ def promote_types(type1: DTypeLike, type2: DTypeLike) -> DType:
 
 def result_type(tensor1: Tensor | Number, tensor2: Tensor | Number) -> DType:
     """The dtype of an operation on two operands: tensors or numbers."""
-    for operand in (tensor1, tensor2):
-        if not isinstance(operand, Variable) and as_number(operand) is None:
+    operands = []
+    for given in (tensor1, tensor2):
+        operands.append(given if isinstance(given, Variable) else as_number(given))
+        if operands[-1] is None:
             raise TypeError(
                 f"result_type() received an invalid combination of arguments: "
-                f"{type(operand).__name__} is neither a Tensor nor a number"
+                f"{type(given).__name__} is neither a Tensor nor a number"
             )
-    return DType(result_dtype(tensor1, tensor2))
+    return DType(result_dtype(*operands))
 
 
 def is_tensor(obj: object) -> bool:

@@ -32,6 +32,7 @@ from asyncgrad.ops.promotion import (
     number_argument,
     tensor_operands,
 )
+from asyncgrad.ops.spellings import spelled
 from asyncgrad.ops.tensors.new_tensors import from_host
 from asyncgrad.ops.tensors.out import writes
 from asyncgrad.ops.tensors.transfer import computed_on_host, on_host
@@ -59,6 +60,7 @@ def _along(values: Tensor, axis: int, ndim: int) -> Any:
 # -- slopes and areas -----------------------------------------------------------------------------
 
 
+@spelled
 def gradient(
     input: Tensor, *, spacing: Any = 1, dim: Ints | None = None, edge_order: int = 1
 ) -> tuple[Tensor, ...]:
@@ -165,6 +167,7 @@ def _areas(name: str, y: Tensor, x: Tensor | None, dx: Number | None, dim: int) 
     return R.div(R.mul(total, width), 2), axis
 
 
+@spelled
 def trapezoid(
     y: Tensor, x: Tensor | None = None, *, dx: Number | None = None, dim: int = -1
 ) -> Tensor:
@@ -182,6 +185,7 @@ def trapezoid(
 trapz = trapezoid
 
 
+@spelled
 def cumulative_trapezoid(
     y: Tensor, x: Tensor | None = None, *, dx: Number | None = None, dim: int = -1
 ) -> Tensor:
@@ -311,7 +315,9 @@ def histc(input: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Ten
     x = _checked("histc", x)
     if level_of((x,)) is not None:
         return by_parts(histc, x, bins, min, max)
-    if one_int("histc", "bins", bins) <= 0:
+    bins = one_int("histc", "bins", bins)
+    min, max = number_argument("histc", "min", min), number_argument("histc", "max", max)
+    if bins <= 0:
         raise RuntimeError("histc: bins must be > 0")
     counts = computed_on_host(partial(_histogram, bins, min, max), x)
     return from_host("histc", counts, x._metadata.device)

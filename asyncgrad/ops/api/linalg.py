@@ -24,6 +24,7 @@ from asyncgrad.ops.promotion import (
     knows_no_tensors,
     number_argument,
     result_dtype,
+    tensor_operands,
 )
 from asyncgrad.ops.registry import OPS
 from asyncgrad.ops.scalar_cast import fitted
@@ -249,10 +250,11 @@ def inner(input: Tensor, other: Tensor) -> Tensor:
         input: of shape (..., k).
         other: of shape (..., k).
     """
-    x, y = of_one_dtype("inner", input, other)
+    x, y = tensor_operands("inner", input, other)
     a, b = x._metadata.shape, y._metadata.shape
     if not a or not b:
         return R.mul(x, y)
+    of_one_dtype("inner", x, y)
     if a[-1] != b[-1]:
         raise RuntimeError(
             f"inner: inner() the last dimension must match on both input tensors but got shapes "

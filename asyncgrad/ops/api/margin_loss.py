@@ -17,7 +17,7 @@ from asyncgrad.ops.api.loss import chosen_reduction, in_dtype, reduced
 from asyncgrad.ops.api.shape import reshape, unsqueeze
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.node_names import one_node
-from asyncgrad.ops.promotion import constant, tensor_operands
+from asyncgrad.ops.promotion import constant, number_argument, tensor_operands
 from asyncgrad.types import Tensor
 
 #: PyTorch adds this to squared norms.
@@ -265,6 +265,7 @@ def multi_margin_loss(
     """
     reduction = chosen_reduction(reduction, size_average, reduce)
     name = "multi_margin_loss"
+    p = number_argument(name, "p", p)
     if p not in {1, 2}:
         raise ValueError(f"only p == 1 and p == 2 supported, {name} got {p}")
     x, y = tensor_operands(name, input, target)

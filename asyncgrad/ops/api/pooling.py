@@ -239,6 +239,8 @@ def _avg_pool(ndim: int) -> Callable[..., Tensor]:
     ) -> Tensor:  # fmt: skip
         x = as_tensor_operand(input, name, 1)
         window = _window(name, x, kernel_size, stride, padding, 1, ceil_mode, ndim)
+        if divisor_override is not None:
+            divisor_override = one_int(name, "divisor_override", divisor_override)
         if divisor_override == 0:
             raise RuntimeError(f"{name}: divisor must be not zero")
         return _means(name, x, window, Counts(count_include_pad, divisor_override))

@@ -31,7 +31,7 @@ from asyncgrad.ops.batching import by_parts, level_of
 from asyncgrad.ops.dtype import REAL, check_dtype
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.node_names import no_view, one_node
-from asyncgrad.ops.promotion import as_tensor_operand
+from asyncgrad.ops.promotion import as_tensor_operand, cast, result_dtype
 from asyncgrad.ops.signatures import named
 from asyncgrad.ops.spellings import spelled
 from asyncgrad.ops.tensors.out import writes
@@ -216,6 +216,8 @@ def block_diag(*tensors: Tensor) -> Tensor:
             f"block_diag: Input tensors must have 2 or fewer dimensions, got "
             f"{[x.ndim for x in parts]}"
         )
+    dtype = result_dtype(*tensors or parts)
+    parts = [cast(x, dtype) for x in parts]
     width = sum(x.shape[1] for x in parts)
     rows, before = [], 0
     for x in parts:
@@ -275,7 +277,13 @@ def repeat_interleave(
 # -- split ----------------------------------------------------------------------------------------
 
 
-@spelled
+def _placed(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Accept PyTorch's other names for places to split at, one for each kind of them."""
+    name = "indices_or_sections"
+    return spelled(function, indices=name, sections=name, tensor_indices_or_sections=name)
+
+
+@_placed
 def tensor_split(
     input: Tensor, indices_or_sections: Tensor | Ints, dim: int = 0
 ) -> tuple[Tensor, ...]:
@@ -304,7 +312,7 @@ def tensor_split(
             )
         given = given.tolist()
     length = x.shape[axis]
-    if isinstance(given, int):
+    if isinstance(given, (int, np.integer)):
         given = one_int("tensor_split", "indices_or_sections", given)
         if given < 1:
             raise RuntimeError(
@@ -335,9 +343,8 @@ def _splitter(name: str, axis: int, least: int) -> Callable[..., Any]:
             )
         return tensor_split(x, given, along)
 
-    return named(
-        function, name, f"`tensor_split` along axis {axis}, in parts that have to be equal."
-    )
+    doc = f"`tensor_split` along axis {axis}, in parts that have to be equal."
+    return _placed(named(function, name, doc))
 
 
 def _unwatched(part: Any) -> Any:
@@ -348,6 +355,7 @@ def _unwatched(part: Any) -> Any:
     return part
 
 
+@spelled
 def unsafe_split(input: Tensor, split_size: Ints, dim: int = 0) -> tuple[Tensor, ...]:
     """`split` in parts that autograd does not treat as views, so they can be changed in place.
 
@@ -358,11 +366,13 @@ def unsafe_split(input: Tensor, split_size: Ints, dim: int = 0) -> tuple[Tensor,
     )
 
 
+@spelled
 def unsafe_split_with_sizes(input: Tensor, split_sizes: Ints, dim: int = 0) -> tuple[Tensor, ...]:
     """`unsafe_split` with the lengths of the parts."""
     return unsafe_split(input, split_sizes, dim)
 
 
+@spelled
 def unsafe_chunk(input: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
     """`chunk` in parts that autograd does not treat as views: they can be changed in place."""
     return tuple(map(_unwatched, chunk(as_tensor_operand(input, "unsafe_chunk", 1), chunks, dim)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -24,10 +24,10 @@ from asyncgrad.ops.dtype_device import as_memory_format, memory_format
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.node_names import no_view, renamed
 from asyncgrad.ops.promotion import (
-    as_number,
     as_tensor_operand,
     cast,
     check_device,
+    number_argument,
     promote_dtypes,
     tensor_operands,
 )
@@ -431,7 +431,7 @@ def select(input: Tensor, dim: int, index: Tensor | int) -> Tensor:
     return R.getitem(x, (slice(None),) * axis + (place, Ellipsis))
 
 
-@spelled
+@partial(spelled, split_size="split_size_or_sections", split_sizes="split_size_or_sections")
 def split(tensor: Tensor, split_size_or_sections: Ints, dim: int = 0) -> tuple[Tensor, ...]:
     """Split an axis into consecutive views.
 
@@ -740,9 +740,7 @@ def _constant_pad(x: Tensor, widths: tuple[tuple[int, int], ...], value: float) 
                 f"pad: The input size {n}, plus negative padding {before} and {after} resulted in "
                 f"a negative output size, for shape {shape}"
             )
-    number = as_number(value)
-    if number is None:
-        raise TypeError(f"pad(): argument 'value' must be Number, not {type(value).__name__}")
+    number = number_argument("pad", "value", value)
     return R.pad(x, widths, fitted("pad", number, x._metadata.dtype))
 
 

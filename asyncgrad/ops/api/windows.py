@@ -81,14 +81,14 @@ def diagonal_scatter(
     return out
 
 
-def sum_to_size(input: Tensor, *size: Ints) -> Tensor:
+def sum_to_size(input: Tensor, *sizes: Ints, size: Ints | None = None) -> Tensor:
     """Sum over axes to a shape that broadcasts to the tensor's: the adjoint of broadcasting.
 
     Args:
-        size: the shape, as one sequence or as several numbers.
+        sizes: the shape, as one sequence or as several numbers.
     """
     x = as_tensor_operand(input, "sum_to_size", 1)
-    wanted, held = one_shape("sum_to_size", size), x._metadata.shape
+    wanted, held = one_shape("sum_to_size", sizes if size is None else (size,)), x._metadata.shape
     if not is_expandable(wanted, held):
         raise RuntimeError(
             f"sum_to_size: size {list(wanted)} is not expandable to size {list(held)}."

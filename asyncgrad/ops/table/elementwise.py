@@ -308,13 +308,14 @@ def _pow_scalar(xp: Library, x: Array, scalar: Number) -> Any:
 
 def _check_exponent(x: Any, y: Any) -> None:
     """Raise for an exponent, a number, that is negative or does not fit an integer tensor."""
-    if y.__class__ is int and isinstance(x, Variable) and x._metadata.dtype.kind in "iu":
+    if y.__class__ is int and isinstance(x, Variable) and x._metadata.dtype.kind in "biu":
         if y < 0:
             raise RuntimeError(
                 "Integers to negative integer powers are not allowed. Convert the tensor to a "
                 "floating dtype."
             )
-        fitted("pow", y, x._metadata.dtype)
+        if x._metadata.dtype.kind != "b":
+            fitted("pow", y, x._metadata.dtype)
 
 
 def _power_derivative(F: Namespace, x: Value, scalar: Number) -> Any:
