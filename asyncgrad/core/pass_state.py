@@ -34,9 +34,9 @@ from asyncgrad.errors import add_note, described, note_failure
 if TYPE_CHECKING:
     from contextvars import Context
 
-#: Up to this many staged elements are committed on the loop, where no coroutine can see some leaves
-#: updated and others not; more are committed in a thread.
-_LARGE = 50_000
+#: Up to this many staged elements of so many leaves are committed on the loop, where no coroutine
+#: can see some leaves updated and others not; more are committed in a thread.
+_LARGE, _MANY = 50_000, 300
 #: The root of passes that have ended, instead of their graph.
 _NO_ROOT = GraphRoot((), ())
 
@@ -274,6 +274,8 @@ class PassState:
 
     def is_large(self) -> bool:
         """Whether what is staged is so large that it should be committed in a thread."""
+        if len(self.staged) > _MANY:
+            return True
         size = 0
         for staged in self.staged:
             size += staged[0]._metadata.size

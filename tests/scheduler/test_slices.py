@@ -267,6 +267,27 @@ async def test_a_gradient_that_is_a_view_needs_no_thread(reduce: str) -> None:
 
 
 @pytest.mark.asyncio
+async def test_many_small_leaves_are_committed_in_a_thread() -> None:
+    """To add a gradient takes a microsecond, however small it is."""
+    leaves = [leaf() for _ in range(1_000)]
+    loss = sum(x.sum() for x in leaves)
+    engine = ag.engine()
+    await loss.backward()
+    assert engine.thread_segments.segments == 1
+    assert all(x.grad is not None for x in leaves)
+
+
+@pytest.mark.asyncio
+async def test_a_node_with_many_edges_runs_in_a_thread() -> None:
+    """It makes and delivers a gradient for each, however small they are."""
+    x = leaf()
+    loss = ag.stack([-x for _ in range(1_000)]).sum()
+    engine = ag.engine()
+    await loss.backward()
+    assert engine.thread_segments.segments == 1
+
+
+@pytest.mark.asyncio
 async def test_a_pass_that_has_ended_in_the_queue_does_not_wait() -> None:
     """What is queued is in flight, too, whenever somebody looks."""
     engine = ag.engine()
