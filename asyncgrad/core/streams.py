@@ -346,7 +346,7 @@ class PassStreams:
 
     def wait(self, task: PassState) -> Steps[None]:
         """Wait until all work of the pass in streams is done; raise the first error of a device."""
-        errors = []
+        errors: list[Exception] = []
         for event in [stream.record_event() for stream in self.used]:
             try:
                 if task.future is None:
@@ -355,12 +355,10 @@ class PassStreams:
                     yield event.synchronize_async()
             except Exception as error:
                 # Wait for all: an error left on a stream would be raised in the next pass.
-                errors.append(error)
+                errors = errors or [error]
         if errors:
-            try:
-                raise errors[0]
-            finally:
-                del errors
+            # Popped, because the error's traceback holds this frame.
+            raise errors.pop()
 
 
 def _all_in_one(device: Device, following: tuple[StoredEdge, ...]) -> bool:

@@ -72,14 +72,12 @@ async def offload(function: Callable[_P, _T], /, *args: _P.args, **kwargs: _P.kw
                 except asyncio.CancelledError:
                     continue
         raise
-    result, error = ended.result()
-    if error is None:
-        return cast("_T", result)
-    try:
-        raise error
-    finally:
+    result, *errors = ended.result()
+    if errors[0] is not None:
         # The error's traceback holds this frame, which must not hold the error.
-        del error, ended
+        del ended
+        raise errors.pop()
+    return cast("_T", result)
 
 
 def _within(check: Callable[[], None], call: Callable[[], Any]) -> Any:

@@ -149,15 +149,13 @@ class OnPortal:
 def call_on_portal(coroutine: Coroutine[Any, Any, Any]) -> Any:
     """The result of a coroutine on the portal's loop; blocks meanwhile."""
     running = OnPortal(coroutine, copy_context())
+    errors: list[Any]
     try:
-        result, error = running.result()
+        result, *errors = running.result()
     except BaseException:
         running.end()
         raise
-    if error is None:
-        return result
-    try:
-        raise error
-    finally:
-        # The error's traceback holds this frame, which must not hold the error.
-        del error
+    if errors[0] is not None:
+        # Popped, because the error's traceback holds this frame.
+        raise errors.pop()
+    return result

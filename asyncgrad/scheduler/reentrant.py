@@ -55,13 +55,14 @@ def has_little_stack(task: GraphTask) -> bool:
 
 def on_new_stack(function: Callable[[GraphTask], Any], task: GraphTask) -> Any:
     """Call a function with a pass in a new thread, and so on a new stack; blocks meanwhile."""
-    outcome: list[tuple[Any, BaseException | None]] = []
+    results: list[Any] = []
+    errors: list[BaseException] = []
 
     def call() -> None:
         try:
-            outcome.append((function(task), None))
+            results.append(function(task))
         except BaseException as error:
-            outcome.append((None, error))
+            errors.append(error)
 
     thread = Thread(target=copy_context().run, args=(call,), name="asyncgrad nested pass")
     thread.start()
@@ -72,10 +73,7 @@ def on_new_stack(function: Callable[[GraphTask], Any], task: GraphTask) -> Any:
         task.inbox.append(task.cancel)
         thread.join()
         raise
-    result, error = outcome.pop()
-    if error is None:
-        return result
-    try:
-        raise error
-    finally:
-        del error
+    if errors:
+        # Popped, because the error's traceback holds this frame.
+        raise errors.pop()
+    return results.pop()

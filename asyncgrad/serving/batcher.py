@@ -145,10 +145,8 @@ class Batcher(Generic[_Item, _Result]):
                 entry.answered.set()
             self._line.clear()
         if failed:
-            try:
-                raise failed[0]
-            finally:
-                failed.clear()
+            # Popped, because the error's traceback holds this frame.
+            raise failed.pop()
 
     async def __call__(self, item: _Item, *, priority: int = 0) -> _Result:
         """Compute the result for one item.
