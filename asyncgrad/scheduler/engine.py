@@ -131,12 +131,14 @@ class Engine(RunningPasses):
         try:
             passes = None if passes is None else index(passes)
             coroutine_nodes = index(coroutine_nodes)
+            possible = (passes is None or passes > 0) and coroutine_nodes > 0 and grace >= 0
         except TypeError:
             raise TypeError(
-                f"limit: passes={passes!r}, coroutine_nodes={coroutine_nodes!r}: how many run at "
-                f"once is an int, or None for any number of passes"
+                f"limit: passes={passes!r}, coroutine_nodes={coroutine_nodes!r}, grace={grace!r}: "
+                f"how many run at once is an int, or None for any number of passes, and seconds "
+                f"are a number"
             ) from None
-        if (passes is not None and passes < 1) or coroutine_nodes < 1 or not grace >= 0:
+        if not possible:
             raise ValueError(
                 f"limit: passes={passes}, coroutine_nodes={coroutine_nodes}, grace={grace}: at "
                 f"least one pass and one coroutine have to run, and no time is negative"

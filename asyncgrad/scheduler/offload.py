@@ -35,7 +35,7 @@ async def offload(function: Callable[_P, _T], /, *args: _P.args, **kwargs: _P.kw
     Raises:
         CancelledError: once the function has ended, if the caller is cancelled meanwhile.
         RuntimeError: if the function raises StopIteration or CancelledError itself.
-        TypeError: if the function returns a coroutine, which would not run in the thread.
+        TypeError: if it is no function, or returns a coroutine, which would not run in the thread.
 
     Example:
         >>> import asyncio, asyncgrad as ag
@@ -47,6 +47,11 @@ async def offload(function: Callable[_P, _T], /, *args: _P.args, **kwargs: _P.kw
         >>> asyncio.run(main())
         6.0
     """
+    if not callable(function):
+        raise TypeError(
+            f"offload: the first argument is the function to run, not a {type(function).__name__}: "
+            f"write offload(model, x), not offload(model(x))"
+        )
     stopped = False
 
     def check() -> None:

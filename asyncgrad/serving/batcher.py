@@ -85,10 +85,10 @@ class Batcher(Generic[_Item, _Result]):
         self, compute: Callable[[list[_Item]], Awaitable[Sequence[_Result]]], *, max_size: int = 32,
         max_delay: float = 0.002, max_waiting: int = 1_000, concurrent: int = 1,
     ) -> None:  # fmt: skip
-        if max_size < 1 or concurrent < 1:
+        if max_size < 1 or concurrent < 1 or max_waiting < 1:
             raise ValueError(
-                f"Batcher: max_size and concurrent must be at least 1, not {max_size} and "
-                f"{concurrent}"
+                f"Batcher: max_size, concurrent and max_waiting must be at least 1, not "
+                f"{max_size}, {concurrent} and {max_waiting}"
             )
         self._compute = compute
         self._max_size = max_size

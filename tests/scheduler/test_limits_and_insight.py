@@ -178,9 +178,15 @@ class TestPassesInFlight:
 
     @pytest.mark.parametrize(
         "wrong",
-        [{"passes": 1.5}, {"passes": float("nan")}, {"passes": "2"}, {"coroutine_nodes": None}],
+        [
+            {"passes": 1.5},
+            {"passes": float("nan")},
+            {"passes": "2"},
+            {"coroutine_nodes": None},
+            {"grace": None},
+        ],
     )
-    async def test_limits_that_are_no_numbers_of_passes_are_refused(self, wrong: dict) -> None:
+    async def test_limits_that_are_no_numbers_are_refused(self, wrong: dict) -> None:
         """Nothing is less than NaN: no pass would ever run."""
         engine = ag.engine()
         engine.limit(passes=7)

@@ -225,6 +225,12 @@ async def test_a_function_that_has_not_begun_never_does() -> None:
 
 
 @pytest.mark.asyncio
+async def test_a_result_in_the_place_of_a_function_is_refused() -> None:
+    with pytest.raises(TypeError, match=r"not a Tensor: write offload\(model, x\)"):
+        await ag.offload(ag.ones(2))
+
+
+@pytest.mark.asyncio
 async def test_a_coroutine_function_is_refused() -> None:
     """It would run on the loop, and its coroutine might never be awaited."""
 

@@ -314,3 +314,9 @@ async def test_others_have_turns_between_batches_even_if_nothing_is_awaited_for_
         await asyncio.gather(*map(batcher, range(8)))
         beside.cancel()
     assert all(later > earlier for earlier, later in pairwise(seen))
+
+
+@pytest.mark.parametrize("wrong", ["max_size", "concurrent", "max_waiting"])
+async def test_limits_under_which_nothing_is_computed_are_refused(wrong):
+    with pytest.raises(ValueError, match="must be at least 1"):
+        Batcher(len, **{wrong: 0})
