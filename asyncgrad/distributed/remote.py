@@ -13,7 +13,7 @@ import itertools
 import weakref
 from collections.abc import Callable, Coroutine, Generator
 from contextvars import ContextVar
-from typing import Any
+from typing import Any, NoReturn
 
 from asyncgrad import creation
 from asyncgrad.autograd.function import Function
@@ -80,6 +80,12 @@ class RemoteModule:
     def __repr__(self) -> str:
         """The worker that it is on."""
         return f"<module {self.number} on worker {self.rank}>"
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise AttributeError(
+            f"a part on a worker has no {name!r} here: `await part.apply(function, *args)` calls "
+            f"`function(module, *args)` there"
+        )
 
     @property
     def site(self) -> Site:
@@ -196,6 +202,9 @@ class RemoteCall:
             "a part's call was sent as plain data: await it, or give it to another part's call as "
             "an argument, alone or in lists, tuples and dictionaries"
         )
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise AttributeError(f"a part's call has no {name!r}: await it for its result")
 
     @property
     def ref(self) -> Ref:

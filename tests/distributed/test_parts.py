@@ -80,6 +80,10 @@ async def test_a_part_is_a_node_of_the_callers_graph() -> None:
         await expected.backward()
         assert x.grad.tolist() == y.grad.tolist()
         assert await part.apply(gradients) == gradients(here)
+        with pytest.raises(AttributeError, match="no 'sum': await it for its result"):
+            part(x).sum()
+        with pytest.raises(AttributeError, match=r"no 'parameters' here: `await part\.apply"):
+            part.parameters()
         assert kept(await world.statistics()) == [0, 0]
 
 
@@ -807,8 +811,8 @@ async def test_what_was_cancelled_while_it_was_made_is_not_kept(turns: int) -> N
 @pytest.mark.asyncio
 async def test_what_failed_on_one_worker_is_not_kept_on_the_others() -> None:
     async with world_of(Engine(2)) as world:
-        part, bare = await world.remote(0, Affine), await world.remote(1, Mixed)
-        with pytest.raises(ValueError, match="empty parameter list"):
+        part, bare = await world.remote(0, Affine), await world.remote(1, method_of)
+        with pytest.raises(TypeError, match="no parameters"):
             await world.optimizer(ag.optim.SGD, [part, bare], lr=1.0)
         with pytest.raises(ValueError, match="empty parameter list"):
             await world.optimizer(ag.optim.SGD, [], lr=1.0)
