@@ -70,6 +70,10 @@ class Inbox:
         finally:
             del self._requests[request]
         if working.cancelled():
+            site = self._site
+            if site is not None and message.sender in site.lost:
+                # Lost meanwhile, for this worker only, so that its caller can still be told.
+                return False, site.lost_error(message.sender, message.method)
             return False, late(f"{message.method} was cancelled: its pass or call")
         error = working.exception()
         if error is None:

@@ -336,6 +336,23 @@ async def test_who_is_lost_for_one_worker_is_lost_for_all() -> None:
 
 
 @pytest.mark.asyncio
+async def test_who_is_lost_while_he_waits_for_an_answer_is_told_and_so_is_the_caller() -> None:
+    engine = Engine(2)
+    async with world_of(engine) as world:
+        inner = await world.remote(0, Affine)
+        outer = await world.remote(0, Outer, await world.remote(1, Outer, inner))
+
+        def fail(rank: int, message: Any) -> None:
+            if (message.sender, message.method) == (1, "forward"):
+                raise ConnectionResetError("planned")
+
+        engine.on_message = fail
+        with pytest.raises(dist.WorkerLostError, match="planned"):
+            await outer(leaf())
+        assert list(world.lost) == [0]
+
+
+@pytest.mark.asyncio
 async def test_a_lost_worker_is_named_by_each_use_of_it_and_nobody_else_suffers() -> None:
     engine = Engine(3)
     async with world_of(engine) as world:
