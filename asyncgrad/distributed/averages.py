@@ -104,11 +104,12 @@ class Part:
             return known + gradient
 
     async def _averages(self) -> dict[Any, Any]:
-        """Reduce the rest; the averages by leaf, of parameters that any rank has gradients of."""
+        """Reduce the rest; the averages by leaf, of parameters that any rank has used."""
         group, model = self._group, self._model
         for bucket in range(len(model.buckets)):
             self._start(bucket)
-        used = np.array([self._sum(place) is not None for place in range(len(model.parameters))])
+        places = range(len(model.parameters))
+        used = np.array([self._gradients.get(p) is not None or p in model.used for p in places])
         # Its name has the other ranks notice that they put other models into the pass.
         tag = self._called(), *self._mail("used")[1:]
         everywhere = await group.exchange(tag, dict.fromkeys(range(group.size), used), used)
@@ -186,6 +187,7 @@ class Voting(Part):
 
     async def commit(self) -> None:
         """Tell the others, if this rank decides."""
+        self._model.used.clear()
         self._leave()
         await self._group.site.on_loop(self._end(decision=True))
 

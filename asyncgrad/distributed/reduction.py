@@ -54,6 +54,8 @@ class Reducer:
         self.buckets = buckets
         self.bucket_of = {place: i for i, places in enumerate(buckets) for place in places}
         self.passes = count()
+        #: The parameters to which passes that were not reduced have added gradients.
+        self.used: set[int] = set()
         self.running: Voting | Kept | _Local | None = None
         self._running_id = -1
         #: The passes that have come to the model, each with the part that could not join it.
@@ -232,13 +234,17 @@ class _Local:
 
     def __init__(self, model: Reducer) -> None:
         self._model = model
+        self._used: set[int] = set()
 
     def arrived(self, place: int, gradient: Any) -> None:
-        """Do nothing: the gradient is added to this rank's `.grad`."""
+        """Note that the gradient is added to this rank's `.grad`."""
+        if gradient is not None:
+            self._used.add(place)
 
     async def prepare(self, gradients: dict[Any, Any]) -> None: ...
 
     async def commit(self) -> None:
+        self._model.used |= self._used
         self._model.running = None
 
     async def abort(self) -> None:

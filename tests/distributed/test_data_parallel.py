@@ -527,6 +527,8 @@ async def unsynced() -> Any:
     with model.no_sync():
         await mean_square(model, x).backward()
         model.zero_grad()
+        # No rank has used it, so it stays as it is.
+        model.module.unused.grad = ag.full_like(model.module.unused, rank)
         if rank:
             # The other rank has added nothing, and a pass that fails changes nothing.
             await (model.module.second * 3).sum().backward()
@@ -538,6 +540,7 @@ async def unsynced() -> Any:
     held = model.module.second.grad
     await mean_square(model, x * 2).backward()
     assert held is None or held is model.module.second.grad
+    assert model.module.unused.grad.unique().tolist() == [rank]
     return [*found, model.module.first.grad.tolist()], model.module.second.grad.tolist()
 
 
