@@ -18,7 +18,7 @@ from typing import Any, NoReturn
 from asyncgrad import creation
 from asyncgrad.autograd.function import Function
 from asyncgrad.autograd.modes import is_grad_enabled, set_grad_enabled
-from asyncgrad.core.modes import current
+from asyncgrad.core.modes import current, refuse_in_transform
 from asyncgrad.core.node import next_sequence_nr, renumber
 from asyncgrad.core.variable import Variable
 from asyncgrad.distributed.errors import limited
@@ -178,6 +178,7 @@ class RemoteCall:
 
     def __init__(self, part: RemoteModule, arguments: Any) -> None:
         """Note the call; it is sent when it, or a call that it was passed to, is awaited."""
+        refuse_in_transform("a part on a worker")
         self._part = part
         self._arguments = arguments
         self._site = part.site

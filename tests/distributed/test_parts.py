@@ -82,6 +82,9 @@ async def test_a_part_is_a_node_of_the_callers_graph() -> None:
         assert await part.apply(gradients) == gradients(here)
         with pytest.raises(AttributeError, match="no 'sum': await it for its result"):
             part(x).sum()
+        for transform in (ag.func.grad, ag.func.vmap):
+            with pytest.raises(RuntimeError, match=r"call a part on a worker .* transformed"):
+                await transform(part)(x)
         with pytest.raises(AttributeError, match=r"no 'parameters' here: `await part\.apply"):
             part.parameters()
         assert kept(await world.statistics()) == [0, 0]
