@@ -237,11 +237,10 @@ class _Local:
         self._used: set[int] = set()
 
     def arrived(self, place: int, gradient: Any) -> None:
-        """Note that the gradient is added to this rank's `.grad`."""
-        if gradient is not None:
-            self._used.add(place)
+        """Do nothing: the gradient is added to this rank's `.grad`."""
 
-    async def prepare(self, gradients: dict[Any, Any]) -> None: ...
+    async def prepare(self, gradients: dict[Any, Any]) -> None:
+        self._used = {i for i, p in enumerate(self._model.parameters) if p in gradients}
 
     async def commit(self) -> None:
         self._model.used |= self._used

@@ -527,7 +527,7 @@ async def unsynced() -> Any:
     with model.no_sync():
         await mean_square(model, x).backward()
         model.zero_grad()
-        # No rank has used it, so it stays as it is.
+        # No rank has added to it, so it stays as it is.
         model.module.unused.grad = ag.full_like(model.module.unused, rank)
         if rank:
             # The other rank has added nothing, and a pass that fails changes nothing.
