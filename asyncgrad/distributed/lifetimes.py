@@ -1,10 +1,10 @@
-"""Which passes, calls and runs have ended on a host, and what runs for those that have not."""
+"""Which passes, calls and runs have ended, and what runs for those that have not."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -71,6 +71,37 @@ class Lifetimes:
         """End a pass or run, unless that is done: cancel what runs, and wait for its end."""
         if not self.ended.add(key, word):
             await self.stop(key)
+
+
+class Shared:
+    """A task that several others await: it is cancelled once all of these are."""
+
+    def __init__(
+        self, coroutine: Coroutine[Any, Any, Any], ended: Callable[[asyncio.Task[Any]], None]
+    ) -> None:
+        """Start it; `ended` is called with the task when it has ended."""
+        self._task = asyncio.ensure_future(coroutine)
+        self._task.add_done_callback(ended)
+        self._waiting = 0
+
+    async def wait(self) -> Any:
+        """Await its result."""
+        self._waiting += 1
+        try:
+            await asyncio.wait([self._task])
+        except asyncio.CancelledError:
+            if self._waiting == 1:
+                self._task.cancel()
+                # If this wait is cancelled, too, the task ends later.
+                await asyncio.wait([self._task])
+            raise
+        finally:
+            self._waiting -= 1
+        try:
+            return self._task.result()
+        finally:
+            # The traceback of its error holds this frame: a cycle.
+            del self
 
 
 async def cancelled(tasks: Iterable[asyncio.Task[Any]]) -> None:

@@ -8,12 +8,11 @@ a pass, and gradients go back from worker to worker as the activations have come
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 import weakref
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Callable, Generator
 from contextvars import ContextVar
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from asyncgrad import creation
 from asyncgrad.autograd.function import Function
@@ -22,12 +21,16 @@ from asyncgrad.core.modes import current, refuse_in_transform
 from asyncgrad.core.node import next_sequence_nr, renumber
 from asyncgrad.core.variable import Variable
 from asyncgrad.distributed.errors import limited
+from asyncgrad.distributed.lifetimes import Shared
 from asyncgrad.distributed.site import Site, site_of
 from asyncgrad.distributed.staging import Ambient, current_staging, pass_request
 from asyncgrad.distributed.values import check_plain
 from asyncgrad.errors import AutogradError
 from asyncgrad.ops.tensors.pytree import Structure, flatten
 from asyncgrad.records import NamedTuple
+
+if TYPE_CHECKING:
+    import asyncio
 
 #: The call that a host computes.
 current_call: ContextVar[tuple[int, ...]] = ContextVar("asyncgrad_call", default=())
@@ -144,35 +147,6 @@ class Lease:
         self.spent = finalizer.detach
 
 
-class _Shared:
-    """A task that several others await: it is cancelled once all of these are."""
-
-    def __init__(
-        self, coroutine: Coroutine[Any, Any, Any], ended: Callable[[asyncio.Task[Any]], None]
-    ) -> None:
-        self._task = asyncio.ensure_future(coroutine)
-        self._task.add_done_callback(ended)
-        self._waiting = 0
-
-    async def wait(self) -> Any:
-        self._waiting += 1
-        try:
-            await asyncio.wait([self._task])
-        except asyncio.CancelledError:
-            if self._waiting == 1:
-                self._task.cancel()
-                # If this wait is cancelled, too, the task ends later.
-                await asyncio.wait([self._task])
-            raise
-        finally:
-            self._waiting -= 1
-        try:
-            return self._task.result()
-        finally:
-            # The traceback of its error holds this frame: a cycle.
-            del self
-
-
 class RemoteCall:
     """A call of a part: await it for its result, or pass it on to another part."""
 
@@ -190,8 +164,8 @@ class RemoteCall:
         self._sequence_nr = next_sequence_nr()
         self.token: Any = None
         self._reply: Reply | None = None
-        self._result: _Shared | None = None
-        self._sent: _Shared | None = None
+        self._result: Shared | None = None
+        self._sent: Shared | None = None
         self._values: Any = None
         #: When an await of its result gives it up: that of `asyncgrad.request`, or None.
         self.deadline = current().deadline
@@ -215,7 +189,7 @@ class RemoteCall:
     def __await__(self) -> Generator[Any, None, Any]:
         """Compute it, and fetch the result."""
         if self._result is None:
-            self._result = _Shared(self._fetched(), self._drop_failed)
+            self._result = Shared(self._fetched(), self._drop_failed)
         return self._result.wait().__await__()
 
     async def sent(self) -> RemoteCall:
@@ -227,7 +201,7 @@ class RemoteCall:
         if self._sent is None:
             if self._arguments is None:
                 raise AutogradError("a part's call that has failed was used again: call it anew")
-            self._sent = _Shared(self._forward(fetch), self._drop_failed)
+            self._sent = Shared(self._forward(fetch), self._drop_failed)
         await self._sent.wait()
 
     def _drop_failed(self, task: asyncio.Task[Any]) -> None:
