@@ -21,7 +21,7 @@ from asyncgrad.ops.device_check import device_of
 from asyncgrad.ops.dtype import DType
 from asyncgrad.records import NamedTuple
 from asyncgrad.replay.device_arrays import constant, copying, is_array
-from asyncgrad.replay.known import is_plain
+from asyncgrad.replay.known import is_record
 from asyncgrad.replay.looks import line
 from asyncgrad.replay.names import is_own
 from asyncgrad.replay.regions import Region
@@ -314,12 +314,6 @@ class KnownArrays:
             raise UnrepeatableError("it returns two tensors of the same memory")
         self._counters.append(counter)
 
-    def _check_new(self, value: Any) -> None:
-        """Raise for a returned container that others have, too: each replay makes another."""
-        if id(value) in self._containers or self._is_there(value):
-            raise UnrepeatableError("it returns a list or the like twice, or one that was there")
-        self._containers.add(id(value))
-
     def _key(self, key: Any) -> Any:
         """A key of a dictionary that is returned; raises for one that is another at each call."""
         if isinstance(key, tuple):
@@ -369,12 +363,16 @@ class KnownArrays:
         if read is not None:
             self.returned.add(id(value))
             return read
-        if kind in _CONSTANTS and (kind is not type or is_own(value.__module__)):
+        if isinstance(value, Device) or (
+            kind in _CONSTANTS and (kind is not type or is_own(value.__module__))
+        ):
             return value
-        if isinstance(value, Device):
-            return value
+        if self._is_there(value):  # That is compared at each call.
+            return Same(value)
+        if id(value) in self._containers:
+            raise UnrepeatableError("it returns a list or the like twice, or one that it is given")
         if not isinstance(value, tuple):
-            self._check_new(value)
+            self._containers.add(id(value))
         if kind in {tuple, list} or (isinstance(value, tuple) and hasattr(value, "_fields")):
             return [kind, [self.output(part) for part in value]]
         if is_own(kind.__module__) and kind.__name__ in {
@@ -386,7 +384,7 @@ class KnownArrays:
                 return value
         if isinstance(value, dict) and kind.__name__ in {"dict", "ResultDict"}:
             return {kind: [(self._key(key), self.output(part)) for key, part in value.items()]}
-        if dataclasses.is_dataclass(kind) and is_plain(kind):
+        if dataclasses.is_dataclass(kind) and is_record(kind):
             held = vars(value)
             made = partial(_instance, kind, tuple(held))
             return [made, [self.output(part) for part in held.values()]]

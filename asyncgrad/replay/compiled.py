@@ -261,16 +261,19 @@ class Compiled(Generic[_P, _R]):
             args = owner, *args
         return division.call_awaited(args, kwargs) if self._waits else division.call(args, kwargs)
 
-    def _divide(self, why: str, places: list[int]) -> bool:
+    def _divide(self, why: str, places: list[int], reached: Reached | None = None) -> bool:
         """Divide the function; whether later calls are made in other parts than before.
 
         Args:
             why: why it can't be one program.
             places: where Python looks, in the byte code. What can't be followed is found anyway.
+            reached: what the function reads, if something of it has changed.
         """
         if self._fullgraph or self._passing:
             return False
-        divided = self._divider_of().at(places, changing=why.startswith(CHANGED))
+        divided = self._divider_of().at(places)
+        if reached is not None and not divided:
+            divided = self._divider_of().where_changing(reached.changed(), reached.functions)
         self._take(why)
         return divided
 
@@ -464,8 +467,7 @@ class Compiled(Generic[_P, _R]):
         except UnrepeatableError as error:
             return str(error)
         try:
-            first = next((x for x in signature.others if args and x is args[0]), None)
-            reached = Reached(self._function, tuple(signature.others), signature.records, first)
+            reached = Reached(self._function, tuple(signature.others), signature.records, args)
             signature.tell_apart(reached)
         except UnrepeatableError as error:
             why = str(error)
@@ -514,7 +516,9 @@ class Compiled(Generic[_P, _R]):
         except UnrepeatableError as error:
             recorder.reason = str(error)
             if self._fullgraph:
-                where = self._divider_of().changes() if recorder.reason == CHANGED else ""
+                where = ""
+                if recorder.reason == CHANGED:
+                    where = self._divider_of().changes(reached.changed(), reached.functions)
                 raise AutogradError(f"compile(fullgraph=True): {error}{where}") from None
         finally:
             entry.reason = recorder.reason
@@ -526,7 +530,7 @@ class Compiled(Generic[_P, _R]):
             signature.forget()
         why = str(entry.reason)
         if entry.program is None and (recorder.looked_at or why.startswith(CHANGED)):
-            self._divide(why, recorder.looked_at)
+            self._divide(why, recorder.looked_at, reached if why.startswith(CHANGED) else None)
         if not unchanged:
             # The call has changed what the function reads, so no later call could match this one.
             self._eager[why] = self._eager.get(why, 0) + 1

@@ -7,6 +7,7 @@ are compiled, each as a function of the variables that it reads.
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import zip_longest
 from types import FunctionType
 from typing import Any
 
@@ -119,23 +120,44 @@ class Divider:
         """The lines that must be called, in words; nothing if there are none."""
         return f" ({self._flow.lines(self._cuts)})" if self._flow and self._cuts else ""
 
-    def changes(self) -> str:
-        """The lines that seem to change an object, in words; nothing if there are none."""
-        found = self._flow.changing() if self._flow else None
-        return f" ({self._flow.lines(found)})" if self._flow and found else ""
-
-    def at(self, places: list[int], *, changing: bool) -> bool:
-        """Divide the function at places of its byte code; whether that brings something new.
+    def changes(self, ways: list[str], functions: list[Any]) -> str:
+        """The lines that seem to change an object, in words; nothing if there are none.
 
         Args:
-            places: the places.
-            changing: also where it seems to change an object.
+            ways: how what has changed is reached, names with dots between them.
+            functions: those that may be called there.
+        """
+        flow = self._flow
+        changed = {name for way in ways for name in way.split(".")}
+        found = flow and (flow.changing() or flow.calling(functions, changed))
+        return f" ({flow.lines(found)})" if flow and found else ""
+
+    def at(self, places: list[int]) -> bool:
+        """Divide the function at places of its byte code; whether that brings something new."""
+        flow = self._flow
+        return flow is not None and self._divide(
+            {point for x in places if (point := flow.point_of(x)) is not None}
+        )
+
+    def where_changing(self, ways: list[str], functions: list[Any]) -> bool:
+        """Divide the function where it names what has changed, or else seems to change an object.
+
+        Args:
+            ways: how what has changed is reached, names with dots between them.
+            functions: those that may be called there.
+
+        Returns:
+            Whether that brings something new.
         """
         flow = self._flow
         if flow is None:
             return False
-        points = {point for x in places if (point := flow.point_of(x)) is not None}
-        return self._divide(points | flow.changing() if changing else points)
+        names = [way.split(".")[::-1] for way in ways]
+        for named in zip_longest(*names, fillvalue=""):
+            if self._divide({point for name in named for point in flow.naming(name)}):
+                return True
+        changed = {name for way in names for name in way}
+        return self._divide(flow.changing()) or self._divide(flow.calling(functions, changed))
 
     def where_named(self, name: str) -> bool:
         """Divide the function where it reads a global, an outer variable or an attribute.
@@ -193,7 +215,7 @@ def _not_followed(flow: Flow, owner: Any) -> set[int]:
         except UnrepeatableError:
             continue
         try:
-            Reached(part, (owner,), first=owner)
+            Reached(part, (owner,), given=(owner,))
         except UnrepeatableError:
             found.add(point)
     return found

@@ -14,7 +14,7 @@ import types
 from collections.abc import Callable, Container, Iterable
 from typing import Any
 
-from asyncgrad.replay.instructions import Instruction
+from asyncgrad.replay.instructions import Instruction, loads, units
 from asyncgrad.replay.names import makes_manager
 from asyncgrad.replay.steps import UnrepeatableError
 from asyncgrad.replay.unchanged import function_state
@@ -33,12 +33,9 @@ _WORK = frozenset({"BINARY_OP", "CALL", "CALL_FUNCTION_EX", "CALL_KW", "FOR_ITER
 #: What reads the variables of the function that calls it, of which a part has others: as a
 #: function, and as an attribute of a module. `eval` and `stack` may be methods, too.
 _READS_FRAMES = frozenset({
-    "_getframe", "currentframe", "dir", "eval", "exec", "inspect", "locals", "stack", "super",
-    "vars",
+    "_getframe", "currentframe", "dir", "eval", "exec", "inspect", "locals", "stack", "vars",
 })  # fmt: skip
 _FRAMES = frozenset({"_getframe", "currentframe"})
-#: Raises an error for a variable without a value.
-_LOAD = "LOAD_FAST_CHECK" if "LOAD_FAST_CHECK" in dis.opmap else "LOAD_FAST"
 #: Bytes of a unit of code.
 _UNIT = 2
 
@@ -71,8 +68,7 @@ class Flow:
             raise UnrepeatableError("its byte code can't be divided")
         ends = [one.offset for one in found[1:]] + [len(code.co_code)]
         self._all = {
-            one.offset: Instruction(one, end, code.co_freevars)
-            for one, end in zip(found, ends, strict=True)
+            one.offset: Instruction(one, end, code) for one, end in zip(found, ends, strict=True)
         }
         self._handlers = [
             (entry.start, entry.end, entry.target, entry.depth + 1 + entry.lasti)
@@ -194,12 +190,32 @@ class Flow:
 
     def changing(self) -> set[int]:
         """The points from which the code, up to the next points, seems to change an object."""
-        return self._before(
-            lambda one: (
-                (one.it.opname in _STORES and one.it.argval != "grad")
-                or (one.it.opname in _METHODS and one.it.argval in _CHANGING)
-            )
-        )
+        return self._before(lambda one: _changes(one.it))
+
+    def calling(self, functions: Iterable[Any], changed: set[str]) -> set[int]:
+        """The points from which code names those of some functions that change something.
+
+        And those that name such functions themselves.
+
+        Args:
+            functions: the functions.
+            changed: names of what has changed.
+        """
+        mine = self.code.co_filename, self.code.co_firstlineno
+        codes = [one.__code__ for one in functions]
+        codes = [one for one in codes if (one.co_filename, one.co_firstlineno) != mine]
+        changing = [
+            one
+            for one in codes
+            if not changed.isdisjoint(one.co_names)
+            and any(map(_changes, dis.get_instructions(one)))
+        ]
+        names: set[str] = set()
+        while changing:
+            names.update(one.co_name for one in changing)
+            codes = [one for one in codes if one not in changing]
+            changing = [one for one in codes if not names.isdisjoint(one.co_names)]
+        return {point for name in names for point in self.naming(name)}
 
     def lines(self, points: Iterable[int]) -> str:
         """The lines at which points are, in words."""
@@ -304,7 +320,7 @@ class Flow:
         begin = self._first
         for name in sorted(unset):
             # All variables are arguments, and this has no value.
-            deletion = _units("DELETE_FAST", code.co_varnames.index(name))
+            deletion = units("DELETE_FAST", code.co_varnames.index(name))
             if not occupied.isdisjoint(range(begin, begin + len(deletion))):
                 raise UnrepeatableError("there is no room to delete a variable")
             text[begin : begin + len(deletion)] = deletion
@@ -315,12 +331,12 @@ class Flow:
             ordered = tuple(sorted(names))
             number = exit_numbers.setdefault((point, ordered), len(exit_numbers))
             jumps.append((point, len(text)))
-            text += _loads(code, (Exit, number), ordered, constants)
+            text += loads(code, (Exit, number), ordered, constants)
         for place, target in jumps:
             if target < place + 2 * _UNIT and occupied.isdisjoint(range(place, target)):
                 # There is nothing between but no operations.
                 continue
-            jump = _units("JUMP_FORWARD", (target - place - 2 * _UNIT) // _UNIT)
+            jump = units("JUMP_FORWARD", (target - place - 2 * _UNIT) // _UNIT)
             if len(jump) < 2 * _UNIT:
                 jump = bytes([dis.opmap["EXTENDED_ARG"], 0]) + jump
             span = range(place, place + len(jump))
@@ -356,7 +372,7 @@ class Flow:
     def _function(self, code: types.CodeType, body: set[int], *, defaults: bool) -> Any:
         """A function of a part's code; it shares the cells of the outer variables it uses."""
         whole = self.function
-        named = {self._all[place].it.argval for place in body if self._all[place].names_variable}
+        named = {name for place in body for name in self._all[place].variables}
         cells = tuple(
             [
                 cell if name in named else types.CellType(None)
@@ -373,25 +389,9 @@ class Flow:
         return made
 
 
-def _units(name: str, argument: int) -> bytes:
-    """An instruction, with what extends its argument."""
-    if argument < 0:
-        raise UnrepeatableError("a jump leads back")
-    found = [dis.opmap[name], argument & 0xFF]
-    while argument := argument >> 8:
-        found = [dis.opmap["EXTENDED_ARG"], argument & 0xFF, *found]
-    return bytes(found)
-
-
-def _loads(
-    code: types.CodeType, values: tuple[Any, ...], names: tuple[str, ...], constants: list[Any]
-) -> bytes:
-    """Code that returns a tuple of constants and of variables."""
-    text = b""
-    for value in values:
-        text += _units("LOAD_CONST", len(constants))
-        constants.append(value)
-    for name in names:
-        text += _units(_LOAD, code.co_varnames.index(name))
-    text += _units("BUILD_TUPLE", len(values) + len(names))
-    return text + _units("RETURN_VALUE", 0)
+def _changes(one: dis.Instruction) -> bool:
+    """Whether an instruction seems to change an object."""
+    is_method = one.opname == "LOAD_METHOD" or "NULL" in one.argrepr
+    return (one.opname in _STORES and one.argval != "grad") or (
+        is_method and one.opname in _METHODS and one.argval in _CHANGING
+    )

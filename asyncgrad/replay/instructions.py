@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import dis
+from types import CodeType
+from typing import Any
+
+from asyncgrad.replay.steps import UnrepeatableError
 
 #: The opcodes of instructions that may jump.
 JUMPS = frozenset({*dis.hasjrel, *dis.hasjabs})
@@ -12,14 +16,17 @@ _ENDS = frozenset({
 #: Those that always jump, by name.
 _ALWAYS = frozenset({"JUMP_FORWARD", "JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT"})
 
+#: Raises an error for a variable without a value.
+_LOAD = "LOAD_FAST_CHECK" if "LOAD_FAST_CHECK" in dis.opmap else "LOAD_FAST"
+
 
 class Instruction:
     """What is known of one instruction."""
 
     __slots__ = ("end", "it", "nexts", "pushes", "reads", "writes")
 
-    def __init__(self, it: dis.Instruction, end: int, outer: tuple[str, ...]) -> None:
-        """Look at one that ends at a place, in a function with outer variables."""
+    def __init__(self, it: dis.Instruction, end: int, code: CodeType) -> None:
+        """Look at one that ends at a place of a function's code."""
         self.it = it
         self.end = end
         #: The instructions that may follow, each with what it finds more on the stack.
@@ -44,13 +51,47 @@ class Instruction:
             stores = name.count("STORE_FAST")
             self.writes = variables[:stores]
             # Python 3.13 loads the cells of outer variables as if they were variables.
-            others = (*self.writes, *outer)
+            others = (*self.writes, *code.co_freevars)
             self.reads = tuple([x for x in variables[stores:] if x not in others])
             if name in {"DELETE_FAST", "LOAD_FAST_AND_CLEAR"}:
                 self.reads = ()
+        elif _is_super(it):
+            # It looks for the first argument itself.
+            self.reads = code.co_varnames[:1]
 
     @property
-    def names_variable(self) -> bool:
-        """Whether the argument is a variable, perhaps an outer one."""
-        opcode = self.it.opcode
-        return isinstance(self.it.argval, str) and (opcode in dis.hasfree or opcode in dis.haslocal)
+    def variables(self) -> tuple[str, ...]:
+        """The argument, if that is a variable, perhaps an outer one."""
+        opcode, name = self.it.opcode, self.it.argval
+        if _is_super(self.it):
+            return ("__class__",)
+        is_variable = opcode in dis.hasfree or opcode in dis.haslocal
+        return (name,) if is_variable and isinstance(name, str) else ()
+
+
+def _is_super(it: dis.Instruction) -> bool:
+    return it.opname == "LOAD_GLOBAL" and it.argval == "super"
+
+
+def units(name: str, argument: int) -> bytes:
+    """An instruction, with what extends its argument."""
+    if argument < 0:
+        raise UnrepeatableError("a jump leads back")
+    found = [dis.opmap[name], argument & 0xFF]
+    while argument := argument >> 8:
+        found = [dis.opmap["EXTENDED_ARG"], argument & 0xFF, *found]
+    return bytes(found)
+
+
+def loads(
+    code: CodeType, values: tuple[Any, ...], names: tuple[str, ...], constants: list[Any]
+) -> bytes:
+    """Code that returns a tuple of constants and of variables."""
+    text = b""
+    for value in values:
+        text += units("LOAD_CONST", len(constants))
+        constants.append(value)
+    for name in names:
+        text += units(_LOAD, code.co_varnames.index(name))
+    text += units("BUILD_TUPLE", len(values) + len(names))
+    return text + units("RETURN_VALUE", 0)

@@ -67,8 +67,13 @@ HOLDERS = f"{PACKAGE}distributions"
 #: classes in C may have, Py_TPFLAGS_IMMUTABLETYPE.
 BY_STATEMENT = 1 << 9
 ANY_MAKE = BY_STATEMENT | 1 << 8
-#: The most bytes that such an instance takes beside its table of attributes.
+#: Methods that `dataclasses` makes.
+_GENERATED = frozenset({
+    "__repr__", "__eq__", "__hash__", "__setattr__", "__delattr__", "__getstate__", "__setstate__",
+})  # fmt: skip
+#: The most bytes that such an instance takes beside its table of attributes, and those of a slot.
 _BARE_SIZE = type("_Bare", (), {}).__basicsize__
+_SLOT = np.dtype(np.intp).itemsize
 #: What is not written in Python, among what functions are made around.
 IN_C = (
     np.ufunc, type, types.BuiltinFunctionType, types.ClassMethodDescriptorType,
@@ -87,15 +92,23 @@ def check_told(module: str, name: str, where: str) -> None:
         raise UnrepeatableError(f"{where} is {module}.{name}")
 
 
+def slots_of(kind: Any) -> list[str]:
+    """The attributes for which instances have slots."""
+    if not any(vars(base).get("__slots__") for base in kind.__mro__):
+        return []
+    parts = [item for base in kind.__mro__ for item in vars(base).items()]
+    return [name for name, part in parts if type(part) is types.MemberDescriptorType]
+
+
 def is_plain(kind: Any) -> bool:
-    """Whether instances keep all of their state in `__dict__`."""
+    """Whether instances keep all of their state in `__dict__`, and in slots of their names."""
+    slots = slots_of(kind)
     return (
-        bool(kind.__dictoffset__)
-        and kind.__basicsize__ <= _BARE_SIZE
+        kind.__basicsize__ <= _BARE_SIZE + _SLOT * len(slots)
+        and all(type(getattr(kind, name, None)) is types.MemberDescriptorType for name in slots)
+        and len(set(slots)) == len(slots)
         and all(
-            base is object
-            or (base.__flags__ & ANY_MAKE == BY_STATEMENT and not base.__dict__.get("__slots__"))
-            for base in kind.__mro__
+            base is object or base.__flags__ & ANY_MAKE == BY_STATEMENT for base in kind.__mro__
         )
     )
 
@@ -116,6 +129,8 @@ def is_record(kind: Any) -> bool:
     """Whether instances are mainly there to hold fields."""
     return kind is types.SimpleNamespace or (
         is_plain(kind)
+        and kind.__dictoffset__
+        and not slots_of(kind)
         and not is_own(kind.__module__)
         and (dataclasses.is_dataclass(kind) or hasattr(kind, "__attrs_attrs__"))
         and not issubclass(kind, (Module, Optimizer, LRScheduler))
@@ -132,12 +147,15 @@ def reads_all(kind: type) -> bool:
 
 
 def is_generated(kind: type, name: str, function: Any) -> bool:
-    """Whether `dataclasses` has made a method that only shows or compares fields."""
-    if name not in {"__repr__", "__eq__", "__hash__"} or not dataclasses.is_dataclass(kind):
+    """Whether `dataclasses` has made a method that shows or compares fields, or refuses changes."""
+    if name not in _GENERATED or not dataclasses.is_dataclass(kind):
         return False
     # A generated `__repr__` is wrapped, by one module or another, against endless recursion.
-    code = getattr(getattr(function, "__wrapped__", function), "__code__", None)
-    return code is not None and code.co_filename == "<string>"
+    made = getattr(function, "__wrapped__", function)
+    code = getattr(made, "__code__", None)
+    return code is not None and (
+        code.co_filename == "<string>" or made.__module__ == dataclasses.__name__
+    )
 
 
 def check_tensor(tensor: Any, *, argument: bool = False) -> None:

@@ -25,8 +25,8 @@ _TEMPLATES = frozenset({"format", "format_map"})
 ANY = "\0"
 #: Stands behind the name of an attribute that holds the name of another.
 NAMING = "\1"
-#: Stands for the name of an owner that is the function's first argument.
-FIRST = "\2"
+#: Stands before the number of an argument of the function, in place of the name of an owner.
+ARGUMENT = "\2"
 #: The package in which functions call methods of their arguments.
 _LAYERS = f"{PACKAGE}nn"
 _DOTTED = re.compile(r"\w+(\.\w+)+")
@@ -68,7 +68,7 @@ def names_in(code: types.CodeType, outer: tuple[str, ...]) -> Names:
     line = code.co_firstlineno
     _refuse_suspending(code)
     instructions = list(dis.get_instructions(code))
-    first = _first_argument(code, instructions)
+    known = _known_variables(code, instructions, outer)
     for place, instruction in enumerate(instructions):
         position = instruction.positions
         line = (position and position.lineno) or line
@@ -88,8 +88,9 @@ def names_in(code: types.CodeType, outer: tuple[str, ...]) -> Names:
             if instructions[place + 2].opname != "LOAD_SUPER_ATTR":
                 attributes.add(("", "__class__"))
         elif name in _ATTRIBUTES:
-            owner = _owner(instructions, place, outer, first)
-            attributes |= {(owner, one) for one in _attribute(instructions, place, code.co_name)}
+            owners = _owners(instructions, place, known)
+            named = _attribute(instructions, place, code.co_name)
+            attributes |= {(owner, one) for owner in owners for one in named}
             if name == "STORE_ATTR":
                 stored.add(str(instruction.argval))
         elif name == "MATCH_CLASS":
@@ -101,7 +102,7 @@ def names_in(code: types.CodeType, outer: tuple[str, ...]) -> Names:
             mine = tuple([name for name in constant.co_freevars if name in outer])
             inner = names_in(constant, mine)
             found |= inner.globals
-            attributes |= {("" if by == FIRST else by, one) for by, one in inner.attributes}
+            attributes |= {("" if by[:1] == ARGUMENT else by, x) for by, x in inner.attributes}
             stored |= inner.set
         else:
             # `getattr` and `setattr` may get it, or it is the name of a keyword argument.
@@ -127,39 +128,51 @@ def _refuse(
         raise UnrepeatableError(f"its code catches errors {at}")
 
 
-def _first_argument(code: types.CodeType, instructions: list[dis.Instruction]) -> str:
-    """The variable that is a function's first argument all the time, or nothing."""
-    if not code.co_argcount or (name := code.co_varnames[0]) in code.co_cellvars:
-        return ""
-    for one in instructions:
-        if "_FAST" in one.opname and not one.opname.startswith("LOAD_"):
-            variables = one.argval if isinstance(one.argval, tuple) else (one.argval,)
-            if name in variables[: one.opname.count("STORE_FAST") or 1]:
-                return ""
-    return name
+def _known_variables(
+    code: types.CodeType, instructions: list[dis.Instruction], outer: tuple[str, ...]
+) -> dict[str, set[str]]:
+    """Under which names that is found which variables hold: "" if it is computed."""
+    names = code.co_varnames
+    known = {name: {name} if name in outer else {""} for name in code.co_freevars}
+    known |= {name: {f"{ARGUMENT}{n}"} for n, name in enumerate(names[: code.co_argcount])}
+    more = code.co_kwonlyargcount + bool(code.co_flags & 4) + bool(code.co_flags & 8)
+    known |= {x: {""} for x in (*names[code.co_argcount :][:more], *code.co_cellvars)}
+    changed = True
+    while changed:
+        changed = False
+        for place, one in enumerate(instructions):
+            if "_FAST" in one.opname and not one.opname.startswith("LOAD_"):
+                variables = one.argval if isinstance(one.argval, tuple) else (one.argval,)
+                for number, name in enumerate(variables[: one.opname.count("STORE_FAST")]):
+                    found = {""} if number else _owners(instructions, place, known)
+                    changed = changed or not found <= known.get(name, set())
+                    known[name] = known.get(name, set()) | found
+    return known | {name: {""} for name in names if not known.get(name)}
 
 
-def _owner(
-    instructions: list[dis.Instruction], place: int, outer: tuple[str, ...], first: str
-) -> str:
-    """The name under which the owner of an attribute is found, nothing if it is computed."""
+def _owners(
+    instructions: list[dis.Instruction], place: int, variables: dict[str, set[str]]
+) -> set[str]:
+    """The names under which that is found which an instruction takes, "" if that is computed.
+
+    Args:
+        variables: under which names that is found which variables hold.
+    """
     while not instructions[place].is_jump_target:
         place -= 1
         one = instructions[place]
         name = one.opname
         if name == "EXTENDED_ARG":
             continue
-        if name in {"LOAD_GLOBAL", "LOAD_ATTR", "LOAD_METHOD"} or (
-            name == "LOAD_DEREF" and one.argval in outer
-        ):
-            return str(one.argval)
-        loaded = one.argval[-1] if isinstance(one.argval, tuple) else one.argval
-        if (name.startswith("LOAD_FAST") or name == "STORE_FAST_LOAD_FAST") and loaded == first:
-            return FIRST
+        if name in {"LOAD_GLOBAL", "LOAD_ATTR", "LOAD_METHOD"}:
+            return {str(one.argval)}
+        if name == "LOAD_DEREF" or name.startswith("LOAD_FAST") or name == "STORE_FAST_LOAD_FAST":
+            variable = one.argval[-1] if isinstance(one.argval, tuple) else one.argval
+            return variables.get(variable, set())
         before = instructions[place - 1 - (instructions[place - 1].opname == "PRECALL")]
         is_super = before.opname == "LOAD_GLOBAL" and before.argval == "super"
-        return FIRST if first and is_super and name == "CALL" and one.arg == 0 else ""
-    return ""
+        return {f"{ARGUMENT}0"} if is_super and name == "CALL" and one.arg == 0 else {""}
+    return {""}
 
 
 def _attribute(instructions: list[dis.Instruction], place: int, function: str) -> set[str]:

@@ -10,11 +10,11 @@ import enum
 import functools
 import types
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Sequence
 from typing import Any
 
 from asyncgrad.nn.module import Module
-from asyncgrad.replay.names import ANY, FIRST, NAMING, Names, is_own
+from asyncgrad.replay.names import ANY, ARGUMENT, NAMING, Names, is_own
 
 #: What a class has that gives the same for each instance, or is bound to it.
 _METHODS = (types.FunctionType, types.BuiltinFunctionType, classmethod, staticmethod)
@@ -24,6 +24,8 @@ _HOLDERS: tuple[type, ...] = (
     functools.cached_property, functools.partialmethod, property, slice, staticmethod, super,
     type, types.FunctionType, types.MethodType,
 )  # fmt: skip
+#: With these, code may call a method with anything.
+_UNBOUND = frozenset({"__func__", "__get__"})
 #: Under these names they give what they hold.
 _GIVEN = frozenset({
     name
@@ -32,6 +34,13 @@ _GIVEN = frozenset({
     for name, part in vars(base).items()
     if hasattr(type(part), "__get__") and not callable(part)
 })  # fmt: skip
+
+
+class InstanceOf:
+    """Stands for an argument that is an instance of a class."""
+
+    def __init__(self, kind: type) -> None:
+        self.kind = kind
 
 
 class Owners:
@@ -46,20 +55,17 @@ class Owners:
         self._by_owner: defaultdict[int, set[str]] = defaultdict(set)
         #: The names under which code puts something: what it finds there is not known.
         self._set: set[str] = set()
-        #: By function: whose method it is, an object, or a class whose instances call it. None if
-        #: its first argument may be anything.
-        self._receivers: defaultdict[str, list[Any]] = defaultdict(list)
+        #: By the identity of a function: the first of the arguments that it may get, for each way
+        #: in which it is found.
+        self._arguments: defaultdict[int, list[Sequence[Any]]] = defaultdict(list)
 
     def _take_names(self, found: Names, special: frozenset[str], function: Any) -> None:
         """Add the names in a function; `special` are attributes that concern not only owners."""
         self._set |= found.set
         for by, name in found.attributes:
-            owner = key_of(function) if by == FIRST else by
-            if (
-                owner
-                and name[:2] != "__"
-                and not (name in special or ANY in name or NAMING in name)
-            ):
+            is_special = name in special or name[:2] == "__" or ANY in name or NAMING in name
+            if by and not is_special:
+                owner = f"{by}{ARGUMENT}{id(function)}" if by[0] == ARGUMENT else by
                 self._owned.setdefault(owner, set()).add(name)
             else:
                 self._names.add(name)
@@ -71,26 +77,26 @@ class Owners:
         """The names that may be read off an object, or off a class and its instances."""
         return self._names | self._by_owner.get(id(owner), set())
 
-    def _find_owners(self, tables: list[Any], held_by: Callable[[str], list[Any]]) -> bool:
+    def _find_owners(self, tables: list[Any], instances: list[Any], kinds: list[Any]) -> bool:
         """Find out whose attributes are named; whether that is new.
 
         Args:
             tables: dictionaries of all that is known, by name.
-            held_by: finds what may be the first argument of a function.
+            instances: instances of the user's classes.
+            kinds: the user's classes, each with whether the code may use the class itself.
         """
         computed = [table["__getattr__"] for table in tables if "__getattr__" in table]
         if not all(is_own(getattr(one, "__module__", "")) for one in computed):
             # Anything may be found under any name.
-            self._set |= {name for name in self._owned if name[0] != FIRST}
+            self._set |= {name for name in self._owned if name[0] != ARGUMENT}
         new, missing = False, list[str]()
         for name, attributes in [*self._owned.items()]:
-            is_first = name[0] == FIRST
-            held = held_by(name) if is_first else [table[name] for table in tables if name in table]
-            if (
-                name in self._set
-                or name in _GIVEN
-                or (not is_first and any(map(_gives_others, held)))
-            ):
+            if name[0] == ARGUMENT:
+                held, unsure = self._held_by(name, instances, kinds), False
+            else:
+                held = [table[name] for table in tables if name in table]
+                unsure = name in self._set or name in _GIVEN or any(map(_gives_others, held))
+            if unsure:
                 self._names |= self._owned.pop(name)
                 new = True
             elif not held:
@@ -105,10 +111,24 @@ class Owners:
                 self._names |= self._owned.pop(name)
         return new or bool(missing)
 
-
-def key_of(function: Any) -> str:
-    """What stands for the first argument of a function."""
-    return f"{FIRST}{id(function)}"
+    def _held_by(self, name: str, instances: list[Any], kinds: list[Any]) -> list[Any]:
+        """What an argument of a function may be; nothing if that is not known."""
+        number, function = map(int, name[1:].split(ARGUMENT))
+        found: list[Any] = []
+        for arguments in self._arguments[function]:
+            if number >= len(arguments) or not _UNBOUND.isdisjoint(self._names):
+                return []
+            value = arguments[number]
+            if value.__class__ is not InstanceOf:
+                found.append(value)
+                continue
+            derived = [(kind, used) for kind, used in kinds if issubclass(kind, value.kind)]
+            if any(used for _, used in derived):
+                # The class may be asked for the function, which then gets anything.
+                return []
+            found += [x for x in instances if isinstance(x, value.kind)]
+            found += [kind for kind, _ in derived]
+        return found
 
 
 def _gives_others(value: Any) -> bool:

@@ -48,9 +48,10 @@ from asyncgrad.replay.known import (
     is_named_tuple,
     is_plain,
     reads_all,
+    slots_of,
 )
 from asyncgrad.replay.names import ANY, NAMING, function_in, is_own, names_in, names_of_methods
-from asyncgrad.replay.owners import Owners, key_of
+from asyncgrad.replay.owners import InstanceOf, Owners
 from asyncgrad.replay.steps import UnrepeatableError
 from asyncgrad.replay.unchanged import VALUES, Unchanged, is_value
 from asyncgrad.tensor import Tensor
@@ -71,6 +72,9 @@ _CALLED_ANEW = frozenset({"step", "zero_grad"})
 _OF_SCALERS = frozenset({"scale", "step", "unscale_", "update"})
 #: A module's hooks in passes.
 _BACKWARD = frozenset({"_backward_hooks", "_backward_pre_hooks"})
+#: `Module` without what is derived from it, and the attributes that its own methods read.
+_MODULE = frozenset(Module.__mro__)
+_OF_MODULES = frozenset({*dir(Module), *vars(Module()), "forward"})
 #: With these, code may read attributes that it doesn't name.
 _OPEN = frozenset({
     ANY, "getattr", "hasattr", "setattr", "attrgetter", "methodcaller", "__dict__",
@@ -88,8 +92,6 @@ _CONSTRUCTORS = frozenset({"__init__", "__new__", "__post_init__"})
 _MADE_BY = frozenset({"type", "__class__", "__reduce__", "__reduce_ex__", *_CONSTRUCTORS})
 #: Names that concern more than the object whose attributes they are.
 _SPECIAL = _MOVING | _OPEN | _MADE_BY | _INSIDE
-#: With these, code may call a method with anything.
-_UNBOUND = frozenset({"__func__", "__get__"})
 #: What a class statement puts into a class by itself.
 _ITS_OWN = frozenset({"__dict__", "__weakref__"})
 
@@ -102,7 +104,7 @@ class Reached(Unchanged, Owners):
         function: Any,
         arguments: tuple[Any, ...],
         records: Sequence[type] = (),
-        first: Any = None,
+        given: Sequence[Any] = (),
     ) -> None:
         """Follow a function and those of its arguments that are no plain values.
 
@@ -110,7 +112,7 @@ class Reached(Unchanged, Owners):
             function: what is called.
             arguments: those that are compared as a whole.
             records: the classes of those that are compared field by field.
-            first: the function's first argument, if that is one of those that are compared.
+            given: what it gets by place.
 
         Raises:
             UnrepeatableError: if something can't be followed.
@@ -118,8 +120,8 @@ class Reached(Unchanged, Owners):
         Unchanged.__init__(self)
         Owners.__init__(self)
         self._seen: dict[int, Any] = {}
-        #: What is still to be followed, how errors call it, and, of a method, whose it is.
-        self._work: list[tuple[Any, str, Any]] = []
+        #: What is still to be followed, how errors call it, and what it gets if it is called.
+        self._work: list[tuple[Any, str, Sequence[Any]]] = []
         #: Strings that are met: `getattr` may get them.
         self._strings: set[str] = set()
         #: Python modules and classes, whose attributes are followed by the names in the code.
@@ -138,7 +140,7 @@ class Reached(Unchanged, Owners):
         #: Objects of this package that may get further attributes, which the code names.
         self._growing: list[Any] = []
         self._anew: list[Any] = []
-        self._follow(function, "the function", first)
+        self._follow(function, "the function", given)
         for argument in arguments:
             self._follow(argument, "an argument")
             if argument.__class__ is str:
@@ -155,23 +157,27 @@ class Reached(Unchanged, Owners):
 
     # -- the walk ---------------------------------------------------------------------------------
 
-    def _follow(self, value: Any, where: str, receiver: Any = None) -> None:
-        self._work.append((value, where, receiver))
+    def _follow(self, value: Any, where: str, arguments: Sequence[Any] = ()) -> None:
+        self._work.append((value, where, arguments))
 
     def _finish(self) -> None:
         """Follow everything, and then attributes by names, until nothing is new."""
         while self._work or self._name_spaces() or self._open() or self._owners():
             while self._work:
-                value, where, receiver = self._work.pop()
+                value, where, arguments = self._work.pop()
                 if value.__class__ is types.FunctionType:
-                    self._receivers[key_of(value)].append(receiver)
+                    self._arguments[id(value)].append(arguments)
                 # Python's own names are met, too: `dataclasses` keeps some in globals.
                 if value.__class__ is str and value[:2] != "__":
                     self._strings.add(value)
                 if type(value) in VALUES or id(value) in self._seen:
                     continue
                 self._seen[id(value)] = value
-                self._take(value, where)
+                try:
+                    self._take(value, where)
+                except UnrepeatableError as error:
+                    error.name = error.name or where.rpartition(".")[2]
+                    raise
         named = self._all_names() | self._strings | {"__getattr__"}
         tables = [*[held for held, _ in self._partly], *map(vars, self._growing)]
         # `hasattr` may ask a module for what it doesn't have.
@@ -193,6 +199,7 @@ class Reached(Unchanged, Owners):
             moving -= {"apply", "backward"}
         if moving:
             raise UnrepeatableError(f"its code uses .{min(moving)}", min(moving))
+        self._arguments.clear()
         self.tensors = [t for t in self._seen.values() if isinstance(t, Variable)]
         for tensor in self.tensors:
             check_tensor(tensor)
@@ -226,7 +233,7 @@ class Reached(Unchanged, Owners):
         for held, where in self._partly:
             names = (self._named_of(held) | self._strings) & held.keys()
             if computed:
-                names |= {name for name in held if name.startswith(computed)}
+                names |= {x for x in held if x.startswith(computed) and x not in _BACKWARD}
                 if (id(held), ANY) not in self._taken:
                     # It may get others of such names.
                     self._taken.add((id(held), ANY))
@@ -247,34 +254,15 @@ class Reached(Unchanged, Owners):
             *[{name: table[name] for name in read} for table, read, _ in self._globals.values()],
             *[{n: c.cell_contents} for n, c in zip(self._outer, self._cells, strict=True)],
         ]
-        kinds = [space for space, _ in self._spaces if isinstance(space, type)]
-        met = [kind for kind in kinds if id(kind) in self._seen]
-
-        def held_by(function: str) -> list[Any]:
-            held: list[Any] = []
-            if not _UNBOUND.isdisjoint(self._names):
-                return held
-            for receiver in self._receivers[function]:
-                if not isinstance(receiver, type):
-                    held.append(receiver)
-                elif any(issubclass(kind, receiver) for kind in met):
-                    # The class may be asked for the function, which then gets anything.
-                    return []
-                else:
-                    held += [x for x in self._instances if isinstance(x, receiver)]
-                    held += [kind for kind in kinds if issubclass(kind, receiver)]
-            return [] if any(x is None for x in held) else held
-
-        return self._find_owners(tables, held_by)
+        spaces = [space for space, _ in self._spaces]
+        kinds = [(kind, id(kind) in self._seen) for kind in spaces if isinstance(kind, type)]
+        return self._find_owners(tables, self._instances, kinds)
 
     def _follow_member(self, space: Any, part: Any, where: str) -> None:
         """Follow an attribute of a module or class."""
-        receiver = space if isinstance(space, type) else None
-        if type(part) is property:
-            for function in (part.fget, part.fset, part.fdel):
-                self._follow(function, where, receiver)
-        else:
-            self._follow(part, where, receiver)
+        arguments = (InstanceOf(space),) if isinstance(space, type) else ()
+        for one in (part.fget, part.fset, part.fdel) if type(part) is property else (part,):
+            self._follow(one, where, arguments)
 
     def _computed(self) -> tuple[str, ...]:
         """With what the names begin that the code computes."""
@@ -289,7 +277,7 @@ class Reached(Unchanged, Owners):
             self._bare.clear()
         if self._partly and "" in self._computed():
             for held, where in self._partly:
-                self._dict(held, where)
+                self._dict(held, where, held.keys() & _BACKWARD)
             self._partly.clear()
         known = len(self._names)
         for overridden, own in self._overriding:
@@ -347,6 +335,7 @@ class Reached(Unchanged, Owners):
 
     def _list(self, value: Any, where: str) -> None:
         self._lists.append(value)
+        self._ways[id(value)] = where
         self._parts(value, where)
 
     def _slice(self, value: slice, where: str) -> None:
@@ -354,7 +343,7 @@ class Reached(Unchanged, Owners):
 
     def _method(self, value: Any, where: str) -> None:
         owner = value.__self__
-        self._follow(value.__func__, where, None if isinstance(owner, type) else owner)
+        self._follow(value.__func__, where, (owner,))
         self._follow(owner, where)
 
     def _partial(self, value: Any, where: str) -> None:
@@ -454,6 +443,7 @@ class Reached(Unchanged, Owners):
     def _dict(self, value: Any, where: str, anew: Any = ()) -> None:
         """Follow a dictionary, but not what is under the keys `anew`: a replay calls that anew."""
         self._dicts.append(value)
+        self._ways[id(value)] = where
         self._dicts += [value[key] for key in anew]
         for key, part in value.items():
             if key not in anew:
@@ -510,8 +500,6 @@ class Reached(Unchanged, Owners):
         self._attributes.append((kind, "__mro__"))
         table = vars(kind)
         self._classes.append(table)
-        if table.get("__slots__"):
-            raise UnrepeatableError(f"{where} has __slots__")
         if not {"__exit__", "__aexit__"}.isdisjoint(table):
             raise UnrepeatableError(f"{where} may catch errors")
         if "__getattribute__" in table or "__class__" in table:
@@ -595,17 +583,38 @@ class Reached(Unchanged, Owners):
     def _instance(self, value: Any, where: str) -> None:
         kind = type(value)
         if isinstance(value, types.SimpleNamespace) or is_plain(kind):
-            self._instances.append(value)
             self._class_of_instance(kind)
+            for name in slots_of(kind):
+                self._attributes.append((value, name))
+                if hasattr(value, name):
+                    self._follow(getattr(value, name), f"{where}.{name}")
+            if not kind.__dictoffset__:
+                self._attributes.append((value, "__class__"))
+                return
+            self._instances.append(value)
             held = vars(value)
             if isinstance(value, Module):
-                self._dict(held, where, held.keys() & _BACKWARD)
+                self._table_of_module(kind, held, where)
             elif kind is types.SimpleNamespace or any(map(reads_all, kind.__mro__)):
                 self._dict(held, where)
             else:
                 self._partly.append((held, where))
             return
         raise UnrepeatableError(f"{where} is a {kind.__name__}, which may change unseen")
+
+    def _table_of_module(self, kind: Any, held: dict[str, Any], where: str) -> None:
+        """Follow what a module holds: all of it if classes other than `Module` may read it."""
+        anew = held.keys() & _BACKWARD
+        if any(reads_all(base) for base in kind.__mro__ if base not in _MODULE):
+            self._dict(held, where, anew)
+            return
+        self._dicts += [held[key] for key in anew]
+        for name in held.keys() & _OF_MODULES:
+            self._reads(held, name)
+            if name not in anew:
+                self._follow(held[name], f"{where}.{name}")
+        self._globals[id(held)][2].update(_OF_MODULES - held.keys())
+        self._partly.append((held, where))
 
     def _function(self, function: Any, where: str) -> None:
         # A transform takes over `__module__` of the function that it is made around.
@@ -622,14 +631,14 @@ class Reached(Unchanged, Owners):
             if hasattr(function, "registry"):
                 self._by_class(function, where)
             return
-        self._functions.append(function)
+        self.functions.append(function)
         for cell, name in zip(
             function.__closure__ or (), function.__code__.co_freevars, strict=True
         ):
             self._cells.append(cell)
             self._outer.append(name)
             try:
-                if name == "__class__":
+                if name == "__class__" and isinstance(cell.cell_contents, type):
                     # `super()` needs it. Code that names it otherwise may make an instance of it.
                     self._class_of_instance(cell.cell_contents)
                 else:
@@ -715,6 +724,7 @@ _BY_TYPE: dict[type, Any] = {
     types.MethodType: Reached._method,
     types.BuiltinFunctionType: Reached._builtin,
     types.ModuleType: Reached._module,
+    types.MemberDescriptorType: lambda *_: None,
     types.MethodDescriptorType: Reached._of_c,
     types.WrapperDescriptorType: Reached._of_c,
     type(typing.Optional): lambda *_: None,

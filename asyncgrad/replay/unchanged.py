@@ -56,6 +56,11 @@ class _Checks:
             f"{self._constant(held)}.keys().isdisjoint({self._constant(names)})"
         )
 
+    def holds_values(self, held: Any, values: list[Any]) -> None:
+        """Add that a dictionary has some values, as long as it has as many."""
+        names = self._constant(is_), self._constant(held), self._constant(values)
+        self._conditions.append("all(map({}, {}.values(), {}))".format(*names))
+
     def lists(self, held: Any, items: list[str]) -> None:
         """Add that an object lists some texts in this order."""
         self._conditions.append(f"[*{self._constant(held)}] == {self._constant(items)}")
@@ -89,6 +94,8 @@ class Unchanged:
         self._dicts: list[Any] = []
         #: Lists and sets. A set's items come in an order that stays the same while it is unchanged.
         self._lists: list[Any] = []
+        #: By the identity of one of these: how it was reached, names with dots between them.
+        self._ways: dict[int, str] = {}
         self._cells: list[Any] = []
         #: The names of these outer variables.
         self._outer: list[str] = []
@@ -99,7 +106,8 @@ class Unchanged:
         self._members: list[tuple[Any, str]] = []
         #: The tables of classes: a class that gets a new attribute may hide one of a base class.
         self._classes: list[Any] = []
-        self._functions: list[Any] = []
+        #: The functions of the user's.
+        self.functions: list[Any] = []
         self._instances: list[Any] = []
         #: Code of the checks of `holds`, made when they have held a few times: it takes a sixth of
         #: their time, and half of it where the function reads modules.
@@ -124,7 +132,7 @@ class Unchanged:
         self._class_names = list(map(tuple, self._classes))
         self._full = [held for held in self._dicts if held]
         self._values = self._present()
-        self._codes = list(map(function_state, self._functions))
+        self._codes = list(map(function_state, self.functions))
         self._hooked = [m for t in self.tensors if (m := t._autograd) is not None and hooked(m)]
         self._hooks = list(map(_hooks_state, self._hooked))
         self._tensor_states = list(map(_tensor_state, self.tensors))
@@ -159,12 +167,42 @@ class Unchanged:
         return values
 
     def named(self) -> Iterator[tuple[Any, str, Any]]:
-        """Values of globals, attributes and outer variables: an identity, a name and the value."""
+        """Values of globals, attributes and outer variables, and in dictionaries of their names.
+
+        Each with an identity and the name.
+        """
         for table, names, _ in self._globals.values():
             for name in names:
                 yield (id(table), name), name, table.get(name)
         for cell, name in zip(self._cells, self._outer, strict=True):
             yield id(cell), name, cell.cell_contents
+        for held in self._full:
+            name = self._ways.get(id(held), "").rpartition(".")[2]
+            for key, value in held.items():
+                yield (id(held), key), name, value
+
+    def changed(self) -> list[str]:
+        """How that is reached which is not as it was: names with dots between them."""
+        pairs = [(x, t.get(x)) for t, names, _ in self._globals.values() for x in sorted(names)]
+        pairs += [(x, cell.cell_contents) for x, cell in zip(self._outer, self._cells, strict=True)]
+        pairs += [(name, getattr(owner, name, _ABSENT)) for owner, name in self._attributes]
+        pairs += [(name, table.get(name, _ABSENT)) for table, name in self._members]
+        values = iter(self._values)
+        found = [x for (x, value), known in zip(pairs, values, strict=False) if value is not known]
+        for place, (held, length) in enumerate(zip(self._sized, self._lengths, strict=True)):
+            way = self._ways.get(id(held), "")
+            known = list(islice(values, length))
+            is_dict = place < len(self._full)
+            if len(held) != length:
+                found.append(way)
+            elif is_dict:
+                now = zip(held.items(), known, strict=True)
+                found += [f"{way}.{key}" for (key, value), old in now if value is not old]
+            elif not all(map(is_, held, known)):
+                found.append(way)
+            if is_dict:
+                values = islice(values, length, None)
+        return found + [self._ways.get(id(held), "") for held in self._empty if held]
 
     def holds(self) -> bool:
         """Whether all that the function can read is as it was."""
@@ -180,30 +218,36 @@ class Unchanged:
             return False
         self._left -= 1
         if not self._left:
-            self._code_of_checks = self._written()
+            self._code_of_checks = self._written(merged=False) or self._written(merged=True)
         elif code is not None:
             # A value is another object now, and perhaps at each call.
             self._code_of_checks = None
         return True
 
-    def _written(self) -> Callable[[], bool] | None:
-        """Code that makes the same checks by identity alone, if they are few and of usual kinds."""
+    def _written(self, *, merged: bool) -> Callable[[], bool] | None:
+        """Code that makes the same checks by identity alone, if they are few and of usual kinds.
+
+        Args:
+            merged: check all values of a dictionary at once, which makes fewer checks, each slower.
+        """
         if self._hooked:
             return None
         code = _Checks()
         # In the order of `_present`, and as it was recorded: another thread may change it now.
         values = iter(self._values)
         self._add_names(code, values)
-        if not self._add_parts(code, values):
+        if not self._add_parts(code, values, merged):
             return None
-        for held in self._empty:
-            code.holds(held, "not {}")
-        for held, length in zip(self._sized, self._lengths, strict=True):
+        if self._empty:
+            code.holds(tuple(self._empty), "not any({})")
+        # The keys of dictionaries are compared.
+        sized = [*zip(self._sized, self._lengths, strict=True)][len(self._full) :]
+        for held, length in sized:
             code.holds(held, f"len({{}}) == {length}")
         for held, names in zip(self._classes, self._class_names, strict=True):
             code.holds(held, f"tuple({{}}) == {names}")
         for read, names, states in (
-            (self._functions, _FUNCTION, self._codes),
+            (self.functions, _FUNCTION, self._codes),
             (self.tensors, _TENSOR, self._tensor_states),
             (self._metas, _META, self._meta_states),
         ):
@@ -228,7 +272,7 @@ class Unchanged:
         for table, name in self._members:
             code.same(table, f".get({name!r}, absent)", next(values))
 
-    def _add_parts(self, code: _Checks, values: Iterator[Any]) -> bool:
+    def _add_parts(self, code: _Checks, values: Iterator[Any], merged: bool) -> bool:
         """Add checks of containers and instances; whether all are of usual kinds."""
         lists = self._sized[len(self._full) :]
         if any(held.__class__ is not list for held in lists):
@@ -237,8 +281,11 @@ class Unchanged:
             parts, keys = list(islice(values, length)), list(islice(values, length))
             if any(key.__class__ is not str for key in keys):
                 return False
-            for key, value in zip(keys, parts, strict=True):
-                code.same(held, f"[{key!r}]", value)
+            if merged:
+                code.holds_values(held, parts)
+            else:
+                for key, value in zip(keys, parts, strict=True):
+                    code.same(held, f"[{key!r}]", value)
             code.lists(held, keys)
         for held in lists:
             for place in range(len(held)):
@@ -264,7 +311,7 @@ class Unchanged:
                 if len(values) != len(known) or not all(map(_alike, values, known)):
                     return False
                 self._values = values
-            return list(map(function_state, self._functions)) == self._codes
+            return list(map(function_state, self.functions)) == self._codes
         except (KeyError, ValueError, RuntimeError):
             # A name or cell is gone, or another thread changes a dictionary now.
             return False

@@ -364,7 +364,7 @@ class Writer:
             return name
         if kind is Gradient:
             return f"{self._source(template.source)}._autograd.grad"
-        if kind is Place:
+        if kind is Place or kind is Same:
             return self._expression(template)
         if kind is list:
             whole, parts = template

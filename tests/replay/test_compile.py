@@ -186,7 +186,7 @@ def test_a_view_of_a_constant_is_one_of_a_new_constant_each_time():
 
 def test_containers_that_others_have_are_not_made_anew():
     """A list is that of the caller or of an object, or stands twice in the result."""
-    kept = SimpleNamespace(items=[1])
+    kept = SimpleNamespace(items=[1], model=nn.Linear(2, 2))
 
     def twice(x):
         both = [x * 2]
@@ -196,11 +196,19 @@ def test_containers_that_others_have_are_not_made_anew():
     for function, x, same in (
         (twice, ag.ones(2), lambda found: found[0] is found[1]["also"]),
         (lambda xs: (xs, xs[0] * 2), given, lambda found: found[0] is given),
-        (lambda x: (x * 2, kept.items), ag.ones(2), lambda found: found[1] is kept.items),
     ):
         fast = ag.compile(function)
         assert all(same(fast(x)) for _ in range(3))
         assert "a list or the like" in fast.explain()
+    fast = ag.compile(lambda x: (x * 2, kept.items, {"kept": kept, "model": kept.model}))
+    for number in range(6):
+        if number == 3:
+            kept.items = [2]
+        _, items, others = fast(ag.ones(2))
+        assert items is kept.items
+        assert others["kept"] is kept
+        assert others["model"] is kept.model
+    assert replayed(fast) == 4
     fast = ag.compile(lambda x: type("Made", (), {"value": x * 2}))
     assert [fast(ag.full((1,), n)).value.item() for n in range(3)] == [0, 2, 4]
     fast = ag.compile(lambda x: (x * 2, x.device, x.dtype))

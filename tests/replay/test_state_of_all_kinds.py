@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import dataclasses
 import enum
 import functools
 import math
@@ -78,6 +79,44 @@ def method_of_a_string(patch):
 
     name = Name("name")
     return lambda x: x * name.scaled(), turn
+
+
+@replayed
+def slots(patch):
+    class Base:
+        __slots__ = ("scale",)
+
+    class Derived(Base):
+        __slots__ = ("__hidden", "more")
+
+        def __init__(self):
+            self.scale, self.__hidden, self.more = 2.0, KNOB, 0
+
+        def scaled(self, x):
+            return x * self.scale * self.__hidden.scale
+
+    made = Derived()
+    return lambda x: made.scaled(x), turn, lambda: setattr(made, "scale", 3.0)
+
+
+@replayed
+def slots_of_a_frozen_record(patch):
+    record = dataclasses.make_dataclass("record", ["scale"], frozen=True, slots=True)
+    held = [record(2.0)]
+    return lambda x: x * held[0].scale, lambda: held.append(record(3.0)), held.reverse
+
+
+@called
+def slots_behind_a_property(patch):
+    class Base:
+        __slots__ = ("scale",)
+
+    class Derived(Base):
+        scale = 4.0
+
+    made, slot = Derived(), Base.scale
+    slot.__set__(made, 2.0)
+    return lambda x: x * slot.__get__(made), lambda: slot.__set__(made, 3.0)
 
 
 @replayed
