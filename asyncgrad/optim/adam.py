@@ -22,7 +22,8 @@ class Adam(ElementwiseOptimizer):
         foreach: accepted for PyTorch's programs, without effect.
         maximize: step along the gradient instead of against it.
         capturable: accepted for PyTorch's programs, without effect.
-        differentiable: not supported.
+        differentiable: record the step, whose parameters then are no leaves: it has derivatives by
+            their old values, their gradients and the state, but not by options.
         fused: accepted for PyTorch's programs; updates are always fused.
         decoupled_weight_decay: shrink the parameter instead of changing the gradient, as AdamW.
     """

@@ -91,7 +91,8 @@ class CapturedStep:
             graded: the parameters that have a gradient then.
         """
         optimizer = self._optimizer
-        if optimizer._steps_have_hooks():
+        recorded = any(group.get("differentiable") for group in optimizer.param_groups)
+        if recorded or optimizer._steps_have_hooks():
             return None
         optimizer._check_awaited("step")
         facts = StepFacts([], [], [], [])

@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
-from asyncgrad.core.variable import bump_version
+from asyncgrad.autograd.modes import enable_grad
+from asyncgrad.core.variable import Variable, bump_version, requires_grad
 from asyncgrad.devices import CPU
+from asyncgrad.devices.updates import UPDATES
+from asyncgrad.ops.api.complex_parts import view_as_complex, view_as_real
 from asyncgrad.optim.array_updates import array_update
 from asyncgrad.optim.optimizer import Optimizer
+from asyncgrad.optim.recorded_updates import recorded_update
 from asyncgrad.optim.together import Part, Together, is_small, joined
 from asyncgrad.optim.updates import Group, State, count_step, in_tiles, zeros_like
 from asyncgrad.records import NamedTuple
@@ -87,7 +91,49 @@ class ElementwiseOptimizer(Optimizer):
         else:
             self._apply(group, parameter, self._full_step(group, state, step), arrays)
 
+    def _recorded_number(self, state: State) -> int:
+        """Count a step that is recorded; returns its number."""
+        return self._count_step(state)
+
+    def _record(self, group: Group, parameter: Any, gradient: Any) -> None:
+        """Update one parameter in place, and its state, with functions that record."""
+        if isinstance(group["lr"], Variable) and requires_grad(group["lr"]):
+            raise NotImplementedError(
+                f"{type(self).__name__}: a step with differentiable=True has no gradient of lr. "
+                f"Detach it."
+            )
+        state, names = self.state[parameter], self._entries_of(group)
+        number = self._recorded_number(state)
+        for name in names:
+            if state.get(name) is None:
+                state[name] = self._initial(name, group, parameter)
+        update, (*numbers, shrink), flags = self._full_step(group, state, number)
+        declared = UPDATES[update]
+        held: tuple[Any, ...] = (parameter, gradient, *[state[name] for name in names])
+        real: Any
+        kind: Any
+        real, kind = _PAIRS if parameter.is_complex() else (_same, _same)
+        p, g, *entries = map(real, held)
+        g = -g if group["maximize"] else g
+        if _is_decoupled(group):
+            p = p * shrink
+        elif group.get("weight_decay"):
+            g = g + group["weight_decay"] * p
+        words = ("p", "g", *declared.entries.split(), *declared.numbers.split())
+        values = dict(zip(words, (p, g, *entries, *map(float, numbers)), strict=True))
+        recorded_update(update, flags, values)
+        # The graph may use the old entries.
+        state.update(zip(names, [kind(values[x]) for x in declared.entries.split()], strict=True))
+        parameter.copy_(kind(values["p"] - values["change"]))
+
     def _update_group(self, number: int, group: Group, beside: bool) -> None:
+        if group.get("differentiable"):
+            with enable_grad():
+                for parameter in group["params"]:
+                    gradient: Any = parameter.grad
+                    if gradient is not None:
+                        self._record(group, parameter, gradient)
+            return
         if not beside and self._update_at_once(number, group):
             return
         self._small: list[Part] = []
@@ -210,6 +256,14 @@ class ElementwiseOptimizer(Optimizer):
             for values in targets:
                 values *= kept
         together.subtract(targets)
+
+
+#: From complex numbers to pairs of real ones, and back.
+_PAIRS = (view_as_real, view_as_complex)
+
+
+def _same(tensor: Tensor) -> Tensor:
+    return tensor
 
 
 def _is_decoupled(group: Group) -> Any:

@@ -74,7 +74,7 @@ class Optimizer(Hooked):
     def _declare(self, given: Mapping[str, Any]) -> None:
         """Initialise with the local names of a subclass's `__init__`, its options among them."""
         options = {key: given[key] for key in given if key not in {"self", "params", "__class__"}}
-        check_manner(type(self).__name__, options)
+        check_manner(options)
         Optimizer.__init__(self, given["params"], options)
 
     def add_param_group(self, param_group: Group) -> None:
@@ -114,7 +114,7 @@ class Optimizer(Hooked):
                     f"optimizer can only optimize Tensors, but one of the params is "
                     f"{type(parameter).__name__}"
                 )
-            if parameter._edge is not None:
+            if parameter._edge is not None and not self.defaults.get("differentiable"):
                 raise ValueError("can't optimize a non-leaf Tensor")
         missing = [key for key, value in group.items() if value is _REQUIRED]
         if missing:

@@ -45,6 +45,9 @@ class SGD(ElementwiseOptimizer):
 
     _count_step = _next_number
 
+    def _recorded_number(self, state: State) -> int:
+        return 1 if state.get("momentum_buffer") is None else 2
+
     def _update(self, group: Group, parameter: Tensor, gradient: Array) -> None:
         arrays = [self._values(parameter), gradient]
         fresh = False

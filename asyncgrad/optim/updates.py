@@ -160,16 +160,11 @@ def check_options(options: Mapping[str, Any], *names: str) -> None:
             check_option(_LABELS.get(name, f"{name} value"), value)
 
 
-def check_manner(name: str, options: Mapping[str, Any]) -> None:
-    """Raise for `differentiable`, which in-place updates lack, and for conflicting options."""
+def check_manner(options: Mapping[str, Any]) -> None:
+    """Raise for conflicting options."""
     if options.get("fused") and (options["foreach"] or options["differentiable"]):
         raise RuntimeError(
             "`fused` and `foreach` cannot be `True` together."
             if options["foreach"]
             else "`fused` does not support `differentiable`"
-        )
-    if options.get("differentiable"):
-        raise NotImplementedError(
-            f"{name}: differentiable=True is not supported: a step is not recorded. Write the "
-            f"update as tensor operations, with gradients from asyncgrad.grad(create_graph=True)."
         )

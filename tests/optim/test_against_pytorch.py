@@ -216,9 +216,6 @@ def test_how_pytorch_computes_a_step_changes_nothing(name):
         train(optimizer, parameters, 3)
         found.append([parameter.tolist() for parameter in parameters])
     assert all(values == found[-1] for values in found)
-    if "differentiable" in flags:
-        with pytest.raises(NotImplementedError, match="differentiable=True is not supported"):
-            getattr(ag.optim, name)(parameters, differentiable=True)
 
 
 @pytest.mark.parametrize("name", DENSE)

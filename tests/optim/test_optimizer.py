@@ -267,14 +267,6 @@ def test_optimizers_are_pickled_with_their_parameters():
     assert other_layer.bias.item() == pytest.approx(before - 0.1)
 
 
-def test_differentiable_steps_are_refused():
-    for kind in (ag.optim.SGD, ag.optim.Adam, ag.optim.AdamW):
-        optimizer = kind([parameter(1.0)], lr=0.1, foreach=True, fused=False)
-        assert isinstance(optimizer, ag.optim.Optimizer)
-    with pytest.raises(NotImplementedError, match="differentiable"):
-        ag.optim.SGD([parameter(1.0)], lr=0.1, differentiable=True)
-
-
 @pytest.mark.asyncio
 async def test_a_forgotten_await_is_found():
     a = parameter(1.0)
