@@ -63,6 +63,13 @@ class _Recurrent(Module):
         first = f"_l{layer}"
         return (first, f"{first}_reverse") if self.bidirectional else (first,)
 
+    def _weights(self, ending: str) -> dict[str, Any]:
+        """The weights of a layer in one direction, which may be computed ones."""
+        names = ["weight_ih", "weight_hh"]
+        names += ["bias_ih", "bias_hh"] if self.bias else []
+        names += ["weight_hr"] if self.proj_size else []
+        return {name: getattr(self, name + ending) for name in names}
+
     def reset_parameters(self) -> None:
         """Redraw the parameters, uniform in +-1/sqrt(hidden_size)."""
         reset(self, self.hidden_size)
@@ -74,7 +81,7 @@ class _Recurrent(Module):
     def all_weights(self) -> list[list[Any]]:
         """A list of parameters for each layer and direction."""
         return [
-            [self._parameters[name] for name in self._parameters if name.endswith(ending)]
+            [*self._weights(ending).values()]
             for layer in range(self.num_layers)
             for ending in self._endings(layer)
         ]
@@ -128,12 +135,7 @@ class _Recurrent(Module):
             outputs = []
             for direction, ending in enumerate(self._endings(layer)):
                 state = tuple(part[layer * directions + direction] for part in hx)
-                weights = {
-                    name: self._parameters[name + ending]
-                    for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh", "weight_hr")
-                    if name + ending in self._parameters
-                }
-                out, state = over(self.mode, x, state, weights, direction)
+                out, state = over(self.mode, x, state, self._weights(ending), direction)
                 outputs.append(out)
                 last.append(state)
             x = outputs[0] if len(outputs) == 1 else cat(outputs, -1)

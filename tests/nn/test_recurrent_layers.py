@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+
 import numpy as np
 import pytest
 from module_parity import X, check, layers, refusal
@@ -178,3 +180,23 @@ def test_the_state_and_memory_of_a_cell_are_changed_by_themselves():
             state.zero_()
         loss.backward()
         assert memory._base is None
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_weights_may_be_computed(kind):
+    """By a parametrization, by pruning, or by a program that sets an attribute."""
+    pair = layers(lambda nn: getattr(nn, kind)(IN, SIZE, bidirectional=True))
+    found = []
+    for layer, m in zip(pair, (ag, torch), strict=True):
+        prune = importlib.import_module(f"{m.__name__}.nn.utils.prune")
+        prune.l1_unstructured(layer, "weight_ih_l0", 3)
+        raw = layer.weight_hh_l0
+        del layer.weight_hh_l0
+        layer.weight_hh_l0 = raw * 0.5
+        m.nn.utils.parametrizations.weight_norm(layer, "weight_ih_l0_reverse")
+        assert [len(weights) for weights in layer.all_weights] == [4, 4]
+        layer(m.from_numpy(SEQUENCE))[0].sum().backward()
+        learnt = [raw, *layer.parameters()]
+        found.append([x.detach().numpy() for x in (*[p.grad for p in learnt], *learnt)])
+    for mine, other in zip(*found, strict=True):
+        np.testing.assert_allclose(mine, other, rtol=0, atol=1e-12)
