@@ -55,9 +55,6 @@ class Members:
                 )
             self._forget(name, "_modules")
             own["_modules"][name] = value
-        elif isinstance(value, Buffer):
-            self._forget(name, "_buffers")
-            self.register_buffer(name, value, value.persistent)
         else:
             for table, kind, role, wanted in _REPLACEABLE:
                 if name in own.get(table, ()):
@@ -66,9 +63,13 @@ class Members:
                             f"cannot assign '{type(value).__name__}' as {role} '{name}' "
                             f"({wanted} or None expected)"
                         )
-                    own[table][name] = value
-                    return
-            object.__setattr__(self, name, value)
+                    if not isinstance(value, Buffer):
+                        own[table][name] = value
+                        return
+            if isinstance(value, Buffer):
+                self.register_buffer(name, value, value.persistent)
+            else:
+                object.__setattr__(self, name, value)
 
     def _forget(self, name: str, keep: str) -> None:
         """Remove a name from all places but the table `keep`, before it is registered there."""
@@ -77,7 +78,7 @@ class Members:
         for table in _TABLES:
             if table != keep and table in own:
                 own[table].pop(name, None)
-        if keep != "_buffers" and "_non_persistent_buffers_set" in own:
+        if "_non_persistent_buffers_set" in own:
             own["_non_persistent_buffers_set"].discard(name)
 
     def __delattr__(self, name: str) -> None:
