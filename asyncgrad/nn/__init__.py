@@ -1,7 +1,6 @@
 """Modules, parameters and their functions, PyTorch's `torch.nn`."""
 
 from asyncgrad.nn import functional, init, modules, utils
-from asyncgrad.nn.cells import _Cell as RNNCellBase  # noqa: F401  for isinstance
 from asyncgrad.nn.lazy import UninitializedBuffer, UninitializedParameter, is_lazy
 from asyncgrad.nn.parameter import Buffer, Parameter
 from asyncgrad.nn.recurrent import _Recurrent as RNNBase  # noqa: F401  for isinstance

@@ -26,9 +26,9 @@ class _Recurrent(Module):
     mode: str
 
     def __init__(
-        self, mode: str, input_size: int, hidden_size: int, num_layers: int, bias: bool,
-        batch_first: bool, dropout: float, bidirectional: bool, proj_size: int,
-        device: DeviceLike | None, dtype: DTypeLike | None,
+        self, mode: str, input_size: int, hidden_size: int, num_layers: int = 1, bias: bool = True,
+        batch_first: bool = False, dropout: float = 0.0, bidirectional: bool = False,
+        proj_size: int = 0, device: DeviceLike | None = None, dtype: DTypeLike | None = None,
     ) -> None:  # fmt: skip
         super().__init__()
         _check_options(input_size, hidden_size, num_layers, dropout, proj_size)
