@@ -850,6 +850,10 @@ class Tensor(Methods):
         """The derivative of `digamma` of order `n`."""
         return transcendental.polygamma(n, self)
 
+    def polygamma_(self, n: int) -> Tensor:
+        """`polygamma`, in place."""
+        return in_place.change(self, "polygamma_", Tensor.polygamma, n)
+
     # -- in place ---------------------------------------------------------------------------------
 
     def abs_(self) -> Tensor:

@@ -40,7 +40,8 @@ FUNCTIONAL = tuple(
 )  # fmt: skip
 CONSTANT = (
     "allclose", "argwhere", "bincount", "bucketize", "count_nonzero", "equal", "isclose", "isin",
-    "heaviside", "isneginf", "isposinf", "isreal", "searchsorted", "signbit", "unique",
+    "heaviside", "isneginf", "isposinf", "isreal", "nonzero_static", "searchsorted", "signbit",
+    "unique",
 )  # fmt: skip
 ALL = DIFFERENTIABLE + FUNCTIONAL + CONSTANT
 
@@ -100,6 +101,8 @@ OLDER = {
     "group_norm": lambda T, x: T.group_norm(x, 2, x[0], x[1], 1e-3, False),
     "prelu": lambda T, x: (T.prelu(x, x[0]), x.prelu(x[0]), x.hardshrink(), T.hardshrink(x, 0.2)),
     "split_with_sizes": lambda T, x: T.split_with_sizes(x, [1, 3], 1),
+    "narrow_copy": lambda T, x: (T.narrow_copy(x, 1, -2, 1), x.narrow_copy(0, 1, length=1)),
+    "constant_pad_nd": lambda T, x: T.constant_pad_nd(x, (1, 0, 2, -1), value=2),
 }  # fmt: skip
 
 

@@ -56,8 +56,8 @@ from asyncgrad.ops.tensors.transfer import on_host
 from asyncgrad.types import Array, Index, Library, Number, Tensor
 
 __all__ = [
-    "gather", "index_add", "index_put", "index_select", "masked_select", "nonzero", "scatter",
-    "scatter_add", "take_along_dim",
+    "gather", "index_add", "index_put", "index_select", "masked_select", "nonzero",
+    "nonzero_static", "scatter", "scatter_add", "take_along_dim",
 ]  # fmt: skip
 METHODS = (*__all__, "index_add_", "index_put_", "scatter_", "scatter_add_")
 
@@ -888,6 +888,18 @@ def nonzero(input: Tensor, *, as_tuple: bool = False) -> Tensor | tuple[Tensor, 
         return tuple([leaf("nonzero", part, x._metadata.device) for part in found])
     rows = F.xp.stack(found, axis=-1) if len(found) > 1 else found[0][:, None]
     return leaf("nonzero", rows if array.ndim else rows[:, :0], x._metadata.device)
+
+
+@writes_exactly
+def nonzero_static(input: Tensor, *, size: int, fill_value: int = -1) -> Tensor:
+    """The indices of the first `size` nonzero elements, a row for each; absent rows are filled."""
+    size = one_int("nonzero_static", "size", size)
+    fill_value = one_int("nonzero_static", "fill_value", fill_value)
+    if size < 0:
+        raise RuntimeError(f"nonzero_static: 'size' must be an non-negative integer, got {size}")
+    rows: Any = nonzero(input)
+    absent = rows.new_full((max(size - len(rows), 0), rows.shape[1]), fill_value)
+    return R.cat([rows[:size], absent], 0)
 
 
 def embedding(

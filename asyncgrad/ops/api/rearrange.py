@@ -26,6 +26,7 @@ from asyncgrad.ops.api.shape import (
     transpose,
     view,
 )
+from asyncgrad.ops.api.shape import pad as padded
 from asyncgrad.ops.arguments import one_dim, one_int
 from asyncgrad.ops.batching import by_parts, level_of
 from asyncgrad.ops.dtype import REAL, check_dtype
@@ -40,10 +41,10 @@ from asyncgrad.types import Ints, Tensor
 
 __all__ = [
     "adjoint", "atleast_1d", "atleast_2d", "atleast_3d", "block_diag", "broadcast_shapes",
-    "column_stack", "concat", "concatenate", "dsplit", "dstack", "fliplr", "flipud", "hsplit",
-    "hstack", "moveaxis", "repeat_interleave", "rot90", "row_stack", "split_with_sizes", "swapaxes",
-    "swapdims", "tensor_split", "trace", "unsafe_chunk", "unsafe_split", "unsafe_split_with_sizes",
-    "vsplit", "vstack",
+    "column_stack", "concat", "concatenate", "constant_pad_nd", "dsplit", "dstack", "fliplr",
+    "flipud", "hsplit", "hstack", "moveaxis", "repeat_interleave", "rot90", "row_stack",
+    "split_with_sizes", "swapaxes", "swapdims", "tensor_split", "trace", "unsafe_chunk",
+    "unsafe_split", "unsafe_split_with_sizes", "vsplit", "vstack",
 ]  # fmt: skip
 METHODS = (
     "adjoint", "dsplit", "expand_as", "fliplr", "flipud", "hsplit", "moveaxis", "repeat_interleave",
@@ -345,6 +346,11 @@ def _splitter(name: str, axis: int, least: int) -> Callable[..., Any]:
 
     doc = f"`tensor_split` along axis {axis}, in parts that have to be equal."
     return _placed(named(function, name, doc))
+
+
+def constant_pad_nd(input: Tensor, pad: Sequence[int], value: float = 0) -> Tensor:
+    """Pad the last axes with a number, as `nn.functional.pad` does."""
+    return padded(input, pad, "constant", value)
 
 
 def _unwatched(part: Any) -> Any:

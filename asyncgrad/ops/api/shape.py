@@ -22,7 +22,7 @@ from asyncgrad.ops.arguments import (
 from asyncgrad.ops.dtype import DTYPES, DType
 from asyncgrad.ops.dtype_device import as_memory_format, memory_format
 from asyncgrad.ops.namespace import RECORDED as R
-from asyncgrad.ops.node_names import no_view, renamed
+from asyncgrad.ops.node_names import no_view, one_node, renamed
 from asyncgrad.ops.promotion import (
     as_tensor_operand,
     cast,
@@ -45,14 +45,15 @@ from asyncgrad.types import DTypeLike, Ints, Tensor
 
 __all__ = [
     "broadcast_tensors", "broadcast_to", "cat", "chunk", "clone", "diag", "diagonal", "flatten",
-    "flip", "meshgrid", "movedim", "narrow", "permute", "ravel", "reshape", "roll", "select",
-    "split", "squeeze", "stack", "t", "tile", "transpose", "tril", "triu", "unbind", "unflatten",
-    "unsqueeze",
+    "flip", "meshgrid", "movedim", "narrow", "narrow_copy", "permute", "ravel", "reshape",
+    "roll", "select", "split", "squeeze", "stack", "t", "tile", "transpose", "tril", "triu",
+    "unbind", "unflatten", "unsqueeze",
 ]  # fmt: skip
 METHODS = (
-    "broadcast_to", "chunk", "clone", "diag", "diagonal", "expand", "flatten", "flip", "movedim",
-    "narrow", "permute", "ravel", "repeat", "reshape", "roll", "select", "split", "squeeze", "t",
-    "tile", "transpose", "tril", "triu", "unbind", "unflatten", "unsqueeze", "view",
+    "broadcast_to", "chunk", "clone", "diag", "diagonal", "expand", "flatten", "flip",
+    "movedim", "narrow", "narrow_copy", "permute", "ravel", "repeat", "reshape", "roll",
+    "select", "split", "squeeze", "t", "tile", "transpose", "tril", "triu", "unbind",
+    "unflatten", "unsqueeze", "view",
 )  # fmt: skip
 IN_PLACE = ("tril", "triu")
 
@@ -412,6 +413,13 @@ def narrow(input: Tensor, dim: int, start: Tensor | int, length: int) -> Tensor:
             f"narrow(): start ({first}) + length ({length}) exceeds dimension size ({size})."
         )
     return R.narrow(x, axis, first, length)
+
+
+@writes_exactly
+@one_node("NarrowCopyBackward0")
+def narrow_copy(input: Tensor, dim: int, start: Tensor | int, length: int) -> Tensor:
+    """A copy of `length` elements of an axis, from `start`."""
+    return R.clone(narrow(input, dim, start, length))
 
 
 @spelled
