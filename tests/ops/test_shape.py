@@ -161,3 +161,19 @@ def test_elements_that_were_cut_off_do_not_come_round():
     for m in (torch, ag):
         with pytest.raises(RuntimeError, match="wrapping around" if m is ag else None):
             m.nn.functional.pad(m.arange(5.0)[None], (-3, 4), "circular")
+
+
+@pytest.mark.parametrize("call", [
+    lambda T, x: T.broadcast_tensors(x, T.ones(3))[0],
+    lambda T, x: T.broadcast_tensors(x, T.ones(1, 3))[0],
+    lambda T, x: T.einsum("ij", x), lambda T, x: T.einsum("ij->ji", x),
+    lambda T, x: T.einsum("", x[0, 0]),
+])  # fmt: skip
+def test_whether_a_result_is_the_operand_itself_is_as_in_pytorch(call):
+    """Or a view of it, whose changes in place are recorded by themselves."""
+    found = []
+    for T in (torch, ag):
+        x = T.ones(2, 3, requires_grad=True)
+        out = call(T, x)
+        found.append((out is x, out.is_leaf, out._is_view()))
+    assert found[0] == found[1]

@@ -445,6 +445,9 @@ def einsum(*args: str | Tensor | Sequence[object]) -> Tensor:
         out = R.contract(R.sum(out, x_sum, False) if x_sum else out, y, *labels)
     if final_sum:
         out = R.sum(out, final_sum, False)
+    axes = tuple(range(len(out._metadata.shape)))
+    if order is None and out is operands[0]:
+        order = axes
     return out if order is None else R.permute(out, order)
 
 

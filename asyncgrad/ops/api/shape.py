@@ -331,7 +331,7 @@ def broadcast_to(input: Tensor, *sizes: Ints, size: Ints | None = None) -> Tenso
 
 
 def broadcast_tensors(*tensors: Tensor) -> tuple[Tensor, ...]:
-    """Tensors expanded to the shape that they are broadcast to."""
+    """Tensors expanded to the shape that they are broadcast to; themselves if they have it."""
     parts = tensor_operands("broadcast_tensors", *tensors)
     shapes = [x._metadata.shape for x in parts]
     try:
@@ -341,7 +341,7 @@ def broadcast_tensors(*tensors: Tensor) -> tuple[Tensor, ...]:
             f"broadcast_tensors: shapes {', '.join(map(str, shapes))} can't be broadcast: sizes "
             f"must match at non-singleton dimensions. Reshape or unsqueeze one of them."
         ) from None
-    return tuple([R.expand(x, shape) for x in parts])
+    return tuple([x if x._metadata.shape == shape else R.expand(x, shape) for x in parts])
 
 
 def meshgrid(
