@@ -56,7 +56,7 @@ F = ag.nn.functional
     lambda x, n: F.pad(x, (1, 1), value=n(2.0)),
     lambda x, n: F.avg_pool2d(x[None], 2, divisor_override=n(3)),
     lambda x, n: F.multi_margin_loss(x, ag.tensor([0, 1]), p=n(2)),
-    lambda x, n: x.renorm(n(1), 0, n(2.0)),
+    lambda x, n: x.renorm(n(1), 0, n(2.0)), lambda x, n: (x / 9).logit(n(0.25)),
     lambda x, n: x.lerp(x * 2, n(0.5)),
     lambda x, n: ag.histc(x, n(3), n(0.5), n(5)),
     lambda x, n: ag.cdist(x, x, n(1.0)),

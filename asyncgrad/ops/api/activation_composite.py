@@ -241,6 +241,7 @@ def group_norm(
     for name, scale in (("weight", weight), ("bias", bias)):
         if scale is None:
             continue
+        scale = as_tensor_operand(scale, "group_norm", 3)
         if scale.shape != (channels,):
             raise RuntimeError(
                 f"group_norm: Expected {name} to be a vector of size equal to the number of "

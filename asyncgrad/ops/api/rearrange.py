@@ -22,6 +22,7 @@ from asyncgrad.ops.api.shape import (
     movedim,
     narrow,
     reshape,
+    several_tensors,
     split,
     transpose,
     view,
@@ -177,7 +178,7 @@ atleast_3d = _at_least("atleast_3d", 3, ((), (1,), (0, 1)))
 
 
 def _some(name: str, tensors: Sequence[Tensor]) -> list[Any]:
-    found = [as_tensor_operand(x, name, 1) for x in tensors]
+    found = several_tensors(name, tensors)
     if not found:
         raise RuntimeError(f"{name} expects a non-empty TensorList")
     return found

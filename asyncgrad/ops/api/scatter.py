@@ -388,7 +388,7 @@ def slice_scatter(
 
 
 def _replaced(name: str, x: Tensor, src: Tensor, at: object) -> Any:
-    out = for_each(R.clone(x), src)
+    out = for_each(R.clone(x), as_tensor_operand(src, name, 2))
     part = out[at]
     if part.shape != src.shape:
         raise RuntimeError(

@@ -600,14 +600,19 @@ def cat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     return R.cat(parts, axis)
 
 
-def _joined(name: str, tensors: Sequence[Tensor]) -> list[Any]:
-    """The tensors of a sequence, converted to one dtype."""
+def several_tensors(name: str, tensors: Sequence[Tensor]) -> list[Any]:
+    """The tensors of a sequence."""
     if not isinstance(tensors, (tuple, list)):
         raise TypeError(
             f"{name}(): argument 'tensors' (position 1) must be tuple of Tensors, not "
             f"{type(tensors).__name__}"
         )
-    parts = [as_tensor_operand(x, name, i + 1) for i, x in enumerate(tensors)]
+    return [as_tensor_operand(x, name, i + 1) for i, x in enumerate(tensors)]
+
+
+def _joined(name: str, tensors: Sequence[Tensor]) -> list[Any]:
+    """The tensors of a sequence, converted to one dtype."""
+    parts = several_tensors(name, tensors)
     if not parts:
         error = ValueError if name == "cat" else RuntimeError
         raise error(f"{name}(): expected a non-empty list of Tensors")

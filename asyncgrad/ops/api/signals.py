@@ -131,7 +131,7 @@ def _frame(
     if window is None:
         real = np.empty(0, x._metadata.dtype).real.dtype
         window = from_host(name, np.ones(width, real), x._metadata.device)
-    check_device(name, x, window)
+    check_device(name, x, as_tensor_operand(window, name, 5))
     if window._metadata.shape != (width,):
         raise RuntimeError(
             f"{name}: expected a 1D window tensor of size equal to win_length={width}, but got "

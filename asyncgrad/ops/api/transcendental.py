@@ -18,6 +18,7 @@ from asyncgrad.ops.promotion import (
     cast,
     category,
     default_dtype,
+    number_argument,
     result_dtype,
     tensor_operands,
 )
@@ -103,7 +104,10 @@ def logit(input: Tensor, eps: float | None = None) -> Tensor:
     """
     x = _floating(input, "logit")
     check_dtype("logit", x._metadata.dtype, FLOATING)
-    return R.logit(x if eps is None else R.clamp(x, eps, 1 - eps))
+    if eps is not None:
+        eps = number_argument("logit", "eps", eps)
+        x = R.clamp(x, eps, 1 - eps)
+    return R.logit(x)
 
 
 def _with_numbers(name: str, doc: str, first_wins: Callable[[Any, Any], Any]) -> Any:
