@@ -31,6 +31,9 @@ if TYPE_CHECKING:
     import weakref
     from contextvars import Context
 
+#: In a cancellation of nested passes, the stack is left after so many.
+_LEVELS = 64
+
 _T = TypeVar("_T")
 _initialise = asyncio.Future.__init__
 _wait = asyncio.Future.__await__
@@ -203,9 +206,11 @@ class BackwardFuture(asyncio.Future[_T]):
             return False
         self._cancel_text = msg
         loop = self._loop
-        if _get_running_loop() is loop or not loop.is_running():
+        here = _get_running_loop() is loop
+        if (here and (task.depth + 1) % _LEVELS) or not loop.is_running():
             return self._engine.cancel(task)
-        # In another thread: put it in the inbox for the pass's owner, and tell the loop.
+        # In another thread, or deep in nested passes, each of which cancels the next: put it in the
+        # inbox for the pass's owner, and tell the loop.
         in_time = ask_to_end(task)
         if in_time:
             tell_loop(loop, self._engine.cancel, task)

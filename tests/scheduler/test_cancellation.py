@@ -766,3 +766,33 @@ async def test_many_cancelled_passes_leave_the_good_ones_right() -> None:
     kept = [k for k in range(60) if not futures[k].cancelled()]
     assert x.grad.tolist() == [float(sum(kept))] * 3
     await assert_nothing_runs()
+
+
+async def test_passes_nested_deeper_than_the_stack_are_cancelled() -> None:
+    """Each cancels the one that its hook awaits, and at its end the one around it ends."""
+    reached, ended = asyncio.Event(), []
+
+    def nested(depth: int) -> ag.Tensor:
+        x = leaf() * 2
+
+        async def hook(gradient: ag.Tensor) -> None:
+            try:
+                if depth == 400:
+                    reached.set()
+                    await asyncio.Event().wait()
+                with ag.enable_grad():
+                    loss = nested(depth + 1)
+                await loss.backward()
+            finally:
+                ended.append(depth)
+
+        x.register_hook(hook)
+        return x.sum()
+
+    future = nested(0).backward()
+    await reached.wait()
+    assert future.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await future
+    assert ended == [*range(400, -1, -1)]
+    await assert_nothing_runs()
