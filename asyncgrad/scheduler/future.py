@@ -206,8 +206,8 @@ class BackwardFuture(asyncio.Future[_T]):
             return False
         self._cancel_text = msg
         loop = self._loop
-        here = _get_running_loop() is loop
-        if (here and (task.depth + 1) % _LEVELS) or not loop.is_running():
+        here = _get_running_loop() is loop or not loop.is_running()
+        if here and (task.depth + 1) % _LEVELS:
             return self._engine.cancel(task)
         # In another thread, or deep in nested passes, each of which cancels the next: put it in the
         # inbox for the pass's owner, and tell the loop.
