@@ -17,7 +17,7 @@ from asyncgrad.core.modes import Mode, current, install
 from asyncgrad.core.variable import Variable
 from asyncgrad.errors import AutogradError
 from asyncgrad.ops.batching import bottom
-from asyncgrad.ops.forward import tangent_of, without_tangents
+from asyncgrad.ops.forward import check_tangent, tangent_of, without_tangents
 from asyncgrad.ops.namespace import RECORDED
 from asyncgrad.ops.promotion import category
 from asyncgrad.records import NamedTuple
@@ -188,14 +188,9 @@ def make_dual(tensor: Tensor, tangent: Tensor, *, level: int | None = None) -> T
             f"Setting a forward grad that itself has a forward gradient at the same level "
             f"{opened.depth} is not supported."
         )
-    shape, given = tensor._metadata.shape, tangent._metadata.shape
-    if shape != given:
-        raise AutogradError(
-            f"Trying to set a forward gradient that has a different size than that of the "
-            f"original Tensor, this is not supported. Tensor is of size {list(shape)} while the "
-            f"given forward gradient is of size {list(given)}."
-        )
-    if any(n > 1 and not step for n, step in zip(given, tangent.stride(), strict=True)):
+    shape = tangent._metadata.shape
+    check_tangent(tensor._metadata.shape, shape)
+    if any(n > 1 and not step for n, step in zip(shape, tangent.stride(), strict=True)):
         tangent = without_tangents(RECORDED.clone, tangent)
     dual: Tensor = _alias(tensor, opened)
     opened.set(dual._array, tangent)

@@ -11,7 +11,7 @@ from asyncgrad.core.variable import Variable, version_of, view_of, zeros_of
 from asyncgrad.errors import AutogradError
 from asyncgrad.ops.api.shape import movedim
 from asyncgrad.ops.batching import Level, bottom, by_parts, lift_batch
-from asyncgrad.ops.forward import change_tangent, tangent_of
+from asyncgrad.ops.forward import change_tangent, check_tangent, tangent_of
 from asyncgrad.ops.promotion import category
 from asyncgrad.ops.tensors.pytree import flatten, spread, unflatten
 from asyncgrad.records import NamedTuple
@@ -85,13 +85,8 @@ def _push(
                     f"return None at that position instead."
                 )
             continue
-        if tangent is not None and tangent._metadata.shape != result._metadata.shape:
-            raise AutogradError(
-                f"Trying to set a forward gradient that has a different size than that of the "
-                f"original Tensor, this is not supported. Tensor is of size "
-                f"{list(result._metadata.shape)} while the given forward gradient is of size "
-                f"{list(tangent._metadata.shape)}."
-            )
+        if tangent is not None:
+            check_tangent(result._metadata.shape, tangent._metadata.shape)
         source = next((i for i, x in enumerate(args) if x is output), None)
         if any(output is x for x in ctx.dirty_tensors):
             assert source is not None

@@ -59,8 +59,7 @@ def to_svg(*roots: Value, names: Mapping[str, Any] | None = None) -> Svg:
     recorded it, the line of the forward call shows when the mouse rests on a node.
 
     Args:
-        roots: tensors, nodes or gradient edges; the whole graph behind them is drawn.
-        names: tensors by the names to show: `dict(model.named_parameters())`, for example.
+        roots, names: those of `to_dot`.
 
     Returns:
         The picture: a string, which a notebook shows; `save(path)` writes it to a file.

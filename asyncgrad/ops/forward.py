@@ -13,6 +13,7 @@ from asyncgrad.core.forward import UNKNOWN, Level
 from asyncgrad.core.modes import Modes, current, install
 from asyncgrad.core.saved_values import keep_old_values
 from asyncgrad.core.variable import view_of, zeros_of
+from asyncgrad.errors import AutogradError
 from asyncgrad.ops.batching import bottom, for_each
 from asyncgrad.ops.namespace import RECORDED
 from asyncgrad.ops.op import Op
@@ -40,6 +41,16 @@ def tangent_of(x: Any, level: Level) -> Any:
         install(modes)
     level.set(x._array, tangent)
     return tangent
+
+
+def check_tangent(shape: tuple[int, ...], given: tuple[int, ...]) -> None:
+    """Raise unless a tangent has the shape of its tensor."""
+    if given != shape:
+        raise AutogradError(
+            f"Trying to set a forward gradient that has a different size than that of the "
+            f"original Tensor, this is not supported. Tensor is of size {list(shape)} while the "
+            f"given forward gradient is of size {list(given)}."
+        )
 
 
 def follow(base: Any, path: Any) -> Any:

@@ -126,14 +126,7 @@ class CoroutineNodes:
         for waiting, suspended in running.items():
             if waiting.done():
                 continue
-            host.loop.call_exception_handler(
-                {
-                    "message": f"a coroutine of {suspended.node.name()} has not ended "
-                    f"{self.grace} s after it was cancelled: its pass ends without it. Let it "
-                    f"raise CancelledError on, or shorten its clean-up.",
-                    "task": waiting,
-                }
-            )
+            report_late(host.loop, suspended.node.name(), self.grace, waiting)
             host.log(task, f"gave {suspended.node.name()} up")
             host.node_ended(task, suspended, Ended())
 
@@ -149,6 +142,17 @@ async def wait_for_node(awaitable: Awaitable[Any]) -> Any:
         if for_another.get():
             raise raised_by_node(error) from error
         raise
+
+
+def report_late(
+    loop: asyncio.AbstractEventLoop, of: str, grace: float, task: asyncio.Task[Any] | None
+) -> None:
+    """Tell the loop's exception handler of a coroutine that ignores its cancellation."""
+    message = (
+        f"a coroutine of {of} has not ended {grace} s after it was cancelled: its pass ends "
+        f"without it. Let it raise CancelledError on, or shorten its clean-up."
+    )
+    loop.call_exception_handler({"message": message, "task": task})
 
 
 async def until_free() -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from asyncgrad.aliases import Value
 from asyncgrad.core.locks import lasting_lock
-from asyncgrad.scheduler.coroutines import GRACE
+from asyncgrad.scheduler.coroutines import GRACE, report_late
 from asyncgrad.scheduler.host import call_later
 
 if TYPE_CHECKING:
@@ -135,14 +135,7 @@ class OnPortal:
 
     def _give_up(self) -> None:
         """Stop waiting for a coroutine that has not ended."""
-        self._loop.call_exception_handler(
-            {
-                "message": f"a coroutine of a synchronous pass has not ended {GRACE} s after it "
-                f"was cancelled: its pass ends without it. Let it raise CancelledError on, or "
-                f"shorten its clean-up.",
-                "task": self._task,
-            }
-        )
+        report_late(self._loop, "a synchronous pass", GRACE, self._task)
         self._tell(None, CancelledError())
 
 
