@@ -25,6 +25,8 @@ _N = TypeVar("_N", bound="Node | None")
 next_sequence_nr: Callable[[], int] = count().__next__
 #: AccumulateGrad carries the greatest number, so that it runs as soon as it is ready.
 MAX_SEQUENCE_NR: Final = 2**64 - 1
+#: Expected nanoseconds for each gradient that a node makes or takes, if these may be many.
+EDGE_COST: Final = 1_200
 
 
 class Edge(NamedTuple):
@@ -258,7 +260,7 @@ class GraphRoot(Node):
     direct = True
 
     def __init__(self, edges: Sequence[Any], gradients: Sequence[Any]) -> None:
-        init_node(self, tuple(edges), ())
+        init_node(self, tuple(edges), (), EDGE_COST * len(edges))
         self.gradients = tuple(gradients)
 
     def apply(self, gradients: tuple[Any, ...], task: Value) -> Any:

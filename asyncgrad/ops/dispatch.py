@@ -27,7 +27,7 @@ from typing import Any
 from asyncgrad.core import variable
 from asyncgrad.core.history import note_view
 from asyncgrad.core.modes import current
-from asyncgrad.core.node import OpNode, max_topological_nr, next_sequence_nr
+from asyncgrad.core.node import EDGE_COST, OpNode, max_topological_nr, next_sequence_nr
 from asyncgrad.core.rule import Rule
 from asyncgrad.core.variable import counter_of, gradient_edge
 from asyncgrad.core.versions import VersionCounter
@@ -43,8 +43,6 @@ from asyncgrad.ops.template import Writer, arguments_of, is_pair, is_sequence
 
 #: How many records a dispatch function caches.
 _CACHE_LIMIT = 1024
-#: Expected nanoseconds to take the gradient of one tensor of a sequence and to deliver it.
-_PART_COST = 1_200
 
 
 def source(name: str) -> str:
@@ -172,7 +170,7 @@ def _sequence_node(
     node.guard = None
     node.extras = None
     node.output_metadata = metadata
-    node.cost = metadata.cost + _PART_COST * len(wanted)
+    node.cost = metadata.cost + EDGE_COST * len(wanted)
     node.sequence_nr = next_sequence_nr()
     node.topological_nr = 1 + max_topological_nr(node.following)
     return node

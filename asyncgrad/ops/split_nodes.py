@@ -11,7 +11,7 @@ from typing import Any
 
 from asyncgrad.core.history import note_view
 from asyncgrad.core.modes import current
-from asyncgrad.core.node import Edge, Node, init_node
+from asyncgrad.core.node import EDGE_COST, Edge, Node, init_node
 from asyncgrad.core.rule import Rule
 from asyncgrad.core.variable import gradient_edge, view_of, wrap, zeros_of
 from asyncgrad.ops.namespace import RECORDED, metadata_of
@@ -115,6 +115,6 @@ def several(
             recorder.computed(OPS[name], (x,), place, part)
         parts.append(part)
     metadata = tuple([part._metadata for part in parts])
-    init_node(node, edge, metadata, known.cost)
+    init_node(node, edge, metadata, known.cost + EDGE_COST * len(parts))
     node.saved = axis, node.lack_axis, metadata
     return tuple(parts)
