@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from itertools import zip_longest
-from typing import Any
+from typing import Any, NoReturn
 
 from asyncgrad.autograd.modes import no_grad
 from asyncgrad.core.variable import Variable
@@ -96,6 +96,12 @@ class ZeroRedundancyOptimizer:
             + f" of group {number}" * (len(groups) > 1)
             for (name, p), (number, _) in zip(named, members, strict=True)
         ]
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise AttributeError(
+            f"ZeroRedundancyOptimizer has no {name!r}: `await optimizer.step_async()` steps on all "
+            f"ranks, and `optimizer.optim` is the optimizer of this rank's share"
+        )
 
     def _places(self, rank: int) -> list[int]:
         return [place for place, owner in enumerate(self._owners) if owner == rank]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import weakref
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 from asyncgrad.distributed.remote import RemoteModule
 from asyncgrad.distributed.site import Site, here
@@ -66,6 +66,12 @@ class RemoteOptimizer:
             # It says what is wrong.
             made._own = kind([], **defaults)
         return made
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise AttributeError(
+            f"an optimizer of parts has no {name!r} here: `await optimizer.step_async()` steps "
+            f"all, and `await optimizer.apply(function)` calls it with each worker's optimizer"
+        )
 
     def _check(self, method: str) -> None:
         """Raise, before anything has changed, unless all workers and gradients can be used."""

@@ -562,6 +562,52 @@ async def test_a_pass_averages_what_others_have_added_without_synchronisation() 
     np.testing.assert_allclose(results[0][1], net.second.grad.numpy() + 1.5, rtol=1e-12)
 
 
+class Scalars(ag.nn.Module):
+    """Uses those of its parameters that are asked for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        for name in "abc":
+            setattr(self, name, ag.nn.Parameter(ag.ones(1)))
+
+    def forward(self, x: float, used: str) -> Any:
+        return sum(getattr(self, name) for name in used) * x
+
+
+async def some_used() -> Any:
+    rank, found = dist.get_rank(), []
+    model = await DDP(Scalars())
+
+    async def step(x: float, used: str) -> None:
+        await model(x, used).sum().backward()
+        found.append([p.grad and p.grad.item() for p in model.parameters()])
+
+    with model.no_sync():
+        await step(1.0 + rank, "ab")
+    await step(10.0 * (1 + rank), "a")
+    await step(1.0 + rank, "a")
+    with model.no_sync():
+        if rank:
+            await model(1.0, "c").sum().backward()
+    await step(1.0, "a")
+    model.zero_grad()
+    if rank:
+        model.module.c.grad = ag.full((1,), 4.0)
+    await step(1.0, "b")
+    return found
+
+
+@pytest.mark.asyncio
+async def test_what_a_pass_averages_is_what_pytorch_averages() -> None:
+    """Measured with PyTorch 2.13, gloo and find_unused_parameters=True."""
+    found = [[16.5, 1.5, None], [18.0, 1.5, None], [19.0, 1.5, 0.5]]
+    async with world_of(Engine(2)) as world:
+        assert await world.run(some_used) == [
+            [[1.0, 1.0, None], *found, [None, 1.0, None]],
+            [[2.0, 2.0, None], *found, [None, 1.0, 4.0]],
+        ]
+
+
 async def hooks_registered_later() -> Any:
     model = await DDP(Net())
     model.module.first.register_hook(lambda gradient: gradient * (1 + dist.get_rank()))
@@ -1319,6 +1365,18 @@ async def test_options_and_functions_of_pytorchs_are_taken_or_refused_with_a_rem
         _ = dist.gather
     with pytest.raises(AttributeError, match=r"no 'nothing'$"):
         _ = dist.nothing
+
+
+async def steps_without_await() -> None:
+    optimizer = dist.optim.ZeroRedundancyOptimizer(Affine().parameters(), ag.optim.SGD, lr=0.1)
+    with pytest.raises(AttributeError, match=r"no 'step': `await optimizer\.step_async"):
+        optimizer.step()
+
+
+@pytest.mark.asyncio
+async def test_a_step_that_nobody_can_await_names_the_one_that_is_awaited() -> None:
+    async with world_of(Engine(2)) as world:
+        await world.run(steps_without_await)
 
 
 async def resumed(kind: str, saved: Any = None) -> Any:

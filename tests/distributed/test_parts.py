@@ -1403,6 +1403,8 @@ async def test_an_optimizer_steps_parts_and_modules() -> None:
         optimizer = await world.optimizer(ag.optim.SGD, [parts[0], stage], lr=0.1)
         await optimizer.step_async()
         assert await optimizer.apply(rates) == [[0.1]]
+        with pytest.raises(AttributeError, match=r"no 'step' here: `await optimizer\.step_async"):
+            optimizer.step()
         with pytest.raises(ValueError, match="empty parameter list"):
             await world.optimizer(ag.optim.SGD, [stage], lr=0.1)
         optimizer = await world.optimizer(ag.optim.LBFGS, [*parts, head])
