@@ -156,7 +156,7 @@ def common_dtype(x: Any, y: Any) -> Any:
 
 
 def as_number(value: Any) -> Any:
-    """Convert NumPy scalars to Python numbers; None for anything else."""
+    """Convert scalars of NumPy and numbers of derived classes; None for what is no number."""
     if type(value) in _NUMBERS:
         return value
     if isinstance(value, np.generic):
@@ -166,7 +166,9 @@ def as_number(value: Any) -> Any:
             # Python has no number for NumPy's extended precision.
             return complex(value) if kind == "c" else float(value)
         value = number
-    return value if isinstance(value, _NUMBERS) else None
+    # NumPy would take a number of a derived class, as of an enumeration, for an array.
+    plain: Any = next((one for one in _NUMBERS if isinstance(value, one)), None)
+    return None if plain is None else plain(value)
 
 
 def number_argument(name: str, argument: str, value: Any) -> Any:

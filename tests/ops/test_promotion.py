@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import itertools
 from functools import partial
 
@@ -194,6 +195,24 @@ def test_scalars_of_numpy_are_numbers(scalar, dtype):
         return [str(each).rpartition(".")[2] for each in found]
 
     assert dtypes(ag) == dtypes(torch)
+
+
+class Level(enum.IntEnum):
+    HIGH = 2
+
+
+class Ratio(float):
+    """A number with a name."""
+
+
+@pytest.mark.parametrize("number", [Level.HIGH, Ratio(0.5)], ids=["enumeration", "derived"])
+def test_numbers_of_derived_classes_are_numbers(number):
+    def results(T):
+        x = T.ones(3)
+        found = [x + number, number * x, x / number, x - number, T.where(x > 2, x, number)]
+        return [(one.tolist(), str(one.numpy().dtype)) for one in found]
+
+    assert results(ag) == results(torch)
 
 
 def test_extended_precision_is_a_number_like_any_other():
