@@ -441,6 +441,13 @@ class Compiled(Generic[_P, _R]):
                 raise AutogradError(f"compile(fullgraph=True): {why}")
         return self._eagerly(why, args, kwargs)
 
+    def _located(self, why: str, lines: str) -> str:
+        """A reason with the lines, in words, or else with the function's own, if it names none."""
+        code = self._code
+        if code is None or f"({code.co_filename}:" in why:
+            return why
+        return why + (lines or f" ({code.co_filename}:{code.co_firstlineno})")
+
     def _eagerly(self, why: str, args: Any, kwargs: Any) -> Any:
         """Call the function, and count the reason."""
         self._eager[why] = self._eager.get(why, 0) + 1
@@ -472,8 +479,7 @@ class Compiled(Generic[_P, _R]):
         except UnrepeatableError as error:
             why = str(error)
             if self._fullgraph:
-                named = self._code is not None and f"({self._code.co_filename}:" in why
-                return why if named else f"{why}{self._divider_of().lines()}"
+                return self._located(why, self._divider_of().lines())
             return (self._division or why) if self._divide_beside(error, args, kwargs) else why
         if self._replays < self._recordings and not (self._fullgraph or self._passing):
             self._note_values(args, kwargs, reached)
@@ -516,10 +522,11 @@ class Compiled(Generic[_P, _R]):
         except UnrepeatableError as error:
             recorder.reason = str(error)
             if self._fullgraph:
-                where = ""
+                lines = ""
                 if recorder.reason == CHANGED:
-                    where = self._divider_of().changes(reached.changed(), reached.functions)
-                raise AutogradError(f"compile(fullgraph=True): {error}{where}") from None
+                    lines = self._divider_of().changes(reached.changed(), reached.functions)
+                located = self._located(recorder.reason, lines)
+                raise AutogradError(f"compile(fullgraph=True): {located}") from None
         finally:
             entry.reason = recorder.reason
             if ONE_ARRAY in str(recorder.reason) or (

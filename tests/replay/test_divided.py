@@ -599,6 +599,13 @@ def test_a_method_that_changes_is_named_by_the_error():
     with pytest.raises(AutogradError, match=rf"changed.*{__file__}:{line}\)"):
         ag.compile(step, fullgraph=True)(ag.ones(2, 3))
 
+    def evaluates(x):
+        return eval("x")
+
+    line = inspect.getsourcelines(evaluates)[1]
+    with pytest.raises(AutogradError, match=rf"eval\(\) \({__file__}:{line}\)"):
+        ag.compile(evaluates, fullgraph=True)(ag.ones(2, 3))
+
 
 def test_a_method_that_optimisers_have_too():
     """The name alone doesn't say whose it is, so the line is called; here it is the model's."""
