@@ -8,6 +8,7 @@ import inspect
 import re
 import types
 from contextlib import nullcontext
+from itertools import takewhile
 from typing import Any, NamedTuple
 
 from asyncgrad.replay.instructions import JUMPS
@@ -18,6 +19,7 @@ PACKAGE = f"{__name__.partition('.')[0]}."
 _ATTRIBUTES = frozenset({
     "LOAD_ATTR", "LOAD_METHOD", "STORE_ATTR", "DELETE_ATTR", "LOAD_SUPER_ATTR",
 })  # fmt: skip
+_TAKES = frozenset({"LOAD_ATTR", "LOAD_METHOD"})
 #: Functions that get the name of an attribute, and methods of strings that name some.
 _BY_NAME = frozenset({"getattr", "hasattr", "setattr"})
 _TEMPLATES = frozenset({"format", "format_map"})
@@ -48,7 +50,7 @@ class Names(NamedTuple):
     #: Those of attributes, each with the name of the global, outer variable or attribute that holds
     #: the owner; without a name if anything may be the owner.
     attributes: frozenset[tuple[str, str]]
-    #: Those under which it may put what it computes.
+    #: Those under which it may put what it computes; `ANY` if it computes the name, too.
     set: frozenset[str]
 
 
@@ -76,13 +78,11 @@ def names_in(code: types.CodeType, outer: tuple[str, ...]) -> Names:
         _refuse(instructions, place, outer, f"({code.co_filename}:{line})")
         if name in {"LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS"}:
             if instruction.argval in _BY_NAME:
-                attributes.add(("", call_of(instructions[place:], outer)[1]))
-            names = [instruction.argval]
-            for one in instructions[place + 1 :]:
-                if one.opname not in {"LOAD_ATTR", "LOAD_METHOD"}:
-                    break
-                names.append(str(one.argval))
-            found.add(tuple(names))
+                attributes.add(("", by_name := call_of(instructions[place:], outer)[1]))
+                if instruction.argval == "setattr":
+                    stored.add(by_name if by_name.isidentifier() else ANY)
+            after = takewhile(lambda x: x.opname in _TAKES, instructions[place + 1 :])
+            found.add((instruction.argval, *[str(one.argval) for one in after]))
         elif name == "LOAD_DEREF" and instruction.argval == "__class__":
             # `super()` loads it, too, but gives nobody the class.
             if instructions[place + 2].opname != "LOAD_SUPER_ATTR":
@@ -93,6 +93,11 @@ def names_in(code: types.CodeType, outer: tuple[str, ...]) -> Names:
             attributes |= {(owner, one) for owner in owners for one in named}
             if name == "STORE_ATTR":
                 stored.add(str(instruction.argval))
+            elif instruction.argval == "__setattr__":
+                stored.add(ANY)
+        elif name == "STORE_NAME":
+            # In the body of a class.
+            stored.add(str(instruction.argval))
         elif name == "MATCH_CLASS":
             # The class names the attributes.
             attributes.add(("", "__match_args__"))

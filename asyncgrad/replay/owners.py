@@ -24,6 +24,8 @@ _HOLDERS: tuple[type, ...] = (
     functools.cached_property, functools.partialmethod, property, slice, staticmethod, super,
     type, types.FunctionType, types.MethodType,
 )  # fmt: skip
+#: With these, code may put something under any name.
+_SETTING = frozenset({"setattr", "type"})
 #: With these, code may call a method with anything.
 _UNBOUND = frozenset({"__func__", "__get__"})
 #: Under these names they give what they hold.
@@ -86,7 +88,12 @@ class Owners:
             kinds: the user's classes, each with whether the code may use the class itself.
         """
         computed = [table["__getattr__"] for table in tables if "__getattr__" in table]
-        if not all(is_own(getattr(one, "__module__", "")) for one in computed):
+        is_open = (
+            ANY in self._set
+            or not _SETTING.isdisjoint(self._names)
+            or not all(is_own(getattr(one, "__module__", "")) for one in computed)
+        )
+        if is_open:
             # Anything may be found under any name.
             self._set |= {name for name in self._owned if name[0] != ARGUMENT}
         new, missing = False, list[str]()

@@ -467,6 +467,9 @@ class Reached(Unchanged, Owners):
         """
         constructors = _CONSTRUCTORS if seen is self._bare else frozenset()
         self._names.update((_OPEN | _MADE_BY) & {kind.__name__})
+        if not constructors and (kind is types.SimpleNamespace or issubclass(kind, Module)):
+            # Instances may get attributes of any name.
+            self._set.add(ANY)
         if kind in BUILTINS:
             return
         module = kind.__module__
@@ -628,6 +631,8 @@ class Reached(Unchanged, Owners):
                 self._dict(function.__globals__["_KNOWN"], where)
             return
         if module.partition(".")[0] in PURE_NAMES:
+            if function.__name__ in {"namedtuple", "NamedTuple"}:
+                self._set.add(ANY)
             if hasattr(function, "registry"):
                 self._by_class(function, where)
             return

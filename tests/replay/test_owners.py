@@ -107,6 +107,49 @@ def held_by_a_new_record():
     )
 
 
+def held_under_a_computed_name():
+    scaled, other, name = Scaled(), types.SimpleNamespace(owner=Scaled()), "renwo"
+
+    class Empty:
+        pass
+
+    def function(x):
+        first, second = Empty(), Empty()
+        setattr(first, name[::-1], scaled)
+        object.__setattr__(second, name[::-1], scaled)
+        third = types.SimpleNamespace(**{name[::-1]: scaled})
+        x = first.owner.step(x) + second.owner.step(x)
+        return x + third.owner.step(x) + other.owner.step(x)
+
+    return function, scaled, other.owner
+
+
+def held_by_a_class_of_the_call():
+    scaled, other = Scaled(), types.SimpleNamespace(owner=Scaled())
+
+    def function(x):
+        class Holder:
+            owner = scaled
+
+        return Holder.owner.step(x) + Holder().owner.step(x) + other.owner.step(x)
+
+    return function, scaled, other.owner
+
+
+def held_by_variables_that_are_set_again():
+    scaled, other = Scaled(), types.SimpleNamespace(owner=Scaled())
+
+    def function(x):
+        first = other.owner
+        for _ in range(2):
+            second = first
+            x = second.step(x)
+            first = [scaled][0]
+        return x
+
+    return function, scaled, other.owner
+
+
 def held_by_what_is_computed():
     scaled, other = Scaled(), types.SimpleNamespace(owner=Scaled())
 
