@@ -87,6 +87,8 @@ class Flow:
             place
             for place, one in self._all.items()
             if self._depths.get(place) == 0
+            # Otherwise it is reached only if an error is swallowed, which never happens.
+            and place in self._set
             and (place == self._first or one.pushes)
             and self._live[place] & perhaps[place] <= self._set[place]
         )

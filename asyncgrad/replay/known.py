@@ -70,6 +70,7 @@ ANY_MAKE = BY_STATEMENT | 1 << 8
 #: Methods that `dataclasses` makes.
 _GENERATED = frozenset({
     "__repr__", "__eq__", "__hash__", "__setattr__", "__delattr__", "__getstate__", "__setstate__",
+    "__replace__",
 })  # fmt: skip
 #: The most bytes that such an instance takes beside its table of attributes, and those of a slot.
 _BARE_SIZE = type("_Bare", (), {}).__basicsize__

@@ -85,7 +85,7 @@ def names_in(code: types.CodeType, outer: tuple[str, ...]) -> Names:
             found.add((instruction.argval, *[str(one.argval) for one in after]))
         elif name == "LOAD_DEREF" and instruction.argval == "__class__":
             # `super()` loads it, too, but gives nobody the class.
-            if instructions[place + 2].opname != "LOAD_SUPER_ATTR":
+            if "LOAD_SUPER_ATTR" not in [one.opname for one in instructions[place + 2 : place + 3]]:
                 attributes.add(("", "__class__"))
         elif name in _ATTRIBUTES:
             owners = _owners(instructions, place, known)
