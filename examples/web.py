@@ -89,7 +89,9 @@ def serve(app: Any, args: argparse.Namespace, welcome: str, **options: Any) -> i
         log_level="warning",
         # `Patient` closes slow and half-open connections; more than the limit are refused.
         http=Patient,
-        timeout_keep_alive=5,
+        # Many clients keep idle connections for 5 seconds. Closed earlier or just then, a connection
+        # could be lost with the request that is on its way.
+        timeout_keep_alive=10,
         limit_concurrency=WAITING + 1_000,
         **options,
     )
@@ -202,6 +204,8 @@ class Patient(H11Protocol):
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self.conn = Frames(h11.SERVER)
+        # A connection that became a WebSocket would be another protocol's, and still wait here.
+        self.ws_protocol_class = None
 
     def send_400_response(self, msg: str) -> None:
         """Refuse what was sent, unless it has been answered already, and hang up."""

@@ -1,5 +1,6 @@
 """The application: a tenant's passes and steps, in its turn, with its priority."""
 
+import math
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from functools import partial
@@ -147,7 +148,7 @@ def create_app(
 
     @app.exception_handler(QuotaExceeded)
     async def too_much(request: Request, error: QuotaExceeded) -> Response:
-        after = str(max(1, round(error.seconds)))
+        after = str(math.ceil(error.seconds))
         return JSONResponse({"detail": str(error)}, 429, {"Retry-After": after})
 
     @app.exception_handler(ValidationError)

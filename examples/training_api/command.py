@@ -31,12 +31,14 @@ def main() -> int:
         help="compute on the workers of a Dask cluster, whose scheduler is at tcp://... or tls://...",
     )
     args = parser.parse_args()
+    world = None if args.dask is None else partial(connected, args.dask)
+    make = partial(create_app, hosts=allowed_hosts(args), open_world=world)
     url = f"http://{args.host}:{args.port}"
     welcome = f"{url} (Ctrl-C ends it)"
     if args.tenants is None:
         # In hexadecimal: a token that begins with a dash would be taken for an option.
         token = secrets.token_hex(32)
-        plans = {"you": Plan(token=token)}
+        app = make({"you": Plan(token=token)})
         python = Path(sys.executable)
         if python.is_relative_to(Path.cwd()):
             python = python.relative_to(Path.cwd())
@@ -47,8 +49,7 @@ def main() -> int:
     else:
         try:
             listed = json.loads(args.tenants.read_text())
-            plans = {name: Plan(**facts) for name, facts in listed.items()}
+            app = make({name: Plan(**facts) for name, facts in listed.items()})
         except (OSError, ValueError, TypeError, AttributeError) as error:
             parser.error(f"--tenants {args.tenants}: {error}")
-    world = None if args.dask is None else partial(connected, args.dask)
-    return serve(create_app(plans, allowed_hosts(args), world), args, welcome)
+    return serve(app, args, welcome)

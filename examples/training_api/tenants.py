@@ -30,9 +30,13 @@ class Plan:
     max_waiting: int = 32
 
     def __post_init__(self) -> None:
-        """Refuse a token that could be guessed."""
-        if len(self.token) < 16:
-            raise ValueError("a tenant's token has to be at least 16 characters long")
+        """Refuse a token that could be guessed, and numbers with which nothing would be served."""
+        if not isinstance(self.token, str) or len(self.token) < 16:
+            raise ValueError("a tenant's token has to be a text of at least 16 characters")
+        whole = (self.priority, self.concurrent, self.max_waiting)
+        if not (all(isinstance(number, int) for number in whole) and self.rows_per_second > 0):
+            raise ValueError("priority, concurrent and max_waiting are whole numbers, and "
+                             "rows_per_second is more than 0")  # fmt: skip
 
 
 class QuotaExceeded(Exception):
@@ -74,8 +78,11 @@ class Tenant:
         rate = self.plan.rows_per_second
         self._rows = min(rate * BURST, self._rows + (now - self._filled) * rate)
         self._filled = now
-        if rows > self._rows:
-            raise QuotaExceeded((rows - self._rows) / rate)
+        # Who sends more than a burst at once needs all of it, and the rest is a debt: else it would
+        # be told to come back later for ever.
+        needed = min(rows, rate * BURST)
+        if needed > self._rows:
+            raise QuotaExceeded((needed - self._rows) / rate)
         self._rows -= rows
 
 

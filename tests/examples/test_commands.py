@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 import os
 import re
 import shlex
@@ -127,6 +128,8 @@ def test_a_port_that_is_taken_is_said_in_two_lines(command, module):
         ("training_api", "--tenants {broken}", "error: --tenants"),
         ("training_api", "--tenants {broken}.json", "error: --tenants"),
         ("training_api", "--tenants {unknown}", "unexpected keyword argument 'rows'"),
+        ("training_api", "--tenants {twice}", "two tenants have the same token"),
+        ("training_api", "--tenants {urgent}", "priority, concurrent and max_waiting are whole"),
         ("edge_forecast", "--days 0", "argument --days: expected a number from 1 to 561"),
         ("edge_forecast", "--days 600", "argument --days: expected a number from 1 to 561"),
     ],
@@ -137,7 +140,14 @@ def test_options_that_make_no_sense_are_refused_without_a_traceback(
     """Files among them: damaged, of another kind, and those that are not there."""
     (tmp_path / "broken").write_text("no weights, no tenants")
     (tmp_path / "unknown").write_text('{"me": {"rows": 3}}')
-    given = options.format(broken=tmp_path / "broken", unknown=tmp_path / "unknown").split()
+    token = "a token of 24 characters"
+    for name, tenants in {
+        "twice": {"ann": {"token": token}, "bob": {"token": token}},
+        "urgent": {"ann": {"token": token, "priority": "high"}},
+    }.items():
+        (tmp_path / name).write_text(json.dumps(tenants))
+    files = {name: tmp_path / name for name in ("broken", "unknown", "twice", "urgent")}
+    given = options.format_map(files).split()
     status, _, errors = command(f"{module}.command", *given)
     assert status in {1, 2}
     assert said in errors.splitlines()[-1]

@@ -270,6 +270,21 @@ async def test_who_does_not_say_what_it_wants_is_refused_in_time(monkeypatch):
 
 
 @pytest.mark.asyncio
+async def test_who_asks_for_a_websocket_is_answered_as_others_are():
+    """Handed to another protocol, its connection would be refused later as one that waits."""
+    async with patiently(echo) as port:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(
+            b"GET / HTTP/1.1\r\nHost: test\r\nConnection: upgrade\r\nUpgrade: websocket\r\n"
+            b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n"
+        )
+        assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200 ")
+        assert not Patient.waiting
+        writer.close()
+        await writer.wait_closed()
+
+
+@pytest.mark.asyncio
 async def test_who_does_not_take_the_answer_is_left(monkeypatch):
     ended = asyncio.Event()
     chunk, chunks = bytes(1 << 20), 64

@@ -168,6 +168,19 @@ async def test_a_quota_is_a_tenants_own(monkeypatch):
         await bob.forward_backward(*batch(20))
 
 
+async def test_more_rows_than_a_burst_are_a_debt_and_not_refused_for_ever(monkeypatch):
+    clock = SimpleNamespace(now=0.0)
+    monkeypatch.setattr(tenants, "time", SimpleNamespace(monotonic=lambda: clock.now))
+    app = create_app(plans(rows_per_second=10))
+    async with client(app, TOKENS["ann"], retries=0) as ann:
+        await ann.predict(batch(50)[0])
+        clock.now = 2.5  # 5 rows are missing
+        with pytest.raises(TrainingError, match="0.60 seconds"):
+            await ann.predict(batch(1)[0])
+        clock.now = 3.1
+        await ann.predict(batch(1)[0])
+
+
 async def asked(app, path, body, gone) -> list[dict]:
     """What Ann is sent, who is there until `gone` is set."""
     sent = []
