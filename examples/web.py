@@ -89,8 +89,8 @@ def serve(app: Any, args: argparse.Namespace, welcome: str, **options: Any) -> i
         log_level="warning",
         # `Patient` closes slow and half-open connections; more than the limit are refused.
         http=Patient,
-        # Many clients keep idle connections for 5 seconds. Closed earlier or just then, a connection
-        # could be lost with the request that is on its way.
+        # Longer than clients keep idle connections, httpx for 5 seconds: a request that is sent
+        # while its connection is being closed is lost.
         timeout_keep_alive=10,
         limit_concurrency=WAITING + 1_000,
         **options,

@@ -34,7 +34,7 @@ _PIECE = 1 << 20
 
 
 def save(obj: object, f: str | os.PathLike[str] | IO[bytes]) -> None:
-    """Write tensors, numbers, strings and plain containers of them to a `.pt` file.
+    """Write tensors, numbers, strings, bytes and plain containers of them to a `.pt` file.
 
     Args:
         obj: for example, a state dict. `torch.load(path)` can read the file, too. A view is saved

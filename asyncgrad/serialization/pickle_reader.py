@@ -48,7 +48,10 @@ _OPERATIONS = {
         "NEWOBJ", "BUILD",
     }
 }  # fmt: skip
-_KEYS = (str, int, float, bool, type(None))
+#: The types of keys.
+KEYS = (str, int, float, bool, type(None))
+#: PyTorch's lazy views, and what turns their memory into their values.
+_LAZY = {"conj": np.conjugate, "neg": np.negative}
 
 
 class _Name(NamedTuple):
@@ -197,7 +200,7 @@ class _Machine:
         if len(items) % 2:
             raise ValueError("a key has no value")
         for key, value in zip(items[::2], items[1::2], strict=True):
-            if not isinstance(key, _KEYS):
+            if not isinstance(key, KEYS):
                 raise UnpicklingError(
                     f"load: keys are strings or numbers, got one of type {type(key).__name__}"
                 )
@@ -268,7 +271,7 @@ def _ordered(items: Shape = ()) -> OrderedDict[Any, Any]:
     """An ordered dictionary, empty or from pairs."""
     made: OrderedDict[Any, Any] = OrderedDict()
     for key, value in _expect(items, (list, tuple)):
-        if not isinstance(key, _KEYS) or isinstance(value, tuple):
+        if not isinstance(key, KEYS) or isinstance(value, tuple):
             raise UnpicklingError("load: an ordered dictionary holds what is not supported")
         made[key] = value
     return made
@@ -291,8 +294,9 @@ def _tensor(
             f"load: a tensor of shape {shape}, strides {strides} and offset {offset} reaches "
             f"beyond its storage of {memory.size} elements"
         )
-    if metadata:
-        raise UnpicklingError("load: a tensor carries metadata, which is not supported")
+    lazy = _expect(metadata or {}, dict)
+    if not lazy.keys() <= _LAZY.keys():
+        raise UnpicklingError(f"load: a tensor carries metadata {[*lazy]}, which is not supported")
     part = memory[offset:] if 0 not in shape else memory[:0]
     steps = tuple(step * memory.itemsize for step in strides)
     if device is CPU:
@@ -303,10 +307,11 @@ def _tensor(
             # Elements that share memory can't be changed one by one.
             writeable=all(step or n <= 1 for n, step in zip(shape, strides, strict=True)),
         )
-        out = from_numpy(array)
     else:
         array = device.xp.lib.stride_tricks.as_strided(part, shape, steps)
-        out = leaf("load", array, device)
+    for name in lazy:
+        array = _LAZY[name](array)
+    out = from_numpy(array) if device is CPU else leaf("load", array, device)
     if requires_grad and category(array.dtype) >= 2:
         autograd_meta(out).requires_grad = True
     return out
@@ -318,6 +323,8 @@ def _tensor_of_bytes(
 ) -> Any:  # fmt: skip
     """A tensor over part of a storage of bytes."""
     memory, device = _expect(storage, Storage)
+    if isinstance(dtype, _Name):
+        raise UnpicklingError(f"load: a tensor has dtype {dtype}, which asyncgrad lacks")
     whole = memory.size - memory.size % _expect(dtype, DType).itemsize
     typed = Storage(memory[:whole].view(dtype.dtype), device)
     return _tensor(typed, offset, shape, strides, requires_grad, hooks, metadata)
@@ -335,7 +342,7 @@ def _bytes(text: str, encoding: str) -> bytes:
 
 
 def _set(members: Iterable[Any]) -> set[Any]:
-    if not all(isinstance(member, _KEYS) for member in _expect(members, list)):
+    if not all(isinstance(member, KEYS) for member in _expect(members, list)):
         raise UnpicklingError("load: a set holds what is neither a string nor a number")
     return set(members)
 

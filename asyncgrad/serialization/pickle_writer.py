@@ -16,6 +16,7 @@ from asyncgrad.nn.parameter import Parameter
 from asyncgrad.ops.dtype import DType
 from asyncgrad.ops.table.strided import row_major
 from asyncgrad.ops.tensors.transfer import on_host
+from asyncgrad.serialization.pickle_reader import KEYS
 from asyncgrad.serialization.storages import name_of
 from asyncgrad.types import Array
 
@@ -48,7 +49,7 @@ class PickleWriter:
         out = self._out
         if value is None:
             out += b"N"
-        elif value is True or value is False:
+        elif isinstance(value, (bool, np.bool_)):
             out += b"\x88" if value else b"\x89"
         elif isinstance(value, Variable):
             self._write_tensor(value)
@@ -72,7 +73,8 @@ class PickleWriter:
         else:
             raise TypeError(
                 f"save: can't save an object of type {type(value).__name__}: only tensors, "
-                f"numbers, strings, lists, tuples and dictionaries. Save its state_dict()."
+                f"numbers, strings, bytes, lists, tuples, sets and dictionaries. Save its "
+                f"state_dict()."
             )
 
     def _write_int(self, value: int) -> None:
@@ -103,7 +105,7 @@ class PickleWriter:
                 out += b"}"
             out += b"("
             for key, item in value.items():
-                self._write(key)
+                self._write(_key(key))
                 self._write(item)
             out += b"u"
             if versions is not None:
@@ -183,13 +185,27 @@ class PickleWriter:
         return number
 
 
-#: By the kinds of values that are written as calls: the function and its arguments.
+def _key(key: object) -> object:
+    """A key or a member of a set, if it can be read again."""
+    if isinstance(key, (*KEYS, np.number)):
+        return key
+    raise TypeError(
+        f"save: keys and members of sets are strings or numbers, got one of type "
+        f"{type(key).__name__}"
+    )
+
+
+#: By the kinds of values that are written as calls: the function and its arguments. Protocol 2 has
+#: no bytes, only text that encodes to them.
 _CALLS: dict[type, tuple[str, str, Callable[[Any], tuple[Any, ...]]]] = {
     Size: ("torch", "Size", lambda sizes: (tuple(sizes),)),
     Device: ("torch", "device", lambda place: (str(place),)),
     bytes: ("_codecs", "encode", lambda data: (data.decode("latin1"), "latin1")),
-    complex: ("__builtin__", "complex", lambda number: (number.real, number.imag)),
-    set: ("__builtin__", "set", lambda members: (list(members),)),
+    set: ("__builtin__", "set", lambda members: ([*map(_key, members)],)),
+    **dict.fromkeys(
+        (complex, np.complexfloating),
+        ("__builtin__", "complex", lambda number: (number.real, number.imag)),
+    ),
 }
 
 

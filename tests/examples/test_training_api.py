@@ -175,7 +175,7 @@ async def test_more_rows_than_a_burst_are_a_debt_and_not_refused_for_ever(monkey
     async with client(app, TOKENS["ann"], retries=0) as ann:
         await ann.predict(batch(50)[0])
         clock.now = 2.5  # 5 rows are missing
-        with pytest.raises(TrainingError, match="0.60 seconds"):
+        with pytest.raises(TrainingError, match=r"0\.60 seconds"):
             await ann.predict(batch(1)[0])
         clock.now = 3.1
         await ann.predict(batch(1)[0])

@@ -87,6 +87,7 @@ def test_everything_comes_back():
         "numbers": [0, 1, -1, 255, 2**31, -(2**40), 2**200, 2.5, float("inf"), True, False, None],
         "nested": (1, ("é", [], {}, ()), "\udc80"),
         3: OrderedDict(a=ag.zeros(()), b=ag.zeros(0, 3)),
+        "plain": [1 + 2j, b"ab\xff", b"", {1, "a", None}, set(), {}],
         "dtype": ag.float32,
         "size": ag.Size([2, 3]),
         "device": ag.device("cpu"),
@@ -189,6 +190,9 @@ def test_objects_are_refused_and_nothing_is_written(tmp_path):
         save({"model": nn.Linear(1, 1)}, path)
     with pytest.raises(TypeError, match="uint16"):
         save(ag.from_numpy(np.zeros(1, np.uint16)), path)
+    for unreadable in ({(1, 2): 3}, {(1, 2)}, OrderedDict({b"a": 1})):
+        with pytest.raises(TypeError, match="keys and members of sets"):
+            save(unreadable, path)
     with pytest.raises(ValueError, match="too large"):
         save(2**3000, path)
     ring = []
