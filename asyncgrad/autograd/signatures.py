@@ -33,6 +33,17 @@ class Product(Protocol):
     ) -> Results[Any]: ...  # fmt: skip
 
 
+class OfTensor(Protocol[_P, _R_co]):
+    """A function whose first argument is a tensor.
+
+    As a `Callable[Concatenate[Tensor, _P], _R_co]`, mypy would take it for untyped where it was
+    made from a lambda.
+    """
+
+    def __call__(self, x: Tensor, /, *args: _P.args, **kwargs: _P.kwargs) -> _R_co:
+        """Call it."""
+
+
 class Gradient(Protocol[_R_co]):
     """Makes a function that gives `_R_co` for the gradient by one tensor."""
 
@@ -42,7 +53,7 @@ class Gradient(Protocol[_R_co]):
         func: Callable[Concatenate[Tensor, _P], object],
         argnums: Literal[0] = 0,
         has_aux: Literal[False] = False,
-    ) -> Callable[Concatenate[Tensor, _P], _R_co]: ...
+    ) -> OfTensor[_P, _R_co]: ...
     @overload
     def __call__(
         self, func: Callable[_P, Any], argnums: int | tuple[int, ...] = 0, has_aux: bool = False

@@ -12,6 +12,7 @@ from asyncgrad.autograd.functional_parts import (
     blocks_of_rows,
     unit_vectors,
 )
+from asyncgrad.autograd.signatures import OfTensor
 from asyncgrad.choices import Randomness
 from asyncgrad.core.modes import Mode, current
 from asyncgrad.errors import AutogradError
@@ -40,7 +41,7 @@ def jacrev(
     func: Callable[Concatenate[Tensor, _P], Tensor], argnums: Literal[0] = 0, *,
     has_aux: Literal[False] = False, chunk_size: int | None = None,
     _preallocate_and_copy: bool = False,
-) -> Callable[Concatenate[Tensor, _P], Tensor]: ...  # fmt: skip
+) -> OfTensor[_P, Tensor]: ...  # fmt: skip
 @overload
 def jacrev(
     func: Callable[_P, Any], argnums: int | tuple[int, ...] = 0, *, has_aux: bool = False,
@@ -82,7 +83,7 @@ def jacfwd(
     func: Callable[Concatenate[Tensor, _P], Tensor], argnums: Literal[0] = 0,
     has_aux: Literal[False] = False, *, chunk_size: int | None = None,
     randomness: Randomness = "error",
-) -> Callable[Concatenate[Tensor, _P], Tensor]: ...  # fmt: skip
+) -> OfTensor[_P, Tensor]: ...  # fmt: skip
 @overload
 def jacfwd(
     func: Callable[_P, Any], argnums: int | tuple[int, ...] = 0, has_aux: bool = False, *,
@@ -112,7 +113,7 @@ def jacfwd(
 @overload
 def hessian(
     func: Callable[Concatenate[Tensor, _P], object], argnums: Literal[0] = 0
-) -> Callable[Concatenate[Tensor, _P], Tensor]: ...
+) -> OfTensor[_P, Tensor]: ...
 @overload
 def hessian(func: Callable[_P, Any], argnums: int | tuple[int, ...] = 0) -> Callable[_P, Any]: ...
 def hessian(func: Callable[..., Any], argnums: int | tuple[int, ...] = 0) -> Callable[..., Any]:

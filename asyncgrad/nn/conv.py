@@ -10,6 +10,7 @@ from asyncgrad.choices import ConvPadding, ConvPaddingMode, words
 from asyncgrad.nn import functional as F
 from asyncgrad.nn import init
 from asyncgrad.nn.module import Module
+from asyncgrad.nn.parameter import Parameter
 from asyncgrad.types import DeviceLike, DTypeLike, Ints, Tensor
 
 _Value = TypeVar("_Value")
@@ -31,7 +32,7 @@ class _Convolution(Module):
     transposed: bool
     in_channels: int
     out_channels: int
-    weight: Any
+    weight: Parameter
     bias: Any
     #: A tuple, or a string with which `conv1d` and its kin choose it.
     padding: Any

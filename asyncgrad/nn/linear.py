@@ -10,6 +10,7 @@ from asyncgrad.nn import functional as F
 from asyncgrad.nn import init
 from asyncgrad.nn.function_module import FunctionModule
 from asyncgrad.nn.module import Module
+from asyncgrad.nn.parameter import Parameter
 from asyncgrad.ops.api.shape import flatten, unflatten
 from asyncgrad.types import DeviceLike, DTypeLike, Tensor
 
@@ -34,6 +35,10 @@ class Linear(FunctionModule, shown=("in_features", "out_features", "bias")):
         bias: add a bias.
         device, dtype: those of the parameters.
     """
+
+    in_features: int
+    out_features: int
+    weight: Parameter
 
     def __init__(
         self, in_features: int, out_features: int, bias: bool = True,

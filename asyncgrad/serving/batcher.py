@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left, insort
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence, Sized
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from itertools import count
@@ -226,7 +226,15 @@ class Batcher(Generic[_Item, _Result]):
             entry.batch = batch
         try:
             with batch.scope:
-                results = await self._compute([entry.item for entry in entries])
+                running = self._compute([entry.item for entry in entries])
+                if not isinstance(running, Awaitable):
+                    raise TypeError("Batcher: compute has to be an async function")
+                results = await running
+                if not isinstance(results, Sized):
+                    raise TypeError(
+                        f"Batcher: compute has to return a sequence with a result for each of "
+                        f"{len(entries)} items, not {type(results).__name__}"
+                    )
                 if len(results) != len(entries):
                     raise ValueError(
                         f"Batcher: compute was given {len(entries)} items and has returned "

@@ -144,6 +144,16 @@ async def test_a_wrong_number_of_results_is_an_error_that_says_so():
             await batcher(1)
 
 
+async def test_what_computes_no_sequence_is_an_error_that_says_so():
+    async def nothing(items):
+        pass
+
+    for compute, said in ((list, "an async function"), (nothing, "not NoneType")):
+        async with Batcher(compute, max_size=1) as batcher:
+            with pytest.raises(TypeError, match=f"^Batcher: compute .*{said}"):
+                await batcher(1)
+
+
 async def test_one_pass_gives_every_request_its_own_gradient():
     weight = ag.tensor([1.0, 2.0, 3.0])
 
