@@ -3,7 +3,7 @@
 One asyncio program with asyncgrad's core dependencies and nothing else: NumPy, anyio and
 threadpoolctl. Sensors, a scheduler and a small page stay responsive while a network of three layers
 learns from years of weather; training can be cancelled at any moment, and no half-trained model is
-ever published. Installed, that is some 80 MB where PyTorch's CPU build is 865, and 52 MB of
+ever published. Installed, that is some 90 MB where PyTorch's CPU build is 865, and 52 MB of
 resident memory at most where the same training with PyTorch has 318 (Linux, x86-64, Python 3.11).
 Left out: real sensors, and weights that outlive the program (`asyncgrad.serialization` keeps them).
 
