@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import math
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -18,3 +20,11 @@ def whole(least: int, most: int) -> Callable[[str], int]:
         raise argparse.ArgumentTypeError(f"expected a number from {least} to {most}, got {text}")
 
     return number
+
+
+def seconds(text: str) -> float:
+    """A type of options for `argparse`: a duration."""
+    with contextlib.suppress(ValueError):
+        if 0 < float(text) < math.inf:
+            return float(text)
+    raise argparse.ArgumentTypeError(f"expected a number of seconds above 0, got {text}")

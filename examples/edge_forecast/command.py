@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from examples.edge_forecast.hub import Hub, Lateness
 from examples.edge_forecast.readings import load
-from examples.options import whole
+from examples.options import seconds, whole
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -99,7 +99,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m examples.edge_forecast", description=__doc__)
     most = len(load()) - KNOWN
     parser.add_argument("--days", type=whole(1, most), default=500, help="to live through")
-    parser.add_argument("--tick", type=float, default=0.02, help="seconds that a day takes")
+    parser.add_argument("--tick", type=seconds, default=0.02, help="seconds that a day takes")
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
     args = parser.parse_args()
     if args.json:

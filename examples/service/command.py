@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 from tempfile import TemporaryFile
 
-from examples.options import whole
+from examples.options import seconds, whole
 from examples.service.app import SETTINGS
 from examples.service.checkpoint import load
 from examples.service.model import make_model
@@ -21,8 +21,10 @@ def main() -> int:
     add_host_options(parser, 8000)
     parser.add_argument("--weights", type=Path, default=_kept(), help="kept in this file")
     parser.add_argument("--workers", type=whole(1, 1000), default=1, help="one of them learns")
-    parser.add_argument("--timeout", type=float, default=2.0, help="seconds for a request")
-    parser.add_argument("--grace", type=int, default=2, help="seconds for requests at the end")
+    parser.add_argument("--timeout", type=seconds, default=2.0, help="seconds for a request")
+    parser.add_argument(
+        "--grace", type=whole(0, 3600), default=2, help="seconds for requests at the end"
+    )
     parser.add_argument(
         "--burden",
         action=argparse.BooleanOptionalAction,

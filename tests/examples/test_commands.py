@@ -115,6 +115,9 @@ def test_a_port_that_is_taken_is_said_in_two_lines(command, module):
     [
         ("service", "--port 80000", "argument --port: expected a number from 1 to 65535"),
         ("service", "--workers 0", "argument --workers: expected a number from 1 to"),
+        ("service", "--timeout nan", "argument --timeout: expected a number of seconds above 0"),
+        ("service", "--timeout soon", "argument --timeout: expected a number of seconds above 0"),
+        ("service", "--grace -1", "argument --grace: expected a number from 0 to 3600"),
         ("service", "--weights {broken}/weights.safetensors", "error: --weights"),
         ("service", "--weights {broken}", "error: --weights"),
         pytest.param(
