@@ -103,6 +103,7 @@ class Lines(NamedTuple):
     #: Inputs with an element for each place of each line.
     arrays: str
     #: What is computed for a line, in this order: a name, "sum", "max" or "let", an expression.
+    #: Such as "each" are values for each place, which the host keeps and GPUs compute anew.
     steps: tuple[tuple[str, str, str], ...]
     #: Results with an element for each place of each line: a name and an expression.
     elements: tuple[tuple[str, str], ...] = ()
@@ -115,10 +116,16 @@ class Lines(NamedTuple):
     numbers: str = ""
     #: A line is a channel, the second axis, of all images of a batch.
     over_batch: bool = False
+    #: Sums over lines for each place, which only the host computes: a name and an expression.
+    columns: tuple[tuple[str, str], ...] = ()
+
+    def defaults(self) -> dict[str, str]:
+        """The names of inputs for places, with what stands for None."""
+        return dict(part.split("=") for part in self.places.split())
 
     def code(self, name: str, dtype: str) -> str:
         """The kernel in C++."""
-        inputs = [*self.arrays.split(), *self.lines.split(), *_defaults(self.places)]
+        inputs = [*self.arrays.split(), *self.lines.split(), *self.defaults()]
         outs = [*(name for name, _ in self.elements), *self.results.split()]
         parameters = [
             *(f"const T* {name}_" for name in inputs),
@@ -129,13 +136,16 @@ class Lines(NamedTuple):
             *(f"const T {name} = {name}_[at];" for name in self.arrays.split()),
             *(
                 f"const T {name} = {name}_ ? {name}_[i] : T({value});"
-                for name, value in _defaults(self.places).items()
+                for name, value in self.defaults().items()
             ),
         ])  # fmt: skip
         body = [f"const T {name} = inside ? {name}_[line] : T(0);" for name in self.lines.split()]
         for target, how, expression in self.steps:
             if how == "let":
                 body.append(f"const T {target} = {expression};")
+                continue
+            if how == "each":
+                found += f" const T {target} = {expression};"
                 continue
             along = self._along(f"{found} part = joined_{how}(part, {expression});")
             body.append(f"T {target};")
@@ -148,7 +158,7 @@ class Lines(NamedTuple):
             f"if (inside && threadIdx.y == 0) {target}_out[line] = {target};"
             for target in self.results.split()
         ]
-        used = sorted({how for _, how, _ in self.steps} - {"let"})
+        used = sorted({how for _, how, _ in self.steps} - {"let", "each"})
         return _TEMPLATE % {
             "dtype": _DTYPES[dtype],
             "functions": "".join(_JOIN % {"how": how, "joined": _JOINED[how][0]} for how in used),
@@ -181,7 +191,7 @@ class LinesKernel:
         self._declared = declared
         self._compiled: dict[str, Any] = {}
 
-    def __call__(self, axis: int, *arguments: Value) -> Any:
+    def __call__(self, axis: int, *arguments: Value, sums: None = None) -> Any:
         """Launch it on contiguous arrays of one dtype, of which the first one has all elements.
 
         Args:
@@ -226,8 +236,3 @@ class LinesKernel:
             ),
         )
         return outs if len(outs) > 1 else outs[0]
-
-
-def _defaults(places: str) -> dict[str, str]:
-    """The names of inputs for places, with what stands for None."""
-    return dict(part.split("=") for part in places.split())

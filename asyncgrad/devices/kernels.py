@@ -16,9 +16,6 @@ from asyncgrad.devices.pointwise import LOSS_SLOPES, LOSSES, POINTWISE, Elementw
 from asyncgrad.devices.updates import FUNCTIONS as CALLED
 from asyncgrad.devices.updates import UPDATES
 
-_EXPONENTIALS = (("top", "max", "x"), ("total", "sum", "exp(x - top)"))
-_LOG_SUM = (*_EXPONENTIALS, ("log_total", "let", "log(total) + top"))
-
 
 def _logistic(gate: str, *parts: str) -> str:
     """A statement: the logistic function of twice the sum of a gate and more parts."""
@@ -28,15 +25,39 @@ def _logistic(gate: str, *parts: str) -> str:
 
 SOURCES: dict[str, Elementwise | Lines] = {
     **POINTWISE,
-    "softmax": Lines("x", _EXPONENTIALS, (("y", "exp(x - top) / total"),)),
+    "softmax": Lines(
+        "x",
+        (
+            ("top", "max", "x"),
+            ("share", "each", "exp(x - top)"),
+            ("total", "sum", "share"),
+            ("inverse", "let", "1 / total"),
+        ),
+        (("y", "share * inverse"),),
+    ),
     "softmax_gradient": Lines("g y", (("total", "sum", "g * y"),), (("d", "y * (g - total)"),)),
     # The maximum and the logarithm are subtracted one by one: their sum would lose the logarithm,
     # which is small, beside a large maximum.
     "log_softmax": Lines(
-        "x", (*_EXPONENTIALS, ("log_total", "let", "log(total)")), (("y", "x - top - log_total"),)
+        "x",
+        (
+            ("top", "max", "x"),
+            ("part", "each", "x - top"),
+            ("total", "sum", "exp(part)"),
+            ("log_total", "let", "log(total)"),
+        ),
+        (("y", "part - log_total"),),
     ),
     "log_softmax_gradient": Lines("g y", (("total", "sum", "g"),), (("d", "g - exp(y) * total"),)),
-    "log_sums": Lines("x", _LOG_SUM, results="log_total"),
+    "log_sums": Lines(
+        "x",
+        (
+            ("top", "max", "x"),
+            ("total", "sum", "exp(x - top)"),
+            ("log_total", "let", "log(total) + top"),
+        ),
+        results="log_total",
+    ),
     "weighted_share": Elementwise("T x, T sums, T factor", "T p", "p = exp(x - sums) * factor"),
     # Where everything is masked, `lowest` is subtracted instead of the maximum, -inf, and the total
     # is 0. Elsewhere the total is at least 1, or NaN. To replace a total of 0 by 1, `max(total, 1)`
@@ -95,15 +116,17 @@ SOURCES: dict[str, Elementwise | Lines] = {
     ),
     "layer_norm_gradient": Lines(
         "g x",
-        (("total", "sum", "g * weight"), ("aligned", "sum", "g * weight * (x - mean) * inverse")),
         (
-            (
-                "d",
-                "inverse * (g * weight - total / length - (x - mean) * inverse * aligned / length)",
-            ),
+            ("weighted", "each", "g * weight"),
+            ("total", "sum", "weighted"),
+            ("aligned", "sum", "weighted * (x - mean)"),
+            ("shift", "let", "total / length"),
+            ("slope", "let", "aligned / length * inverse * inverse"),
         ),
+        (("d", "inverse * (weighted - shift - (x - mean) * slope)"),),
         lines="mean inverse",
         places="weight=1",
+        columns=(("by_weight", "g * ((x - mean) * inverse)"), ("by_bias", "g")),
     ),
     "rms_norm": Lines(
         "x",
@@ -115,10 +138,15 @@ SOURCES: dict[str, Elementwise | Lines] = {
     ),
     "rms_gradient": Lines(
         "g x",
-        (("aligned", "sum", "g * weight * x * inverse"),),
-        (("d", "inverse * (g * weight - x * inverse * aligned / length)"),),
+        (
+            ("weighted", "each", "g * weight"),
+            ("aligned", "sum", "weighted * x"),
+            ("slope", "let", "aligned / length * inverse * inverse"),
+        ),
+        (("d", "inverse * (weighted - x * slope)"),),
         lines="inverse",
         places="weight=1",
+        columns=(("by_weight", "g * (x * inverse)"),),
     ),
     "batch_norm": Lines(
         "x",
@@ -143,9 +171,10 @@ SOURCES: dict[str, Elementwise | Lines] = {
             ("product", "sum", "g * (x - mean)"),
             ("by_weight", "let", "product * inverse"),
             ("scale", "let", "weight * inverse"),
+            ("shift", "let", "plain / length"),
             ("slope", "let", "by_weight * inverse / length"),
         ),
-        (("d", "scale * (g - plain / length - (x - mean) * slope)"),),
+        (("d", "scale * (g - shift - (x - mean) * slope)"),),
         "by_weight plain",
         lines="weight mean variance",
         numbers="eps",
@@ -247,9 +276,9 @@ def _layer_norm(
 
 def _layer_norm_gradient(
     K: Namespace, g: Array, x: Array, mean: Array, inverse: Array, dim: int, weight: Array,
-    sums: None,
+    sums: list[Any] | None,
 ) -> Any:  # fmt: skip
-    return K.layer_norm_gradient(dim, g, x, mean, inverse, weight)
+    return K.layer_norm_gradient(dim, g, x, mean, inverse, weight, sums=sums)
 
 
 def _update(name: str, entries: int) -> Callable[..., Any]:
@@ -268,9 +297,10 @@ def _rms_norm(K: Namespace, x: Array, dim: int, weight: Array, eps: float, kept:
 
 
 def _rms_gradient(
-    K: Namespace, g: Array, x: Array, inverse: Array, dim: int, weight: Array, sums: None
-) -> Any:
-    return K.rms_gradient(dim, g, x, inverse, weight)
+    K: Namespace, g: Array, x: Array, inverse: Array, dim: int, weight: Array,
+    sums: list[Any] | None,
+) -> Any:  # fmt: skip
+    return K.rms_gradient(dim, g, x, inverse, weight, sums=sums)
 
 
 def _of_pairs(name: str) -> Callable[..., Any]:

@@ -25,14 +25,14 @@ import numpy as np
 from numba.misc import appdirs
 
 from asyncgrad.aliases import Array
+from asyncgrad.devices.cuda_lines import Lines
 from asyncgrad.devices.host_kernels import (
     addresses,
     attention,
-    batch_norm,
     convolution,
     functions,
-    norms,
     softmax,
+    vectors,
 )
 from asyncgrad.devices.host_kernels.calls import (
     ElementwiseKernel,
@@ -42,25 +42,23 @@ from asyncgrad.devices.host_kernels.calls import (
     supported,
     total,
 )
+from asyncgrad.devices.host_kernels.lines import LinesKernel, LinesText
 from asyncgrad.devices.host_kernels.updates import UpdateKernel, update_text
 from asyncgrad.devices.kernels import ALONE, FUNCTIONS, OF_INTEGERS, SOURCES
 from asyncgrad.devices.pointwise import CDF, LOSSES, NUMBERS, Elementwise
 from asyncgrad.devices.updates import UPDATES
 
-#: Kernels of single elements that NumPy or other modules compute on the host. The derivative of
+#: Kernels that NumPy or other modules compute on the host. The derivative of
 #: tanh would gain a third on large arrays, and take twice as long on small ones.
 _LEFT = OF_INTEGERS | {
-    "attention_exponentials", "attention_slopes", "class_shares", "tanh_gradient",
-    "weighted_share",
+    "attention_exponentials", "attention_shares", "attention_slopes", "class_shares",
+    "row_products", "tanh_gradient", "weighted_share",
 }  # fmt: skip
 #: The declared kernels that are compiled here.
-_OWN = {
-    name: declared
-    for name, declared in SOURCES.items()
-    if isinstance(declared, Elementwise) and name not in _LEFT
-}
+_OWN = {name: declared for name, declared in SOURCES.items() if name not in _LEFT}
 _HEAD = """\
 from math import log, sqrt
+
 import numpy as np
 from numba import types
 from asyncgrad.devices.host_kernels.addresses import READ, row_{0} as row
@@ -70,12 +68,14 @@ from asyncgrad.devices.host_kernels.functions import (
     log1p_{0} as log1p, order_{0} as order, sign_{0} as sign, smaller,
     tanh_{0} as tanh, value_{0} as value
 )
+from asyncgrad.devices.host_kernels.vectors import address, copy
 
 T = np.float{1}
 number, integer = types.float{1}, types.int64
 array = types.Array(number, 1, "C", readonly=True)
 out = types.Array(number, 1, "C")
 places = types.Array(integer, 1, "C")
+sums = types.Array(types.float64, 1, "C")
 
 
 def kernel(*signature):
@@ -156,6 +156,9 @@ def text(dtype: str) -> str:
         if name in UPDATES:
             parts.append(update_text(name, UPDATES[name], _statements))
             continue
+        if isinstance(declared, Lines):
+            parts.append(str(LinesText(name, declared)))
+            continue
         parts.append(_elementwise(name, declared))
         if name in LOSSES:
             parts.append(_total(name, declared))
@@ -177,14 +180,18 @@ class Kernels:
             if name in UPDATES:
                 self.functions[name] = UpdateKernel(UPDATES[name], own, share)
                 continue
-            kernel = ElementwiseKernel(declared, own)
+            kernel: Any
+            if isinstance(declared, Lines):
+                kernel = LinesKernel(name, declared, modules)
+            else:
+                kernel = ElementwiseKernel(declared, own)
             setattr(self, name, kernel)
             own_way = kernel if name in ALONE else partial(FUNCTIONS[name], self)
             self.functions[name] = supported(own_way)
         for name in LOSSES:
             totals = {dtype: getattr(module, f"{name}_total") for dtype, module in modules.items()}
             self.functions[f"{name}_total"] = supported(partial(total, totals))
-        for module in (attention, batch_norm, convolution, norms, softmax):
+        for module in (attention, convolution, softmax):
             self.functions |= module.FUNCTIONS
 
     def for_steps(self, name: str, *arrays: Array) -> Any:
@@ -203,7 +210,7 @@ def _compiled(dtype: str) -> Any:
     """The module of a dtype's kernels; kept for the next process where files can be written."""
     code = text(dtype)
     # Numba compiles them into the kernels, but looks for changes in the kernels' file alone.
-    called = [inspect.getsource(module) for module in (addresses, functions)]
+    called = [inspect.getsource(module) for module in (addresses, functions, vectors)]
     key = hashlib.sha256(repr((numba.__version__, called, code)).encode()).hexdigest()[:16]
     usual: Any = appdirs
     folder = Path(os.environ.get("NUMBA_CACHE_DIR") or usual.user_cache_dir("asyncgrad"))
