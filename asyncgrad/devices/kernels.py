@@ -269,8 +269,8 @@ def _of_classes(name: str) -> Callable[..., Any]:
 def _layer_norm(
     K: Namespace, x: Array, dim: int, weight: Array, bias: Array, eps: float, kept: list[Any]
 ) -> Any:  # fmt: skip
-    y, *moments = K.layer_norm(dim, x, weight, bias, eps)
-    kept.append(tuple(moments))
+    y, mean, inverse = K.layer_norm(dim, x, weight, bias, eps)
+    kept.append((mean, inverse))
     return y
 
 

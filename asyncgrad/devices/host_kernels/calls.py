@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -46,12 +45,19 @@ def ranges(count: int, size: int) -> list[tuple[int, int]]:
     return [(low, min(low + step, count)) for low in range(0, count, step)]
 
 
-def share(call: Callable[[int, int], object], count: int, size: int) -> None:
-    """Call a function for ranges of `count` lines, which have so many elements in all."""
+def share(call: Callable[..., object], count: int, size: int, *given: Value) -> None:
+    """Call a function for ranges of `count` lines, which have so many elements in all.
+
+    Args:
+        call: gets where a range begins and ends, and `given`.
+        count: how many lines there are.
+        size: how many elements they have.
+        given: what else it gets.
+    """
     if size < _FEW:
-        call(0, count)
+        call(0, count, *given)
     else:
-        in_pieces(lambda piece: call(*piece), ranges(count, size))
+        in_pieces(lambda piece: call(*piece, *given), ranges(count, size))
 
 
 def empty(shape: tuple[int, ...], dtype: Any, size: int) -> Any:
@@ -119,7 +125,7 @@ class ElementwiseKernel:
         if size < _FEW:
             kernel(0, size, *given)
         else:
-            share(functools.partial(_between, kernel, given), size, size)
+            share(kernel, size, size, *given)
         return made[0] if len(made) == 1 else made
 
 
@@ -142,7 +148,3 @@ def total(
 
     in_pieces(compute, range(len(parts)))
     return dtype.type(sum(sums) * scale)
-
-
-def _between(kernel: Any, given: list[Any], low: int, high: int) -> None:
-    kernel(low, high, *given)

@@ -75,7 +75,7 @@ number, integer = types.float{1}, types.int64
 array = types.Array(number, 1, "C", readonly=True)
 out = types.Array(number, 1, "C")
 places = types.Array(integer, 1, "C")
-sums = types.Array(types.float64, 1, "C")
+sums = types.Array(types.float64, 2, "C")
 
 
 def kernel(*signature):

@@ -7,7 +7,7 @@ lie side by side, and many are computed at a time.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from itertools import groupby
 from math import prod
@@ -17,7 +17,7 @@ import numpy as np
 
 from asyncgrad.aliases import Array, Value
 from asyncgrad.devices.cuda_lines import Lines
-from asyncgrad.devices.host_kernels.calls import DTYPES, Unfit, empty, flat, ranges, share
+from asyncgrad.devices.host_kernels.calls import Unfit, empty, ranges, share
 from asyncgrad.devices.host_kernels.functions import ADDED
 from asyncgrad.devices.pieces import in_pieces
 
@@ -27,22 +27,34 @@ _WIDTH, _FEWEST = 256, 8
 #: Lines whose sums for each place are added up in the arrays' dtype.
 _LINES = 32
 
+#: What goes along a part of a line. In the text of a line such a loop is not always vectorised.
+_PART = """
+@compiled()
+def {name}_{place}({given}, size):
+    {before}
+    for at in range(size): {work}
+    return {made}
+"""
 #: A line may be `runs` runs of `beside` elements that are `apart`; totals may cut it differently.
 _LINE = """
 @compiled()
 def {name}_line({given}):{loops}
     return {results}
 """
-_LOOP = """
+_RUNS = """
+    {before}
+    for run in range({runs}):
+        start, out, first, size = begin + run * apart, there + run * distance, 0, {beside}
+        {call}; {after_part}
+    {after}"""
+#: What is added up in the arrays' dtype in parts of a line is added in double precision.
+_PARTS_OF_RUNS = """
     {before}
     for run in range({runs}):
         for first in range(0, {beside}, {piece}):
             size = min({piece}, {beside} - first)
-            start = begin + run * apart + first
-            out = there + run * distance + first
-            {parts}
-            for at in range(size): {work}
-            {after_piece}
+            start, out = begin + run * apart + first, there + run * distance + first
+            {call}; {after_part}
     {after}"""
 _ROWS = """
 @kernel({kinds})
@@ -54,7 +66,7 @@ def {name}(low, high, length, {given}):
 _ROWS_WITH_SUMS = """
 @kernel({kinds}, sums)
 def {name}(low, high, length, {given}, sums_):
-    columns = len(sums_) // {count}
+    columns = sums_.shape[1]
     {made}
     for group in range(low, high, {lines}):
         {zero}
@@ -101,16 +113,17 @@ _LOOP_BESIDE = """
 _VALUES_BESIDE = """
         for at in range(size): {work}"""
 
-#: What a step adds to a loop: before it; before, within and after a piece of a line; after it. `{0}`
-#: is the step's name, `{1}` its expression, and `{2}` the array that keeps its values.
+#: What a step adds to a loop: before it; before, within and after a part of the line; after it.
+#: `{0}` is the step's name, `{1}` its expression, and `{2}` the array that keeps its values.
 _ALONG = {
     "sum": (
         "{0}_sum = 0.0", "{0}_part = T(0)", "{0}_part += {1}", "{0}_sum += {0}_part",
         "{0} = T({0}_sum)",
     ),
     "max": (
-        "{0}_part = order(T(-np.inf))", "", "{0}_part = max({0}_part, order({1}))", "",
-        "{0} = value({0}_part)",
+        "{0}_order = order(T(-np.inf))", "{0}_part = order(T(-np.inf))",
+        "{0}_part = max({0}_part, order({1}))", "{0}_order = max({0}_order, {0}_part)",
+        "{0} = value({0}_order)",
     ),
     "each": ("", "", "{0} = {1}; {2}_part[at] = {0}", "", ""),
     "out": ("", "", "{0}_part[at] = {1}", "", ""),
@@ -118,7 +131,10 @@ _ALONG = {
 #: What it adds to a loop over lines side by side: before it, and within.
 _BESIDE = {
     "sum": ("{0}_line[:] = T(0)", "{0}_line[at] += {1}"),
-    "max": ("{0}_line[:] = T(-np.inf)", "{0}_line[at] = {0} if {0} > {1} else {1}"),
+    "max": (
+        "{0}_line[:] = T(-np.inf)",
+        "{0}_line[at] = {0}_line[at] if {0}_line[at] > {1} else {1}",
+    ),
     "let": ("", "{0} = T({1}); {0}_line[at] = {0}"),
     "each": ("", "{0} = {1}; {2}_part[at] = {0}"),
     "out": ("", "{0}_part[at] = {1}"),
@@ -132,6 +148,12 @@ _Steps = list[tuple[str, str, str]]
 
 def _all(*statements: Iterable[str]) -> str:
     return "; ".join(statement for group in statements for statement in group if statement)
+
+
+def _named(names: Iterable[str], steps: _Steps) -> list[str]:
+    """Those of some names that the expressions of steps have."""
+    text = " ".join(expression for *_, expression in steps)
+    return [name for name in names if re.search(rf"\b{name}\b", text)]
 
 
 def _each(text: str, names: Iterable[str]) -> list[str]:
@@ -170,25 +192,24 @@ class LinesText:
         """A kernel of so many integers, whose arrays have names that end with `_`."""
         arrays = [*self._arrays, *self._lines, *self._places]
         outs = [*self._outs, *self._results]
-        kinds = [["integer"] * integers, ["array"] * len(arrays), ["number"] * len(self._numbers)]
+        kinds = ["integer"] * integers + ["array"] * len(arrays)
+        kinds += ["number"] * len(self._numbers) + ["out"] * len(outs)
         return template.format(
-            kinds=", ".join([*sum(kinds, []), *["out"] * len(outs)]),
+            kinds=", ".join(kinds),
             given=", ".join([*_each("{}_", arrays), *self._numbers, *_each("{}_", outs)]),
             name=self._name,
             **parts,
         )
 
-    def _touched(self, steps: _Steps, starts: dict[str, str]) -> tuple[str, list[str]]:
-        """The parts of arrays that steps go through, and what they read at a place."""
+    def _touched(self, steps: _Steps) -> tuple[list[str], list[str]]:
+        """The arrays that steps go through, and what they read at a place."""
         kept = [n for n, how, _ in steps if how == "each"]
-        text = " ".join(value for *_, value in steps)
-        read = [n for n in self._held if n not in kept and re.search(rf"\b{n}\b", text)]
-        arrays = dict.fromkeys([self._held[n] for n in (*read, *kept)])
-        arrays |= dict.fromkeys(n for n, how, _ in steps if how == "out")
-        parts = [f"{n}_part = {n}_[{starts[n]} : {starts[n]} + size]" for n in arrays]
-        return _all(parts), [f"{n} = {self._held[n]}_part[at]" for n in read]
+        read = [n for n in _named(self._held, steps) if n not in kept]
+        written = [n for n, how, _ in steps if how == "out"]
+        arrays = dict.fromkeys([*(self._held[n] for n in (*read, *kept)), *written])
+        return list(arrays), [f"{n} = {self._held[n]}_part[at]" for n in read]
 
-    def _added(self, steps: _Steps, kinds: dict[str, tuple[str, ...]]) -> list[list[str]]:
+    def _added(self, steps: _Steps, kinds: Mapping[str, tuple[str, ...]]) -> list[list[str]]:
         """What steps add to a loop."""
         added = [
             [part.format(n, value, self._held.get(n)) for part in kinds[how]]
@@ -201,27 +222,38 @@ class LinesText:
         starts = dict.fromkeys(self._arrays, "start") | dict.fromkeys(self._places, "first")
         starts |= dict.fromkeys(self._outs, "out")
         totals = "|".join(n for n, how, _ in self._declared.steps if how == "sum")
-        loops = ""
-        for kind, steps in self._loops:
+        known = [n for n, how, _ in self._declared.steps if how != "each"]
+        known += [*self._lines, *self._numbers, "length"]
+        parts = loops = ""
+        for place, (kind, steps) in enumerate(self._loops):
             if kind == "let":
                 # Totals are still in double precision.
                 values = [(n, re.sub(rf"\b({totals})\b", r"\1_sum", it)) for n, _, it in steps]
                 loops += "".join(f"\n    {n} = T({value})" for n, value in values)
                 continue
-            before, before_piece, within, after_piece, after = self._added(steps, _ALONG)
-            parts, reads = self._touched(steps, starts)
+            before, before_part, within, after_part, after = self._added(steps, _ALONG)
+            arrays, reads = self._touched(steps)
+            values = _named(known, steps)
+            made = ", ".join(f"{n}_part" for n, how, _ in steps if how in {"sum", "max"})
+            parts += _PART.format(
+                name=self._name, place=place, made=made,
+                given=", ".join([*_each("{}_part", arrays), *values]),
+                before=_all(before_part), work=_all(reads, within),
+            )  # fmt: skip
+            cut = [f"{n}_[{starts[n]} : {starts[n]} + size]" for n in arrays]
+            call = f"{self._name}_{place}({', '.join([*cut, *values])}, size)"
             runs, beside = ("runs", "beside") if kind == "out" else ("total_runs", "total_beside")
-            loops += _LOOP.format(
-                before=_all(before), runs=runs, beside=beside,
-                piece=ADDED if kind == "sum" else beside, parts=_all([parts], before_piece),
-                work=_all(reads, within), after_piece=_all(after_piece), after=_all(after),
+            loops += (_PARTS_OF_RUNS if kind == "sum" else _RUNS).format(
+                before=_all(before), runs=runs, beside=beside, piece=ADDED,
+                call=f"{made} = {call}" if made else call,
+                after_part=_all(after_part), after=_all(after),
             )  # fmt: skip
         given = [
             *_each("{}_", self._arrays), "begin", "apart", "total_runs", "total_beside", "runs",
             "beside", "length", *self._lines, *_each("{}_", self._places), *self._numbers,
             *_each("{}_", self._outs), "there", "distance",
         ]  # fmt: skip
-        return _LINE.format(
+        return parts + _LINE.format(
             name=self._name, given=", ".join(given), loops=loops, results=", ".join(self._results)
         )
 
@@ -243,7 +275,7 @@ class LinesText:
         parts = _each("{0}_part = {0}_[line * length : (line + 1) * length]", self._arrays)
         sums = enumerate(columns)
         return self._filled(
-            _ROWS_WITH_SUMS, 3, call=call, count=len(columns), lines=_LINES,
+            _ROWS_WITH_SUMS, 3, call=call, lines=_LINES,
             made=_all(_each("{} = np.empty(columns, T)", columns)),
             zero=_all(_each("{}[:] = T(0)", columns)),
             parts=_all(parts, _each("{0} = {0}_[line]", self._lines)),
@@ -251,7 +283,7 @@ class LinesText:
                 _each("{0} = {0}_part[at]", self._arrays),
                 [f"{n}[at] += {value}" for n, value in self._declared.columns],
             ),
-            totals=_all(f"{n}_sums = sums_[{i} * columns : {i + 1} * columns]" for i, n in sums),
+            totals=_all(f"{n}_sums = sums_[{i}]" for i, n in sums),
             added=_all(_each("{0}_sums[at] += {0}[at]", columns)),
         )  # fmt: skip
 
@@ -269,26 +301,19 @@ class LinesText:
 
     def _side_by_side(self) -> str:
         """Groups of lines along another axis."""
-        starts = dict.fromkeys([*self._arrays, *self._outs], "start")
         values = [n for n, how, _ in self._declared.steps if how != "each"]
         given = [*self._lines, *self._results]
         own = [n for n in values if n not in given]
         loops = ""
         for kind, steps in self._loops:
             before, within = self._added(steps, _BESIDE)
-            parts, reads = self._touched(steps, starts)
-            text = " ".join(
-                [*(value for *_, value in steps), *(n for n, how, _ in steps if how == "max")]
-            )
-            new = [n for n, *_ in steps] if kind == "let" else []
-            read = [
-                f"{n} = {n}_line[at]"
-                for n in dict.fromkeys([*values, *self._lines])
-                if n not in new and re.search(rf"\b{n}\b", text)
-            ]
-            template = _VALUES_BESIDE if kind == "let" else _LOOP_BESIDE
-            loops += template.format(
-                before=_all(before), parts=parts, work=_all(read, reads, within)
+            arrays, reads = self._touched(steps)
+            new = {n for n, *_ in steps} if kind == "let" else set()
+            known = [n for n in _named([*values, *self._lines], steps) if n not in new]
+            loops += (_VALUES_BESIDE if kind == "let" else _LOOP_BESIDE).format(
+                before=_all(before),
+                parts=_all(_each("{0}_part = {0}_[start : start + size]", arrays)),
+                work=_all(_each("{0} = {0}_line[at]", known), reads, within),
             )
         return self._filled(
             _SIDE_BY_SIDE, 4, width=_WIDTH, loops=loops,
@@ -313,14 +338,31 @@ class LinesKernel:
     """
 
     def __init__(self, name: str, declared: Lines, modules: dict[Any, Any]) -> None:
-        self._declared = declared
-        self._defaults = list(declared.defaults().values())
-        self._counts = len(declared.arrays.split()), len(declared.lines.split())
-        self._results = len(declared.results.split())
-        self._along = {dtype: getattr(module, name) for dtype, module in modules.items()}
-        self._beside = {
-            dtype: getattr(module, f"{name}_beside", None) for dtype, module in modules.items()
-        }
+        self._name, self._declared, self._modules = name, declared, modules
+        self._over_batch, self._columns = declared.over_batch, len(declared.columns)
+        self._arrays, self._lines = len(declared.arrays.split()), len(declared.lines.split())
+        #: By number, the arguments that may be None, and what they are then.
+        places = map(float, declared.defaults().values())
+        self._places = dict(enumerate(places, self._arrays + self._lines))
+        #: What follows from an axis, a shape and a dtype.
+        self._plan = lru_cache(512)(self._planned)
+
+    def _planned(self, axis: int, shape: tuple[int, ...], dtype: Any) -> Any:
+        """The kernel, its lines, the sizes that it gets, the inputs' shapes, and the results' sizes."""
+        before, length, beside = prod(shape[:axis]), shape[axis], prod(shape[axis + 1 :])
+        name, lines, cut = self._name, before, [length]
+        of_lines: tuple[int, ...] = (*shape[:axis], 1, *shape[axis + 1 :])
+        if self._over_batch:
+            lines, cut, of_lines = length, [before, length, beside], (length,)
+        elif beside > 1:
+            name, lines, cut = f"{name}_beside", before * -(-beside // _WIDTH), [length, beside]
+        module = self._modules.get(dtype)
+        if module is None or not lines * length or (len(cut) > 1 and beside < _FEWEST):
+            return None
+        inputs = [shape] * self._arrays + [of_lines] * self._lines + [(length,)] * len(self._places)
+        made = [shape for _ in self._declared.elements]
+        made += [of_lines for _ in self._declared.results.split()]
+        return getattr(module, name), lines, cut, inputs, [(one, prod(one)) for one in made]
 
     def __call__(self, axis: int, *arguments: Value, sums: list[Any] | None = None) -> Any:
         """Compute it, as `LinesKernel` of `cuda_lines` does.
@@ -330,50 +372,52 @@ class LinesKernel:
             arguments: the inputs, and then the numbers, in the declared order.
             sums: the declared sums for each place are appended to it.
         """
-        declared = self._declared
         first: Array = arguments[0]
         shape, dtype, size = first.shape, first.dtype, first.size
-        before, length, beside = prod(shape[:axis]), shape[axis], prod(shape[axis + 1 :])
-        if dtype not in DTYPES or not size:
+        if (plan := self._plan(axis, shape, dtype)) is None:
             raise Unfit
-        kernel = self._along[dtype]
-        of_lines: tuple[int, ...] = (*shape[:axis], 1, *shape[axis + 1 :])
-        cut: tuple[int, ...]
-        if declared.over_batch:
-            lines, cut, of_lines = length, (before, length, beside), (length,)
-            arguments = tuple(
-                np.ascontiguousarray(v) if isinstance(v, np.ndarray) else v for v in arguments
-            )
+        kernel, lines, cut, inputs, made = plan
+        given: list[Any] = [*cut]
+        for place, expected in enumerate(inputs):
+            value: Any = arguments[place]
+            if value is None:
+                given.append(_level(self._places[place], shape[axis], dtype))
+                continue
+            if self._over_batch:
+                value = np.ascontiguousarray(value)
+            # What `flat` does, without a call.
+            if (
+                value.__class__ is np.ndarray
+                and value.dtype is dtype
+                and value.shape == expected
+                and (flags := value.flags).c_contiguous
+                and flags.aligned
+            ):
+                given.append(value.ravel())
+            else:
+                raise Unfit
+        given += arguments[len(inputs) :]
+        outs = []
+        for expected, count in made:
+            out = empty(expected, dtype, count)
+            outs.append(out)
+            given.append(out.ravel())
+        if not self._columns:
+            share(kernel, lines, size, *given)
         else:
-            lines, cut = before, (length,)
-        if beside < _FEWEST and (beside > 1 or declared.over_batch):
-            raise Unfit
-        if beside > 1 and not declared.over_batch:
-            kernel = self._beside[dtype]
-            lines, cut = before * -(-beside // _WIDTH), (length, beside)
-        arrays, of_line = self._counts
-        shapes = [shape] * arrays + [of_lines] * of_line
-        given = [flat(v, of, dtype) for v, of in zip(arguments, shapes, strict=False)]
-        rest = arguments[len(shapes) :]
-        for value, default in zip(rest, self._defaults, strict=False):
-            given.append(
-                _level(default, length, dtype) if value is None else flat(value, (length,), dtype)
-            )
-        given += rest[len(self._defaults) :]
-        outs = [empty(shape, dtype, size) for _ in declared.elements]
-        outs += [np.empty(of_lines, dtype) for _ in range(self._results)]
-        given += [out.ravel() for out in outs]
-        if not declared.columns:
-            share(lambda low, high: kernel(low, high, *cut, *given), lines, size)
-        else:
-            parts, count = ranges(lines, size), len(declared.columns)
-            totals = np.zeros((len(parts), 0 if sums is None else count * length))
-            in_pieces(lambda at: kernel(*parts[at], *cut, *given, totals[at]), range(len(parts)))
+            parts = ranges(lines, size)
+            totals = np.zeros((len(parts), self._columns, 0 if sums is None else shape[axis]))
+
+            def compute(piece: int) -> None:
+                kernel(*parts[piece], *given, totals[piece])
+
+            in_pieces(compute, range(len(parts)))
             if sums is not None:
-                sums.append(tuple(totals.sum(axis=0).astype(dtype).reshape(count, length)))
+                total = totals.sum(axis=0) if parts[1:] else totals[0]
+                sums.append(tuple(total.astype(dtype)))
         return outs if len(outs) > 1 else outs[0]
 
 
 @lru_cache(64)
-def _level(number: str, length: int, dtype: Any) -> Any:
-    return np.full(length, float(number), dtype)
+def _level(number: float, length: int, dtype: Any) -> Any:
+    return np.full(length, number, dtype)

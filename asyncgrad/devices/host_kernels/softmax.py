@@ -65,7 +65,7 @@ def _slopes(x: Any, sums: Any, factor: Any, dim: int, place: Any = None) -> Any:
         length, beside, picking, flat(x, shape, dtype), flat(sums, of_lines, dtype),
         place.ravel(), flat(factor, of_lines, dtype), d.ravel(),
     )  # fmt: skip
-    share(lambda low, high: _class_slopes(low, high, *given), before, x.size)
+    share(_class_slopes, before, x.size, *given)
     return d
 
 
