@@ -9,6 +9,7 @@ from the cache.
 
 from __future__ import annotations
 
+import re
 from math import prod
 from typing import Any
 
@@ -95,19 +96,19 @@ LARGEST_BATCH = (1 << 32) - 1
 
 
 class Lines(NamedTuple):
-    """A kernel with one block of threads for each line along an axis.
+    """A kernel that computes something for each line along an axis.
 
     Names are separated by spaces; `length` is the length of a line.
     """
 
     #: Inputs with an element for each place of each line.
     arrays: str
-    #: What is computed for a line, in this order: a name, "sum", "max" or "let", an expression.
-    #: Such as "each" are values for each place, which the host keeps and GPUs compute anew.
-    steps: tuple[tuple[str, str, str], ...]
-    #: Results with an element for each place of each line: a name and an expression.
-    elements: tuple[tuple[str, str], ...] = ()
-    #: Names of steps that are results, with one element for each line.
+    #: What is computed, in this order, as `kind name = expression`. "sum", "max" and "let" are
+    #: values of a line. "each" is computed for each place, and kept by the host, but computed anew
+    #: by GPUs. "out" is a result with an element for each place, and "column" a sum over lines for
+    #: each place, which only the host computes.
+    body: str
+    #: Values of lines that are results.
     results: str = ""
     #: Inputs with one element for each line.
     lines: str = ""
@@ -116,8 +117,15 @@ class Lines(NamedTuple):
     numbers: str = ""
     #: A line is a channel, the second axis, of all images of a batch.
     over_batch: bool = False
-    #: Sums over lines for each place, which only the host computes: a name and an expression.
-    columns: tuple[tuple[str, str], ...] = ()
+
+    def steps(self, *kinds: str) -> list[tuple[str, str, str]]:
+        """The kind, the name and the expression of what is computed: of all or of some kinds."""
+        found = [re.split(r" (?:= )?", part.strip(), maxsplit=2) for part in self.body.split(";")]
+        return [(how, n, value) for how, n, value in found if not kinds or how in kinds]
+
+    def names(self, *kinds: str) -> list[str]:
+        """The names of what is computed, of some kinds."""
+        return [name for _, name, _ in self.steps(*kinds)]
 
     def defaults(self) -> dict[str, str]:
         """The names of inputs for places, with what stands for None."""
@@ -126,7 +134,7 @@ class Lines(NamedTuple):
     def code(self, name: str, dtype: str) -> str:
         """The kernel in C++."""
         inputs = [*self.arrays.split(), *self.lines.split(), *self.defaults()]
-        outs = [*(name for name, _ in self.elements), *self.results.split()]
+        outs = [*self.names("out"), *self.results.split()]
         parameters = [
             *(f"const T* {name}_" for name in inputs),
             *(f"T* {name}_out" for name in outs),
@@ -140,7 +148,7 @@ class Lines(NamedTuple):
             ),
         ])  # fmt: skip
         body = [f"const T {name} = inside ? {name}_[line] : T(0);" for name in self.lines.split()]
-        for target, how, expression in self.steps:
+        for how, target, expression in self.steps("sum", "max", "let", "each"):
             if how == "let":
                 body.append(f"const T {target} = {expression};")
                 continue
@@ -151,14 +159,16 @@ class Lines(NamedTuple):
             body.append(f"T {target};")
             body.append(f"{{ T part = {_JOINED[how][1]}; {along} {target} = part; }}")
             body.append(f"{target} = join_{how}({target}, buffer);")
-        written = " ".join(f"{name}_out[at] = {expression};" for name, expression in self.elements)
+        written = " ".join(
+            f"{name}_out[at] = {expression};" for _, name, expression in self.steps("out")
+        )
         if written:
             body.append(self._along(f"{found} {written}"))
         body += [
             f"if (inside && threadIdx.y == 0) {target}_out[line] = {target};"
             for target in self.results.split()
         ]
-        used = sorted({how for _, how, _ in self.steps} - {"let", "each"})
+        used = sorted({how for how, *_ in self.steps("sum", "max")})
         return _TEMPLATE % {
             "dtype": _DTYPES[dtype],
             "functions": "".join(_JOIN % {"how": how, "joined": _JOINED[how][0]} for how in used),
@@ -216,7 +226,7 @@ class LinesKernel:
             width, most = 1 if beside == 1 else _BESIDE, _THREADS
             blocks = prod(shape[:axis]) * -(-beside // width)
         outs = [
-            *(self._cupy.empty(shape, dtype) for _ in self._declared.elements),
+            *(self._cupy.empty(shape, dtype) for _ in self._declared.names("out")),
             *(self._cupy.empty(of_lines, dtype) for _ in self._declared.results.split()),
         ]
         numbers = len(self._declared.numbers.split())

@@ -27,35 +27,21 @@ SOURCES: dict[str, Elementwise | Lines] = {
     **POINTWISE,
     "softmax": Lines(
         "x",
-        (
-            ("top", "max", "x"),
-            ("share", "each", "exp(x - top)"),
-            ("total", "sum", "share"),
-            ("inverse", "let", "1 / total"),
-        ),
-        (("y", "share * inverse"),),
+        "max top = x; each share = exp(x - top); sum total = share; let inverse = 1 / total; "
+        "out y = share * inverse",
     ),
-    "softmax_gradient": Lines("g y", (("total", "sum", "g * y"),), (("d", "y * (g - total)"),)),
+    "softmax_gradient": Lines("g y", "sum total = g * y; out d = y * (g - total)"),
     # The maximum and the logarithm are subtracted one by one: their sum would lose the logarithm,
     # which is small, beside a large maximum.
     "log_softmax": Lines(
         "x",
-        (
-            ("top", "max", "x"),
-            ("part", "each", "x - top"),
-            ("total", "sum", "exp(part)"),
-            ("log_total", "let", "log(total)"),
-        ),
-        (("y", "part - log_total"),),
+        "max top = x; each part = x - top; sum total = exp(part); "
+        "let log_total = log(total); out y = part - log_total",
     ),
-    "log_softmax_gradient": Lines("g y", (("total", "sum", "g"),), (("d", "g - exp(y) * total"),)),
+    "log_softmax_gradient": Lines("g y", "sum total = g; out d = g - exp(y) * total"),
     "log_sums": Lines(
         "x",
-        (
-            ("top", "max", "x"),
-            ("total", "sum", "exp(x - top)"),
-            ("log_total", "let", "log(total) + top"),
-        ),
+        "max top = x; sum total = exp(x - top); let log_total = log(total) + top",
         results="log_total",
     ),
     "weighted_share": Elementwise("T x, T sums, T factor", "T p", "p = exp(x - sums) * factor"),
@@ -64,20 +50,15 @@ SOURCES: dict[str, Elementwise | Lines] = {
     # would not do: in C++ it drops NaN.
     "attention_shares": Lines(
         "x",
-        (
-            ("peak", "max", "x"),
-            ("top", "let", "max(peak, lowest)"),
-            ("total", "sum", "exp(x - top)"),
-            ("bounded", "let", "total + max(T(1) - total, T(0))"),
-            ("log_total", "let", "log(bounded) + top"),
-        ),
-        (("weights", "exp(x - top) / bounded"),),
-        "log_total",
+        "max peak = x; let top = max(peak, lowest); sum total = exp(x - top); "
+        "let bounded = total + max(T(1) - total, T(0)); let log_total = log(bounded) + top; "
+        "out weights = exp(x - top) / bounded",
+        results="log_total",
         numbers="lowest",
     ),
     "attention_exponentials": Elementwise("T x, T sums", "T y", "y = exp(x - sums)"),
     "attention_slopes": Elementwise("T x, T total, T y", "T d", "d = (x - total) * y"),
-    "row_products": Lines("x y", (("total", "sum", "x * y"),), results="total"),
+    "row_products": Lines("x y", "sum total = x * y", results="total"),
     # `count` is 0 for ignored labels, and NaN for labels that are no class.
     "class_counts": Elementwise(
         "L label, int64 classes, int64 ignored, T unknown",
@@ -103,79 +84,57 @@ SOURCES: dict[str, Elementwise | Lines] = {
     ),
     "layer_norm": Lines(
         "x",
-        (
-            ("total", "sum", "x"),
-            ("mean", "let", "total / length"),
-            ("squares", "sum", "(x - mean) * (x - mean)"),
-            ("inverse", "let", "1 / sqrt(squares / length + eps)"),
-        ),
-        (("y", "(x - mean) * inverse * weight + bias"),),
-        "mean inverse",
+        "sum total = x; let mean = total / length; sum squares = (x - mean) * (x - mean); "
+        "let inverse = 1 / sqrt(squares / length + eps); "
+        "out y = (x - mean) * inverse * weight + bias",
+        results="mean inverse",
         places="weight=1 bias=0",
         numbers="eps",
     ),
     "layer_norm_gradient": Lines(
         "g x",
-        (
-            ("weighted", "each", "g * weight"),
-            ("total", "sum", "weighted"),
-            ("aligned", "sum", "weighted * (x - mean)"),
-            ("shift", "let", "total / length"),
-            ("slope", "let", "aligned / length * inverse * inverse"),
-        ),
-        (("d", "inverse * (weighted - shift - (x - mean) * slope)"),),
+        "each weighted = g * weight; sum total = weighted; "
+        "sum aligned = weighted * (x - mean); let shift = total / length; "
+        "let slope = aligned / length * inverse * inverse; "
+        "out d = inverse * (weighted - shift - (x - mean) * slope); "
+        "column by_weight = g * ((x - mean) * inverse); column by_bias = g",
         lines="mean inverse",
         places="weight=1",
-        columns=(("by_weight", "g * ((x - mean) * inverse)"), ("by_bias", "g")),
     ),
     "rms_norm": Lines(
         "x",
-        (("squares", "sum", "x * x"), ("inverse", "let", "1 / sqrt(squares / length + eps)")),
-        (("y", "x * inverse * weight"),),
-        "inverse",
+        "sum squares = x * x; let inverse = 1 / sqrt(squares / length + eps); "
+        "out y = x * inverse * weight",
+        results="inverse",
         places="weight=1",
         numbers="eps",
     ),
     "rms_gradient": Lines(
         "g x",
-        (
-            ("weighted", "each", "g * weight"),
-            ("aligned", "sum", "weighted * x"),
-            ("slope", "let", "aligned / length * inverse * inverse"),
-        ),
-        (("d", "inverse * (weighted - x * slope)"),),
+        "each weighted = g * weight; sum aligned = weighted * x; "
+        "let slope = aligned / length * inverse * inverse; "
+        "out d = inverse * (weighted - x * slope); column by_weight = g * (x * inverse)",
         lines="inverse",
         places="weight=1",
-        columns=(("by_weight", "g * (x * inverse)"),),
     ),
     "batch_norm": Lines(
         "x",
-        (
-            ("total", "sum", "x"),
-            ("mean", "let", "total / length"),
-            ("squares", "sum", "(x - mean) * (x - mean)"),
-            ("variance", "let", "squares / length"),
-            ("scale", "let", "weight / sqrt(variance + eps)"),
-        ),
-        (("y", "(x - mean) * scale + bias"),),
-        "mean variance",
+        "sum total = x; let mean = total / length; sum squares = (x - mean) * (x - mean); "
+        "let variance = squares / length; let scale = weight / sqrt(variance + eps); "
+        "out y = (x - mean) * scale + bias",
+        results="mean variance",
         lines="weight bias",
         numbers="eps",
         over_batch=True,
     ),
     "batch_norm_gradient": Lines(
         "g x",
-        (
-            ("inverse", "let", "1 / sqrt(variance + eps)"),
-            ("plain", "sum", "g"),
-            ("product", "sum", "g * (x - mean)"),
-            ("by_weight", "let", "product * inverse"),
-            ("scale", "let", "weight * inverse"),
-            ("shift", "let", "plain / length"),
-            ("slope", "let", "by_weight * inverse / length"),
-        ),
-        (("d", "scale * (g - shift - (x - mean) * slope)"),),
-        "by_weight plain",
+        "let inverse = 1 / sqrt(variance + eps); sum plain = g; "
+        "sum product = g * (x - mean); let by_weight = product * inverse; "
+        "let scale = weight * inverse; let shift = plain / length; "
+        "let slope = by_weight * inverse / length; "
+        "out d = scale * (g - shift - (x - mean) * slope)",
+        results="by_weight plain",
         lines="weight mean variance",
         numbers="eps",
         over_batch=True,

@@ -40,13 +40,14 @@ def expected(declared, axis, first, lines, places):
     for part, x in zip(declared.places.split(), places, strict=True):
         name, default = part.split("=")
         known[name] = int(default) if x is None else x.astype(float).reshape(along)
-    for name, how, expression in declared.steps:
+    for how, name, expression in declared.steps("sum", "max", "let", "each"):
         found = eval(expression, known)
-        known[name] = found if how == "let" else getattr(found, how)(axis=summed, keepdims=True)
+        reduce = getattr(found, how, None)
+        known[name] = reduce(axis=summed, keepdims=True) if reduce else found
     results = [known[name] for name in declared.results.split()]
     if declared.over_batch:
         results = [value.reshape(-1) for value in results]
-    return [*(eval(expression, known) for _, expression in declared.elements), *results]
+    return [*(eval(value, known) for *_, value in declared.steps("out")), *results]
 
 
 def compiled(name, folder):

@@ -26,6 +26,8 @@ from asyncgrad.devices.pieces import in_pieces
 _WIDTH, _FEWEST = 256, 8
 #: Lines whose sums for each place are added up in the arrays' dtype.
 _LINES = 32
+#: A piece that is never too small.
+_ALL = 1 << 62
 
 #: What goes along a part of a line. In the text of a line such a loop is not always vectorised.
 _PART = """
@@ -41,14 +43,8 @@ _LINE = """
 def {name}_line({given}):{loops}
     return {results}
 """
-_RUNS = """
-    {before}
-    for run in range({runs}):
-        start, out, first, size = begin + run * apart, there + run * distance, 0, {beside}
-        {call}; {after_part}
-    {after}"""
-#: What is added up in the arrays' dtype in parts of a line is added in double precision.
-_PARTS_OF_RUNS = """
+#: What is added up in the arrays' dtype in pieces of a line is added in double precision.
+_LOOP = """
     {before}
     for run in range({runs}):
         for first in range(0, {beside}, {piece}):
@@ -116,10 +112,7 @@ _VALUES_BESIDE = """
 #: What a step adds to a loop: before it; before, within and after a part of the line; after it.
 #: `{0}` is the step's name, `{1}` its expression, and `{2}` the array that keeps its values.
 _ALONG = {
-    "sum": (
-        "{0}_sum = 0.0", "{0}_part = T(0)", "{0}_part += {1}", "{0}_sum += {0}_part",
-        "{0} = T({0}_sum)",
-    ),
+    "sum": ("{0} = 0.0", "{0}_part = T(0)", "{0}_part += {1}", "{0} += {0}_part", ""),
     "max": (
         "{0}_order = order(T(-np.inf))", "{0}_part = order(T(-np.inf))",
         "{0}_part = max({0}_part, order({1}))", "{0}_order = max({0}_order, {0}_part)",
@@ -164,23 +157,25 @@ def _each(text: str, names: Iterable[str]) -> list[str]:
 class LinesText:
     """The text of the kernels of a declaration.
 
-    What it has of the kind "each" is kept where a result is written to later.
+    Values of the kind "each" are kept where results are written to later, each in its own.
     """
 
     def __init__(self, name: str, declared: Lines) -> None:
         self._name, self._declared = name, declared
         self._arrays, self._lines = declared.arrays.split(), declared.lines.split()
         self._places, self._numbers = list(declared.defaults()), declared.numbers.split()
-        self._outs, self._results = [n for n, _ in declared.elements], declared.results.split()
-        each = [n for n, how, _ in declared.steps if how == "each"]
+        self._outs, self._results = declared.names("out"), declared.results.split()
+        self._known = declared.names("sum", "max", "let")
         #: The arrays in which values for each place are.
         self._held = {n: n for n in (*self._arrays, *self._places)}
-        self._held |= dict(zip(each, self._outs, strict=False))
-        steps = [*declared.steps, *((n, "out", value) for n, value in declared.elements)]
+        self._held |= dict(zip(declared.names("each"), self._outs, strict=False))
         #: The steps that one loop computes, of one kind.
         self._loops: list[tuple[str, _Steps]] = [
-            (kind, list(group))
-            for kind, group in groupby(steps, lambda s: "sum" if s[1] == "each" else s[1])
+            (kind, list(steps))
+            for kind, steps in groupby(
+                declared.steps("sum", "max", "let", "each", "out"),
+                lambda step: "sum" if step[0] == "each" else step[0],
+            )
         ]
 
     def __str__(self) -> str:
@@ -203,9 +198,9 @@ class LinesText:
 
     def _touched(self, steps: _Steps) -> tuple[list[str], list[str]]:
         """The arrays that steps go through, and what they read at a place."""
-        kept = [n for n, how, _ in steps if how == "each"]
+        kept = [n for how, n, _ in steps if how == "each"]
         read = [n for n in _named(self._held, steps) if n not in kept]
-        written = [n for n, how, _ in steps if how == "out"]
+        written = [n for how, n, _ in steps if how == "out"]
         arrays = dict.fromkeys([*(self._held[n] for n in (*read, *kept)), *written])
         return list(arrays), [f"{n} = {self._held[n]}_part[at]" for n in read]
 
@@ -213,7 +208,7 @@ class LinesText:
         """What steps add to a loop."""
         added = [
             [part.format(n, value, self._held.get(n)) for part in kinds[how]]
-            for n, how, value in steps
+            for how, n, value in steps
         ]
         return [list(parts) for parts in zip(*added, strict=True)]
 
@@ -221,30 +216,28 @@ class LinesText:
         """A function that computes one line."""
         starts = dict.fromkeys(self._arrays, "start") | dict.fromkeys(self._places, "first")
         starts |= dict.fromkeys(self._outs, "out")
-        totals = "|".join(n for n, how, _ in self._declared.steps if how == "sum")
-        known = [n for n, how, _ in self._declared.steps if how != "each"]
-        known += [*self._lines, *self._numbers, "length"]
+        totals = self._declared.names("sum")
+        known = [*self._known, *self._lines, *self._numbers, "length"]
         parts = loops = ""
         for place, (kind, steps) in enumerate(self._loops):
             if kind == "let":
-                # Totals are still in double precision.
-                values = [(n, re.sub(rf"\b({totals})\b", r"\1_sum", it)) for n, _, it in steps]
-                loops += "".join(f"\n    {n} = T({value})" for n, value in values)
+                loops += "".join(f"\n    {n} = T({value})" for _, n, value in steps)
                 continue
             before, before_part, within, after_part, after = self._added(steps, _ALONG)
             arrays, reads = self._touched(steps)
             values = _named(known, steps)
-            made = ", ".join(f"{n}_part" for n, how, _ in steps if how in {"sum", "max"})
+            made = ", ".join(f"{n}_part" for how, n, _ in steps if how in {"sum", "max"})
             parts += _PART.format(
                 name=self._name, place=place, made=made,
                 given=", ".join([*_each("{}_part", arrays), *values]),
                 before=_all(before_part), work=_all(reads, within),
             )  # fmt: skip
-            cut = [f"{n}_[{starts[n]} : {starts[n]} + size]" for n in arrays]
-            call = f"{self._name}_{place}({', '.join([*cut, *values])}, size)"
+            given = [f"{n}_[{starts[n]} : {starts[n]} + size]" for n in arrays]
+            given += [f"T({n})" if n in totals else n for n in values]
+            call = f"{self._name}_{place}({', '.join(given)}, size)"
             runs, beside = ("runs", "beside") if kind == "out" else ("total_runs", "total_beside")
-            loops += (_PARTS_OF_RUNS if kind == "sum" else _RUNS).format(
-                before=_all(before), runs=runs, beside=beside, piece=ADDED,
+            loops += _LOOP.format(
+                before=_all(before), runs=runs, beside=beside, piece=ADDED if kind == "sum" else _ALL,
                 call=f"{made} = {call}" if made else call,
                 after_part=_all(after_part), after=_all(after),
             )  # fmt: skip
@@ -269,11 +262,10 @@ class LinesText:
     def _rows(self) -> str:
         """Lines along the last axis."""
         call = self._call("{}_", "line * length, 0, 1, length, 1, length", "line * length, 0")
-        columns = [n for n, _ in self._declared.columns]
+        columns = self._declared.names("column")
         if not columns:
             return self._filled(_ROWS, 3, call=call)
         parts = _each("{0}_part = {0}_[line * length : (line + 1) * length]", self._arrays)
-        sums = enumerate(columns)
         return self._filled(
             _ROWS_WITH_SUMS, 3, call=call, lines=_LINES,
             made=_all(_each("{} = np.empty(columns, T)", columns)),
@@ -281,9 +273,9 @@ class LinesText:
             parts=_all(parts, _each("{0} = {0}_[line]", self._lines)),
             work=_all(
                 _each("{0} = {0}_part[at]", self._arrays),
-                [f"{n}[at] += {value}" for n, value in self._declared.columns],
+                [f"{n}[at] += {value}" for _, n, value in self._declared.steps("column")],
             ),
-            totals=_all(f"{n}_sums = sums_[{i}]" for i, n in sums),
+            totals=_all(f"{n}_sums = sums_[{i}]" for i, n in enumerate(columns)),
             added=_all(_each("{0}_sums[at] += {0}[at]", columns)),
         )  # fmt: skip
 
@@ -301,15 +293,14 @@ class LinesText:
 
     def _side_by_side(self) -> str:
         """Groups of lines along another axis."""
-        values = [n for n, how, _ in self._declared.steps if how != "each"]
         given = [*self._lines, *self._results]
-        own = [n for n in values if n not in given]
+        own = [n for n in self._known if n not in given]
         loops = ""
         for kind, steps in self._loops:
             before, within = self._added(steps, _BESIDE)
             arrays, reads = self._touched(steps)
-            new = {n for n, *_ in steps} if kind == "let" else set()
-            known = [n for n in _named([*values, *self._lines], steps) if n not in new]
+            new = [n for _, n, _ in steps if kind == "let"]
+            known = [n for n in _named([*self._known, *self._lines], steps) if n not in new]
             loops += (_VALUES_BESIDE if kind == "let" else _LOOP_BESIDE).format(
                 before=_all(before),
                 parts=_all(_each("{0}_part = {0}_[start : start + size]", arrays)),
@@ -339,7 +330,7 @@ class LinesKernel:
 
     def __init__(self, name: str, declared: Lines, modules: dict[Any, Any]) -> None:
         self._name, self._declared, self._modules = name, declared, modules
-        self._over_batch, self._columns = declared.over_batch, len(declared.columns)
+        self._over_batch, self._columns = declared.over_batch, len(declared.names("column"))
         self._arrays, self._lines = len(declared.arrays.split()), len(declared.lines.split())
         #: By number, the arguments that may be None, and what they are then.
         places = map(float, declared.defaults().values())
@@ -360,7 +351,7 @@ class LinesKernel:
         if module is None or not lines * length or (len(cut) > 1 and beside < _FEWEST):
             return None
         inputs = [shape] * self._arrays + [of_lines] * self._lines + [(length,)] * len(self._places)
-        made = [shape for _ in self._declared.elements]
+        made = [shape for _ in self._declared.names("out")]
         made += [of_lines for _ in self._declared.results.split()]
         return getattr(module, name), lines, cut, inputs, [(one, prod(one)) for one in made]
 
