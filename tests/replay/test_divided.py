@@ -126,7 +126,7 @@ class Training:
             norms = [p.norm().item() for p in self.model.parameters()]
         return sum(norms)
 
-    def in_a_last_block(self, x):
+    def in_a_block_with_a_loop(self, x):
         self.update.zero_grad()
         loss = (self.model(x) ** 2).mean()
         loss.backward()
@@ -135,12 +135,13 @@ class Training:
         with ag.no_grad():
             for p, q in zip(self.model[0].parameters(), self.model[2].parameters(), strict=True):
                 p.mul_(q.mean())
+        return loss.item()
 
 
 STEPS = [
     Training.prints, Training.prints_tensors, Training.appends, Training.logs, Training.branches,
     Training.twice, Training.until, Training.helped, Training.in_a_block,
-    Training.in_a_last_block,
+    Training.in_a_block_with_a_loop,
 ]  # fmt: skip
 
 
