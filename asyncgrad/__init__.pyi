@@ -32,7 +32,7 @@ from typing import Unpack
 from typing import overload
 import builtins
 
-__all__ = ['AcceleratorError', 'BFloat16Tensor', 'BackwardFuture', 'BoolTensor', 'ByteTensor', 'CharTensor', 'DoubleTensor', 'Event', 'FloatTensor', 'Generator', 'GradScaler', 'HalfTensor', 'IntTensor', 'LongTensor', 'OutOfMemoryError', 'ShortTensor', 'Size', 'Stream', 'Tensor', 'abs', 'abs_', 'absolute', 'absolute_', 'accelerator', 'acos', 'acos_', 'acosh', 'acosh_', 'adaptive_avg_pool1d', 'adaptive_max_pool1d', 'add', 'add_', 'addbmm', 'addbmm_', 'addcdiv', 'addcdiv_', 'addcmul', 'addcmul_', 'addmm', 'addmm_', 'addmv', 'addmv_', 'addr', 'addr_', 'adjoint', 'all', 'allclose', 'alpha_dropout', 'alpha_dropout_', 'amax', 'amin', 'aminmax', 'amp', 'angle', 'any', 'arange', 'arccos', 'arccos_', 'arccosh', 'arccosh_', 'arcsin', 'arcsin_', 'arcsinh', 'arcsinh_', 'arctan', 'arctan2', 'arctan2_', 'arctan_', 'arctanh', 'arctanh_', 'are_deterministic_algorithms_enabled', 'argmax', 'argmin', 'argsort', 'argwhere', 'as_strided', 'as_strided_', 'as_strided_scatter', 'as_tensor', 'asarray', 'asin', 'asin_', 'asinh', 'asinh_', 'atan', 'atan2', 'atan2_', 'atan_', 'atanh', 'atanh_', 'atleast_1d', 'atleast_2d', 'atleast_3d', 'autocast', 'autograd', 'avg_pool1d', 'backends', 'baddbmm', 'baddbmm_', 'bartlett_window', 'batch_norm', 'bernoulli', 'bernoulli_', 'bilinear', 'binary_cross_entropy_with_logits', 'bincount', 'binomial', 'bitwise_and', 'bitwise_and_', 'bitwise_left_shift', 'bitwise_left_shift_', 'bitwise_not', 'bitwise_not_', 'bitwise_or', 'bitwise_or_', 'bitwise_right_shift', 'bitwise_right_shift_', 'bitwise_xor', 'bitwise_xor_', 'blackman_window', 'block_diag', 'blocking', 'bmm', 'bool', 'broadcast_shapes', 'broadcast_tensors', 'broadcast_to', 'bucketize', 'can_cast', 'cartesian_prod', 'cat', 'cauchy_', 'cdist', 'cdouble', 'ceil', 'ceil_', 'celu', 'celu_', 'cfloat', 'chain_matmul', 'channel_shuffle', 'channels_last', 'channels_last_3d', 'cholesky', 'cholesky_inverse', 'cholesky_solve', 'chunk', 'clamp', 'clamp_', 'clamp_max', 'clamp_max_', 'clamp_min', 'clamp_min_', 'clip', 'clip_', 'clone', 'column_stack', 'combinations', 'compile', 'complex', 'complex128', 'complex64', 'concat', 'concatenate', 'conj', 'conj_physical', 'conj_physical_', 'contiguous_format', 'conv1d', 'conv2d', 'conv3d', 'conv_transpose1d', 'conv_transpose2d', 'conv_transpose3d', 'cooperate', 'copy_', 'copysign', 'copysign_', 'corrcoef', 'cos', 'cos_', 'cosh', 'cosh_', 'cosine_embedding_loss', 'cosine_similarity', 'count_nonzero', 'cov', 'cpu', 'cross', 'ctc_loss', 'cuda', 'cummax', 'cummin', 'cumprod', 'cumprod_', 'cumsum', 'cumsum_', 'cumulative_trapezoid', 'default_generator', 'deg2rad', 'deg2rad_', 'det', 'detach', 'detach_', 'device', 'devices', 'diag', 'diag_embed', 'diagflat', 'diagonal', 'diagonal_scatter', 'diff', 'digamma', 'digamma_', 'dist', 'div', 'div_', 'divide', 'divide_', 'dot', 'double', 'dropout', 'dropout_', 'dsplit', 'dstack', 'dtype', 'einsum', 'embedding', 'empty', 'empty_like', 'empty_strided', 'enable_grad', 'engine', 'eq', 'eq_', 'equal', 'erf', 'erf_', 'erfc', 'erfc_', 'erfinv', 'erfinv_', 'errors', 'exp', 'exp2', 'exp2_', 'exp_', 'expm1', 'expm1_', 'exponential_', 'eye', 'feature_alpha_dropout', 'feature_alpha_dropout_', 'feature_dropout', 'feature_dropout_', 'fft', 'fill', 'fill_', 'fill_diagonal_', 'finfo', 'fix', 'fix_', 'flatten', 'flip', 'fliplr', 'flipud', 'float16', 'float32', 'float64', 'float_power', 'float_power_', 'floor', 'floor_', 'floor_divide', 'floor_divide_', 'fmax', 'fmin', 'fmod', 'fmod_', 'frac', 'frac_', 'frexp', 'from_dlpack', 'from_numpy', 'frombuffer', 'full', 'full_like', 'func', 'gather', 'gcd', 'gcd_', 'ge', 'ge_', 'geometric_', 'ger', 'get_autocast_dtype', 'get_default_device', 'get_default_dtype', 'get_deterministic_debug_mode', 'get_device', 'get_device_module', 'get_float32_matmul_precision', 'get_num_interop_threads', 'get_num_threads', 'get_rng_state', 'grad', 'gradient', 'greater', 'greater_', 'greater_equal', 'greater_equal_', 'group_norm', 'gt', 'gt_', 'half', 'hamming_window', 'hann_window', 'hardshrink', 'heaviside', 'heaviside_', 'hinge_embedding_loss', 'histc', 'histogram', 'hsplit', 'hstack', 'hypot', 'hypot_', 'i0', 'i0_', 'igamma', 'igamma_', 'igammac', 'igammac_', 'iinfo', 'imag', 'index_add', 'index_add_', 'index_copy', 'index_copy_', 'index_fill', 'index_fill_', 'index_put', 'index_put_', 'index_reduce', 'index_reduce_', 'index_select', 'inf', 'inference_mode', 'initial_seed', 'inner', 'instance_norm', 'int16', 'int32', 'int64', 'int8', 'inverse', 'is_anomaly_check_nan_enabled', 'is_anomaly_enabled', 'is_autocast_available', 'is_autocast_enabled', 'is_complex', 'is_conj', 'is_deterministic_algorithms_warn_only_enabled', 'is_floating_point', 'is_grad_enabled', 'is_inference', 'is_inference_mode_enabled', 'is_neg', 'is_nonzero', 'is_same_size', 'is_signed', 'is_storage', 'is_tensor', 'isclose', 'isfinite', 'isin', 'isinf', 'isnan', 'isneginf', 'isposinf', 'isreal', 'istft', 'kaiser_window', 'kl_div', 'kron', 'kthvalue', 'layer_norm', 'layout', 'lcm', 'lcm_', 'ldexp', 'ldexp_', 'le', 'le_', 'lerp', 'lerp_', 'less', 'less_', 'less_equal', 'less_equal_', 'lgamma', 'lgamma_', 'linalg', 'linspace', 'load', 'log', 'log10', 'log10_', 'log1p', 'log1p_', 'log2', 'log2_', 'log_', 'log_normal_', 'log_softmax', 'logaddexp', 'logaddexp2', 'logcumsumexp', 'logdet', 'logical_and', 'logical_and_', 'logical_not', 'logical_not_', 'logical_or', 'logical_or_', 'logical_xor', 'logical_xor_', 'logit', 'logit_', 'logspace', 'logsumexp', 'long', 'lt', 'lt_', 'lu', 'lu_solve', 'lu_unpack', 'manual_seed', 'margin_ranking_loss', 'masked_fill', 'masked_fill_', 'masked_scatter', 'masked_scatter_', 'masked_select', 'matmul', 'matrix_exp', 'matrix_power', 'max', 'max_pool1d', 'max_pool2d', 'max_pool3d', 'maximum', 'mean', 'median', 'memory_format', 'meshgrid', 'min', 'minimum', 'mm', 'mode', 'moveaxis', 'movedim', 'msort', 'mul', 'mul_', 'multinomial', 'multiply', 'multiply_', 'mv', 'mvlgamma', 'mvlgamma_', 'nan', 'nan_to_num', 'nan_to_num_', 'nanmean', 'nanmedian', 'nanquantile', 'nansum', 'narrow', 'ne', 'ne_', 'neg', 'neg_', 'negative', 'negative_', 'newaxis', 'nextafter', 'nextafter_', 'nn', 'no_grad', 'nonzero', 'norm', 'normal', 'normal_', 'not_equal', 'not_equal_', 'numel', 'offload', 'ones', 'ones_like', 'optim', 'outer', 'pairwise_distance', 'pca_lowrank', 'pdist', 'permute', 'pi', 'pinverse', 'pixel_shuffle', 'pixel_unshuffle', 'poisson', 'poisson_nll_loss', 'polar', 'polygamma', 'positive', 'pow', 'pow_', 'prelu', 'preserve_format', 'prod', 'promote_types', 'put', 'put_', 'qr', 'quantile', 'rad2deg', 'rad2deg_', 'rand', 'rand_like', 'randint', 'randint_like', 'randn', 'randn_like', 'random', 'random_', 'randperm', 'ravel', 'real', 'reciprocal', 'reciprocal_', 'relu', 'relu_', 'remainder', 'remainder_', 'renorm', 'renorm_', 'repeat_interleave', 'request', 'requires_grad_', 'reshape', 'resize_', 'resize_as_', 'resolve_conj', 'resolve_neg', 'result_type', 'return_types', 'rms_norm', 'roll', 'rot90', 'round', 'round_', 'row_stack', 'rrelu', 'rrelu_', 'rsqrt', 'rsqrt_', 'rsub', 'save', 'scalar_tensor', 'scatter', 'scatter_', 'scatter_add', 'scatter_add_', 'scatter_reduce', 'scatter_reduce_', 'searchsorted', 'seed', 'select', 'select_scatter', 'selu', 'selu_', 'set_', 'set_anomaly_enabled', 'set_default_device', 'set_default_dtype', 'set_default_tensor_type', 'set_deterministic_debug_mode', 'set_float32_matmul_precision', 'set_flush_denormal', 'set_grad_enabled', 'set_num_threads', 'set_printoptions', 'set_rng_state', 'sgn', 'sgn_', 'short', 'sigmoid', 'sigmoid_', 'sign', 'sign_', 'signbit', 'sin', 'sin_', 'sinc', 'sinc_', 'sinh', 'sinh_', 'slice_scatter', 'slogdet', 'softmax', 'sort', 'special', 'split', 'split_with_sizes', 'sqrt', 'sqrt_', 'square', 'square_', 'squeeze', 'squeeze_', 'stack', 'std', 'std_mean', 'stft', 'strided', 'sub', 'sub_', 'subtract', 'subtract_', 'sum', 'svd', 'svd_lowrank', 'swapaxes', 'swapaxes_', 'swapdims', 'swapdims_', 'sync', 't', 't_', 'take', 'take_along_dim', 'tan', 'tan_', 'tanh', 'tanh_', 'tensor', 'tensor_split', 'tensordot', 'testing', 'threshold', 'threshold_', 'tile', 'topk', 'trace', 'trace_passes', 'transpose', 'transpose_', 'trapezoid', 'trapz', 'tril', 'tril_', 'tril_indices', 'triplet_margin_loss', 'triu', 'triu_', 'triu_indices', 'true_divide', 'true_divide_', 'trunc', 'trunc_', 'typename', 'uint16', 'uint32', 'uint64', 'uint8', 'unbind', 'unflatten', 'uniform_', 'unique', 'unique_consecutive', 'unravel_index', 'unsafe_chunk', 'unsafe_split', 'unsafe_split_with_sizes', 'unsqueeze', 'unsqueeze_', 'use_deterministic_algorithms', 'utils', 'vander', 'var', 'var_mean', 'vdot', 'view_as_complex', 'view_as_real', 'vmap', 'vsplit', 'vstack', 'where', 'xlogy', 'xlogy_', 'zero_', 'zeros', 'zeros_like']
+__all__ = ['AcceleratorError', 'BFloat16Tensor', 'BackwardFuture', 'BoolTensor', 'ByteTensor', 'CharTensor', 'DoubleTensor', 'Event', 'FloatTensor', 'Generator', 'GradScaler', 'HalfTensor', 'IntTensor', 'LongTensor', 'OutOfMemoryError', 'ShortTensor', 'Size', 'Stream', 'Tensor', 'abs', 'abs_', 'absolute', 'absolute_', 'accelerator', 'acos', 'acos_', 'acosh', 'acosh_', 'adaptive_avg_pool1d', 'adaptive_max_pool1d', 'add', 'add_', 'addbmm', 'addbmm_', 'addcdiv', 'addcdiv_', 'addcmul', 'addcmul_', 'addmm', 'addmm_', 'addmv', 'addmv_', 'addr', 'addr_', 'adjoint', 'all', 'allclose', 'alpha_dropout', 'alpha_dropout_', 'amax', 'amin', 'aminmax', 'amp', 'angle', 'any', 'arange', 'arccos', 'arccos_', 'arccosh', 'arccosh_', 'arcsin', 'arcsin_', 'arcsinh', 'arcsinh_', 'arctan', 'arctan2', 'arctan2_', 'arctan_', 'arctanh', 'arctanh_', 'are_deterministic_algorithms_enabled', 'argmax', 'argmin', 'argsort', 'argwhere', 'as_strided', 'as_strided_', 'as_strided_scatter', 'as_tensor', 'asarray', 'asin', 'asin_', 'asinh', 'asinh_', 'atan', 'atan2', 'atan2_', 'atan_', 'atanh', 'atanh_', 'atleast_1d', 'atleast_2d', 'atleast_3d', 'autocast', 'autograd', 'avg_pool1d', 'backends', 'baddbmm', 'baddbmm_', 'bartlett_window', 'batch_norm', 'bernoulli', 'bernoulli_', 'bilinear', 'binary_cross_entropy_with_logits', 'bincount', 'binomial', 'bitwise_and', 'bitwise_and_', 'bitwise_left_shift', 'bitwise_left_shift_', 'bitwise_not', 'bitwise_not_', 'bitwise_or', 'bitwise_or_', 'bitwise_right_shift', 'bitwise_right_shift_', 'bitwise_xor', 'bitwise_xor_', 'blackman_window', 'block_diag', 'blocking', 'bmm', 'bool', 'broadcast_shapes', 'broadcast_tensors', 'broadcast_to', 'bucketize', 'can_cast', 'cartesian_prod', 'cat', 'cauchy_', 'cdist', 'cdouble', 'ceil', 'ceil_', 'celu', 'celu_', 'cfloat', 'chain_matmul', 'channel_shuffle', 'channels_last', 'channels_last_3d', 'cholesky', 'cholesky_inverse', 'cholesky_solve', 'chunk', 'clamp', 'clamp_', 'clamp_max', 'clamp_max_', 'clamp_min', 'clamp_min_', 'clip', 'clip_', 'clone', 'column_stack', 'combinations', 'compile', 'complex', 'complex128', 'complex64', 'concat', 'concatenate', 'conj', 'conj_physical', 'conj_physical_', 'constant_pad_nd', 'contiguous_format', 'conv1d', 'conv2d', 'conv3d', 'conv_transpose1d', 'conv_transpose2d', 'conv_transpose3d', 'cooperate', 'copy_', 'copysign', 'copysign_', 'corrcoef', 'cos', 'cos_', 'cosh', 'cosh_', 'cosine_embedding_loss', 'cosine_similarity', 'count_nonzero', 'cov', 'cpu', 'cross', 'ctc_loss', 'cuda', 'cummax', 'cummin', 'cumprod', 'cumprod_', 'cumsum', 'cumsum_', 'cumulative_trapezoid', 'default_generator', 'deg2rad', 'deg2rad_', 'det', 'detach', 'detach_', 'device', 'devices', 'diag', 'diag_embed', 'diagflat', 'diagonal', 'diagonal_scatter', 'diff', 'digamma', 'digamma_', 'dist', 'div', 'div_', 'divide', 'divide_', 'dot', 'double', 'dropout', 'dropout_', 'dsplit', 'dstack', 'dtype', 'einsum', 'embedding', 'empty', 'empty_like', 'empty_strided', 'enable_grad', 'engine', 'eq', 'eq_', 'equal', 'erf', 'erf_', 'erfc', 'erfc_', 'erfinv', 'erfinv_', 'errors', 'exp', 'exp2', 'exp2_', 'exp_', 'expm1', 'expm1_', 'exponential_', 'eye', 'feature_alpha_dropout', 'feature_alpha_dropout_', 'feature_dropout', 'feature_dropout_', 'fft', 'fill', 'fill_', 'fill_diagonal_', 'finfo', 'fix', 'fix_', 'flatten', 'flip', 'fliplr', 'flipud', 'float16', 'float32', 'float64', 'float_power', 'float_power_', 'floor', 'floor_', 'floor_divide', 'floor_divide_', 'fmax', 'fmin', 'fmod', 'fmod_', 'frac', 'frac_', 'frexp', 'from_dlpack', 'from_numpy', 'frombuffer', 'full', 'full_like', 'func', 'gather', 'gcd', 'gcd_', 'ge', 'ge_', 'geometric_', 'ger', 'get_autocast_dtype', 'get_default_device', 'get_default_dtype', 'get_deterministic_debug_mode', 'get_device', 'get_device_module', 'get_float32_matmul_precision', 'get_num_interop_threads', 'get_num_threads', 'get_rng_state', 'grad', 'gradient', 'greater', 'greater_', 'greater_equal', 'greater_equal_', 'group_norm', 'gt', 'gt_', 'half', 'hamming_window', 'hann_window', 'hardshrink', 'heaviside', 'heaviside_', 'hinge_embedding_loss', 'histc', 'histogram', 'hsplit', 'hstack', 'hypot', 'hypot_', 'i0', 'i0_', 'igamma', 'igamma_', 'igammac', 'igammac_', 'iinfo', 'imag', 'index_add', 'index_add_', 'index_copy', 'index_copy_', 'index_fill', 'index_fill_', 'index_put', 'index_put_', 'index_reduce', 'index_reduce_', 'index_select', 'inf', 'inference_mode', 'initial_seed', 'inner', 'instance_norm', 'int16', 'int32', 'int64', 'int8', 'inverse', 'is_anomaly_check_nan_enabled', 'is_anomaly_enabled', 'is_autocast_available', 'is_autocast_enabled', 'is_complex', 'is_conj', 'is_deterministic_algorithms_warn_only_enabled', 'is_floating_point', 'is_grad_enabled', 'is_inference', 'is_inference_mode_enabled', 'is_neg', 'is_nonzero', 'is_same_size', 'is_signed', 'is_storage', 'is_tensor', 'isclose', 'isfinite', 'isin', 'isinf', 'isnan', 'isneginf', 'isposinf', 'isreal', 'istft', 'kaiser_window', 'kl_div', 'kron', 'kthvalue', 'layer_norm', 'layout', 'lcm', 'lcm_', 'ldexp', 'ldexp_', 'le', 'le_', 'lerp', 'lerp_', 'less', 'less_', 'less_equal', 'less_equal_', 'lgamma', 'lgamma_', 'linalg', 'linspace', 'load', 'log', 'log10', 'log10_', 'log1p', 'log1p_', 'log2', 'log2_', 'log_', 'log_normal_', 'log_softmax', 'logaddexp', 'logaddexp2', 'logcumsumexp', 'logdet', 'logical_and', 'logical_and_', 'logical_not', 'logical_not_', 'logical_or', 'logical_or_', 'logical_xor', 'logical_xor_', 'logit', 'logit_', 'logspace', 'logsumexp', 'long', 'lt', 'lt_', 'lu', 'lu_solve', 'lu_unpack', 'manual_seed', 'margin_ranking_loss', 'masked_fill', 'masked_fill_', 'masked_scatter', 'masked_scatter_', 'masked_select', 'matmul', 'matrix_exp', 'matrix_power', 'max', 'max_pool1d', 'max_pool2d', 'max_pool3d', 'maximum', 'mean', 'median', 'memory_format', 'meshgrid', 'min', 'minimum', 'mm', 'mode', 'moveaxis', 'movedim', 'msort', 'mul', 'mul_', 'multinomial', 'multiply', 'multiply_', 'mv', 'mvlgamma', 'mvlgamma_', 'nan', 'nan_to_num', 'nan_to_num_', 'nanmean', 'nanmedian', 'nanquantile', 'nansum', 'narrow', 'narrow_copy', 'ne', 'ne_', 'neg', 'neg_', 'negative', 'negative_', 'newaxis', 'nextafter', 'nextafter_', 'nn', 'no_grad', 'nonzero', 'nonzero_static', 'norm', 'normal', 'normal_', 'not_equal', 'not_equal_', 'numel', 'offload', 'ones', 'ones_like', 'optim', 'outer', 'pairwise_distance', 'pca_lowrank', 'pdist', 'permute', 'pi', 'pinverse', 'pixel_shuffle', 'pixel_unshuffle', 'poisson', 'poisson_nll_loss', 'polar', 'polygamma', 'polygamma_', 'positive', 'pow', 'pow_', 'prelu', 'preserve_format', 'prod', 'promote_types', 'put', 'put_', 'qr', 'quantile', 'rad2deg', 'rad2deg_', 'rand', 'rand_like', 'randint', 'randint_like', 'randn', 'randn_like', 'random', 'random_', 'randperm', 'ravel', 'real', 'reciprocal', 'reciprocal_', 'relu', 'relu_', 'remainder', 'remainder_', 'renorm', 'renorm_', 'repeat_interleave', 'request', 'requires_grad_', 'reshape', 'resize_', 'resize_as_', 'resolve_conj', 'resolve_neg', 'result_type', 'return_types', 'rms_norm', 'roll', 'rot90', 'round', 'round_', 'row_stack', 'rrelu', 'rrelu_', 'rsqrt', 'rsqrt_', 'rsub', 'save', 'scalar_tensor', 'scatter', 'scatter_', 'scatter_add', 'scatter_add_', 'scatter_reduce', 'scatter_reduce_', 'searchsorted', 'seed', 'select', 'select_scatter', 'selu', 'selu_', 'set_', 'set_anomaly_enabled', 'set_default_device', 'set_default_dtype', 'set_default_tensor_type', 'set_deterministic_debug_mode', 'set_float32_matmul_precision', 'set_flush_denormal', 'set_grad_enabled', 'set_num_threads', 'set_printoptions', 'set_rng_state', 'sgn', 'sgn_', 'short', 'sigmoid', 'sigmoid_', 'sign', 'sign_', 'signbit', 'sin', 'sin_', 'sinc', 'sinc_', 'sinh', 'sinh_', 'slice_scatter', 'slogdet', 'softmax', 'sort', 'special', 'split', 'split_with_sizes', 'sqrt', 'sqrt_', 'square', 'square_', 'squeeze', 'squeeze_', 'stack', 'std', 'std_mean', 'stft', 'strided', 'sub', 'sub_', 'subtract', 'subtract_', 'sum', 'svd', 'svd_lowrank', 'swapaxes', 'swapaxes_', 'swapdims', 'swapdims_', 'sync', 't', 't_', 'take', 'take_along_dim', 'tan', 'tan_', 'tanh', 'tanh_', 'tensor', 'tensor_split', 'tensordot', 'testing', 'threshold', 'threshold_', 'tile', 'topk', 'trace', 'trace_passes', 'transpose', 'transpose_', 'trapezoid', 'trapz', 'tril', 'tril_', 'tril_indices', 'triplet_margin_loss', 'triu', 'triu_', 'triu_indices', 'true_divide', 'true_divide_', 'trunc', 'trunc_', 'typename', 'uint16', 'uint32', 'uint64', 'uint8', 'unbind', 'unflatten', 'uniform_', 'unique', 'unique_consecutive', 'unravel_index', 'unsafe_chunk', 'unsafe_split', 'unsafe_split_with_sizes', 'unsqueeze', 'unsqueeze_', 'use_deterministic_algorithms', 'utils', 'vander', 'var', 'var_mean', 'vdot', 'view_as_complex', 'view_as_real', 'vmap', 'vsplit', 'vstack', 'where', 'xlogy', 'xlogy_', 'zero_', 'zeros', 'zeros_like']
 
 __version__: str
 from asyncgrad.errors import AcceleratorError as AcceleratorError
@@ -433,6 +433,7 @@ def conj_physical(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The complex conjugates; a real tensor is returned unchanged."""
 def conj_physical_(self: Tensor) -> Tensor:
     """`conj_physical`, in place."""
+from asyncgrad.ops.api.rearrange import constant_pad_nd as constant_pad_nd
 contiguous_format: _memory_format
 def conv1d(input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Ints = 1, padding: Ints | ConvPadding = 0, dilation: Ints = 1, groups: builtins.int = 1) -> Tensor:
     """The convolution over the last axes (1); the kernel is not flipped.
@@ -540,7 +541,14 @@ def cosh_(self: Tensor) -> Tensor:
     """`cosh`, in place."""
 def cosine_embedding_loss(input1: Tensor, input2: Tensor, target: Tensor, margin: builtins.float = 0, reduction: builtins.int = 0) -> Tensor:
     """`nn.functional.cosine_embedding_loss` with 0, 1 or 2 for none, mean or sum."""
-from asyncgrad.ops.api.loss import cosine_similarity as cosine_similarity
+def cosine_similarity(x1: Tensor, x2: Tensor, dim: builtins.int = 1, eps: builtins.float = 1e-08) -> Tensor:
+    """The cosines of the angles between vectors along an axis.
+
+    Args:
+        x1: a floating tensor.
+        x2: a tensor that can be broadcast against the first.
+        eps: the lower bound of the norms.
+    """
 from asyncgrad.ops.api.comparison import count_nonzero as count_nonzero
 from asyncgrad.ops.api.grids import cov as cov
 from asyncgrad import cpu as cpu
@@ -582,7 +590,8 @@ def cumsum(input: Tensor, dim: builtins.int, *, dtype: DTypeLike | None = None, 
     """
 def cumsum_(self: Tensor, dim: builtins.int, *, dtype: DTypeLike | None = None) -> Tensor:
     """`cumsum`, in place."""
-from asyncgrad.ops.api.grids import cumulative_trapezoid as cumulative_trapezoid
+def cumulative_trapezoid(y: Tensor, x: Tensor | None = None, *, dx: Number | None = None, dim: builtins.int = -1) -> Tensor:
+    """The integrals up to each point but the first; see `trapezoid`."""
 default_generator: _Generator
 def deg2rad(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """Convert degrees to radians."""
@@ -861,7 +870,16 @@ from asyncgrad.settings import get_num_interop_threads as get_num_interop_thread
 from asyncgrad.settings import get_num_threads as get_num_threads
 from asyncgrad.random import get_rng_state as get_rng_state
 from asyncgrad.autograd.passes import grad as grad
-from asyncgrad.ops.api.grids import gradient as gradient
+def gradient(input: Tensor, *, spacing: Any = 1, dim: Ints | None = None, edge_order: builtins.int = 1) -> tuple[Tensor, ...]:
+    """Derivatives along axes, of the input's shape: central differences, one-sided at the edges.
+
+    Args:
+        input: values at the points of a grid.
+        spacing: the distance of the points, one for each axis, or for each axis a vector of
+            coordinates.
+        dim: the axis, or several; all if None.
+        edge_order: the order of accuracy at the edges: 1, or 2 with three points.
+    """
 def greater(input: Tensor, other: Tensor | Number, *, out: Tensor | None = None) -> Tensor:
     """Where `input` is greater than `other`, broadcast: bool, without a gradient."""
 def greater_(self: Tensor, other: Tensor | Number) -> Tensor:
@@ -1394,6 +1412,8 @@ def nansum(input: Tensor, dim: Ints | None = None, keepdim: builtins.bool = Fals
     """The sum over some axes, without NaN."""
 def narrow(input: Tensor, dim: builtins.int, start: Tensor | builtins.int, length: builtins.int) -> Tensor:
     """A view of `length` elements of an axis, from `start`."""
+def narrow_copy(input: Tensor, dim: builtins.int, start: Tensor | builtins.int, length: builtins.int, *, out: Tensor | None = None) -> Tensor:
+    """A copy of `length` elements of an axis, from `start`."""
 def ne(input: Tensor, other: Tensor | Number, *, out: Tensor | None = None) -> Tensor:
     """Where `input` differs from `other`, broadcast: bool, without a gradient."""
 def ne_(self: Tensor, other: Tensor | Number) -> Tensor:
@@ -1420,6 +1440,8 @@ def nonzero(input: Tensor, *, as_tuple: Literal[False] = False, out: Tensor | No
 def nonzero(input: Tensor, *, as_tuple: Literal[True], out: Sequence[Tensor] | None = None) -> tuple[Tensor, ...]: ...
 @overload
 def nonzero(input: Tensor, *, as_tuple: builtins.bool = False, out: Tensor | None = None) -> Tensor | tuple[Tensor, ...]: ...
+def nonzero_static(input: Tensor, *, size: builtins.int, fill_value: builtins.int = -1, out: Tensor | None = None) -> Tensor:
+    """The indices of the first `size` nonzero elements, a row for each; absent rows are filled."""
 def norm(input: Tensor, p: builtins.float | MatrixNorm | None = 'fro', dim: Ints | None = None, keepdim: builtins.bool = False, dtype: DTypeLike | None = None, *, out: Tensor | None = None) -> Tensor:
     """The norm of a tensor as a vector, over some axes; PyTorch's older name.
 
@@ -1491,6 +1513,8 @@ def polar(abs: Tensor, angle: Tensor, *, out: Tensor | None = None) -> Tensor:
     """
 def polygamma(n: builtins.int, input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The derivative of `digamma` of order `n`."""
+def polygamma_(self: Tensor, n: builtins.int) -> Tensor:
+    """`polygamma`, in place."""
 from asyncgrad.ops.api.elementwise import positive as positive
 from asyncgrad.ops.api.elementwise import pow as pow
 def pow_(self: Tensor, exponent: Tensor | Number) -> Tensor:
@@ -1716,7 +1740,8 @@ def searchsorted(sorted_sequence: Tensor, input: Tensor | Number, *, out_int32: 
 from asyncgrad.random import seed as seed
 def select(input: Tensor, dim: builtins.int, index: Tensor | builtins.int) -> Tensor:
     """A view of the slice at `index` along an axis, without that axis."""
-from asyncgrad.ops.api.scatter import select_scatter as select_scatter
+def select_scatter(input: Tensor, src: Tensor, dim: builtins.int, index: builtins.int) -> Tensor:
+    """A copy of `input` with `src` as the slice at `index` along `dim`."""
 def selu(input: Tensor, inplace: builtins.bool = False) -> Tensor:
     """A scaled `elu` whose constants keep mean 0 and variance 1 in self-normalising networks."""
 def selu_(input: Tensor) -> Tensor:
@@ -1929,7 +1954,14 @@ def trace_passes(path: str | PathLike[str]) -> AbstractContextManager[Recorder]:
 from asyncgrad.ops.api.shape import transpose as transpose
 def transpose_(self: Tensor, dim0: builtins.int, dim1: builtins.int) -> Tensor:
     """`transpose`, in place: the same tensor with other axes."""
-from asyncgrad.ops.api.grids import trapezoid as trapezoid
+def trapezoid(y: Tensor, x: Tensor | None = None, *, dx: Number | None = None, dim: builtins.int = -1) -> Tensor:
+    """The integral along an axis by the trapezoidal rule.
+
+    Args:
+        y: the values at the points.
+        x: the coordinates: one vector, or a tensor broadcast against `y`.
+        dx: the distance of neighbours, if `x` is not given.
+    """
 def trapz(y: Tensor, x: Tensor | None = None, *, dx: Number | None = None, dim: builtins.int = -1) -> Tensor:
     """The integral along an axis by the trapezoidal rule.
 
@@ -2033,9 +2065,15 @@ def unique_consecutive(input: Tensor, return_inverse: Literal[True], return_coun
 @overload
 def unique_consecutive(input: Tensor, return_inverse: builtins.bool = False, return_counts: builtins.bool = False, dim: builtins.int | None = None) -> Tensor | tuple[Tensor, ...]: ...
 from asyncgrad.ops.api.grids import unravel_index as unravel_index
-from asyncgrad.ops.api.rearrange import unsafe_chunk as unsafe_chunk
-from asyncgrad.ops.api.rearrange import unsafe_split as unsafe_split
-from asyncgrad.ops.api.rearrange import unsafe_split_with_sizes as unsafe_split_with_sizes
+def unsafe_chunk(input: Tensor, chunks: builtins.int, dim: builtins.int = 0) -> tuple[Tensor, ...]:
+    """`chunk` in parts that autograd does not treat as views: they can be changed in place."""
+def unsafe_split(input: Tensor, split_size: Ints, dim: builtins.int = 0) -> tuple[Tensor, ...]:
+    """`split` in parts that autograd does not treat as views, so they can be changed in place.
+
+    Changes of a part also change the input's values, but gradients ignore that.
+    """
+def unsafe_split_with_sizes(input: Tensor, split_sizes: Ints, dim: builtins.int = 0) -> tuple[Tensor, ...]:
+    """`unsafe_split` with the lengths of the parts."""
 def unsqueeze(input: Tensor, dim: builtins.int) -> Tensor:
     """Insert a new axis of length 1 at `dim`."""
 def unsqueeze_(self: Tensor, dim: builtins.int) -> Tensor:

@@ -1256,6 +1256,8 @@ class Methods(Variable):
         """The sum over some axes, without NaN."""
     def narrow(self, dim: builtins.int, start: Tensor | builtins.int, length: builtins.int) -> Tensor:
         """A view of `length` elements of an axis, from `start`."""
+    def narrow_copy(self, dim: builtins.int, start: Tensor | builtins.int, length: builtins.int, *, out: Tensor | None = None) -> Tensor:
+        """A copy of `length` elements of an axis, from `start`."""
     def ne(self, other: Tensor | Number) -> Tensor:
         """Where `input` differs from `other`, broadcast: bool, without a gradient."""
     def ne_(self, other: Tensor | Number) -> Tensor:
@@ -1291,6 +1293,8 @@ class Methods(Variable):
     def nonzero(self, *, as_tuple: Literal[True], out: Sequence[Tensor] | None = None) -> tuple[Tensor, ...]: ...
     @overload
     def nonzero(self, *, as_tuple: builtins.bool = False, out: Tensor | None = None) -> Tensor | tuple[Tensor, ...]: ...
+    def nonzero_static(self, *, size: builtins.int, fill_value: builtins.int = -1, out: Tensor | None = None) -> Tensor:
+        """The indices of the first `size` nonzero elements, a row for each; absent rows are filled."""
     def norm(self, p: builtins.float | MatrixNorm | None = 'fro', dim: Ints | None = None, keepdim: builtins.bool = False, dtype: DTypeLike | None = None, *, out: Tensor | None = None) -> Tensor:
         """The norm of a tensor as a vector, over some axes; PyTorch's older name.
 
@@ -1650,11 +1654,11 @@ class Methods(Variable):
             keepdim: keep the reduced axes with length 1.
             dtype: converted to before the reduction; if None, int64 for integers and booleans.
         """
-    def sum_to_size(self, *size: Ints) -> Tensor:
+    def sum_to_size(self, *sizes: Ints, size: Ints | None = None) -> Tensor:
         """Sum over axes to a shape that broadcasts to the tensor's: the adjoint of broadcasting.
 
         Args:
-            size: the shape, as one sequence or as several numbers.
+            sizes: the shape, as one sequence or as several numbers.
         """
     def svd(self, some: builtins.bool = True, compute_uv: builtins.bool = True, *, out: Tensor | Sequence[Tensor] | None = None) -> return_types.svd:
         """The singular values and vectors, with `U @ diag(S) @ V.mH = input`; see `linalg.svd`.

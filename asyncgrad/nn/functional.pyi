@@ -213,7 +213,14 @@ def conv_transpose3d(input: Tensor, weight: Tensor, bias: Tensor | None = None, 
         dilation: the distance between the kernel's elements.
     """
 from asyncgrad.ops.api.margin_loss import cosine_embedding_loss as cosine_embedding_loss
-from asyncgrad.ops.api.loss import cosine_similarity as cosine_similarity
+def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-08) -> Tensor:
+    """The cosines of the angles between vectors along an axis.
+
+    Args:
+        x1: a floating tensor.
+        x2: a tensor that can be broadcast against the first.
+        eps: the lower bound of the norms.
+    """
 from asyncgrad.ops.api.loss import cross_entropy as cross_entropy
 from asyncgrad.ops.api.ctc import ctc_loss as ctc_loss
 def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False, *, generator: Generator | None = None) -> Tensor:
@@ -555,7 +562,7 @@ def soft_margin_loss(input: Tensor, target: Tensor, size_average: bool | None = 
         reduction: "mean", "sum" or "none"; `size_average` and `reduce` are deprecated.
     """
 from asyncgrad.nn.activation_functions import softmax as softmax
-from asyncgrad.ops.api.activation_composite import softmin as softmin
+from asyncgrad.nn.activation_functions import softmin as softmin
 from asyncgrad.ops.api.activation import softplus as softplus
 def softshrink(input: Tensor, lambd: float = 0.5, *, out: Tensor | None = None) -> Tensor:
     """The elements moved towards 0 by `lambd`, and 0 where they are nearer than that."""
