@@ -259,6 +259,7 @@ class TestBesidePyTorch:
             "transposed": ag.from_numpy(np.arange(6.0).reshape(2, 3).T),
             "nested": [1, (2.5, None, True, "é"), 2**70, -3],
             "counts": Counter([3, 9, 9]),
+            "plain": [b"\x00\xff", {1, "a"}, 1 - 2j],
             "device": ag.device("cpu"),
             **{f"of {name}": ag.from_numpy(np.arange(3).astype(name)) for name in DTYPES},
         }
