@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import weakref
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -123,18 +124,19 @@ async def _grad(
     places = wrapped_argnums(argnums, len(args))
     with differentiated(func, args, grad=True):
         structure, arguments, given = renewed(args, places, level)
+        leaves = current().transform.leaves
         out = await call(func, *given, **kwargs)
         out, aux = split_aux(out, has_aux, "grad_and_value(f)(*args)")
         _check_scalar(out)
         root = unwrap_batch(out, level)
-    beyond = wanted and leads_beyond([root], arguments)
+    beyond = wanted and leads_beyond([root], leaves)
     found = await pulled([root], arguments, [ones_like(root)], create_graph=beyond)
     trees = unflatten(structure, [wrap_batch(gradient, level) for gradient in found])
     value = out if beyond else cut_off(out)
     return (
         trees if isinstance(argnums, tuple) else trees[0],
         value,
-        outward(aux, arguments, level, wanted),
+        outward(aux, leaves, level, wanted),
     )
 
 
@@ -143,6 +145,7 @@ async def _vjp(func: Callable[..., Any], primals: tuple[Any, ...], has_aux: bool
     level, wanted = current().batch, current().grad
     with differentiated(func, primals, grad=True):
         structure, arguments, given = renewed(primals, range(len(primals)), level)
+        leaves = current().transform.leaves
         out = await call(func, *given)
         out, aux = split_aux(out, has_aux, "vjp(f, *primals)")
         outputs, out_structure = flatten(out)
@@ -167,15 +170,15 @@ async def _vjp(func: Callable[..., Any], primals: tuple[Any, ...], has_aux: bool
         if beyond is None:
             with enable_grad():
                 beyond = recording and (
-                    leads_beyond(roots, arguments) or any(v.requires_grad for v in vectors)
+                    leads_beyond(roots, leaves) or any(v.requires_grad for v in vectors)
                 )
         found = await pulled(roots, arguments, vectors, create_graph=beyond, retain_graph=True)
         return unflatten(structure, [wrap_batch(x, level) if inner is level else x for x in found])
 
-    value = outward(out, arguments, level, wanted)
+    value = outward(out, leaves, level, wanted)
     pull_back = transform("vjp_fn", pull, pull)
     if has_aux:
-        return value, pull_back, outward(aux, arguments, level, wanted)
+        return value, pull_back, outward(aux, leaves, level, wanted)
     return value, pull_back
 
 
@@ -194,6 +197,7 @@ def renewed(args: tuple[Any, ...], places: Iterable[int], level: Level | None) -
         if not is_tensor(leaf):
             raise ValueError(f"Thing passed to transform API must be Tensor, got {type(leaf)}")
     arguments = [argument(leaf, level) for leaf in leaves]
+    current().transform.add_leaves(list(map(weakref.ref, arguments)))
     trees = unflatten(structure, [wrap_batch(x, level) for x in arguments])
     given = list(args)
     for place, tree in zip(places, trees, strict=True):
@@ -233,13 +237,15 @@ def _zeros(x: Tensor, size: int | None) -> Any:
     return zeros if size is None else zeros.expand(size, *x.shape)
 
 
-def outward(tree: Tree, arguments: list[Tensor], level: Level | None, wanted: bool) -> Any:
-    """The function's output, detached where it depends on nothing but the arguments."""
+def outward(
+    tree: Tree, leaves: list[weakref.ref[Tensor]], level: Level | None, wanted: bool
+) -> Any:
+    """The function's output, detached where it depends on nothing but a transform's leaves."""
 
     def leaf(x: Any) -> Any:
         if not is_tensor(x) or not x.requires_grad:
             return x
-        return x if wanted and leads_beyond([unwrap_batch(x, level)], arguments) else cut_off(x)
+        return x if wanted and leads_beyond([unwrap_batch(x, level)], leaves) else cut_off(x)
 
     return tree_map(leaf, tree)
 

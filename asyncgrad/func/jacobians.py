@@ -139,6 +139,7 @@ async def _jacrev(
     places = gradients.wrapped_argnums(argnums, len(args))
     with differentiated(func, args, grad=True):
         structure, arguments, given = gradients.renewed(args, places, batch)
+        leaves = current().transform.leaves
         _check_real(arguments, "jacrev", "inputs")
         out = await call(func, *given, **kwargs)
         out, aux = gradients.split_aux(out, has_aux, _VJP)
@@ -146,7 +147,7 @@ async def _jacrev(
         gradients.check_tensors(outputs, _VJP)
         _check_real(outputs, "jacrev", "outputs")
         roots = [unwrap_batch(x, batch) for x in outputs]
-    beyond = wanted and leads_beyond([root for root in roots if root.requires_grad], arguments)
+    beyond = wanted and leads_beyond([root for root in roots if root.requires_grad], leaves)
     total = sum(x.numel() for x in outputs)
     parts = []
     step = total if chunk_size is None else chunk_size
@@ -175,7 +176,7 @@ async def _jacrev(
     blocks = blocks_of_rows(columns, outputs, arguments, depth)
     several = isinstance(argnums, tuple)
     result = _tree_of_blocks(blocks, out_structure, structure, several, batch)
-    return (result, gradients.outward(aux, arguments, batch, wanted)) if has_aux else result
+    return (result, gradients.outward(aux, leaves, batch, wanted)) if has_aux else result
 
 
 def _check_real(tensors: Sequence[Tensor], name: str, what: str) -> None:

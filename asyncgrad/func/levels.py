@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from asyncgrad.autograd.modes import no_grad
 from asyncgrad.core.modes import Mode, current
@@ -29,11 +29,14 @@ from asyncgrad.ops.namespace import RECORDED
 from asyncgrad.ops.promotion import category
 from asyncgrad.types import Tensor
 
+if TYPE_CHECKING:
+    import weakref
+
 
 class Transform:
     """A function under differentiation, and the tensors that it must not change in place."""
 
-    __slots__ = ("_captured", "_outer")
+    __slots__ = ("_captured", "_outer", "leaves")
 
     def __init__(
         self, func: Callable[..., Any], args: tuple[Any, ...], outer: Transform | None
@@ -45,6 +48,14 @@ class Transform:
         #: Keyed by id; the tensors are kept alive so that no id is reused.
         self._captured = {id(x): x for x in captured}
         self._outer = outer
+        #: The new tensors that the function, and transforms within it, are differentiated by.
+        self.leaves: list[weakref.ref[Tensor]] = []
+
+    def add_leaves(self, leaves: Iterable[weakref.ref[Tensor]]) -> None:
+        """Note leaves that lead nowhere outside of this transform and those around it."""
+        self.leaves += leaves
+        if self._outer is not None:
+            self._outer.add_leaves(leaves)
 
     def check_change(self, tensor: Tensor, name: str) -> None:
         """Raise before an in-place change of a captured tensor: its gradient would be lost."""
@@ -126,9 +137,10 @@ def cut_off(x: Tensor) -> Any:
         return RECORDED.reshape(x, x.shape)
 
 
-def leads_beyond(outputs: Iterable[Tensor], arguments: list[Tensor]) -> bool:
-    """Whether outputs depend on leaves other than the arguments."""
-    own = {gradient_edge(x) for x in arguments if x._edge is None}
+def leads_beyond(outputs: Iterable[Tensor], leaves: Iterable[weakref.ref[Tensor]]) -> bool:
+    """Whether outputs depend on leaves other than these."""
+    alive = [x for x in (reference() for reference in leaves) if x is not None]
+    own = {gradient_edge(x) for x in alive if x._edge is None}
     pending = [gradient_edge(out) for out in outputs]
     seen: set[Any] = set()
     while pending:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -152,6 +153,7 @@ async def _linearize(func: Callable[..., Any], primals: tuple[Tree, ...]) -> Any
             raise ValueError(f"Thing passed to transform API must be Tensor, got {type(leaf)}")
     arguments = [unwrap_batch(x, batch) for x in given]
     leaves = [as_leaf(zeros_like(x)) for x in arguments]
+    around = current().transform
     with enable_grad():
         # The function may change its arguments in place; their tangents change with them.
         vectors = [leaf.clone() for leaf in leaves]
@@ -163,6 +165,9 @@ async def _linearize(func: Callable[..., Any], primals: tuple[Tree, ...]) -> Any
         # A pass is linear in its starting gradients: its derivative by these is `jvp_fn`.
         dummies = [as_leaf(zeros_like(slope)) for slope in slopes]
         transposed = await pulled(slopes, leaves, dummies, create_graph=True)
+    own = list(map(weakref.ref, [*leaves, *dummies]))
+    if around is not None:
+        around.add_leaves(own)
     # Transforms inside the function may have left leaves of their own; ignore these.
     differentiable = any(x.requires_grad for x in (*given, *values))
 
@@ -187,7 +192,7 @@ async def _linearize(func: Callable[..., Any], primals: tuple[Tree, ...]) -> Any
         recording = current().grad
         with enable_grad():
             beyond = recording and (
-                (differentiable and leads_beyond(transposed, [*leaves, *dummies]))
+                (differentiable and leads_beyond(transposed, own))
                 or any(vector.requires_grad for vector in vectors)
             )
         found = await pulled(transposed, dummies, vectors, create_graph=beyond, retain_graph=True)

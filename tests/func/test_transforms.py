@@ -598,3 +598,38 @@ def test_jacobians_of_matrix_functions(call, shape):
     ]
     for jacobian in found[1:]:
         assert abs(jacobian - found[0]).max() < 1e-9
+
+
+def _gradient(f, place):
+    return ag.func.grad(lambda a, b: f(a, b).sum(), argnums=place)
+
+
+def _pulled(f, place):
+    def pulled(a, b):
+        out, pull = ag.func.vjp(f, a, b)
+        return pull(ag.ones_like(out))[place]
+
+    return pulled
+
+
+TRANSFORMS = {
+    "grad": _gradient,
+    "vjp": _pulled,
+    "jacrev": lambda f, place: lambda a, b: ag.func.jacrev(f, argnums=place)(a, b).sum(0),
+    "jacfwd": lambda f, place: lambda a, b: ag.func.jacfwd(f, argnums=place)(a, b).sum(-1),
+    "jvp": lambda f, place: lambda a, b: ag.func.jvp(f, (a, b), (b.detach(), a.detach()))[1],
+    "linearize": lambda f, place: lambda a, b: ag.func.linearize(f, a, b)[1](b * 2, a),
+}
+
+
+@pytest.mark.parametrize("outer", TRANSFORMS)
+@pytest.mark.parametrize("inner", TRANSFORMS)
+def test_leaves_of_transforms_within_do_not_get_out(inner, outer):
+    """What transforms make of constants is a constant, whichever argument each goes by."""
+    a, b = ag.tensor([0.3, -0.7]), ag.tensor([1.1, 0.4])
+    for places in ((0, 0), (0, 1), (1, 0), (1, 1)):
+        nested = TRANSFORMS[inner](lambda a, b: (a - b).exp() * a, places[0])
+        nested = TRANSFORMS[outer](nested, places[1])
+        assert not nested(a, b).requires_grad
+        for given in ((a.clone().requires_grad_(), b), (a, b.clone().requires_grad_())):
+            assert nested(*given).requires_grad
