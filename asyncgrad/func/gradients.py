@@ -163,6 +163,12 @@ async def _vjp(func: Callable[..., Any], primals: tuple[Any, ...], has_aux: bool
                 f"outputs to the function. cotangents: {given_structure}, primal output: "
                 f"{out_structure}"
             )
+        for vector in given:
+            if not is_tensor(vector):
+                raise TypeError(
+                    f"vjp_fn: gradients can be either Tensors or None, but got "
+                    f"{type(vector).__name__}. Pass one Tensor for each output."
+                )
         # The cotangents may belong to a `vmap` around this call but not around the function's.
         inner = current().batch
         vectors = [unwrap_batch(vector, level) if inner is level else vector for vector in given]

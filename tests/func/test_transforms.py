@@ -134,6 +134,7 @@ def test_vjp(T, log):
     log(out, aux, (yield pull(x)))
     out, pull = yield f.vjp(lambda d: d["a"] * 2, {"a": x})
     log((yield pull(x)))
+    yield from _raised(log, lambda: pull(5))
 
 
 @both

@@ -85,6 +85,7 @@ def refused(call):
         "channels": lambda F, z: F.conv_transpose1d(z(1, 3, 3), z(2, 3, 2)),
         "no channels": lambda F, z: F.conv_transpose1d(z(9, 0, 3), z(0, 3, 2)),
         "bias": lambda F, z: F.conv_transpose1d(z(1, 2, 3), z(2, 3, 2), z(2)),
+        "no image": lambda F, z: F.conv_transpose1d(z(1, 2, 0), z(2, 3, 2), dilation=2),
         "nothing left": lambda F, z: F.conv_transpose1d(z(1, 2, 1), z(2, 3, 2), padding=2),
         "axes": lambda F, z: F.conv_transpose2d(z(1, 2, 3), z(2, 3, 2)),
         "lines": lambda F, z: F.max_pool1d(z(3), 2),

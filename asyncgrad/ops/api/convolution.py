@@ -174,6 +174,11 @@ def _convolve_transposed(
         )
     outputs = kernel[1] * groups
     _check_bias(name, bias, w, outputs)
+    if 0 in shape[-ndim:] and 0 not in shape[:-ndim]:
+        raise RuntimeError(
+            f"{name}: Only zero batch or zero channel inputs are supported, but got input shape: "
+            f"{list(shape)}"
+        )
     axes = zip(shape[-ndim:], kernel[2:], strides, dilations, pads, extra, strict=True)
     image = tuple((n - 1) * s + d * (k - 1) + 1 - 2 * p + e for n, k, s, d, p, e in axes)
     if min(image) <= 0:
