@@ -117,4 +117,11 @@ def test_what_pytorch_refuses_is_refused(name):
 def test_numbers_of_numpy_are_sizes():
     numpy = pytest.importorskip("numpy")
     assert ag.ones(numpy.int64(2), numpy.int32(1)).shape == (2, 1)
+
+
+def test_numbers_of_numpy_are_axes_of_nothing():
+    numpy = pytest.importorskip("numpy")
+    for T in (torch, ag):
+        assert T.zeros(0, 5).amax(numpy.int64(1)).shape == (0,)
+        assert T.aminmax(T.zeros(0, 5), dim=numpy.int32(1)).min.shape == (0,)
     assert ag.arange(4.0).topk(numpy.int64(1)).values.tolist() == [3.0]

@@ -238,7 +238,7 @@ def _extreme(name: str, greatest: str) -> Callable[..., Any]:
         shape = metadata.shape
         dims = many_dims(name, dim, len(shape))
         if metadata.size == 0:
-            if dim is None or dim == ():
+            if dim is None or (isinstance(dim, (tuple, list)) and not dim):
                 raise _needs_dim(name)
             _no_identity(name, shape, dims)
         return getattr(R, name)(x, dims, keepdim)
