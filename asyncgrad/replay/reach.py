@@ -129,6 +129,8 @@ class Reached(Unchanged, Owners):
         self._taken: set[tuple[int, str]] = set()
         #: Classes of which instances are met.
         self._bare: dict[int, Any] = {}
+        #: The slots of the classes of instances; None if they keep what can't be followed.
+        self._slots: dict[type, list[str] | None] = {}
         #: What a program's classes override of this package's classes, by name, with these classes.
         self._overriding: list[tuple[set[str], list[Any]]] = []
         #: The tables of instances of which only attributes that the code names are followed.
@@ -247,6 +249,11 @@ class Reached(Unchanged, Owners):
 
     def _owners(self) -> bool:
         """Find the owners of attributes among all that was followed; whether any is new."""
+        if not (self._owned and (self._bare or self._partly or self._optimizers or self._anew)):
+            # Nothing was followed whose attributes may change with the names.
+            self._names |= self._all_names()
+            self._owned, new = {}, bool(self._owned)
+            return new
         tables = [
             *[held for held in self._dicts if isinstance(held, dict)],
             *self._classes,
@@ -585,9 +592,13 @@ class Reached(Unchanged, Owners):
 
     def _instance(self, value: Any, where: str) -> None:
         kind = type(value)
-        if isinstance(value, types.SimpleNamespace) or is_plain(kind):
+        if kind not in self._slots:
+            is_known = issubclass(kind, types.SimpleNamespace) or is_plain(kind)
+            self._slots[kind] = slots_of(kind) if is_known else None
+        slots = self._slots[kind]
+        if slots is not None:
             self._class_of_instance(kind)
-            for name in slots_of(kind):
+            for name in slots:
                 self._attributes.append((value, name))
                 if hasattr(value, name):
                     self._follow(getattr(value, name), f"{where}.{name}")
