@@ -55,6 +55,8 @@ class Owners:
         self._owned: dict[str, set[str]] = {}
         #: These, by the identity of an owner, of its class or of its table of attributes.
         self._by_owner: defaultdict[int, set[str]] = defaultdict(set)
+        #: The names of owners, the identities of what is under them, and the attributes, so far.
+        self._done: set[tuple[str, int, frozenset[str]]] = set()
         #: The names under which code puts something: what it finds there is not known.
         self._set: set[str] = set()
         #: By the identity of a function: the first of the arguments that it may get, for each way
@@ -97,21 +99,29 @@ class Owners:
             # Anything may be found under any name.
             self._set |= {name for name in self._owned if name[0] != ARGUMENT}
         new, missing = False, list[str]()
+        found = defaultdict[str, list[Any]](list)
+        for table in tables:
+            for name in self._owned.keys() & table.keys():
+                found[name].append(table[name])
         for name, attributes in [*self._owned.items()]:
             if name[0] == ARGUMENT:
                 held, unsure = self._held_by(name, instances, kinds), False
             else:
-                held = [table[name] for table in tables if name in table]
+                held = found[name]
                 unsure = name in self._set or name in _GIVEN or any(map(_gives_others, held))
             if unsure:
                 self._names |= self._owned.pop(name)
                 new = True
             elif not held:
                 missing.append(name)
-            for key in {key for value in held for key in _identities(value)}:
-                if not attributes <= self._by_owner[key]:
-                    self._by_owner[key] |= attributes
-                    new = True
+            for value in held:
+                step = name, id(value), frozenset(attributes)
+                if step not in self._done:
+                    self._done.add(step)
+                    for key in _identities(value):
+                        if not attributes <= self._by_owner[key]:
+                            self._by_owner[key] |= attributes
+                            new = True
         if not new:
             # What is under these names is not known, and nothing more will be found.
             for name in missing:

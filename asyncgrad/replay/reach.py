@@ -209,13 +209,14 @@ class Reached(Unchanged, Owners):
     def _name_spaces(self) -> bool:
         """Follow the attributes of modules and classes that the code names; whether any is new."""
         self._own_methods()
-        computed = self._computed()
+        computed, free = self._computed(), self._names | self._strings
         for space, where in self._spaces:
             table = vars(space)
             is_class = isinstance(space, type)
             # Calling a module calls its `forward`.
-            names = self._named_of(space) | self._strings | {"__getattr__", "forward"}
-            names &= table.keys()
+            names = (free & table.keys()) | ({"__getattr__", "forward"} & table.keys())
+            if id(space) in self._by_owner:
+                names |= self._by_owner[id(space)] & table.keys()
             if computed and not (is_own(space.__name__) or space in PURE):
                 names |= {x for x in table if x[:2] != "__" and x.startswith(computed)}
                 if not is_class and (id(space), ANY) not in self._taken:
@@ -233,7 +234,9 @@ class Reached(Unchanged, Owners):
                         self._reads(table, name)
                     self._follow_member(space, table[name], f"{where}.{name}")
         for held, where in self._partly:
-            names = (self._named_of(held) | self._strings) & held.keys()
+            names = free & held.keys()
+            if id(held) in self._by_owner:
+                names |= self._by_owner[id(held)] & held.keys()
             if computed:
                 names |= {x for x in held if x.startswith(computed) and x not in _BACKWARD}
                 if (id(held), ANY) not in self._taken:
@@ -255,7 +258,7 @@ class Reached(Unchanged, Owners):
             self._owned, new = {}, bool(self._owned)
             return new
         tables = [
-            *[held for held in self._dicts if isinstance(held, dict)],
+            *[held for held in self._dicts if held and isinstance(held, dict)],
             *self._classes,
             *map(vars, self._own_classes),
             *[{name: table[name] for name in read} for table, read, _ in self._globals.values()],
