@@ -20,7 +20,6 @@ from examples.service.model import DIGITS
 from examples.service.spool import Correction, Spool, Undo, lead
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
     from pathlib import Path
 
     from examples.service.trainer import Trainer
@@ -48,7 +47,7 @@ class Learner:
     """Owns the weights. An asynchronous context manager: within it, corrections are learnt.
 
     Of several processes with the same file the first one learns; the others answer with what it
-    publishes, and leave it their corrections.
+    publishes, and leave it their corrections. When it ends, another one learns.
 
     Args:
         trainer: takes the steps.
@@ -82,8 +81,8 @@ class Learner:
         #: The last corrections learnt, each with the state of the trainer before it.
         self._learnt: deque[tuple[Correction, Any]] = deque(maxlen=UNDONE)
         self._received: deque[Correction] = deque(maxlen=UNDONE)
-        #: The names of received corrections that are not being learnt yet, and of those among them
-        #: that were undone before.
+        #: The names of corrections that this process has received while it learns, and is not
+        #: learning yet; and of those among them that were undone before.
         self._waiting: set[str] = set()
         self._withdrawn: set[str] = set()
         #: The names of the last corrections that were undone.
@@ -109,25 +108,16 @@ class Learner:
         beside = self._path.with_name
         self._spool = Spool(beside(f"{self._path.name}.corrections"), WAITING)
         self._came = asyncio.Event()
-        self._lead = lead(beside(f"{self._path.name}.lock"))
-        self.leads = self._lead is not None
-        found = await self._trainer.load(self._path)
-        while found is None and not self.leads:
+        await self._try_to_lead()
+        while not (there := await self._load()) and not self.leads:
             # The process that learns is about to publish for the first time.
             await asyncio.sleep(LOOK)
-            found = await self._trainer.load(self._path)
-        if found is None:
+            await self._try_to_lead()
+        if not there:
             for _ in range(self._first_steps):
                 await self._learn([])
             await self._publish()
-        else:
-            self.published, self.step = found, found.step
-            if self.leads:
-                # This process lacks the states that undoing another one's corrections needs.
-                self.published = replace(found, learnt=())
-                self._undone.extend(found.undone)
-        once = self._lead_on if self.leads else self._follow
-        self._task = asyncio.create_task(self._ever(once), name="learner")
+        self._task = asyncio.create_task(self._ever(), name="learner")
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -137,6 +127,22 @@ class Learner:
         if self._lead is not None:
             self._lead.close()
 
+    async def _try_to_lead(self) -> None:
+        self._lead = await ag.offload(lead, self._path.with_name(f"{self._path.name}.lock"))
+        self.leads = self._lead is not None
+
+    async def _load(self) -> bool:
+        """Answer with the weights that are kept, and learn on from them; whether there are any."""
+        found = await self._trainer.load(self._path)
+        if found is None:
+            return False
+        self.published, self.step = found, found.step
+        if self.leads:
+            # This process lacks the states that undoing another one's corrections needs.
+            self.published = replace(found, learnt=())
+            self._undone.extend(found.undone)
+        return True
+
     async def correct(self, image: np.ndarray, digit: int) -> str:
         """Learn from an image that its author has named; returns the correction's name.
 
@@ -145,7 +151,8 @@ class Learner:
         """
         correction, self.waiting = await ag.offload(self._spool.put, image, digit)
         self._received.append(correction)
-        self._waiting.add(correction.name)
+        if self.leads:
+            self._waiting.add(correction.name)
         self._tell({"step": self.step, "corrections": [self._described(correction)]})
         self._came.set()
         return correction.name
@@ -212,11 +219,11 @@ class Learner:
         """Whether the learner's task runs."""
         return self._task is not None and not self._task.done()
 
-    async def _ever(self, once: Callable[[], Awaitable[None]]) -> None:
-        """Repeat an action, also after errors of the disk."""
+    async def _ever(self) -> None:
+        """Learn, or follow the process that does, also after errors of the disk."""
         while True:
             try:
-                await once()
+                await (self._lead_on() if self.leads else self._follow())
             except OSError:
                 log.exception("the disk does not take part; the next try is in %s seconds", RETRY)
                 await asyncio.sleep(RETRY)
@@ -288,11 +295,11 @@ class Learner:
         await self._publish()
 
     async def _follow(self) -> None:
-        """Answer with what the process that learns has published last."""
+        """Answer with what the process that learns has published last; if that ended, learn."""
         await asyncio.sleep(LOOK)
-        if await ag.offload(self._trainer.kept_step, self._path) != self.step:
-            self.published = await self._trainer.load(self._path)
-            self.step = self.published.step
+        await self._try_to_lead()
+        if self.leads or await ag.offload(self._trainer.kept_step, self._path) != self.step:
+            await self._load()
             self._tell_published()
 
     async def _learn(self, corrections: list[Correction]) -> float:

@@ -9,7 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 
 import numpy as np
 import pytest
@@ -27,9 +27,10 @@ from examples.service import checkpoint  # noqa: E402
 from examples.service.app import Settings, create_app  # noqa: E402
 from examples.service.calm import Calm  # noqa: E402
 from examples.service.lag import INTERVAL, Lag  # noqa: E402
-from examples.service.learner import UNDONE  # noqa: E402
+from examples.service.learner import UNDONE, Learner  # noqa: E402
 from examples.service.model import Published, make_model, shifts  # noqa: E402
 from examples.service.spool import Full, Spool, lead  # noqa: E402
+from examples.service.trainer import Trainer  # noqa: E402
 
 
 @asynccontextmanager
@@ -486,6 +487,24 @@ def test_one_process_leads_until_it_ends(tmp_path):
     first.close()
     with lead(tmp_path / "lock") as second:
         assert second is not None
+
+
+@pytest.mark.asyncio
+async def test_when_the_process_that_learns_ends_another_one_learns(tmp_path):
+    async with AsyncExitStack() as running:
+        first = Learner(Trainer(), tmp_path / "w.safetensors", first_steps=5)
+        await running.enter_async_context(first)
+        async with serving(tmp_path) as (app, client):
+            learner = app.state.learner
+            assert not learner.leads
+            await running.aclose()
+            with learner.watching() as events:
+                answer = await client.post("/correct", json={"pixels": picture(1), "digit": 1})
+                name = answer.json()["name"]
+                while name not in (await _published(events))["learnt"]:
+                    pass
+            assert (learner.leads, learner.step) == (True, 5 + 12)
+            assert (await client.delete(f"/corrections/{name}")).status_code == 202
 
 
 @pytest.mark.asyncio
