@@ -204,8 +204,10 @@ class Patient(H11Protocol):
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self.conn = Frames(h11.SERVER)
+
+    def _should_upgrade(self) -> bool:
         # A connection that became a WebSocket would be another protocol's, and still wait here.
-        self.ws_protocol_class = None
+        return False
 
     def send_400_response(self, msg: str) -> None:
         """Refuse what was sent, unless it has been answered already, and hang up."""

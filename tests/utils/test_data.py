@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import re
 import threading
 import weakref
 from collections import OrderedDict, defaultdict, namedtuple
@@ -513,6 +514,9 @@ def test_random_splits(lengths, sizes):
 def test_splits_that_are_none():
     with pytest.raises(ValueError, match="does not equal the length"):
         data.random_split(range(10), [5, 4])
+    for lengths in ([0.5, 0.7], [-1, 11]):
+        with pytest.raises(ValueError, match=re.escape(f"{lengths} of 10")):
+            data.random_split(range(10), lengths)
     with pytest.raises(ValueError, match="fractions"):
         data.random_split(range(10), [1.5, -0.5])
 

@@ -182,10 +182,10 @@ def random_split(
             sizes[part % len(sizes)] += 1
     else:
         sizes = [int(length) for length in lengths]
-    if sum(sizes) != total:
+    if sum(sizes) != total or min(sizes, default=0) < 0:
         raise ValueError(
-            f"random_split: Sum of input lengths does not equal the length of the input dataset: "
-            f"{sizes} of {total}"
+            f"random_split: Sum of input lengths does not equal the length of the input dataset, "
+            f"or one is negative: {list(lengths)} of {total}. Fractions have to sum up to 1."
         )
     dealt = randperm(total, generator=generator).tolist()
     ends = list(accumulate(sizes, initial=0))
