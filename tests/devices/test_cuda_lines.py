@@ -42,8 +42,9 @@ def expected(declared, axis, first, lines, places):
         known[name] = int(default) if x is None else x.astype(float).reshape(along)
     for how, name, expression in declared.steps("sum", "max", "let", "each"):
         found = eval(expression, known)
-        reduce = getattr(found, how, None)
-        known[name] = reduce(axis=summed, keepdims=True) if reduce else found
+        if how in {"sum", "max"}:
+            found = getattr(found, how)(axis=summed, keepdims=True)
+        known[name] = found
     results = [known[name] for name in declared.results.split()]
     if declared.over_batch:
         results = [value.reshape(-1) for value in results]

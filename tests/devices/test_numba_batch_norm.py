@@ -66,7 +66,7 @@ def test_the_same_numbers_as_with_numpy(shape, dtype, compiled, monkeypatch):
 
 @pytest.mark.parametrize("shape", [(128, 16, 8, 8), (16, 6, 40, 40)], ids=str)
 def test_pieces_have_the_same_bits(shape, compiled, monkeypatch):
-    from asyncgrad.devices.host_kernels import batch_norm
+    from asyncgrad.devices.host_kernels import calls
 
     class Lender:
         def lend(self, job, most):
@@ -78,11 +78,12 @@ def test_pieces_have_the_same_bits(shape, compiled, monkeypatch):
 
     alone = _results(shape, "f")
     cuts = []
-    share = batch_norm.in_pieces
+    share = calls.in_pieces
     monkeypatch.setattr(
-        batch_norm, "in_pieces", lambda call, cut: cuts.append(len(cut)) or share(call, cut)
+        calls, "in_pieces", lambda call, cut: cuts.append(len(cut)) or share(call, cut)
     )
-    monkeypatch.setattr(batch_norm, "_PIECE", 1 << 13)
+    monkeypatch.setattr(calls, "PIECE", 1 << 13)
+    monkeypatch.setattr(calls, "_FEW", 1 << 13)
     monkeypatch.setattr(pieces.here, "lender", Lender())
     monkeypatch.setattr(pieces, "threads", 2)
     shared = _results(shape, "f")
@@ -120,11 +121,15 @@ def test_gradients(compiled):
 PROGRAM = """
 import hashlib
 import numpy as np
-from asyncgrad.devices.host_kernels import batch_norm
+from asyncgrad.devices.host_kernels import declared
+from asyncgrad.devices.host_kernels.lines import LinesKernel
+declared._OWN = {name: declared.SOURCES[name] for name in ("batch_norm", "batch_norm_gradient")}
+modules = {np.dtype("f"): declared._compiled("f")}
+norm, gradient = [LinesKernel(name, it, modules) for name, it in declared._OWN.items()]
 x = np.random.default_rng(0).standard_normal((16, 24, 40, 40)).astype("f")
 ones = np.ones(24, "f")
-y, mean, variance = batch_norm.batch_norm(x, ones, ones, 1e-5)
-found = batch_norm.batch_norm_gradient(y * y, x, ones, mean, variance, 1e-5)
+y, mean, variance = norm(1, x, ones, ones, 1e-5)
+found = gradient(1, y * y, x, ones, mean, variance, 1e-5)
 arrays = (y, mean, variance, *found)
 print(hashlib.sha256(b"".join(array.tobytes() for array in arrays)).hexdigest())
 """

@@ -653,8 +653,8 @@ class _Lines:
         assert grid == (lines if whole else lines // beside * -(-beside // block[0]), 1)
         elements = len(declared.arrays.split())
         inputs = [*declared.arrays.split(), *declared.lines.split()]
-        defaults = dict(part.split("=") for part in declared.places.split())
-        outs = [*(name for name, _ in declared.elements), *declared.results.split()]
+        defaults = declared.defaults()
+        outs = [*declared.names("out"), *declared.results.split()]
         count = len(inputs) + len(defaults)
         given, made = values[:count], values[count : count + len(outs)]
         numbers = dict(
@@ -669,17 +669,15 @@ class _Lines:
                 known[name] = value.reshape(shape if place < elements else of_lines)
             for (name, default), value in zip(defaults.items(), arrays[len(inputs) :], strict=True):
                 known[name] = int(default) if isinstance(value, int) else value.reshape(1, -1, 1)
-            for name, how, expression in declared.steps:
+            for how, name, expression in declared.steps("sum", "max", "let", "each", "out"):
                 found = eval(expression, known)
-                if how != "let":
+                if how in {"sum", "max"}:
                     found = getattr(found, how)(axis=along, keepdims=True)
                 known[name] = found
-            for (_, expression), target in zip(declared.elements, out, strict=False):
-                target.reshape(shape)[...] = eval(expression, known)
-            for name, target in zip(
-                declared.results.split(), out[len(declared.elements) :], strict=True
-            ):
-                target.reshape(of_lines)[...] = known[name]
+            for name, target in zip(outs, out, strict=True):
+                target.reshape(of_lines if name in declared.results.split() else shape)[...] = (
+                    known[name]
+                )
 
         place = self.cupy.places[self.cupy.device()]
         launch(place, self.name, compute, tuple(given), {"out": tuple(made)})

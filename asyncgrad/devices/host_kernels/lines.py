@@ -235,9 +235,10 @@ class LinesText:
             given = [f"{n}_[{starts[n]} : {starts[n]} + size]" for n in arrays]
             given += [f"T({n})" if n in totals else n for n in values]
             call = f"{self._name}_{place}({', '.join(given)}, size)"
-            runs, beside = ("runs", "beside") if kind == "out" else ("total_runs", "total_beside")
+            cut = "" if kind == "out" else "total_"
             loops += _LOOP.format(
-                before=_all(before), runs=runs, beside=beside, piece=ADDED if kind == "sum" else _ALL,
+                before=_all(before), runs=f"{cut}runs", beside=f"{cut}beside",
+                piece=ADDED if kind == "sum" else _ALL,
                 call=f"{made} = {call}" if made else call,
                 after_part=_all(after_part), after=_all(after),
             )  # fmt: skip
@@ -339,7 +340,7 @@ class LinesKernel:
         self._plan = lru_cache(512)(self._planned)
 
     def _planned(self, axis: int, shape: tuple[int, ...], dtype: Any) -> Any:
-        """The kernel, its lines, the sizes that it gets, the inputs' shapes, and the results' sizes."""
+        """The kernel, its lines, the sizes that it gets, and the shapes of inputs and results."""
         before, length, beside = prod(shape[:axis]), shape[axis], prod(shape[axis + 1 :])
         name, lines, cut = self._name, before, [length]
         of_lines: tuple[int, ...] = (*shape[:axis], 1, *shape[axis + 1 :])
