@@ -121,7 +121,12 @@ ROWS: dict[str, tuple[str, ...]] = {
     "cuda/*": ("devices/test_accelerator.py", "test_amp.py"),
     "backends/*": ("test_settings.py",),
     "backends/numba.py": ("devices/test_numba_kernels.py",),
-    "devices/kernels.py": ("devices/test_cuda_kernels.py", "devices/test_numba_kernels.py"),
+    "devices/kernels.py": (
+        "devices/test_cuda_kernels.py",
+        "devices/test_numba_kernels.py",
+        "devices/test_numba_rows.py",
+        "devices/test_numba_batch_norm.py",
+    ),
     "devices/updates.py": ("optim/test_array_updates.py", "devices/test_cuda_kernels.py"),
     "devices/pointwise.py": ("devices/test_cuda_kernels.py", "devices/test_numba_kernels.py"),
     "devices/host_kernels/*": (

@@ -207,6 +207,7 @@ class LinesKernel:
         Args:
             axis: the axis of the lines.
             arguments: the inputs, and then the numbers, in the declared order.
+            sums: only the host computes the sums for each place.
 
         Returns:
             The result, or a list of several.

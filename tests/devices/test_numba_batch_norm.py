@@ -122,7 +122,7 @@ PROGRAM = """
 import hashlib
 import numpy as np
 from asyncgrad.devices.host_kernels import declared
-from asyncgrad.devices.host_kernels.lines import LinesKernel
+from asyncgrad.devices.host_kernels.calls import LinesKernel
 declared._OWN = {name: declared.SOURCES[name] for name in ("batch_norm", "batch_norm_gradient")}
 modules = {np.dtype("f"): declared._compiled("f")}
 norm, gradient = [LinesKernel(name, it, modules) for name, it in declared._OWN.items()]

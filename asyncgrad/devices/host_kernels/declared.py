@@ -36,13 +36,14 @@ from asyncgrad.devices.host_kernels import (
 )
 from asyncgrad.devices.host_kernels.calls import (
     ElementwiseKernel,
+    LinesKernel,
     Unfit,
     names_of,
     share,
     supported,
     total,
 )
-from asyncgrad.devices.host_kernels.lines import LinesKernel, LinesText
+from asyncgrad.devices.host_kernels.lines import LinesText
 from asyncgrad.devices.host_kernels.updates import UpdateKernel, update_text
 from asyncgrad.devices.kernels import ALONE, FUNCTIONS, OF_INTEGERS, SOURCES
 from asyncgrad.devices.pointwise import CDF, LOSSES, NUMBERS, Elementwise

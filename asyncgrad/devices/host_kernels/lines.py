@@ -1,4 +1,4 @@
-"""Kernels that go along lines of arrays: as Python that Numba compiles, and how they are called.
+"""Kernels that go along lines of arrays, as Python that Numba compiles.
 
 A line lies along the last axis, or is a channel of all images of a batch. Lines along another axis
 lie side by side, and many are computed at a time.
@@ -8,22 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from functools import lru_cache
 from itertools import groupby
-from math import prod
 from typing import Any
 
-import numpy as np
-
-from asyncgrad.aliases import Array, Value
 from asyncgrad.devices.cuda_lines import Lines
-from asyncgrad.devices.host_kernels.calls import Unfit, empty, ranges, share
+from asyncgrad.devices.host_kernels.calls import LINES_BESIDE
 from asyncgrad.devices.host_kernels.functions import ADDED
-from asyncgrad.devices.pieces import in_pieces
 
-#: So many lines that lie side by side are computed at a time, and the fewest for which that pays.
-#: Channels are computed if they have as many elements beside one another.
-_WIDTH, _FEWEST = 256, 8
 #: Lines whose sums for each place are added up in the arrays' dtype.
 _LINES = 32
 #: A piece that is never too small.
@@ -134,9 +125,6 @@ _BESIDE = {
 }
 
 _Steps = list[tuple[str, str, str]]
-
-
-# -- from a declaration to Python ----------------------------------------------------------------
 
 
 def _all(*statements: Iterable[str]) -> str:
@@ -308,108 +296,10 @@ class LinesText:
                 work=_all(_each("{0} = {0}_line[at]", known), reads, within),
             )
         return self._filled(
-            _SIDE_BY_SIDE, 4, width=_WIDTH, loops=loops,
-            made=_all(_each(f"{{}}_own = np.empty({_WIDTH}, T)", own)),
+            _SIDE_BY_SIDE, 4, width=LINES_BESIDE, loops=loops,
+            made=_all(_each(f"{{}}_own = np.empty({LINES_BESIDE}, T)", own)),
             lines=_all(
                 _each("{0}_line = {0}_own[:size]", own),
                 _each("{0}_line = {0}_[line : line + size]", given),
             ),
         )  # fmt: skip
-
-
-# -- from Python to functions --------------------------------------------------------------------
-
-
-class LinesKernel:
-    """A declared kernel for all its dtypes.
-
-    Args:
-        name: the kernel's name.
-        declared: what it computes.
-        modules: the compiled kernels by dtype.
-    """
-
-    def __init__(self, name: str, declared: Lines, modules: dict[Any, Any]) -> None:
-        self._name, self._declared, self._modules = name, declared, modules
-        self._over_batch, self._columns = declared.over_batch, len(declared.names("column"))
-        self._arrays, self._lines = len(declared.arrays.split()), len(declared.lines.split())
-        #: By number, the arguments that may be None, and what they are then.
-        places = map(float, declared.defaults().values())
-        self._places = dict(enumerate(places, self._arrays + self._lines))
-        #: What follows from an axis, a shape and a dtype.
-        self._plan = lru_cache(512)(self._planned)
-
-    def _planned(self, axis: int, shape: tuple[int, ...], dtype: Any) -> Any:
-        """The kernel, its lines, the sizes that it gets, and the shapes of inputs and results."""
-        before, length, beside = prod(shape[:axis]), shape[axis], prod(shape[axis + 1 :])
-        name, lines, cut = self._name, before, [length]
-        of_lines: tuple[int, ...] = (*shape[:axis], 1, *shape[axis + 1 :])
-        if self._over_batch:
-            lines, cut, of_lines = length, [before, length, beside], (length,)
-        elif beside > 1:
-            name, lines, cut = f"{name}_beside", before * -(-beside // _WIDTH), [length, beside]
-        module = self._modules.get(dtype)
-        if module is None or not lines * length or (len(cut) > 1 and beside < _FEWEST):
-            return None
-        inputs = [shape] * self._arrays + [of_lines] * self._lines + [(length,)] * len(self._places)
-        made = [shape for _ in self._declared.names("out")]
-        made += [of_lines for _ in self._declared.results.split()]
-        return getattr(module, name), lines, cut, inputs, [(one, prod(one)) for one in made]
-
-    def __call__(self, axis: int, *arguments: Value, sums: list[Any] | None = None) -> Any:
-        """Compute it, as `LinesKernel` of `cuda_lines` does.
-
-        Args:
-            axis: the axis of the lines.
-            arguments: the inputs, and then the numbers, in the declared order.
-            sums: the declared sums for each place are appended to it.
-        """
-        first: Array = arguments[0]
-        shape, dtype, size = first.shape, first.dtype, first.size
-        if (plan := self._plan(axis, shape, dtype)) is None:
-            raise Unfit
-        kernel, lines, cut, inputs, made = plan
-        given: list[Any] = [*cut]
-        for place, expected in enumerate(inputs):
-            value: Any = arguments[place]
-            if value is None:
-                given.append(_level(self._places[place], shape[axis], dtype))
-                continue
-            if self._over_batch:
-                value = np.ascontiguousarray(value)
-            # What `flat` does, without a call.
-            if (
-                value.__class__ is np.ndarray
-                and value.dtype is dtype
-                and value.shape == expected
-                and (flags := value.flags).c_contiguous
-                and flags.aligned
-            ):
-                given.append(value.ravel())
-            else:
-                raise Unfit
-        given += arguments[len(inputs) :]
-        outs = []
-        for expected, count in made:
-            out = empty(expected, dtype, count)
-            outs.append(out)
-            given.append(out.ravel())
-        if not self._columns:
-            share(kernel, lines, size, *given)
-        else:
-            parts = ranges(lines, size)
-            totals = np.zeros((len(parts), self._columns, 0 if sums is None else shape[axis]))
-
-            def compute(piece: int) -> None:
-                kernel(*parts[piece], *given, totals[piece])
-
-            in_pieces(compute, range(len(parts)))
-            if sums is not None:
-                total = totals.sum(axis=0) if parts[1:] else totals[0]
-                sums.append(tuple(total.astype(dtype)))
-        return outs if len(outs) > 1 else outs[0]
-
-
-@lru_cache(64)
-def _level(number: float, length: int, dtype: Any) -> Any:
-    return np.full(length, number, dtype)
