@@ -199,6 +199,7 @@ class LinesKernel:
         self._cupy = cupy
         self._name = name
         self._declared = declared
+        self._elements = len(declared.names("out"))
         self._compiled: dict[str, Any] = {}
 
     def __call__(self, axis: int, *arguments: Value, sums: None = None) -> Any:
@@ -227,7 +228,7 @@ class LinesKernel:
             width, most = 1 if beside == 1 else _BESIDE, _THREADS
             blocks = prod(shape[:axis]) * -(-beside // width)
         outs = [
-            *(self._cupy.empty(shape, dtype) for _ in self._declared.names("out")),
+            *(self._cupy.empty(shape, dtype) for _ in range(self._elements)),
             *(self._cupy.empty(of_lines, dtype) for _ in self._declared.results.split()),
         ]
         numbers = len(self._declared.numbers.split())
