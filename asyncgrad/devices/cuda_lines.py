@@ -98,7 +98,8 @@ LARGEST_BATCH = (1 << 32) - 1
 class Lines(NamedTuple):
     """A kernel that computes something for each line along an axis.
 
-    Names are separated by spaces; `length` is the length of a line.
+    Names are separated by spaces, and are not those that the compilers' texts have themselves, such
+    as `part`; `length` is the length of a line.
     """
 
     #: Inputs with an element for each place of each line.

@@ -35,8 +35,8 @@ SOURCES: dict[str, Elementwise | Lines] = {
     # which is small, beside a large maximum.
     "log_softmax": Lines(
         "x",
-        "max top = x; each part = x - top; sum total = exp(part); "
-        "let log_total = log(total); out y = part - log_total",
+        "max top = x; each less = x - top; sum total = exp(less); "
+        "let log_total = log(total); out y = less - log_total",
     ),
     "log_softmax_gradient": Lines("g y", "sum total = g; out d = g - exp(y) * total"),
     "log_sums": Lines(
