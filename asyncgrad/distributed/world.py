@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import weakref
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from inspect import iscoroutinefunction
 from itertools import count
 from operator import index
 from os import PathLike
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 from uuid import uuid4
 
 from asyncgrad.distributed.engine import Engine
@@ -27,6 +27,8 @@ from asyncgrad.errors import AutogradError, add_note
 from asyncgrad.ops.tensors.pytree import flatten
 from asyncgrad.scheduler import offload
 
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
 #: Clients, and other engines, of worlds that have not ended. Two worlds can't share one: a Dask
 #: client has only one handler for the topic that tells of lost workers.
 _used: weakref.WeakSet[Any] = weakref.WeakSet()
@@ -106,7 +108,9 @@ class World:
         self._site.check()
         return await RemoteOptimizer.make(self._site, next(self._numbers), kind, models, defaults)
 
-    async def run(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> list[Any]:
+    async def run(
+        self, function: Callable[_P, Awaitable[_R]], *args: _P.args, **kwargs: _P.kwargs
+    ) -> list[_R]:
         """Run a function on all workers, as one program with many ranks; return results by rank.
 
         Within it `get_rank`, `get_world_size` and the collectives work. If it fails on one worker,

@@ -15,6 +15,8 @@ from asyncgrad.utils.data import DataLoader, TensorDataset, random_split
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from asyncgrad.distributed import World
+
 
 class Cube(ag.autograd.Function):
     @staticmethod
@@ -107,6 +109,13 @@ def lists(rows: list[tuple[Tensor, int]]) -> None:
     assert_type(ag.einsum(train[0][0], [0, 1], [1, 0]), Tensor)
     assert_type(train[0][0].view(2, -1).view((4,)).view(ag.int32), Tensor)
     print(ag.func.vmap(norm, in_dims=(0, None))(train[0][0], 2.0))
+
+
+async def ranks(world: World) -> None:
+    async def work(number: int) -> float:
+        return number / 2
+
+    assert_type(await world.run(work, 3), list[float])
 
 
 async def handler(model: Net, row: list[float]) -> dict[str, list[float]]:
