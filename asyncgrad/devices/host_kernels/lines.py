@@ -220,7 +220,11 @@ class LinesText:
                 given=", ".join([*_each("{}_part", arrays), *values]),
                 before=_all(before_part), work=_all(reads, within),
             )  # fmt: skip
-            given = [f"{n}_[{starts[n]} : {starts[n]} + size]" for n in arrays]
+            # Results are whole lines: slices of places would take 2 ns each.
+            whole = self._places if kind == "out" else ()
+            given = [
+                f"{n}_" if n in whole else f"{n}_[{starts[n]} : {starts[n]} + size]" for n in arrays
+            ]
             given += [f"T({n})" if n in totals else n for n in values]
             call = f"{self._name}_{place}({', '.join(given)}, size)"
             cut = "" if kind == "out" else "total_"
