@@ -901,3 +901,25 @@ def test_equal_numbers_that_are_other_objects():
         held[0] = float("1000.5") + (number == 11)
         assert fast(at(2)).item() == 2 * held[0]
     assert "2 recorded, 10 replayed" in fast.explain()
+
+
+def test_the_checks_of_many_layers():
+    """A dictionary's values are compared at once where they are many."""
+    model = nn.Sequential(*[nn.Linear(2, 2) if n % 2 == 0 else nn.Tanh() for n in range(16)])
+    fast = ag.compile(lambda x: model(x).detach())
+    x = ag.ones(1, 2)
+    for change in (
+        lambda: None,
+        lambda: setattr(model[2], "weight", nn.Parameter(ag.ones(2, 2))),
+        lambda: model[4].register_forward_hook(lambda module, args, out: out + 1),
+        lambda: setattr(model[5], "_forward_hooks", {**model[4]._forward_hooks}),
+        lambda: model[5]._forward_hooks.clear(),
+        lambda: setattr(model[7], "forward", lambda x: x * 3),
+        lambda: setattr(model[0], "training", False),
+    ):
+        change()
+        for number in range(6):
+            assert fast(x * number).tolist() == model(x * number).tolist()
+    checks = [entry.reached._code_of_checks for entry in fast._entries if entry.replays]
+    assert len(checks) == 7
+    assert checks[-1] is not None
