@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 from asyncgrad.nn import functional as F
 from asyncgrad.nn.containers import ModuleList, Sequential
@@ -15,6 +15,7 @@ from asyncgrad.ops.api.rearrange import atleast_1d
 from asyncgrad.ops.api.reduction import argmax
 from asyncgrad.ops.api.scatter import index_copy
 from asyncgrad.ops.api.shape import cat
+from asyncgrad.records import NamedTuple
 from asyncgrad.types import DeviceLike, DTypeLike, Tensor
 
 

@@ -9,8 +9,9 @@ import re
 import types
 from contextlib import nullcontext
 from itertools import takewhile
-from typing import Any, NamedTuple
+from typing import Any
 
+from asyncgrad.records import NamedTuple
 from asyncgrad.replay.instructions import JUMPS
 from asyncgrad.replay.steps import UnrepeatableError
 
