@@ -60,6 +60,10 @@ F = ag.nn.functional
     lambda x, n: x.lerp(x * 2, n(0.5)),
     lambda x, n: ag.histc(x, n(3), n(0.5), n(5)),
     lambda x, n: ag.cdist(x, x, n(1.0)),
+    lambda x, n: F.softplus(x, n(0.5), n(2.0)),
+    lambda x, n: F.smooth_l1_loss(x, x * 2, beta=n(0.3)),
+    lambda x, n: F.cross_entropy(x, ag.tensor([0, 1]), label_smoothing=n(0.1)),
+    lambda x, n: F.rrelu(-x, n(0.25), n(0.25), training=True),
 ])  # fmt: skip
 @pytest.mark.parametrize("kind", [np.array, ag.tensor], ids=["numpy", "tensor"])
 def test_a_number_may_be_numpys_or_a_tensor_without_axes(call, kind):

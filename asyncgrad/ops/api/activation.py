@@ -61,6 +61,8 @@ def softplus(
     """`log(1 + exp(beta * x)) / beta`, and x itself where `beta * x` is above the threshold."""
     if out is not None:
         return put(out, "softplus", softplus(input, beta, threshold), exact=True)
+    beta = number_argument("softplus", "beta", beta)
+    threshold = number_argument("softplus", "threshold", threshold)
     return R.softplus(operand_of(FLOATING, input, "softplus"), beta, threshold)
 
 

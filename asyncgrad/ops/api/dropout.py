@@ -23,7 +23,7 @@ from asyncgrad.ops.batching import drawn_for
 from asyncgrad.ops.dtype import FLOATING
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.node_names import renamed
-from asyncgrad.ops.promotion import as_tensor_operand, category, operand_of
+from asyncgrad.ops.promotion import as_tensor_operand, category, number_argument, operand_of
 from asyncgrad.ops.signatures import named
 from asyncgrad.ops.tensors.in_place import change
 from asyncgrad.ops.tensors.rng import Generator, source_of
@@ -220,6 +220,10 @@ def rrelu(
 ) -> Any:
     """The elements, with negative ones times slopes that are random in training."""
     x = operand_of(FLOATING, input, "rrelu")
+    lower, upper = [
+        number_argument("rrelu", name, value)
+        for name, value in (("lower", lower), ("upper", upper))
+    ]
     if lower > upper:
         raise RuntimeError(
             f"rrelu: Lower bound should be less than or equal to the upper bound, got {lower} and "

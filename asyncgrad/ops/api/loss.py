@@ -223,6 +223,7 @@ def smooth_l1_loss(
     """
     reduction = chosen_reduction(reduction, size_average, reduce)
     x, y = _pair("smooth_l1_loss", input, target, warns=True)
+    beta = number_argument("smooth_l1_loss", "beta", beta)
     if beta < 0:
         raise RuntimeError(f"smooth_l1_loss does not support negative values for beta, got {beta}.")
     if beta == 0:
@@ -608,6 +609,7 @@ def cross_entropy(
     x = operand_of(FLOATING, input, "cross_entropy")
     t = as_tensor_operand(target, "cross_entropy", 2)
     metadata = x._metadata
+    label_smoothing = number_argument("cross_entropy", "label_smoothing", label_smoothing)
     if not 0 <= label_smoothing <= 1:
         raise RuntimeError(
             f"cross_entropy: label_smoothing must be between 0.0 and 1.0. Got: {label_smoothing}"
