@@ -106,7 +106,7 @@ class Layers(ag.nn.Module):
 
 async def reduced(turns: int) -> tuple[float, float, float]:
     """On each rank: a pass without reduction, with it, and the reduction alone."""
-    module = Layers(8, 550, 0.025)
+    module = Layers(8, 550, 0.03)
     model = await dist.nn.parallel.DistributedDataParallel(module, bucket_cap_mb=1.3)
     x = ag.ones(4, 550)
 

@@ -51,7 +51,10 @@ class Member(Ending):
 
 
 class Total(NamedTuple):
-    """What a participant gives for a leaf on the host to replace its `.grad`, not to be added."""
+    """What a participant gives for a leaf on the host to replace its `.grad`, not to be added.
+
+    Nothing else may refer to its array.
+    """
 
     gradient: Any
 
@@ -67,7 +70,9 @@ def staged_given(given: Mapping[Any, Any], *, recorded: bool) -> list[Staged]:
         if gradient is None:
             continue
         if isinstance(gradient, Total):
-            staged.append((leaf, gradient.gradient._array, None))
+            # Where there is no `.grad`, it becomes the `.grad` itself.
+            is_first = autograd_meta(leaf).grad is None
+            staged.append((leaf, gradient.gradient._array, is_first or None))
             continue
         if recorded:
             staged.append((leaf, gradient, False))

@@ -678,6 +678,29 @@ async def test_a_pass_of_grad_concerns_one_rank() -> None:
             assert found.tolist() == net.first.grad.tolist()
 
 
+async def bucketed(cap: int) -> Any:
+    layers = [ag.nn.Linear(10, 10), ag.nn.Linear(10, 10), ag.nn.Linear(10, 20)]
+    model = await DDP(ag.nn.Sequential(*layers), bucket_cap_mb=cap / 1e6)
+    return model._state.buckets
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(
+    ("cap", "expected"),
+    [
+        (1000, [[5, 4], [3, 2, 1, 0]]),
+        (500, [[5], [4], [3, 2], [1, 0]]),
+        (900, [[5, 4], [3, 2, 1, 0]]),
+        (879, [[5], [4], [3, 2], [1, 0]]),
+        (1, [[5], [4], [3], [2], [1], [0]]),
+    ],
+)
+async def test_parameters_of_a_module_share_a_bucket(cap: int, expected: list[list[int]]) -> None:
+    """Of 440, 440 and 880 bytes: no bucket waits for the first gradient of the module before."""
+    async with world_of(Engine(1)) as world:
+        assert await world.run(bucketed, cap) == [expected]
+
+
 def refuse(gradient: Any) -> None:
     raise ValueError("planned")
 

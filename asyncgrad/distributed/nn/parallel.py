@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -86,7 +87,8 @@ class DistributedDataParallel(Module):
             )
         self.module = module
         group = current_group("DistributedDataParallel")
-        parameters = [p for p in module.parameters() if p.requires_grad]
+        named = [(name, p) for name, p in module.named_parameters() if p.requires_grad]
+        parameters = [p for _, p in named]
         if not parameters:
             raise AutogradError(
                 "DistributedDataParallel: no parameter of the module requires grad, so there is "
@@ -98,7 +100,8 @@ class DistributedDataParallel(Module):
                     f"DistributedDataParallel: a parameter is on {p.device}: the parameters have "
                     f"to be dense and on the CPU"
                 )
-        buckets = _buckets(parameters, bucket_cap_mb * 1e6)
+        owners = [name.rpartition(".")[0] for name, _ in named]
+        buckets = _buckets(parameters, owners, bucket_cap_mb * 1e6)
         self._state = Reducer(group, parameters, buckets, module)
         self._cap_mb = bucket_cap_mb
         self._is_open = False
@@ -191,15 +194,27 @@ class DistributedDataParallel(Module):
         await end.sum().backward()
 
 
-def _buckets(parameters: Sequence[Any], cap: float) -> list[list[int]]:
-    """Numbers of parameters, from the last on, in buckets of one dtype."""
+def _buckets(parameters: Sequence[Any], owners: Sequence[str], cap: float) -> list[list[int]]:
+    """Numbers of parameters, from the last on, in buckets of one dtype.
+
+    Gradients of one module come together. So its parameters share a bucket if they fit into one:
+    otherwise a bucket of a late module's weight would wait for the bias of an earlier one.
+
+    Args:
+        parameters: the parameters.
+        owners: the names of their modules.
+        cap: the size of a bucket in bytes.
+    """
     buckets: list[list[int]] = []
-    size, dtype = 0.0, None
-    for place in reversed(range(len(parameters))):
-        array = parameters[place]._array
-        if not buckets or array.dtype != dtype or size + array.nbytes > cap:
-            buckets.append([])
-            size, dtype = 0.0, array.dtype
-        buckets[-1].append(place)
-        size += array.nbytes
+    room, dtype = 0.0, None
+    for _, places in groupby(reversed(range(len(parameters))), owners.__getitem__):
+        arrays = [(place, parameters[place]._array) for place in places]
+        if sum(array.nbytes for _, array in arrays) > room:
+            room = 0.0
+        for place, array in arrays:
+            if array.dtype != dtype or array.nbytes > room:
+                buckets.append([])
+                room, dtype = cap, array.dtype
+            buckets[-1].append(place)
+            room -= array.nbytes
     return buckets
