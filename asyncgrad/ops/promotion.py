@@ -24,7 +24,7 @@ from asyncgrad.ops.op import Op
 from asyncgrad.ops.tensors.transfer import to_device
 
 _CATEGORIES = {"b": 0, "i": 1, "u": 1, "f": 2, "c": 3}
-_NUMBERS = (bool, int, float, complex)
+_NUMBERS: tuple[Any, ...] = (bool, int, float, complex)
 _BOOL, _INT64, _FLOAT32, _FLOAT64, _COMPLEX64, _COMPLEX128 = map(
     np.dtype, ("bool", "int64", "float32", "float64", "complex64", "complex128")
 )
@@ -160,15 +160,13 @@ def as_number(value: Any) -> Any:
     if type(value) in _NUMBERS:
         return value
     if isinstance(value, np.generic):
-        kind = value.dtype.kind
-        number = None if kind == "m" else value.item()
-        if isinstance(number, np.generic):
+        nearest: Any = complex if value.dtype.kind == "c" else float
+        value = None if value.dtype.kind == "m" else value.item()
+        if isinstance(value, np.generic):
             # Python has no number for NumPy's extended precision.
-            return complex(value) if kind == "c" else float(value)
-        value = number
+            return nearest(value)
     # NumPy would take a number of a derived class, as of an enumeration, for an array.
-    plain: Any = next((one for one in _NUMBERS if isinstance(value, one)), None)
-    return None if plain is None else plain(value)
+    return next((plain(value) for plain in _NUMBERS if isinstance(value, plain)), None)
 
 
 def number_argument(name: str, argument: str, value: Any) -> Any:

@@ -27,7 +27,8 @@ def _smaller(x: Any, y: Any) -> Any:
     return R.minimum(x, y) if isinstance(y, Variable) else x.clamp(max=y)
 
 
-_FUNCTIONS = {"sqrt": R.sqrt, "abs": R.abs, "sign": R.sign, "larger": _larger, "smaller": _smaller}
+#: The functions that operations do not have under the names in declarations.
+_FUNCTIONS = {"larger": _larger, "smaller": _smaller}
 
 
 def recorded_update(name: str, flags: tuple[bool, ...], values: dict[str, Any]) -> None:
@@ -55,4 +56,5 @@ def _value(node: Any, values: dict[str, Any]) -> Any:
     if isinstance(node, ast.Compare):
         other = _value(node.comparators[0], values)
         return _OPERATORS[type(node.ops[0])](_value(node.left, values), other)
-    return _FUNCTIONS[node.func.id](*[_value(argument, values) for argument in node.args])
+    function = _FUNCTIONS.get(node.func.id) or getattr(R, node.func.id)
+    return function(*[_value(argument, values) for argument in node.args])

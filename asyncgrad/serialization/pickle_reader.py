@@ -50,8 +50,6 @@ _OPERATIONS = {
 }  # fmt: skip
 #: The types of keys.
 KEYS = (str, int, float, bool, type(None))
-#: PyTorch's lazy views, and what turns their memory into their values.
-_LAZY = {"conj": np.conjugate, "neg": np.negative}
 
 
 class _Name(NamedTuple):
@@ -294,8 +292,9 @@ def _tensor(
             f"load: a tensor of shape {shape}, strides {strides} and offset {offset} reaches "
             f"beyond its storage of {memory.size} elements"
         )
-    lazy = _expect(metadata or {}, dict)
-    if not lazy.keys() <= _LAZY.keys():
+    lazy = dict(_expect(metadata or {}, dict))
+    conjugated, negated = lazy.pop("conj", False), lazy.pop("neg", False)
+    if lazy:
         raise UnpicklingError(f"load: a tensor carries metadata {[*lazy]}, which is not supported")
     part = memory[offset:] if 0 not in shape else memory[:0]
     steps = tuple(step * memory.itemsize for step in strides)
@@ -309,8 +308,10 @@ def _tensor(
         )
     else:
         array = device.xp.lib.stride_tricks.as_strided(part, shape, steps)
-    for name in lazy:
-        array = _LAZY[name](array)
+    if conjugated:
+        array = np.conjugate(array)
+    if negated:
+        array = np.negative(array)
     out = from_numpy(array) if device is CPU else leaf("load", array, device)
     if requires_grad and category(array.dtype) >= 2:
         autograd_meta(out).requires_grad = True
