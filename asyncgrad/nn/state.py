@@ -112,7 +112,7 @@ def _load_below(
     result: LoadResult, errors: list[str],
 ) -> None:  # fmt: skip
     """Load a module and its submodules."""
-    metadata = {**versions.get(prefix[:-1], {})}
+    metadata = dict(versions.get(prefix[:-1], ()))
     if assign:
         metadata["assign_to_params_buffers"] = True
     part._load_from_state_dict(below, prefix, metadata, True, *result, errors)

@@ -41,18 +41,17 @@ def array_update(name: str, flags: tuple[bool, ...]) -> Callable[..., Any]:
     return FunctionType(code_of(source(UPDATES[name], flags), f"update {name}"), _FUNCTIONS)
 
 
-def statements_of(name: str, flags: tuple[bool, ...]) -> list[tuple[str, list[Any]]]:
-    """An update's statements for some values of its flags: see `_chosen`."""
-    return _chosen(UPDATES[name], flags)
-
-
 def source(declared: Update, flags: tuple[bool, ...]) -> str:
     """The text of an update's function, for some values of its flags."""
-    return _Writer(declared, _chosen(declared, flags)).text()
+    return _Writer(declared, statements(declared, flags)).text()
 
 
-def _chosen(declared: Update, values: tuple[bool, ...]) -> list[tuple[str, list[Any]]]:
-    """The statements that are computed: what is assigned, and its value or a choice's parts."""
+def statements(declared: Update, values: tuple[bool, ...]) -> list[tuple[str, list[Any]]]:
+    """What an update computes for some values of its flags.
+
+    Returns:
+        Of each statement, what is assigned, and its value or a choice's parts.
+    """
     flags = dict(zip(declared.flags.split(), values, strict=True))
     found: list[tuple[str, list[Any]]] = []
     needed = {"p", "change", *declared.entries.split()}

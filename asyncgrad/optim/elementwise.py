@@ -121,7 +121,7 @@ class ElementwiseOptimizer(Optimizer):
             g = g + group["weight_decay"] * p
         words = ("p", "g", *declared.entries.split(), *declared.numbers.split())
         values = dict(zip(words, (p, g, *entries, *map(float, numbers)), strict=True))
-        recorded_update(update, flags, values)
+        recorded_update(declared, flags, values)
         # The graph may use the old entries.
         state.update(zip(names, [kind(values[x]) for x in declared.entries.split()], strict=True))
         parameter.copy_(kind(values["p"] - values["change"]))

@@ -8,15 +8,16 @@ import operator
 from typing import Any
 
 from asyncgrad.core.variable import Variable
+from asyncgrad.devices.updates import Update
 from asyncgrad.ops.api.elementwise import where
 from asyncgrad.ops.namespace import RECORDED as R
-from asyncgrad.optim.array_updates import statements_of
+from asyncgrad.optim.array_updates import statements
 
 _OPERATORS: dict[type, Any] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
     ast.Lt: operator.lt, ast.Gt: operator.gt,
 }  # fmt: skip
-_statements = functools.cache(statements_of)
+_statements = functools.cache(statements)
 
 
 def _larger(x: Any, y: Any) -> Any:
@@ -31,16 +32,16 @@ def _smaller(x: Any, y: Any) -> Any:
 _FUNCTIONS = {"larger": _larger, "smaller": _smaller}
 
 
-def recorded_update(name: str, flags: tuple[bool, ...], values: dict[str, Any]) -> None:
+def recorded_update(declared: Update, flags: tuple[bool, ...], values: dict[str, Any]) -> None:
     """Compute an update.
 
     Args:
-        name: the update's name in `UPDATES`.
+        declared: the update.
         flags: the values of its flags.
         values: by the names of the declaration, the tensors and numbers that it uses. What it
             assigns is put there.
     """
-    for target, (condition, *others) in _statements(name, flags):
+    for target, (condition, *others) in _statements(declared, flags):
         found = _value(condition, values)
         values[target] = where(found, *[_value(one, values) for one in others]) if others else found
 

@@ -196,17 +196,7 @@ class LinesKernel:
                 continue
             if self._over_batch:
                 value = np.ascontiguousarray(value)
-            # What `flat` does, without a call.
-            if (
-                value.__class__ is _ARRAY
-                and value.dtype is dtype
-                and value.shape == expected
-                and (flags := value.flags).c_contiguous
-                and flags.aligned
-            ):
-                given.append(value.ravel())
-            else:
-                raise Unfit
+            given.append(flat(value, expected, dtype))
         given += arguments[len(inputs) :]
         outs = []
         for expected, count in made:

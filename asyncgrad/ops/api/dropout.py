@@ -220,10 +220,8 @@ def rrelu(
 ) -> Any:
     """The elements, with negative ones times slopes that are random in training."""
     x = operand_of(FLOATING, input, "rrelu")
-    lower, upper = [
-        number_argument("rrelu", name, value)
-        for name, value in (("lower", lower), ("upper", upper))
-    ]
+    lower = number_argument("rrelu", "lower", lower)
+    upper = number_argument("rrelu", "upper", upper)
     if lower > upper:
         raise RuntimeError(
             f"rrelu: Lower bound should be less than or equal to the upper bound, got {lower} and "
