@@ -32,7 +32,7 @@ _SMALL_PRODUCT, _NARROW = 10**6, 32
 #: Elements between two rows of a matrix.
 _APART = 16
 #: How many shapes and window layouts are cached.
-_REMEMBERED = 1024
+REMEMBERED = 1024
 
 
 class Geometry(NamedTuple):
@@ -49,7 +49,7 @@ class Geometry(NamedTuple):
         return _out_shape(image, kernel, self)
 
 
-@functools.lru_cache(_REMEMBERED)
+@functools.lru_cache(REMEMBERED)
 def _out_shape(
     image: tuple[int, ...], kernel: tuple[int, ...], geometry: Geometry
 ) -> tuple[int, ...]:
@@ -72,7 +72,7 @@ def padded(xp: Library, x: Array, padding: tuple[tuple[int, int], ...], value: f
     return out
 
 
-@functools.lru_cache(_REMEMBERED)
+@functools.lru_cache(REMEMBERED)
 def _frame(shape: tuple[int, ...], padding: tuple[tuple[int, int], ...]) -> tuple[Any, Any, Any]:
     """The padded shape, the slices kept of the array, and the slices where they go."""
     lead = len(shape) - len(padding)
@@ -97,7 +97,7 @@ def windows_of(xp: Library, x: Array, kernel: Shape, out: Shape, geometry: Geome
     return xp.lib.stride_tricks.as_strided(x, shape, strides)
 
 
-@functools.lru_cache(_REMEMBERED)
+@functools.lru_cache(REMEMBERED)
 def _layout(
     shape: tuple[int, ...], strides: tuple[int, ...], kernel: Shape, out: Shape, geometry: Geometry
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -196,7 +196,7 @@ class SideBySide(NamedTuple):
         return x if x.ndim == 2 + len(self.kernel) else x[:, :, None]
 
 
-@functools.lru_cache(_REMEMBERED)
+@functools.lru_cache(REMEMBERED)
 def side_by_side(
     shape: Shape, outs: int, kernel: Shape, image: Shape, geometry: Geometry, whole: bool = False
 ) -> SideBySide:
@@ -248,7 +248,7 @@ def beside(xp: Library, x: Array, padding: tuple[tuple[int, int], ...] = ()) -> 
     return out
 
 
-@functools.lru_cache(_REMEMBERED)
+@functools.lru_cache(REMEMBERED)
 def _beside(shape: Shape, padding: tuple[tuple[int, int], ...]) -> tuple[Any, ...]:
     """The order of the axes, the shape, what is kept of the images and where, and the edges."""
     order = (2, 1, *range(3, len(shape)), 0)
@@ -276,7 +276,7 @@ def windows_beside(xp: Library, x: Array, kernel: Shape, image: Shape, geometry:
     return np.ndarray(matrices[0], x.dtype, laid, 0, matrices[1])
 
 
-@functools.lru_cache(_REMEMBERED)
+@functools.lru_cache(REMEMBERED)
 def _rows(
     space: Shape, itemsize: int, kernel: Shape, image: Shape, geometry: Geometry
 ) -> tuple[Shape, Shape, tuple[Shape, Shape]]:
@@ -318,7 +318,7 @@ def of_groups(xp: Library, a: Array, b: Array) -> Any:
     return out if out.dtype == a.dtype else out.astype(a.dtype)
 
 
-@functools.lru_cache(_REMEMBERED)
+@functools.lru_cache(REMEMBERED)
 def _parts(length: int, others: int) -> int:
     """Into how many parts a side of a product is cut, given the product of the other two sides."""
     count = 1

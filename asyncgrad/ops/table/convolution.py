@@ -7,6 +7,7 @@ and `convolution_weight` are each made of the other two, so double backward need
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any
@@ -18,6 +19,7 @@ from asyncgrad.core.variable import Variable
 from asyncgrad.ops import batch_products
 from asyncgrad.ops.columns import (
     COLUMNS,
+    REMEMBERED,
     Geometry,
     beside,
     columns_of,
@@ -49,6 +51,7 @@ _SMALL = 4096
 _MANY = 8 * COLUMNS
 
 
+@functools.lru_cache(REMEMBERED)
 def _is_pointwise(kernel: Shape, geometry: Geometry) -> bool:
     """Whether each output element depends on one place of the image, with every place used once."""
     return (
@@ -197,6 +200,18 @@ def _apart(xp: Library, y: Array, stride: tuple[int, ...]) -> Any:
     return out
 
 
+@functools.lru_cache(REMEMBERED)
+def _backwards(geometry: Geometry, kernel: Shape, image: Shape, spread: Shape) -> Geometry:
+    """How the flipped kernel moves over gradients that are spread out by the strides."""
+    padding = tuple(
+        (d * (k - 1) - before, n - m + before)
+        for d, k, n, m, (before, _) in zip(
+            geometry.dilation, kernel, image, spread, geometry.padding, strict=True
+        )
+    )
+    return geometry._replace(stride=(1,) * len(kernel), padding=padding)
+
+
 @compiled_first
 def _convolution_input(
     xp: Library, y: Array, weight: Array, shape: tuple[int, ...], geometry: Geometry
@@ -212,15 +227,7 @@ def _convolution_input(
         backwards: tuple[Any, ...] = (..., *(slice(None, None, -1),) * ndim)
         turned = weight.swapaxes(1, 2)[backwards]
         turned = turned.reshape(shape[1], weight.shape[1], *kernel)
-        reach = [d * (k - 1) for d, k in zip(geometry.dilation, kernel, strict=True)]
-        padding = tuple(
-            (r - before, n - m + before)
-            for r, n, m, (before, _) in zip(
-                reach, shape[2:], y.shape[2:], geometry.padding, strict=True
-            )
-        )
-        near = geometry._replace(stride=(1,) * ndim, padding=padding)
-        return _convolution(xp, y, turned, near)
+        return _convolution(xp, y, turned, _backwards(geometry, kernel, shape[2:], y.shape[2:]))
     if not (y.size and weight.size):
         return xp.zeros(shape, y.dtype)
     image = y.shape[2:]
