@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from importlib.util import find_spec
 from typing import Any
+
+import numpy as np
 
 from asyncgrad.core.variable import Variable
 from asyncgrad.devices.pointwise import NORMAL_CDF
@@ -14,8 +17,8 @@ from asyncgrad.ops.op import compiled_or, fused, operation, unary
 from asyncgrad.ops.special import special_function
 from asyncgrad.types import Array, Library, Namespace, Value
 
-#: From this many elements on, BLAS adds up the lines of a matrix.
-_MANY = 4096
+#: Longer vectors of ones are not kept.
+_LONG = 1 << 15
 _FEW = 1024
 _HAS_SCIPY = find_spec("scipy") is not None
 _SQRT_HALF_PI = math.sqrt(2 / math.pi)
@@ -254,10 +257,18 @@ def _hardswish_pull(F: Namespace, g: Value, x: Value) -> Any:
 
 
 def line_total(xp: Library, x: Array, dim: int) -> Any:
-    """The sums along an axis, with length 1; for a large matrix BLAS computes them."""
-    if x.ndim == 2 and dim == 1 and x.size >= _MANY:
-        return xp.dot(x, xp.ones(x.shape[1], x.dtype))[:, None]
+    """The sums along an axis, with length 1; BLAS computes those of a matrix's rows."""
+    if x.__class__ is np.ndarray and dim == 1 and x.ndim == 2:
+        return x.dot(ones(x.shape[1], x.dtype))[:, None]
     return xp.add.reduce(x, dim, None, None, True)
+
+
+def ones(count: int, dtype: Any) -> Any:
+    """A vector of ones in host memory, for sums by BLAS; the same again unless it is long."""
+    return _known_ones(count, dtype) if count <= _LONG else np.ones(count, dtype)
+
+
+_known_ones = functools.lru_cache(64)(np.ones)
 
 
 def _place_of_result(xp: Library, out: Array | None, x: Array) -> Any:

@@ -20,6 +20,7 @@ from asyncgrad.ops import batch_products
 from asyncgrad.ops.bfloat16 import floating_info
 from asyncgrad.ops.fused import compiled, share, silent, widened, widening
 from asyncgrad.ops.op import operation
+from asyncgrad.ops.table.activation import ones
 from asyncgrad.ops.table.linalg import product_cost
 from asyncgrad.types import Array, Library, Namespace, Value
 
@@ -144,14 +145,8 @@ class _Mask:
 def _row_sums(xp: Library, scores: Array) -> Any:
     """The sums along the last axis; in host memory BLAS adds them up."""
     if xp.ndarray is np.ndarray:
-        return np.matmul(scores, _ones((scores.shape[-1], 1), scores.dtype))
+        return np.matmul(scores, ones(scores.shape[-1], scores.dtype)[:, None])
     return scores.sum(axis=-1, keepdims=True)
-
-
-@functools.lru_cache(64)
-def _ones(shape: tuple[int, int], dtype: Any) -> Any:
-    """Ones, made once for each shape."""
-    return np.ones(shape, dtype)
 
 
 def _sum_up(xp: Library, total: Array, seen: int, x: Array, y: Array, *, first: bool) -> None:
