@@ -14,6 +14,12 @@ from asyncgrad.core.variable import Variable, autograd_meta, wrap
 from asyncgrad.errors import AutogradError
 
 
+class Settled:
+    """What can be awaited for the sake of uniformity, but never waits: it has no need of a loop."""
+
+    __slots__ = ()
+
+
 def tensor_hooks(task: PassState, node: Node, gradients: list[Any]) -> Steps[list[Any]]:
     """Call the hooks on the node's forward outputs, then stage what `retain_grad` asked for."""
     extras = extras_of(node)
@@ -97,7 +103,9 @@ def post_accumulate_hooks(variable: Variable) -> Steps[None]:
 
 def awaited(result: Value) -> Steps[Any]:
     """The value that a hook or node returned; awaited if it is awaitable."""
-    if isawaitable(result) and not isinstance(result, Variable):
+    if isinstance(result, Settled):
+        result = yield from result.__await__()  # type: ignore[attr-defined]
+    elif isawaitable(result) and not isinstance(result, Variable):
         result = yield result
     return result
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Generator
-from inspect import isawaitable
 from typing import Any
 from weakref import WeakKeyDictionary
 
 from asyncgrad.autograd.function_results import view_of_input
+from asyncgrad.core.hook_calls import awaited
 from asyncgrad.core.modes import current
 from asyncgrad.core.node import Edge, Identity, as_stored
 from asyncgrad.core.variable import Variable, gradient_edge, zeros_of
@@ -86,13 +86,13 @@ class BackwardHooks:
         """Call the pre-hooks with the gradients of the outputs, and keep these for `_leaving`."""
         full = _spread(gradients, self._outputs)
         for hook in self._before:
-            full = _replaced(hook, (yield hook(self._module, full)), full)
+            full = _replaced(hook, (yield from awaited(hook(self._module, full))), full)
         if self._inputs[1]:
             self._arrived[current().graph_task] = full
         else:
             nothing = (None,) * self._inputs[0]
             for hook in self._after:
-                result = yield hook(self._module, nothing, full)
+                result = yield from awaited(hook(self._module, nothing, full))
                 if any(part is not None for part in _as_tuple(result)):
                     raise RuntimeError(
                         "Backward hook for Modules where no input requires gradient should "
@@ -115,7 +115,8 @@ class BackwardHooks:
             ]
         )
         for hook in self._after:
-            full = _replaced(hook, (yield hook(self._module, full, arrived)), full)
+            result = yield from awaited(hook(self._module, full, arrived))
+            full = _replaced(hook, result, full)
         return tuple(full[place] for place in self._inputs[1])
 
 
@@ -168,24 +169,16 @@ def _replaced(hook: Any, result: Any, gradients: tuple[Any, ...]) -> tuple[Any, 
 
 
 def _run(steps: Generator[Any, Any, Any]) -> Any:
-    """Run a generator of hook calls to its end; return a coroutine if a hook is awaitable."""
-    result = None
+    """Run a generator of hook calls to its end; return a coroutine if a hook has to be awaited."""
     try:
-        while True:
-            result = steps.send(result)
-            if _waits(result):
-                return _wait(steps, result)
+        return _wait(steps, next(steps))
     except StopIteration as stop:
         return stop.value
 
 
-async def _wait(steps: Generator[Any, Any, Any], result: Any) -> Any:
+async def _wait(steps: Generator[Any, Any, Any], waiting: Any) -> Any:
     try:
         while True:
-            result = steps.send(await result if _waits(result) else result)
+            waiting = steps.send(await waiting)
     except StopIteration as stop:
         return stop.value
-
-
-def _waits(result: Any) -> bool:
-    return isawaitable(result) and not isinstance(result, (Variable, tuple))

@@ -6,13 +6,14 @@ from collections.abc import Generator
 from typing import Any, Self, TypeVar
 
 from asyncgrad.aliases import Value
+from asyncgrad.core.hook_calls import Settled
 
 _T_co = TypeVar("_T_co", covariant=True)
 _K = TypeVar("_K")
 _V = TypeVar("_V")
 
 
-class Finished:
+class Finished(Settled):
     """What `backward()` returns for a pass that has ended; awaiting it does not suspend."""
 
     __slots__ = ()
@@ -27,7 +28,7 @@ class Finished:
 _FINISHED = Finished()
 
 
-class _AtOnce:
+class _AtOnce(Settled):
     """A value whose `await` gives the value itself."""
 
     __slots__ = ()

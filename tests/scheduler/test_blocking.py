@@ -476,6 +476,33 @@ class TestOnALoop:
         await y.sum().backward()
         assert x.grad.tolist() == [10.0] * 3
 
+    async def test_what_a_nested_pass_returns_is_not_awaited(self) -> None:
+        """It has ended, and a blocked loop could await nothing."""
+
+        class Product(ag.autograd.Function):
+            @staticmethod
+            def forward(ctx: Any, x: ag.Tensor, y: ag.Tensor) -> ag.Tensor:
+                ctx.save_for_backward(x, y)
+                return x * y
+
+            @staticmethod
+            def backward(ctx: Any, gradient: ag.Tensor) -> Any:
+                inputs = [x.detach().requires_grad_() for x in ctx.saved_tensors]
+                with ag.enable_grad():
+                    return ag.grad(inputs[0] * inputs[1], inputs, gradient)
+
+        x, y, z = leaf(), leaf(), leaf()
+        inner = [(z * 5).sum() for _ in range(3)]
+        layer = ag.nn.ReLU()
+        layer.register_full_backward_hook(lambda *_: inner.pop().backward())
+        product = Product.apply(x, y * 2)
+        product.register_hook(lambda gradient: inner.pop().backward())
+        product.grad_fn.register_hook(lambda *_: inner.pop().backward())
+        with ag.blocking():
+            layer(product).sum().backward()
+        assert z.grad.tolist() == [15.0] * 3
+        assert x.grad.tolist() == y.grad.tolist() == [2.0] * 3
+
     async def test_a_thread_without_a_loop_blocks_beside_the_loops_passes(self) -> None:
         x = leaf()
 
