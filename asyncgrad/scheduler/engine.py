@@ -64,8 +64,8 @@ class Engine(RunningPasses):
         if self.closed:
             return
         for task in tuple(self.live):
-            starter = task.future._starter
-            if not task.ending and (starter is None or starter.done()):
+            # To cancel one pass may end others, which its coroutines have awaited.
+            if task.future is not None and not task.ending and task.future.is_abandoned():
                 self.cancel(task)
         loop = self.loop
         if self.live:

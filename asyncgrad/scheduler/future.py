@@ -89,6 +89,10 @@ class BackwardFuture(asyncio.Future[_T]):
             said += f", {task.deadline - self._loop.time():.3f} s before its deadline"
         return f"<{type(self).__name__} pending: {said}>"
 
+    def is_abandoned(self) -> bool:
+        """Whether the task that started the pass has ended."""
+        return self._starter is None or self._starter.done()
+
     def _observe(self) -> None:
         """Note that the outcome was looked at: the await was not forgotten."""
         if not self._observed:

@@ -9,7 +9,7 @@ import weakref
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from passes import HEAVY, calls, chain, give_way, leaf, long_pass
+from passes import HEAVY, calls, chain, give_way, leaf, long_pass, until
 
 import asyncgrad as ag
 from asyncgrad.scheduler import blas
@@ -133,6 +133,32 @@ class TestAbandonedPasses:
         assert run(main()) == ["cancelled"]
         assert ended == ["hook"]
         assert x.grad is None
+
+    @pytest.mark.parametrize("factory", [asyncio.new_event_loop, uvloop.new_event_loop])
+    def test_passes_that_wait_for_others(self, factory: Callable[[], Any]) -> None:
+        """The end of one ends the pass that its hook awaits; the others end, too."""
+        loop = factory()
+        complaints: list[Any] = []
+        loop.set_exception_handler(lambda loop, context: complaints.append(context))
+
+        def outer() -> ag.Tensor:
+            inner = long_pass(leaf(), 20_000)
+
+            async def wait() -> None:
+                await inner.backward()
+
+            return calls(leaf(), wait).sum()
+
+        async def main() -> list[list[str]]:
+            outcomes = [keep(outer().backward()) for _ in range(6)]
+            await until(lambda: ag.engine().statistics().in_flight == 12)
+            return outcomes
+
+        outcomes = loop.run_until_complete(main())
+        loop.run_until_complete(loop.shutdown_asyncgens())
+        loop.close()
+        assert outcomes == [["cancelled"]] * 6
+        assert complaints == []
 
     def test_many_of_all_kinds(self, run: Run) -> None:
         leaves = [leaf() for _ in range(30)]
