@@ -28,6 +28,7 @@ from asyncgrad.core.hooks import RemovableHandle
 from asyncgrad.core.locks import lasting_lock
 from asyncgrad.core.modes import current
 from asyncgrad.core.node import Node, as_edge
+from asyncgrad.core.pass_state import running_pass
 from asyncgrad.core.recording import unrepeatable
 from asyncgrad.core.run_node import call_node
 from asyncgrad.core.states import ENDED
@@ -68,10 +69,10 @@ def queue_callback(callback: Callable[[], Any]) -> None:
     gradients in `.grad`; if a callback fails, the pass fails and the gradients are taken back.
 
     Raises:
-        RuntimeError: outside of a pass.
+        RuntimeError: outside of a pass, and in a task of a hook whose pass has ended.
     """
-    task = current().graph_task
-    if task is None:
+    task = running_pass(current().graph_task)
+    if task is None or task.ending:
         raise AutogradError("Final callbacks can only be installed during backward pass.")
     task.callbacks.append(callback)
 
@@ -104,7 +105,7 @@ def current_pass() -> Pass | None:
         >>> _ = (x * 3).backward(priority=4)
         4
     """
-    task = current().graph_task
+    task = running_pass(current().graph_task)
     if task is None:
         return None
     number = _numbers.get(task)
@@ -235,7 +236,7 @@ def accumulate(gradients: Mapping[Any, Any]) -> Any:
 
 def _current_graph_task_execution_order() -> list[Node]:
     """The nodes of the current pass in the order of execution; raises outside of a pass."""
-    task = current().graph_task
+    task = running_pass(current().graph_task)
     if task is None:
         raise AutogradError(
             "_current_graph_task_execution_order should only be called during the backward pass."

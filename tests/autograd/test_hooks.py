@@ -782,6 +782,31 @@ def test_a_failed_callback_takes_the_gradients_back(gradient):
 
 
 @pytest.mark.asyncio
+async def test_a_task_of_a_hook_queues_no_callback_once_its_pass_has_ended():
+    """Nothing would ever call it."""
+    x = ag.ones(2, requires_grad=True)
+    y = x * 2
+    ended = asyncio.Event()
+    tasks = []
+
+    async def later():
+        assert ag.autograd.graph.current_pass() is not None
+        await ended.wait()
+        assert ag.autograd.graph.current_pass() is None
+        with pytest.raises(RuntimeError, match="only be installed during backward"):
+            ag.autograd.graph.queue_callback(lambda: None)
+
+    async def hook(gradient):
+        tasks.append(asyncio.ensure_future(later()))
+        await asyncio.sleep(0)
+
+    y.register_hook(hook)
+    await y.sum().backward()
+    ended.set()
+    await tasks[0]
+
+
+@pytest.mark.asyncio
 async def test_callbacks_may_be_coroutine_functions():
     queue = ag.autograd.graph.queue_callback
     x = ag.ones(2, requires_grad=True)
