@@ -28,7 +28,7 @@ from asyncgrad.core.hooks import RemovableHandle
 from asyncgrad.core.locks import lasting_lock
 from asyncgrad.core.modes import current
 from asyncgrad.core.node import Node, as_edge
-from asyncgrad.core.pass_state import running_pass
+from asyncgrad.core.pass_state import PassState, running_pass
 from asyncgrad.core.recording import unrepeatable
 from asyncgrad.core.run_node import call_node
 from asyncgrad.core.states import ENDED
@@ -78,7 +78,7 @@ def queue_callback(callback: Callable[[], Any]) -> None:
 
 
 #: The ids of passes; a pass gets one when it is first asked for.
-_numbers: weakref.WeakKeyDictionary[GraphTask, int] = weakref.WeakKeyDictionary()
+_numbers: weakref.WeakKeyDictionary[PassState, int] = weakref.WeakKeyDictionary()
 next_pass_id = count().__next__
 
 
