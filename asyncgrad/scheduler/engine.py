@@ -187,6 +187,8 @@ class Engine(RunningPasses):
             passes=self.passes,
             in_flight=len(self.live) - held,
             held_back=held,
+            failed=self.failed,
+            cancelled=self.cancelled,
             nodes=self.node_count,
             slices=self.slices,
             segments=thread_segments.segments,

@@ -53,6 +53,9 @@ class Runner(Protocol):
     lost_starters: weakref.WeakSet[Any]
     #: Passes that were not finished by their first slice.
     live: set[GraphTask]
+    #: How many passes have ended so.
+    failed: int
+    cancelled: int
     #: This turn's budget is used up, so awaiting even a finished pass yields to the loop.
     spent: bool
     nodes: CoroutineNodes
@@ -237,6 +240,7 @@ class BackwardFuture(asyncio.Future[_T]):
         know, become notes, as text, because the errors themselves refer to the pass.
         """
         self._task = None
+        self._engine.cancelled += 1
         self._notes = [f"after the pass was cancelled: {described(error)}" for error in later]
         if failure is not None:
             self._notes.insert(0, f"the pass had failed before: {described(failure)}")
@@ -245,6 +249,7 @@ class BackwardFuture(asyncio.Future[_T]):
     def _finish_failed(self, error: BaseException) -> None:
         """End with an error."""
         self._task = None
+        self._engine.failed += 1
         super().set_exception(error)
 
     def __del__(self) -> None:

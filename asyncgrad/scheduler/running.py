@@ -67,7 +67,7 @@ class RunningPasses(Host):
         self.queue = DeviceQueue()
         #: Passes that were not finished by their first slice.
         self.live: set[GraphTask] = set()
-        self.passes = self.slices = self.node_count = 0
+        self.passes = self.failed = self.cancelled = self.slices = self.node_count = 0
         self.longest_turn_ns = 0
         self.worker = Worker(self.queue)
         self.admission = Admission(self.live)

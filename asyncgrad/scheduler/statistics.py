@@ -12,10 +12,13 @@ from time import perf_counter_ns
 class EngineStatistics:
     """What an engine has done since it was made. Times are in seconds."""
 
-    #: Passes started; of these, the number running, and the number held back by the limit.
+    #: Passes started; of these, the number running, the number held back by the limit, and the
+    #: numbers that have failed and that were cancelled. The others have succeeded.
     passes: int
     in_flight: int
     held_back: int
+    failed: int
+    cancelled: int
     #: Nodes of all passes started, as counted by their walks.
     nodes: int
     #: Slices of passes on the loop, and segments of passes in threads.

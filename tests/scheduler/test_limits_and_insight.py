@@ -212,6 +212,29 @@ class TestStatistics:
         assert after.loop_held >= after.longest_hold > 0
         assert after.longest_turn > 0
 
+    async def test_passes_that_fail_and_that_are_cancelled_are_counted(self) -> None:
+        async def ending() -> tuple[int, int]:
+            await assert_nothing_runs()
+            statistics = ag.engine().statistics()
+            return statistics.failed, statistics.cancelled
+
+        def fail() -> None:
+            raise ValueError("no")
+
+        await long_pass(leaf()).backward()
+        assert await ending() == (0, 0)
+        with pytest.raises(ValueError, match="no"):
+            await calls(leaf(), fail).sum().backward()
+        assert await ending() == (1, 0)
+        with pytest.raises(TimeoutError):
+            await long_pass(leaf()).backward(deadline=0.0)
+        assert await ending() == (2, 0)
+        future = long_pass(leaf(), 20_000).backward()
+        future.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await future
+        assert await ending() == (2, 1)
+
     async def test_times_are_in_seconds(self) -> None:
         """Their sources count nanoseconds."""
         engine = ag.engine()
