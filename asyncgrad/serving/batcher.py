@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from bisect import bisect_left, insort
 from collections.abc import Awaitable, Callable, Sequence, Sized
@@ -158,7 +159,7 @@ class Batcher(Generic[_Item, _Result]):
         Raises:
             Overloaded: at once, if too many requests wait.
             RuntimeError: if the batcher is not open.
-            Exception: whatever `compute` raised for the batch.
+            Exception: what `compute` raised for the batch. Each request has a copy of its own.
         """
         if not self._open:
             raise RuntimeError("the batcher is not open: use it within `async with batcher:`")
@@ -243,8 +244,9 @@ class Batcher(Generic[_Item, _Result]):
                 for entry, result in zip(entries, results, strict=True):
                     entry.result = result
         except Exception as error:
-            for entry in entries:
-                entry.error = error
+            entries[0].error = error
+            for entry in entries[1:]:
+                entry.error = _like(error)
         except BaseException as error:
             # A cancellation inside `compute` alone fails only this batch.
             alone = isinstance(error, anyio.get_cancelled_exc_class()) and not _is_cancelled()
@@ -260,6 +262,24 @@ class Batcher(Generic[_Item, _Result]):
     def statistics(self) -> BatcherStatistics:
         """The current counters."""
         return BatcherStatistics(len(self._line), self._batches, self._requests, self._refused)
+
+
+def _like(error: Exception) -> Exception:
+    """A copy of an error, so that what one caller does to its own is not done to the others'."""
+    try:
+        other = copy.copy(error)
+    except Exception:
+        # `copy` calls the class with `args`, and this class takes other arguments.
+        other = type(error).__new__(type(error), *error.args)
+        vars(other).update(vars(error))
+    # An `__init__` that makes its message from its arguments has just been given the message.
+    other.args = error.args
+    if notes := getattr(error, "__notes__", None):
+        other.__notes__ = [*notes]
+    other.__context__ = error.__context__
+    other.__cause__ = error.__cause__
+    other.__suppress_context__ = error.__suppress_context__
+    return other.with_traceback(error.__traceback__)
 
 
 def _is_cancelled() -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import traceback
 from itertools import pairwise
 
 import numpy as np
@@ -81,6 +82,54 @@ async def test_an_error_is_everybodys_in_the_batch_and_nobody_elses():
             *map(batcher, ["good", "bad", "fine", "well"]), return_exceptions=True
         )
     assert [str(r) for r in results] == ["bad item", "bad item", "fine", "well"]
+
+
+class Coded(Exception):
+    """Makes its message from its argument."""
+
+    def __init__(self, code: int) -> None:
+        super().__init__(f"code {code:d}")
+        self.code = code
+
+
+class Named(Exception):
+    """Has an argument that `args` does not keep."""
+
+    def __init__(self, message: str, *, code: int) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: Coded(3), lambda: Named("a", code=3), lambda: OSError(2, "gone", "file"),
+        lambda: UnicodeDecodeError("utf-8", b"x", 0, 1, "bad"),
+        lambda: ExceptionGroup("g", [ValueError("v")]),
+    ],
+    ids=lambda make: type(make()).__name__,
+)  # fmt: skip
+async def test_each_request_of_a_failed_batch_has_an_error_of_its_own(make):
+    """Else the notes, the cause and the traceback of all callers would be in one object."""
+    error = make()
+
+    async def compute(items):
+        error.add_note("of the batch")
+        raise error from LookupError("cause")
+
+    async with Batcher(compute, max_size=3, max_delay=NEVER) as batcher:
+        tasks = [asyncio.ensure_future(batcher(n)) for n in range(3)]
+        await asyncio.wait(tasks)
+    errors = [task.exception() for task in tasks]
+    assert len({id(each) for each in errors}) == 3
+    errors[0].add_note("mine")
+    errors[0].__cause__ = None
+    for each in errors[1:]:
+        assert (type(each), str(each), each.args) == (type(error), str(error), error.args)
+        assert vars(each) == vars(error) | {"__notes__": ["of the batch"]}
+        assert isinstance(each.__cause__, LookupError)
+        functions = [frame.name for frame in traceback.extract_tb(each.__traceback__)]
+        assert functions.count("compute") == functions.count("__call__") == 1
 
 
 async def test_a_cancelled_request_leaves_the_line_and_one_being_computed_is_dropped():
