@@ -54,15 +54,11 @@ def load(path: Path, model: ag.nn.Sequential) -> Published | None:
     if not path.exists():
         return None
     model.load_state_dict(load_safetensors(path))
+    return Published.of(model, *fields_of(path))
+
+
+def fields_of(path: Path) -> tuple[int, tuple[str, ...], tuple[str, ...]]:
+    """The step of the weights in a file, and the names of what they have learnt and undone."""
     facts = facts_of(path)
     learnt, undone = (tuple(facts.get(name, "").split()) for name in ("learnt", "undone"))
-    return Published.of(model, _step(facts), learnt, undone)
-
-
-def step_of(path: Path) -> int:
-    """The step of the weights in a file."""
-    return _step(facts_of(path))
-
-
-def _step(facts: dict[str, str]) -> int:
-    return int(facts.get("step", "0"))
+    return int(facts.get("step", "0")), learnt, undone

@@ -91,10 +91,12 @@ class Learner:
         self.losses: deque[float] = deque(maxlen=SHOWN)
         self._watchers: set[asyncio.Queue[dict]] = set()
         self._task: asyncio.Task[None] | None = None
+        #: The lock that only the process which learns holds.
+        self._lock: Any = None
         self.step = 0
         #: How many corrections waited at the last look.
         self.waiting = 0
-        #: Whether this process is the one that learns.
+        #: Whether this process is the one that learns: it has the lock, and the newest weights.
         self.leads = False
         #: The weights that answer; None until the learner runs.
         self.published: Any = None
@@ -108,28 +110,40 @@ class Learner:
         beside = self._path.with_name
         self._spool = Spool(beside(f"{self._path.name}.corrections"), WAITING)
         self._came = asyncio.Event()
-        await self._try_to_lead()
-        while not (there := await self._load()) and not self.leads:
-            # The process that learns is about to publish for the first time.
-            await asyncio.sleep(LOOK)
-            await self._try_to_lead()
-        if not there:
-            for _ in range(self._first_steps):
-                await self._learn([])
-            await self._publish()
+        try:
+            await self._try_to_lock()
+            while not await self._load():
+                if self._lock is not None:
+                    for _ in range(self._first_steps):
+                        await self._learn([])
+                    await self._publish()
+                    self.leads = True
+                    break
+                # The process that learns is about to publish for the first time.
+                await asyncio.sleep(LOOK)
+                await self._try_to_lock()
+        except BaseException:
+            self._unlock()
+            raise
         self._task = asyncio.create_task(self._ever(), name="learner")
         return self
 
     async def __aexit__(self, *_: object) -> None:
         self._task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await self._task
-        if self._lead is not None:
-            self._lead.close()
+        try:
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+        finally:
+            self._unlock()
 
-    async def _try_to_lead(self) -> None:
-        self._lead = await ag.offload(lead, self._path.with_name(f"{self._path.name}.lock"))
-        self.leads = self._lead is not None
+    async def _try_to_lock(self) -> None:
+        if self._lock is None:
+            self._lock = await ag.offload(lead, self._path.with_name(f"{self._path.name}.lock"))
+
+    def _unlock(self) -> None:
+        if self._lock is not None:
+            self._lock.close()
+        self._lock, self.leads = None, False
 
     async def _load(self) -> bool:
         """Answer with the weights that are kept, and learn on from them; whether there are any."""
@@ -137,10 +151,11 @@ class Learner:
         if found is None:
             return False
         self.published, self.step = found, found.step
-        if self.leads:
+        if self._lock is not None:
             # This process lacks the states that undoing another one's corrections needs.
             self.published = replace(found, learnt=())
             self._undone.extend(found.undone)
+            self.leads = True
         return True
 
     async def correct(self, image: np.ndarray, digit: int) -> str:
@@ -297,8 +312,11 @@ class Learner:
     async def _follow(self) -> None:
         """Answer with what the process that learns has published last; if that ended, learn."""
         await asyncio.sleep(LOOK)
-        await self._try_to_lead()
-        if self.leads or await ag.offload(self._trainer.kept_step, self._path) != self.step:
+        await self._try_to_lock()
+        kept = await ag.offload(self._trainer.kept_fields, self._path)
+        # Not the step alone: undoing the last correction changes weights, and takes no step.
+        now = self.published.step, self.published.learnt, self.published.undone
+        if self._lock is not None or kept != now:
             await self._load()
             self._tell_published()
 

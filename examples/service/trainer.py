@@ -61,6 +61,6 @@ class Trainer:
         """Go on from the weights that were kept; None if there are none."""
         return await ag.offload(checkpoint.load, path, self._model)
 
-    def kept_step(self, path: Path) -> int:
-        """The step of the weights that are kept. It blocks."""
-        return checkpoint.step_of(path)
+    def kept_fields(self, path: Path) -> tuple[int, tuple[str, ...], tuple[str, ...]]:
+        """The step of the kept weights, and what they have learnt and undone. It blocks."""
+        return checkpoint.fields_of(path)

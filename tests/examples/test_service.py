@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -350,7 +351,7 @@ def test_of_several_workers_one_learns_and_all_answer_with_what_it_has_learnt(tm
         process.send_signal(signal.SIGTERM)
         _, said = process.communicate(timeout=100)
         assert "Traceback" not in said
-    assert checkpoint.step_of(tmp_path / "w.safetensors") == old + 12
+    assert checkpoint.fields_of(tmp_path / "w.safetensors")[0] == old + 12
     assert list((tmp_path / "w.safetensors.corrections").iterdir()) == []
 
 
@@ -392,7 +393,7 @@ def test_a_signal_while_it_learns_and_requests_wait_answers_those_and_loses_no_c
         _, said = process.communicate(timeout=100)
         assert "Traceback" not in said
     left = len(list((tmp_path / "w.safetensors.corrections").iterdir()))
-    learnt, rest = divmod(checkpoint.step_of(path) - 400, 12)
+    learnt, rest = divmod(checkpoint.fields_of(path)[0] - 400, 12)
     assert rest == 0
     # The one that was being learnt when its file was about to go is learnt again.
     assert learnt + left in (count, count + 1)
@@ -505,6 +506,59 @@ async def test_when_the_process_that_learns_ends_another_one_learns(tmp_path):
                     pass
             assert (learner.leads, learner.step) == (True, 5 + 12)
             assert (await client.delete(f"/corrections/{name}")).status_code == 202
+
+
+@pytest.mark.asyncio
+async def test_a_process_that_takes_over_learns_only_from_the_newest_weights(tmp_path, monkeypatch):
+    """If it can't read them at that moment, it tries again."""
+    path, tries = tmp_path / "w.safetensors", 0
+    monkeypatch.setattr("examples.service.learner.RETRY", 0.0)
+    async with AsyncExitStack() as running:
+        first = Learner(Trainer(), path, first_steps=5)
+        await running.enter_async_context(first)
+        async with serving(tmp_path) as (app, client):
+            learner, load = app.state.learner, checkpoint.load
+            # What the first one has published last, and the second one has not read yet.
+            learner.published = replace(learner.published, step=4)
+            learner.step = 4
+
+            def unreadable(*args):
+                nonlocal tries
+                tries += 1
+                if tries < 4:
+                    raise OSError(5, "Input/output error")
+                return load(*args)
+
+            monkeypatch.setattr(checkpoint, "load", unreadable)
+            await running.aclose()
+            with learner.watching() as events:
+                await client.post("/correct", json={"pixels": picture(1), "digit": 1})
+                while not (await events.get()).get("published"):
+                    assert not learner.leads
+                assert (learner.leads, learner.step) == (True, 5)
+                await _published(events)
+            assert (tries, learner.step) == (4, 5 + 12)
+
+
+@pytest.mark.asyncio
+async def test_all_processes_answer_without_a_correction_that_one_has_undone(tmp_path):
+    """Undoing the last one takes no step, so the step alone doesn't tell that weights are new."""
+    async with AsyncExitStack() as running:
+        first = Learner(Trainer(), tmp_path / "w.safetensors", first_steps=5)
+        await running.enter_async_context(first)
+        async with serving(tmp_path) as (app, client):
+            follower = app.state.learner
+            with follower.watching() as events:
+                sent = await client.post("/correct", json={"pixels": picture(1), "digit": 7})
+                name = sent.json()["name"]
+                assert list((await _published(events))["learnt"]) == [name]
+                learnt = follower.published.model[0].weight.tolist()
+                await client.delete(f"/corrections/{name}")
+                async with asyncio.timeout(60):
+                    after = await _published(events)
+            assert ([*after["learnt"]], [*after["undone"]]) == ([], [name])
+            assert follower.published.model[0].weight.tolist() != learnt
+            assert not follower.leads
 
 
 @pytest.mark.asyncio
