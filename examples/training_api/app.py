@@ -135,11 +135,13 @@ def create_app(
 
         return Depends(read)
 
-    for kind, status in ((Overloaded, 503), (TimeoutError, 504)):
+    @app.exception_handler(Overloaded)
+    async def overloaded(request: Request, error: Overloaded) -> Response:
+        return JSONResponse({"detail": str(error)}, 503, {"Retry-After": "1"})
 
-        @app.exception_handler(kind)
-        async def refused(request: Request, error: Exception, status: int = status) -> Response:
-            return JSONResponse({"detail": str(error)}, status)
+    @app.exception_handler(TimeoutError)
+    async def timed_out(request: Request, error: TimeoutError) -> Response:
+        return JSONResponse({"detail": str(error)}, 504)
 
     @app.exception_handler(ClientDisconnect)
     @app.exception_handler(Disconnected)

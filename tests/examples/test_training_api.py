@@ -340,6 +340,8 @@ async def test_one_tenants_crowd_is_refused_and_another_is_served(monkeypatch):
         crowd = [asyncio.ensure_future(ann.forward_backward(*batch(2))) for _ in range(3)]
         refused, _ = await asyncio.wait(crowd, return_when=asyncio.FIRST_COMPLETED)
         assert {each.exception().status for each in refused} == {503}
+        answer = await ann._http.post("/v1/reset")
+        assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
         await bob.forward_backward(*batch(2))
         leave.set()
         await first
