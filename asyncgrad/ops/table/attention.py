@@ -55,12 +55,6 @@ def _tiles(
     return tuple([(slice(i, min(i + some, batch)), rows) for i in range(0, batch, some)])
 
 
-def _share(xp: Library, compute: Callable[[Any], object], q: Array, k: Array) -> None:
-    """Compute the tiles of all queries and keys."""
-    most = _TILE if xp.ndarray is np.ndarray else _TILE_OF_DEVICE
-    share(xp, compute, _tiles(len(q), q.shape[1], k.shape[1], most))
-
-
 def _later(xp: Library, queries: int, keys: int) -> Any:
     """Which keys come after which queries."""
     if xp.ndarray is np.ndarray and queries * keys <= _TILE:
@@ -101,7 +95,7 @@ class _Mask:
     def apply(self, xp: Library, scores: Array, some: slice, rows: slice) -> None:
         """Mask the scores of a tile in place."""
         if self.array is not None:
-            part = self._part(some, rows, scores.shape[-1])
+            part = self._part(some, scores.shape[1], rows, scores.shape[-1])
             if part.dtype == bool:
                 xp.copyto(scores, -xp.inf, where=~part)
             else:
@@ -118,7 +112,7 @@ class _Mask:
         later = _added_later(rows.start, count, keys, dtype) if self.causal else None
         if self.array is None:
             return (_zeros(keys, dtype), (0, 0)) if later is None else (later, (0, keys))
-        part = self._part(slice(some.start * heads, some.stop * heads), rows, keys)
+        part = self._part(some, heads, rows, keys)
         if part.dtype == bool:
             part = np.where(part, 0, -np.inf)
         if later is not None:
@@ -128,14 +122,15 @@ class _Mask:
         of_row = keys if shape[-2] > 1 else 0
         return part, (0 if self.alike else shape[-2] * keys, of_row)
 
-    def _part(self, some: slice, rows: slice, keys: int) -> Any:
-        """The mask of a tile."""
+    def _part(self, some: slice, heads: int, rows: slice, keys: int) -> Any:
+        """The mask of a tile, of some groups of so many matrices."""
         assert self.array is not None
         cut: Any = (rows if self.array.shape[-2] > 1 else slice(None), slice(keys))
         if self.alike:
             return self.array[cut]
-        places = np.unravel_index(np.arange(some.start, some.stop), self.batch)
-        return self.array[(*places, *cut)]
+        places = np.unravel_index(np.arange(some.start * heads, some.stop * heads), self.batch)
+        part = self.array[(*places, *cut)]
+        return part.reshape(-1, heads, *part.shape[1:])
 
     def seen(self, keys: int, rows: slice) -> int:
         """How many keys the queries of a tile can attend to."""
@@ -151,7 +146,7 @@ def _row_sums(xp: Library, scores: Array) -> Any:
 
 def _sum_up(xp: Library, total: Array, seen: int, x: Array, y: Array, *, first: bool) -> None:
     """Add a product to the rows of the keys that were seen; the first one is stored in all rows."""
-    target = total[:, :seen] if total.ndim == 3 else total[:, :, :seen]
+    target = total[:, :, :seen]
     if first:
         # CuPy takes the output by its name alone.
         xp.matmul(x, y, out=target)
@@ -229,6 +224,38 @@ def _over(xp: Library, name: str, q: Array) -> Any:
     return xp.compiled.get(name) if fits and xp.ndarray is np.ndarray else None
 
 
+def _grouped(xp: Library, q: Array, k: Array, v: Array, *others: Array) -> Any:
+    """Arrays of (groups, heads, length, features), where the matrices of a group fit into a tile.
+
+    The heads of a projection lie side by side: as an axis of their own they need no copy.
+    """
+    arrays = q, k, v, *others
+    heads = q.shape[1] if q.ndim == 4 and xp.ndarray is np.ndarray else _TILE + 1
+    if heads * max(1, q.shape[-2] * k.shape[-2]) > _TILE:
+        return [_flat(x)[:, None] for x in arrays]
+    return arrays
+
+
+def _laid_out(make: Callable[..., Any], like: Array, features: int) -> Any:
+    """An array for results, with heads within rows if another one has them there."""
+    groups, heads, length, _ = like.shape
+    if like.strides[1] < like.strides[2]:
+        return make((groups, length, heads, features), like.dtype).swapaxes(1, 2)
+    return make((groups, heads, length, features), like.dtype)
+
+
+def _scores(xp: Library, x: Array, y: Array) -> Any:
+    """The products of rows; contiguous, which NumPy's own choice for heads side by side is not."""
+    out = xp.empty((*x.shape[:3], y.shape[2]), x.dtype)
+    return xp.matmul(x, y.swapaxes(2, 3), out=out)
+
+
+def _tiles_of_groups(xp: Library, q: Array, k: Array, parts: int) -> Any:
+    groups, heads, queries, _ = q.shape
+    most = _TILE // heads if xp.ndarray is np.ndarray else _TILE_OF_DEVICE
+    return _tiles(groups, queries, k.shape[2], most, parts)
+
+
 @silent
 @widening
 def _attention(
@@ -236,30 +263,34 @@ def _attention(
     kept: list[Any],
 ) -> Any:  # fmt: skip
     over = _over(xp, "attention_shares_over", q)
-    if over is not None:
-        return _attention_over(xp, over, q, k, v, mask, causal, scale, kept)
-    batch, queries = q.shape[:-2], q.shape[-2]
-    q, k, v = map(_flat, (q, k, v))
-    out = xp.empty((len(q), queries, v.shape[2]), q.dtype)
-    sums = xp.empty((len(q), queries, 1), q.dtype)
+    batch, lowest = q.shape[:-2], _lowest(q.dtype)
     masks = _Mask(mask, causal, batch)
+    q, k, v = _grouped(xp, q, k, v)
+    out = _laid_out(xp.empty, q, v.shape[3])
+    sums = xp.empty((*q.shape[:3], 1), q.dtype)
 
     def compute(tiles: tuple[slice, tuple[slice, ...]]) -> None:
         some, cut = tiles
         for rows in cut:
-            seen = masks.seen(k.shape[1], rows)
-            scores = xp.matmul(q[some, rows] * scale, k[some, :seen].swapaxes(1, 2))
-            masks.apply(xp, scores, some, rows)
-            shares, total, sums[some, rows] = _shares(xp, scores)
-            if total is None:
-                out[some, rows] = xp.matmul(shares, v[some, :seen])
+            seen, total = masks.seen(k.shape[2], rows), None
+            part, keys, target = q[some, :, rows], k[some, :, :seen], out[some, :, rows]
+            if over is not None:
+                shares = _scores(xp, part, keys)
+                added = masks.added(some, q.shape[1], rows, seen, q.dtype)
+                sums[some, :, rows] = over(shares, *added, scale, lowest)
             else:
-                xp.divide(xp.matmul(shares, v[some, :seen]), total, out[some, rows])
+                scores = _scores(xp, part * scale, keys)
+                masks.apply(xp, scores, some, rows)
+                shares, total, sums[some, :, rows] = _shares(xp, scores)
+            xp.matmul(shares, v[some, :, :seen], out=target)
+            if total is not None:
+                xp.divide(target, total, target)
 
-    _share(xp, compute, q, k)
+    parts = _CAUSAL_PARTS if causal and over is not None else 1
+    share(xp, compute, _tiles_of_groups(xp, q, k, parts))
     if not kept:
         kept.append(sums)
-    return out.reshape(*batch, queries, v.shape[2])
+    return out.reshape(*batch, *out.shape[2:])
 
 
 @silent
@@ -269,114 +300,14 @@ def _gradients(
 ) -> Any:  # fmt: skip
     """The gradients by the wanted inputs; the scores are computed once for all of them."""
     over = _over(xp, "attention_slopes_over", q) if wanted != ("v",) else None
-    if over is not None:
-        return _gradients_over(xp, over, g, wanted, q, k, v, mask, causal, scale, kept[0])
     shapes = {"q": q.shape, "k": k.shape, "v": v.shape}
     masks = _Mask(mask, causal, q.shape[:-2])
     dtype = q.dtype
-    g, q, k, v, out = (widened(_flat(x)) for x in (g, q, k, v, out))
+    q, k, v, g, out = _grouped(xp, *map(widened, (q, k, v, g, out)))
     (sums,) = kept
-    make = xp.empty if q.shape[1] else xp.zeros
-    made = {key: make(x.shape, x.dtype) for key, x in (("q", q), ("k", k), ("v", v))}
-
-    def compute(tiles: tuple[slice, tuple[slice, ...]]) -> None:
-        some, cut = tiles
-        for rows in cut:
-            seen = masks.seen(k.shape[1], rows)
-            part, keys = q[some, rows] * scale, k[some, :seen]
-            weights = xp.matmul(part, keys.swapaxes(1, 2))
-            masks.apply(xp, weights, some, rows)
-            weights = _exponentials_of(xp, weights, sums[some, rows])
-            upper = g[some, rows]
-            if "v" in wanted:
-                _sum_up(
-                    xp, made["v"][some], seen, weights.swapaxes(1, 2), upper, first=rows is cut[0]
-                )
-            if wanted == ("v",):
-                continue
-            slopes = xp.matmul(upper, v[some, :seen].swapaxes(1, 2))
-            slopes = _slopes(xp, upper, out[some, rows], slopes, weights)
-            if "q" in wanted:
-                xp.multiply(xp.matmul(slopes, keys), scale, made["q"][some, rows])
-            if "k" in wanted:
-                _sum_up(
-                    xp, made["k"][some], seen, slopes.swapaxes(1, 2), part, first=rows is cut[0]
-                )
-
-    _share(xp, compute, q, k)
-    return tuple([made[key].reshape(shapes[key]).astype(dtype, copy=False) for key in wanted])
-
-
-# -- by kernels that are compiled for the host ----------------------------------------------------
-
-
-def _grouped(q: Array, k: Array, v: Array, *others: Array) -> Any:
-    """Arrays of (groups, heads, length, features), where the matrices of a group fit into a tile.
-
-    The heads of a projection lie side by side: as an axis of their own they need no copy.
-    """
-    arrays = q, k, v, *others
-    heads = q.shape[1] if q.ndim == 4 else 1
-    if heads * q.shape[-2] * k.shape[-2] > _TILE or q.ndim != 4:
-        return [_flat(x)[:, None] for x in arrays]
-    return arrays
-
-
-def _laid_out(xp: Library, like: Array, features: int) -> Any:
-    """An array for results, with heads within rows if another one has them there."""
-    groups, heads, length, _ = like.shape
-    if like.strides[1] < like.strides[2]:
-        return xp.empty((groups, length, heads, features), like.dtype).swapaxes(1, 2)
-    return xp.empty((groups, heads, length, features), like.dtype)
-
-
-def _scores(xp: Library, x: Array, y: Array) -> Any:
-    """The products of rows; contiguous, which NumPy's own choice for heads side by side is not."""
-    out = xp.empty((*x.shape[:3], y.shape[2]), x.dtype)
-    return xp.matmul(x, y.swapaxes(2, 3), out=out)
-
-
-def _tiles_of_groups(q: Array, k: Array, causal: bool) -> Any:
-    groups, heads, queries, _ = q.shape
-    parts = _CAUSAL_PARTS if causal else 1
-    return _tiles(groups, queries, k.shape[2], _TILE // heads, parts)
-
-
-def _attention_over(
-    xp: Library, over: Any, q: Array, k: Array, v: Array, mask: Array | None, causal: bool,
-    scale: float, kept: list[Any],
-) -> Any:  # fmt: skip
-    batch, lowest = q.shape[:-2], _lowest(q.dtype)
-    masks = _Mask(mask, causal, batch)
-    q, k, v = _grouped(q, k, v)
-    out = _laid_out(xp, q, v.shape[3])
-    sums = xp.empty((*q.shape[:3], 1), q.dtype)
-
-    def compute(tiles: tuple[slice, tuple[slice, ...]]) -> None:
-        some, cut = tiles
-        for rows in cut:
-            seen = masks.seen(k.shape[2], rows)
-            shares = _scores(xp, q[some, :, rows], k[some, :, :seen])
-            added = masks.added(some, q.shape[1], rows, seen, q.dtype)
-            sums[some, :, rows] = over(shares, *added, scale, lowest)
-            xp.matmul(shares, v[some, :, :seen], out=out[some, :, rows])
-
-    share(xp, compute, _tiles_of_groups(q, k, causal))
-    if not kept:
-        kept.append(sums.reshape(-1, *sums.shape[2:]))
-    return out.reshape(*batch, *out.shape[2:])
-
-
-def _gradients_over(
-    xp: Library, over: Any, g: Array, wanted: tuple[str, ...], q: Array, k: Array, v: Array,
-    mask: Array | None, causal: bool, scale: float, sums: Array,
-) -> Any:  # fmt: skip
-    shapes = {"q": q.shape, "k": k.shape, "v": v.shape}
-    masks = _Mask(mask, causal, q.shape[:-2])
-    q, k, v, g = _grouped(q, k, v, g)
-    sums = sums.reshape(*q.shape[:3], 1)
+    make = xp.empty if q.shape[2] else xp.zeros
     made = {
-        name: _laid_out(xp, x, x.shape[3])
+        name: _laid_out(make, x, x.shape[3])
         for name, x in (("q", q), ("k", k), ("v", v))
         if name in wanted
     }
@@ -384,22 +315,35 @@ def _gradients_over(
     def compute(tiles: tuple[slice, tuple[slice, ...]]) -> None:
         some, cut = tiles
         for rows in cut:
-            seen = masks.seen(k.shape[2], rows)
+            seen, first = masks.seen(k.shape[2], rows), rows is cut[0]
             part, keys, upper = q[some, :, rows], k[some, :, :seen], g[some, :, rows]
-            shares = _scores(xp, part, keys)
-            slopes = _scores(xp, upper, v[some, :, :seen])
-            added = masks.added(some, q.shape[1], rows, seen, q.dtype)
-            over(shares, slopes, sums[some, :, rows], *added, scale)
-            first = rows is cut[0]
+            values = v[some, :, :seen]
+            if over is not None:
+                shares, slopes = _scores(xp, part, keys), _scores(xp, upper, values)
+                added = masks.added(some, q.shape[1], rows, seen, q.dtype)
+                over(shares, slopes, sums[some, :, rows], *added, scale)
+            else:
+                part = part * scale
+                scores = _scores(xp, part, keys)
+                masks.apply(xp, scores, some, rows)
+                shares = _exponentials_of(xp, scores, sums[some, :, rows])
             if "v" in wanted:
                 _sum_up(xp, made["v"][some], seen, shares.swapaxes(2, 3), upper, first=first)
+            if wanted == ("v",):
+                continue
+            if over is None:
+                slopes = _scores(xp, upper, values)
+                slopes = _slopes(xp, upper, out[some, :, rows], slopes, shares)
             if "q" in wanted:
-                xp.matmul(slopes, keys, out=made["q"][some, :, rows])
+                target = xp.matmul(slopes, keys, out=made["q"][some, :, rows])
+                if over is None:
+                    target *= scale
             if "k" in wanted:
                 _sum_up(xp, made["k"][some], seen, slopes.swapaxes(2, 3), part, first=first)
 
-    share(xp, compute, _tiles_of_groups(q, k, causal))
-    return tuple([made[name].reshape(shapes[name]) for name in wanted])
+    parts = _CAUSAL_PARTS if causal and over is not None else 1
+    share(xp, compute, _tiles_of_groups(xp, q, k, parts))
+    return tuple([made[key].reshape(shapes[key]).astype(dtype, copy=False) for key in wanted])
 
 
 def _weights(
@@ -435,8 +379,8 @@ def _together(
 @silent
 def _attention_weights(xp: Library, x: Array, mask: Array | None, causal: bool) -> Any:
     """The softmax along the last axis with masked scores; zeros where all are masked."""
-    scores = _flat(x).copy()
-    whole = slice(0, len(scores)), slice(0, scores.shape[1])
+    scores = _flat(x)[:, None].copy()
+    whole = slice(0, len(scores)), slice(0, scores.shape[2])
     _Mask(mask, causal, x.shape[:-2]).apply(xp, scores, *whole)
     scores /= _exponentials(xp, scores)[0]
     return scores.reshape(x.shape)
