@@ -50,7 +50,14 @@ def share(task: PassState, helpers: Helpers, node: OpNode, gradient: NodeGradien
     """
     room = helpers.room()
     ready = task.ready
-    while room and ready and ready[0][2].cost > HEAVY_NS and _is_ordinary(task, *ready[0][2:4]):
+    while (
+        room
+        and ready
+        and ready[0][2].cost > HEAVY_NS
+        and _is_ordinary(task, *ready[0][2:4])
+        # To pass on a gradient, or a view of it, takes less time than to wake a thread.
+        and not ready[0][2].rule.passes
+    ):
         helpers.lend(partial(_run_lent, task, task.launch()))
         room -= 1
     if node.cost < 2 * HEAVY_NS or not helpers.splits() or not _is_ordinary(task, node, gradient):

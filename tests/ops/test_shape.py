@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -82,6 +83,18 @@ def test_parts_share_one_node_and_gradients_are_pytorchs(name, used):
         (g,) = m.grad(loss, x, create_graph=True)
         second.append(m.grad((g * g).sum(), x)[0].numpy())
     np.testing.assert_allclose(*second, rtol=1e-14)
+
+
+def test_parts_made_in_a_thread_of_the_engine_share_one_node():
+    """So their gradient is made once there, too."""
+    x = ag.ones(4, 3, requires_grad=True)
+
+    async def parts():
+        return await ag.offload(x.split, 2)
+
+    first, second = asyncio.run(parts())
+    assert first.grad_fn.name() == "SplitBackward0"
+    assert first.grad_fn is second.grad_fn
 
 
 def test_gradient_of_many_parts_is_made_once():

@@ -17,6 +17,7 @@ from asyncgrad.core.variable import gradient_edge, wrap
 from asyncgrad.devices import pieces
 from asyncgrad.ops.table import recurrent
 from asyncgrad.scheduler import blas, loop_thread
+from asyncgrad.scheduler.helpers import Helpers
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -87,6 +88,24 @@ class TestAtTheSameTime:
         assert len(set(promote_binary.threads)) == 2
         assert all(name.startswith("asyncgrad") for name in promote_binary.threads)
         await assert_nothing_runs()
+
+    async def test_no_thread_is_woken_for_a_view_of_a_gradient(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """However large it is."""
+        lent, lend = [], Helpers.lend
+
+        def noted(self: Helpers, call: Callable[[], None], *, part: bool = False) -> None:
+            lent.append(call)
+            lend(self, call, part=part)
+
+        monkeypatch.setattr(Helpers, "lend", noted)
+        for form, expected in ((lambda x: x.reshape(3, 1), 0), (lambda x: x * 2.0, 1)):
+            made = [form(leaf()) for _ in range(2)]
+            for x in made:
+                gradient_edge(x).cost = HEAVY
+            await ag.cat(made).sum().backward()
+            assert len(lent) == expected
 
     @pytest.mark.parametrize(("cores", "loop_goes_first"), [(2, True), (3, False)])
     async def test_the_pulls_of_one_node_do_where_the_loop_gets_a_core(
