@@ -89,7 +89,12 @@ class BackwardHooks:
             full = _replaced(hook, (yield from awaited(hook(self._module, full))), full)
         if self._inputs[1]:
             self._arrived[current().graph_task] = full
-        else:
+        elif self._after:
+            warnings.warn(
+                "Full backward hook is firing when gradients are computed with respect to module "
+                "outputs since no inputs require gradients.",
+                stacklevel=2,
+            )
             nothing = (None,) * self._inputs[0]
             for hook in self._after:
                 result = yield from awaited(hook(self._module, nothing, full))

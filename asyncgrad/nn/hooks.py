@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import warnings
 from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeAlias
@@ -116,13 +117,15 @@ def register_module_backward_hook(hook: Hook) -> RemovableHandle:
 class HookedCall:
     """One call of a module that has hooks."""
 
-    __slots__ = ("_args", "_backward", "_called", "_kwargs", "_module")
+    __slots__ = ("_args", "_backward", "_called", "_kwargs", "_module", "_output")
 
     def __init__(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self._module = module
         self._args = args
         self._kwargs = kwargs
         self._backward: BackwardHooks | None = None
+        #: What the forward hooks called so far have left; None before `forward` has returned.
+        self._output: Any = None
         #: The keys of the forward hooks that have been called.
         self._called: set[int] = set()
 
@@ -170,21 +173,32 @@ class HookedCall:
 
     def _after(self, output: Any) -> Any:
         """The output after the forward hooks, each of which may replace it."""
+        self._output = output
         for key, hook in hooks_of(self._module, "_forward_hooks").items():
-            self._called.add(key)
-            result = self._call(hook, output)
-            output = output if result is None else result
+            self._call(key, hook)
+        output = self._output
         return output if self._backward is None else self._backward.around_outputs(output)
 
     def _failed(self) -> None:
-        """After an error, call the remaining hooks that have `always_call`."""
+        """After an error, call the remaining hooks that have `always_call`; theirs are warnings."""
         for key, hook in hooks_of(self._module, "_forward_hooks").items():
             if isinstance(hook, ForwardHook) and hook.always_call and key not in self._called:
-                self._called.add(key)
-                self._call(hook, None)
+                try:
+                    self._call(key, hook)
+                except Exception as error:
+                    warnings.warn(
+                        f"module forward hook with ``always_call=True`` raised an exception that "
+                        f"was silenced as another error was raised in forward: {error}",
+                        stacklevel=5,
+                    )
 
-    def _call(self, hook: Hook | ForwardHook, output: Any) -> Any:
-        if not isinstance(hook, ForwardHook):
-            return hook(self._module, self._args, output)
-        kwargs = (self._kwargs,) if hook.with_kwargs else ()
-        return hook.function(self._module, self._args, *kwargs, output)
+    def _call(self, key: int, hook: Hook | ForwardHook) -> None:
+        """Call a forward hook, which may replace the output."""
+        self._called.add(key)
+        kwargs: tuple[Any, ...] = ()
+        if isinstance(hook, ForwardHook):
+            kwargs = (self._kwargs,) if hook.with_kwargs else ()
+            hook = hook.function
+        result = hook(self._module, self._args, *kwargs, self._output)
+        if result is not None:
+            self._output = result

@@ -46,7 +46,8 @@ class Hooked(Members):
             hook: gets the module, positional arguments (keyword arguments) and output.
             prepend: before the hooks that are there already.
             with_kwargs: the hook is also given the keyword arguments.
-            always_call: if `forward` or an earlier hook raises, call the hook with None.
+            always_call: call the hook even if `forward` raises, with None, or an earlier hook, with
+                the output so far. If the hook raises, too, that is a warning.
         """
         entry = forward_hook(hook, with_kwargs, always_call)
         return register(self._forward_hooks, entry, prepend=prepend)
