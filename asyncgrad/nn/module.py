@@ -5,6 +5,8 @@ This file is long because it is one class, with all that PyTorch's has besides m
 
 from __future__ import annotations
 
+import warnings
+from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, Self, SupportsIndex, TypeVar, overload
 
@@ -13,17 +15,16 @@ import numpy as np
 from asyncgrad._unbound import unbound
 from asyncgrad.autograd.modes import no_grad
 from asyncgrad.core.recording import called_anew
-from asyncgrad.core.variable import Variable
 from asyncgrad.nn.hooks import EVERYWHERE, HookedCall, registered_anew
 from asyncgrad.nn.module_hooks import HOOKS, Hooked
 from asyncgrad.nn.parameter import clear_gradient
 from asyncgrad.nn.snapshot import Snapshot
-from asyncgrad.nn.state import LoadResult, StateDict, load, load_own, own_state
+from asyncgrad.nn.state import LoadResult, load, load_own, own_state
 from asyncgrad.nn.state import unexpected_keys as find_unexpected
+from asyncgrad.ops.api.conversion import arguments_of_to, target_of_to
 from asyncgrad.ops.api.creation import empty_like
 from asyncgrad.ops.api.transfer import cuda_device
 from asyncgrad.ops.bfloat16 import needs_bfloat16
-from asyncgrad.ops.dtype import DTYPES
 from asyncgrad.ops.dtype_device import memory_format
 from asyncgrad.ops.promotion import category
 from asyncgrad.ops.tensors.copies import noted
@@ -207,7 +208,12 @@ class Module(Hooked):
         Raises:
             TypeError: if the dtype is neither floating nor complex.
         """
-        device, dtype = _target(*args, **kwargs)
+        device, dtype = target_of_to(**arguments_of_to(args, kwargs))
+        if dtype is not None and category(dtype) < 2:
+            raise TypeError(
+                f"nn.Module.to only accepts floating point or complex dtypes, but got desired "
+                f"dtype={dtype}"
+            )
 
         def convert(tensor: Tensor) -> Tensor:
             if device is not None:
@@ -309,12 +315,17 @@ class Module(Hooked):
             keep_vars: return the tensors themselves instead of detached ones.
         """
         if args:
+            warnings.warn(
+                "Positional args are being deprecated, use kwargs instead.",
+                FutureWarning,
+                stacklevel=2,
+            )
             given = dict(zip(("destination", "prefix", "keep_vars"), args, strict=False))
             destination = given.get("destination", destination)
             prefix, keep_vars = given.get("prefix", prefix), given.get("keep_vars", keep_vars)
         if destination is None:
-            destination = StateDict()
-            destination._metadata = {}
+            destination = OrderedDict()
+            destination._metadata = OrderedDict()  # type: ignore[attr-defined]
         metadata = {"version": self._version}
         if hasattr(destination, "_metadata"):
             destination._metadata[prefix[:-1]] = metadata
@@ -397,27 +408,3 @@ class Module(Hooked):
         if not below and len(lines) <= 1:
             return f"{self._get_name()}({extra})"
         return f"{self._get_name()}(\n  " + "\n  ".join(lines + below) + "\n)"
-
-
-def _target(
-    *args: Any, device: DeviceLike | None = None, dtype: DTypeLike | None = None,
-    non_blocking: bool = False, memory_format: Any = None,
-) -> tuple[Any, Any]:  # fmt: skip
-    """The device and dtype that the arguments of `to` name; None where unchanged."""
-    for argument in args:
-        if isinstance(argument, Variable):
-            device, dtype = argument._metadata.device, argument._metadata.dtype
-        elif argument is None or isinstance(argument, bool):
-            continue
-        elif isinstance(argument, DTYPES):
-            dtype = argument
-        else:
-            device = argument
-    if dtype is not None:
-        dtype = np.dtype(dtype)
-        if category(dtype) < 2:
-            raise TypeError(
-                f"nn.Module.to only accepts floating point or complex dtypes, but got desired "
-                f"dtype={dtype}"
-            )
-    return device, dtype

@@ -218,10 +218,10 @@ class Members:
     def get_buffer(self, target: str) -> Tensor:
         """The buffer at a dotted path."""
         path, _, name = target.rpartition(".")
-        found: Tensor | None = self.get_submodule(path)._buffers.get(name)
-        if found is None:
+        buffers: dict[str, Tensor] = self.get_submodule(path)._buffers
+        if name not in buffers:
             raise AttributeError(f"`{target}` is not a buffer")
-        return found
+        return buffers[name]
 
     # -- walks ------------------------------------------------------------------------------------
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Any
 
@@ -27,12 +26,6 @@ class LoadResult(NamedTuple):
             f"_IncompatibleKeys(missing_keys={self.missing_keys}, "
             f"unexpected_keys={self.unexpected_keys})"
         )
-
-
-class StateDict(OrderedDict[str, Any]):
-    """Tensors by their names; `_metadata` holds the version of each module."""
-
-    _metadata: dict[str, Any]
 
 
 def own_state(module: Members) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import pickle
+from collections import OrderedDict
 
 import numpy as np
 import pytest
@@ -372,6 +373,24 @@ def test_always_called_hooks_are_called_once_after_an_error():
     assert calls == [None]
 
 
+def test_errors_of_hooks_that_are_always_called_hide_no_other():
+    """They get what the hooks before the error have left of the output."""
+    calls = []
+
+    def failing(module, args, output):
+        calls.append(output)
+        raise ZeroDivisionError
+
+    layer = nn.Identity()
+    layer.register_forward_hook(lambda m, args, out: out + 1)
+    layer.register_forward_hook(lambda m, args, out: {}[out])
+    layer.register_forward_hook(failing, always_call=True)
+    layer.register_forward_hook(lambda m, args, out: calls.append(out), always_call=True)
+    with pytest.warns(UserWarning, match="was silenced"), pytest.raises(KeyError):
+        layer(1)
+    assert calls == [2, 2]
+
+
 @pytest.mark.asyncio
 async def test_forward_may_be_a_coroutine_function():
     class Slow(nn.Module):
@@ -430,10 +449,36 @@ def test_what_fails_while_a_state_is_loaded_is_collected():
 def test_state_dicts_take_arguments_by_position():
     layer = ag.nn.Linear(1, 1)
     given = {}
-    assert layer.state_dict(given, "a.", True) is given
+    with pytest.warns(FutureWarning, match="use kwargs instead"):
+        assert layer.state_dict(given, "a.", True) is given
     assert given["a.weight"] is layer.weight
-    with pytest.raises(TypeError):
-        layer.to(foo=3)
+
+
+def test_conversions_take_the_arguments_of_a_tensors():
+    """In either, a dtype after a dtype is not taken for `non_blocking`."""
+    layer = ag.nn.Linear(1, 1)
+    for convert in (layer.to, layer.weight.to):
+        for args, kwargs in (
+            ((), {"foo": 3}), ((ag.float64, ag.float32), {}), (("cpu", "cpu"), {}),
+            ((), {"non_blocking": 1}), ((ag.float64,), {"dtype": ag.float64}),
+        ):  # fmt: skip
+            with pytest.raises(TypeError):
+                convert(*args, **kwargs)
+        assert convert("cpu", ag.float64, True, memory_format=None).double() is not None
+    assert layer.weight.dtype == ag.float64
+    assert layer.to(memory_format=ag.channels_last) is layer
+
+
+def test_a_state_dict_is_an_ordered_dictionary():
+    assert type(nn.Linear(1, 1).state_dict()) is OrderedDict
+
+
+def test_a_buffer_that_a_module_does_not_have_is_found_as_none():
+    layer = nn.Module()
+    layer.register_buffer("absent", None)
+    assert layer.get_buffer("absent") is None
+    with pytest.raises(AttributeError, match="`other` is not a buffer"):
+        layer.get_buffer("other")
 
 
 def test_a_function_that_changes_all_in_place_is_noticed():

@@ -59,7 +59,11 @@ def to(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         args: see above.
         kwargs: the same by name, and `memory_format`, which is only checked.
     """
-    x = as_tensor_operand(input, "to", 1)
+    return _converted(as_tensor_operand(input, "to", 1), **arguments_of_to(args, kwargs))
+
+
+def arguments_of_to(args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    """By their names, the arguments of `to`, which the class of the first one tells apart."""
     names: tuple[str, ...] = ("dtype", "non_blocking", "copy")
     if args and isinstance(args[0], Variable):
         names = ("other", *names[1:])
@@ -70,7 +74,11 @@ def to(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
     given = dict(zip(names, args, strict=False))
     if given.keys() & kwargs.keys():
         raise TypeError(f"to() got multiple values for {sorted(given.keys() & kwargs.keys())}")
-    return _converted(x, **given, **kwargs)
+    given |= kwargs
+    for name in ("non_blocking", "copy"):
+        if not isinstance(given.get(name, False), builtins.bool):
+            raise TypeError(f"to(): argument '{name}' must be bool, not {given[name]!r}")
+    return given
 
 
 def _is_device(value: object) -> Any:
@@ -85,17 +93,26 @@ def _is_device(value: object) -> Any:
     return False
 
 
-def _converted(
-    x: Tensor, *, dtype: DTypeLike | None = None, device: DeviceLike | None = None,
-    other: Tensor | None = None, non_blocking: Any = False, copy: object = False,
+def target_of_to(
+    *, dtype: DTypeLike | None = None, device: DeviceLike | None = None,
+    other: Tensor | None = None, non_blocking: object = False, copy: object = False,
     memory_format: memory_format | None = None,
+) -> tuple[Any, Any]:  # fmt: skip
+    """The device and dtype that the arguments of `to` name; None where they name none."""
+    if other is not None:
+        return other._metadata.device, other._metadata.dtype
+    as_memory_format("to", memory_format)
+    target = None if device is None else as_device("to", device)
+    return target, None if dtype is None else as_dtype("to", dtype)
+
+
+def _converted(
+    x: Tensor, *, copy: object = False, non_blocking: Any = False,
+    memory_format: memory_format | None = None, **given: Any,
 ) -> Any:  # fmt: skip
     as_memory_format("to", memory_format, len(x._metadata.shape))
-    if other is not None:
-        dtype, device = other._metadata.dtype, other._metadata.device
-    target = x._metadata.device if device is None else as_device("to", device)
-    kind = None if dtype is None else as_dtype("to", dtype)
-    if target is not x._metadata.device:
+    target, kind = target_of_to(**given)
+    if target is not None and target is not x._metadata.device:
         return to_device(x, target, kind, non_blocking=non_blocking)
     out = x if kind is None else cast(x, kind)
     return R.clone(x) if copy and out is x else out
