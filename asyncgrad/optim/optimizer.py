@@ -355,17 +355,23 @@ class Optimizer(Hooked):
                 state[parameter] = copied_beside("", values, parameter)
             else:
                 state[number] = values
-        self.state = state
-        self.param_groups = [
-            {**self.defaults, **given, "params": own["params"]}
+        groups = [
+            self.defaults
+            | {key: own[key] for key in own if key == "param_names"}
+            | {**given, "params": own["params"]}
             for own, given in zip(self.param_groups, groups, strict=True)
         ]
+        self.__setstate__({"state": state, "param_groups": groups})
         for hook in tuple(self._load_post_hooks.values()):
             hook(self)
 
     def __getstate__(self) -> dict[str, Any]:
         """Everything but hooks, which belong to the program and not to the state."""
         return {**vars(self), **{table: {} for table in HOOKS}, "_drafts": {}}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Take attributes that were copied or loaded; subclasses may add options to old groups."""
+        vars(self).update(state)
 
     def __repr__(self) -> str:
         lines = [f"{type(self).__name__} ("]

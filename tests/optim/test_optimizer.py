@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import inspect
 import pickle
 import threading
@@ -50,6 +51,9 @@ def test_names_are_kept():
     optimizer = ag.optim.SGD(layer.named_parameters(), lr=0.1)
     assert optimizer.param_groups[0]["param_names"] == ["weight", "bias"]
     assert optimizer.param_groups[0]["params"] == [layer.weight, layer.bias]
+    optimizer.load_state_dict(ag.optim.SGD(layer.parameters(), lr=0.2).state_dict())
+    assert optimizer.param_groups[0]["param_names"] == ["weight", "bias"]
+    assert optimizer.param_groups[0]["lr"] == 0.2
 
 
 def test_a_parameter_twice_in_a_group_is_warned_of():
@@ -265,6 +269,21 @@ def test_optimizers_are_pickled_with_their_parameters():
     before = other_layer.bias.item()
     other.step()
     assert other_layer.bias.item() == pytest.approx(before - 0.1)
+
+
+def test_loading_and_copying_set_the_state():
+    """PyTorch's optimisers add options to old groups there."""
+
+    class Clipped(ag.optim.SGD):
+        def __setstate__(self, state):
+            super().__setstate__(state)
+            for group in self.param_groups:
+                group.setdefault("bound", 1.0)
+
+    optimizer = Clipped([parameter(1.0)], lr=0.1)
+    assert copy.deepcopy(optimizer).param_groups[0]["bound"] == 1.0
+    optimizer.load_state_dict(optimizer.state_dict())
+    assert optimizer.param_groups[0]["bound"] == 1.0
 
 
 @pytest.mark.asyncio
