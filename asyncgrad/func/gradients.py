@@ -15,6 +15,7 @@ from asyncgrad.creation import ones_like
 from asyncgrad.errors import AutogradError
 from asyncgrad.func.levels import argument, cut_off, differentiated, is_tensor, leads_beyond
 from asyncgrad.ops.batching import Level, unwrap_batch, wrap_batch
+from asyncgrad.ops.promotion import category
 from asyncgrad.ops.tensors.pytree import flatten, tree_map, unflatten
 from asyncgrad.scheduler import call, run_multi_pass, waits
 from asyncgrad.scheduler.results import Results
@@ -149,7 +150,7 @@ async def _vjp(func: Callable[..., Any], primals: tuple[Any, ...], has_aux: bool
         out = await call(func, *given)
         out, aux = split_aux(out, has_aux, "vjp(f, *primals)")
         outputs, out_structure = flatten(out)
-        check_tensors(outputs, "vjp(f, *primals)")
+        check_differentiable(outputs, "vjp(f, *primals)")
         roots = [unwrap_batch(tensor, level) for tensor in outputs]
 
     @outside_inference
@@ -303,6 +304,17 @@ def check_tensors(outputs: Sequence[object], name: str) -> None:
             raise AutogradError(
                 f"{name}: expected f(*primals) to return only tensors, got unsupported type "
                 f"{type(out)}"
+            )
+
+
+def check_differentiable(outputs: Sequence[Any], name: str) -> None:
+    """Raise unless the outputs are floating or complex tensors, at least one."""
+    check_tensors(outputs, name)
+    for out in outputs:
+        if category(out._metadata.dtype) < 2:
+            raise AutogradError(
+                f"vjp(f, ...): All outputs of f must be floating-point or complex Tensors, got "
+                f"Tensor with dtype {out._metadata.dtype}"
             )
 
 

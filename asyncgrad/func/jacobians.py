@@ -144,7 +144,7 @@ async def _jacrev(
         out = await call(func, *given, **kwargs)
         out, aux = gradients.split_aux(out, has_aux, _VJP)
         outputs, out_structure = flatten(out)
-        gradients.check_tensors(outputs, _VJP)
+        gradients.check_differentiable(outputs, _VJP)
         _check_real(outputs, "jacrev", "outputs")
         roots = [unwrap_batch(x, batch) for x in outputs]
     beyond = wanted and leads_beyond([root for root in roots if root.requires_grad], leaves)

@@ -27,6 +27,7 @@ def functional_call(
         module: the module; its own tensors stay unchanged.
         parameter_and_buffer_dicts: tensors by the names of `named_parameters()` and
             `named_buffers()`, or several dictionaries of them.
+            If the module assigns another value to such a name, a single dictionary gets it.
         args: the positional arguments; a value that is no tuple is the only argument.
         tie_weights: replace a shared parameter in every place where the module holds it.
         strict: raise unless exactly the module's parameters and buffers are given.
@@ -37,6 +38,7 @@ def functional_call(
     Raises:
         ValueError: if a name occurs in two dictionaries, or a shared parameter gets two values.
         RuntimeError: if `strict` finds names missing or unknown.
+        AttributeError: for the name of a tensor in a submodule that there is not.
 
     Example:
         >>> layer = ag.nn.Linear(2, 1, bias=False)
@@ -49,8 +51,8 @@ def functional_call(
     chosen = _chosen(module, given, tie_weights, strict)
     if waits(module):
         # Other tasks may call the module while this call waits, so it works on a copy of the tree.
-        return _call_copy(module, chosen, arguments, kwargs or {})
-    with _replaced(module, chosen):
+        return _call_copy(module, chosen, given, arguments, kwargs or {})
+    with _replaced(module, chosen, given):
         return module(*arguments, **(kwargs or {}))
 
 
@@ -86,9 +88,9 @@ def _stacked(name: str, tensors: list[Any]) -> Any:
     return stack([x.detach() for x in tensors]).requires_grad_(tensors[0].requires_grad)
 
 
-def _merged(given: object) -> dict[str, Any]:
+def _merged(given: object) -> Any:
     if isinstance(given, Mapping):
-        return dict(given)
+        return given
     if not isinstance(given, (list, tuple)):
         raise ValueError(
             f"Expected parameter_and_buffer_dicts to be a dict, or a list/tuple of dicts, but got "
@@ -119,9 +121,9 @@ def _places(module: Module) -> dict[str, tuple[str, str, str]]:
 
 
 def _chosen(
-    module: Module, given: dict[str, Any], tie_weights: bool, strict: bool
-) -> list[tuple[tuple[str, str, str], Any]]:
-    """The place and new value of each tensor to replace."""
+    module: Module, given: Mapping[str, Any], tie_weights: bool, strict: bool
+) -> list[tuple[str, tuple[str, str, str], Any]]:
+    """The full name, place and new value of each tensor to replace."""
     places = _places(module)
     held = {name: _tensor_at(module, place) for name, place in places.items()}
     tied: dict[int, set[str]] = {}
@@ -147,7 +149,9 @@ def _chosen(
                 f"Error(s) in reparametrizing for {type(module).__name__}:\n\t"
                 + "\n\t".join(problems)
             )
-    return [(places[name], value) for name, value in complete.items() if name in places]
+    for name in unknown:
+        module.get_submodule(name.rpartition(".")[0])
+    return [(name, places[name], value) for name, value in complete.items() if name in places]
 
 
 def _tensor_at(module: Module, place: tuple[str, str, str]) -> Any:
@@ -156,25 +160,30 @@ def _tensor_at(module: Module, place: tuple[str, str, str]) -> Any:
 
 
 @contextmanager
-def _replaced(module: Module, chosen: list[Any]) -> Iterator[None]:
-    """Replace tensors in a module's tables within a block, then restore them."""
+def _replaced(module: Module, chosen: list[Any], given: Any) -> Iterator[None]:
+    """Replace tensors in a module's tables within a block, then restore them.
+
+    What the block has put in place of a tensor is put into `given`, too.
+    """
     before = []
     try:
-        for (path, table, name), value in chosen:
+        for full, (path, table, name), value in chosen:
             entries = module.get_submodule(path).__dict__[table]
-            before.append((entries, name, entries[name]))
+            before.append((full, value, entries, name, entries[name]))
             entries[name] = value
         yield
     finally:
-        for entries, name, value in reversed(before):
-            entries[name] = value
+        for full, value, entries, name, own in reversed(before):
+            if full in given and entries.get(name, value) is not value:
+                given[full] = entries[name]
+            entries[name] = own
 
 
 async def _call_copy(
-    module: Module, chosen: list[Any], args: tuple[Tensor, ...], kwargs: dict[str, Any]
+    module: Module, chosen: list[Any], given: Any, args: tuple[Tensor, ...], kwargs: dict[str, Any]
 ) -> Any:
     copied = _copied(module, {})
-    with _replaced(copied, chosen):
+    with _replaced(copied, chosen, given):
         return await copied(*args, **kwargs)
 
 

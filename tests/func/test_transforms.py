@@ -135,6 +135,8 @@ def test_vjp(T, log):
     out, pull = yield f.vjp(lambda d: d["a"] * 2, {"a": x})
     log((yield pull(x)))
     yield from _raised(log, lambda: pull(5))
+    yield from _raised(log, lambda: f.vjp(lambda x: (x, x > 0), x))
+    yield from _raised(log, lambda: f.jacrev(lambda x: x.long())(x))
 
 
 @both
@@ -385,6 +387,26 @@ def test_functional_call(T, log):
     yield from _raised(log, lambda: f.functional_call(model, (zeros, zeros), x))
     yield from _raised(log, lambda: f.functional_call(model, {"0.bias": x[0]}, x, strict=True))
     yield from _raised(log, lambda: f.functional_call(model, {**zeros, "no": x}, x, strict=True))
+    yield from _raised(log, lambda: f.functional_call(model, {"no.bias": x}, x))
+
+
+@both
+def test_functional_call_gives_back_what_a_module_has_assigned(T, log):
+    """A counter that the module replaces is found in the dictionary afterwards."""
+
+    class Counting(T.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("calls", T.zeros(1))
+
+        def forward(self, x):
+            self.calls = self.calls + 1
+            return x + self.calls
+
+    model, given, apart = Counting(), {"calls": T.ones(1)}, {"calls": T.ones(1)}
+    log(T.func.functional_call(model, given, T.zeros(1)), given, model.calls)
+    log(T.func.functional_call(model, (apart,), T.zeros(1)), apart, model.calls)
+    yield
 
 
 @both
