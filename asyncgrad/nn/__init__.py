@@ -1,11 +1,14 @@
 """Modules, parameters and their functions, PyTorch's `torch.nn`."""
 
 from asyncgrad.nn import functional, init, modules, utils
-from asyncgrad.nn.lazy import UninitializedBuffer, UninitializedParameter, is_lazy
-from asyncgrad.nn.parameter import Buffer, Parameter
+from asyncgrad.nn.parameter import (
+    Buffer,
+    Parameter,
+    UninitializedBuffer,
+    UninitializedParameter,
+)
 from asyncgrad.nn.recurrent import _Recurrent as RNNBase  # noqa: F401  for isinstance
 from asyncgrad.nn.summary import summary
-from asyncgrad.submodules import offer
 
 __all__ = [
     "Buffer", "Parameter", "UninitializedBuffer", "UninitializedParameter", "functional", "init",
@@ -20,9 +23,3 @@ _MODULES = {
 }
 globals().update(_MODULES)
 __all__ += _MODULES
-
-offer(
-    __name__,
-    "parameter",
-    {one.__name__: one for one in (UninitializedBuffer, UninitializedParameter, is_lazy)},
-)

@@ -4,115 +4,14 @@ from __future__ import annotations
 
 import inspect
 import itertools
-from collections.abc import Sequence
-from typing import Any, SupportsIndex
+from typing import Any
 
-from asyncgrad.creation import zeros
 from asyncgrad.nn import conv, norm
 from asyncgrad.nn.linear import Linear
 from asyncgrad.nn.module import Module
-from asyncgrad.nn.parameter import Parameter
+from asyncgrad.nn.parameter import UninitializedBuffer, UninitializedParameter, is_lazy
 from asyncgrad.ops.signatures import Postponed
 from asyncgrad.tensor import Tensor
-from asyncgrad.types import DeviceLike, DTypeLike
-
-
-def is_lazy(param: object) -> bool:
-    """Whether a parameter or buffer has no shape yet."""
-    return isinstance(param, _Uninitialized)
-
-
-class _Uninitialized(Tensor):
-    """The base of tensors without a shape."""
-
-    __slots__ = ()
-
-    @property
-    def shape(self) -> Any:
-        """Not defined before `materialize`.
-
-        Raises:
-            RuntimeError: always.
-        """
-        raise RuntimeError(
-            "Can't access the shape of an uninitialized parameter or buffer. Call the module with "
-            "an input first, which tells it the shape."
-        )
-
-    def materialize(
-        self, shape: Sequence[int], device: DeviceLike | None = None, dtype: DTypeLike | None = None
-    ) -> None:
-        """Become an ordinary parameter or buffer, of zeros.
-
-        Args:
-            device, dtype: its device and dtype; unchanged if None.
-        """
-        dtype = self.dtype if dtype is None else dtype
-        self._become(zeros(shape, dtype=dtype, device=self.device if device is None else device))
-
-    def _become(self, data: Tensor) -> None:
-        """Take a tensor's values and become an ordinary parameter or buffer."""
-        self.data = data
-        self.__class__ = Parameter if isinstance(self, Parameter) else Tensor  # type: ignore[assignment]
-
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__}>"
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
-        kind, made = self.__reduce_ex__(4)
-        memo[id(self)] = copied = kind(*made)
-        return copied
-
-    def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
-        return type(self), (self.requires_grad, str(self.device), self.dtype)
-
-
-class UninitializedParameter(Parameter, _Uninitialized):
-    """A parameter without a shape.
-
-    Args:
-        requires_grad: gradients are accumulated for it.
-    """
-
-    __slots__ = ()
-
-    # `Parameter` is the first base: else `__class__` could not be set to it in `_become`.
-    __repr__ = _Uninitialized.__repr__
-    __deepcopy__ = _Uninitialized.__deepcopy__
-    __reduce_ex__ = _Uninitialized.__reduce_ex__
-
-    def __new__(
-        cls, requires_grad: bool = True, device: DeviceLike | None = None,
-        dtype: DTypeLike | None = None,
-    ) -> UninitializedParameter:  # fmt: skip
-        """Create a placeholder without elements."""
-        data = zeros(0, dtype=dtype, device=device)
-        return Parameter.__new__(cls, data, requires_grad)  # type: ignore[return-value]
-
-
-class UninitializedBuffer(_Uninitialized):
-    """A buffer without a shape.
-
-    Args:
-        requires_grad: whether gradients are accumulated for it.
-        persistent: accepted for PyTorch compatibility, without effect.
-    """
-
-    __slots__ = ()
-
-    def __new__(
-        cls, requires_grad: bool = False, device: DeviceLike | None = None,
-        dtype: DTypeLike | None = None, persistent: bool = True,
-    ) -> UninitializedBuffer:  # fmt: skip
-        """Create a placeholder without elements."""
-        made = zeros(0, dtype=dtype, device=device).requires_grad_(requires_grad)
-        made.__class__ = cls
-        return made  # type: ignore[return-value]
-
-    def to(self, *args: Any, **kwargs: Any) -> Any:
-        """A buffer without a shape, of another dtype or on another device."""
-        moved = super().to(*args, **kwargs)
-        return moved if moved is self else type(self)(False, moved.device, moved.dtype)
 
 
 class _Lazy:
@@ -193,15 +92,6 @@ class _Lazy:
         del self._arguments
         self.__class__ = self.cls_to_become
         return self(*args, **kwargs)
-
-    def _save_to_state_dict(
-        self: Any, destination: dict[str, Any], prefix: str, keep_vars: bool
-    ) -> None:
-        """Save tensors without a shape as they are."""
-        self.cls_to_become._save_to_state_dict(self, destination, prefix, keep_vars)
-        for name, tensor in (*self._parameters.items(), *self._buffers.items()):
-            if is_lazy(tensor):
-                destination[prefix + name] = tensor
 
     def _load_from_state_dict(
         self: Any, state_dict: dict[str, Any], prefix: str, *rest: Any

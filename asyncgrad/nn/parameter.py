@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Self, SupportsIndex
 
+from asyncgrad.core.metadata import Metadata
 from asyncgrad.core.modes import current
 from asyncgrad.core.variable import Variable, autograd_meta, counter_of, is_inference, requires_grad
 from asyncgrad.creation import zeros
 from asyncgrad.errors import AutogradError
+from asyncgrad.ops.api.conversion import arguments_of_to, target_of_to
 from asyncgrad.ops.api.shape import clone
+from asyncgrad.ops.dtype_device import memory_format
 from asyncgrad.ops.promotion import category
 from asyncgrad.ops.tensors.copies import _rebuilt, pickled
 from asyncgrad.tensor import Tensor
+from asyncgrad.types import DeviceLike, DTypeLike
 
 
 def _values(kind: str, data: Tensor | None) -> Tensor:
@@ -114,6 +119,147 @@ class Buffer(Tensor):
         self.persistent = persistent
         self.requires_grad_(requires_grad(data))
         return self
+
+
+def is_lazy(param: object) -> bool:
+    """Whether a parameter or buffer has no shape yet."""
+    return isinstance(param, _Uninitialized)
+
+
+class _NoShape(Metadata):
+    """The metadata of a tensor without a shape: its dtype and device, but nothing to compute with.
+
+    Attributes:
+        known: the metadata of an empty array of this dtype and device.
+    """
+
+    __slots__ = ("known",)
+
+    def __init__(self, known: Metadata) -> None:
+        self.known = known
+        self.dtype, self.user_dtype, self.device = known.dtype, known.user_dtype, known.device
+        self.is_complex, self.cost = known.is_complex, 0
+
+    @property
+    def shape(self) -> Any:  # type: ignore[override]
+        raise RuntimeError(
+            "Can't access the shape of an uninitialized parameter or buffer. Call the module with "
+            "an input first, which tells it the shape."
+        )
+
+    @property
+    def F(self) -> Any:
+        raise ValueError(
+            "Attempted to use an uninitialized parameter or buffer. Call the module with an input "
+            "first, which tells it the shape."
+        )
+
+    user_shape = shape
+    kernels = scalar = size = special = F
+
+
+class _Uninitialized(Tensor):
+    """The base of tensors without a shape."""
+
+    __slots__ = ()
+
+    def _without_shape(self) -> Self:
+        self._metadata = _NoShape(self._metadata)
+        return self
+
+    @property
+    def data(self) -> Any:
+        """The tensor itself, which has no values."""
+        return self
+
+    @data.setter
+    def data(self, value: Tensor) -> None:
+        self._array, self._metadata = value._array, value._metadata
+
+    def detach(self) -> Tensor:
+        """The tensor itself, which has no graph."""
+        return self
+
+    def to(self, *args: Any, **kwargs: Any) -> Any:
+        """A tensor without a shape, of another dtype or on another device."""
+        device, dtype = target_of_to(**arguments_of_to(args, kwargs))
+        return type(self)(self.requires_grad, device or self.device, dtype or self.dtype)
+
+    def cpu(self, memory_format: memory_format | None = None) -> Any:
+        """A tensor without a shape on the host."""
+        return self.to("cpu")
+
+    def materialize(
+        self, shape: Sequence[int], device: DeviceLike | None = None, dtype: DTypeLike | None = None
+    ) -> None:
+        """Become an ordinary parameter or buffer, of zeros.
+
+        Args:
+            device, dtype: its device and dtype; unchanged if None.
+        """
+        dtype = self.dtype if dtype is None else dtype
+        self._become(zeros(shape, dtype=dtype, device=self.device if device is None else device))
+
+    def _become(self, data: Tensor) -> None:
+        """Take a tensor's values and become an ordinary parameter or buffer."""
+        self._metadata = self._metadata.known  # type: ignore[attr-defined]
+        self.__class__ = Parameter if isinstance(self, Parameter) else Tensor  # type: ignore[assignment]
+        self.data = data
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}>"
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        kind, made = self.__reduce_ex__(4)
+        memo[id(self)] = copied = kind(*made)
+        return copied
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
+        return type(self), (self.requires_grad, str(self.device), self.dtype)
+
+
+class UninitializedParameter(Parameter, _Uninitialized):
+    """A parameter without a shape.
+
+    Args:
+        requires_grad: gradients are accumulated for it.
+    """
+
+    __slots__ = ()
+
+    # `Parameter` is the first base: else `__class__` could not be set to it in `_become`.
+    __repr__ = _Uninitialized.__repr__
+    __deepcopy__ = _Uninitialized.__deepcopy__
+    __reduce_ex__ = _Uninitialized.__reduce_ex__
+
+    def __new__(
+        cls, requires_grad: bool = True, device: DeviceLike | None = None,
+        dtype: DTypeLike | None = None,
+    ) -> UninitializedParameter:  # fmt: skip
+        """Create a placeholder without elements."""
+        data = zeros(0, dtype=dtype, device=device)
+        made: Any = Parameter.__new__(cls, data, requires_grad)
+        return made._without_shape()  # type: ignore[no-any-return]
+
+
+class UninitializedBuffer(_Uninitialized):
+    """A buffer without a shape.
+
+    Args:
+        requires_grad: whether gradients are accumulated for it.
+        persistent: accepted for PyTorch compatibility, without effect.
+    """
+
+    __slots__ = ()
+
+    def __new__(
+        cls, requires_grad: bool = False, device: DeviceLike | None = None,
+        dtype: DTypeLike | None = None, persistent: bool = True,
+    ) -> UninitializedBuffer:  # fmt: skip
+        """Create a placeholder without elements."""
+        made: Any = zeros(0, dtype=dtype, device=device).requires_grad_(requires_grad)
+        made.__class__ = cls
+        return made._without_shape()  # type: ignore[no-any-return]
 
 
 def _rebuild(kind: type[Parameter], *given: Any) -> Parameter:

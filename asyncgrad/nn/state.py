@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from asyncgrad.autograd.modes import no_grad
-from asyncgrad.core.variable import Variable, requires_grad
+from asyncgrad.core.variable import requires_grad
 from asyncgrad.nn.module_tree import Members
-from asyncgrad.nn.parameter import Parameter
+from asyncgrad.nn.parameter import Parameter, is_lazy
 from asyncgrad.records import NamedTuple
-from asyncgrad.types import Tensor
+from asyncgrad.tensor import Tensor
 
 
 class LoadResult(NamedTuple):
@@ -48,31 +48,32 @@ def load_own(
             missing.append(key)
             continue
         given = state_dict[key]
-        if isinstance(given, Variable) and tensor._metadata.shape == () and given.shape == (1,):  # type: ignore[attr-defined]
-            # PyTorch once saved scalars as tensors of one dimension.
-            given = given[0]  # type: ignore[index]
-        if not isinstance(given, Variable):
+        if not isinstance(given, Tensor):
             errors.append(
                 f'While copying the parameter named "{key}", expected asyncgrad.Tensor or '
                 f"Tensor-like object from checkpoint but received {type(given)}"
             )
-        elif given._metadata.shape != tensor._metadata.shape:
+            continue
+        shape, saved = (None if is_lazy(one) else one._metadata.shape for one in (tensor, given))
+        if shape == () and saved == (1,):
+            # PyTorch once saved scalars as tensors of one dimension.
+            given, saved = given[0], ()
+        if saved != shape:
             errors.append(
-                f"size mismatch for {key}: copying a param with shape {given._metadata.shape} "
-                f"from checkpoint, the shape in current model is {tensor._metadata.shape}."
+                f"size mismatch for {key}: copying a param with shape {saved} from checkpoint, the "
+                f"shape in current model is {shape}."
             )
         else:
             try:
                 if assign:
-                    _assign(module, name, tensor, given)  # type: ignore[arg-type]
-                else:
+                    _assign(module, name, tensor, given)
+                elif shape is not None:
                     with no_grad():
                         tensor.copy_(given)
             except Exception as error:
                 errors.append(
-                    f'While copying the parameter named "{key}", of shape '
-                    f"{tensor._metadata.shape} in the model and {given._metadata.shape} in the "
-                    f"checkpoint, an exception occurred: {error}"
+                    f'While copying the parameter named "{key}", of shape {shape} in the model and '
+                    f"{saved} in the checkpoint, an exception occurred: {error}"
                 )
 
 

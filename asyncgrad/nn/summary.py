@@ -10,9 +10,9 @@ from typing import Any
 from asyncgrad.autograd.modes import no_grad
 from asyncgrad.autograd.svg import escaped
 from asyncgrad.core.variable import Variable
-from asyncgrad.nn.lazy import is_lazy
 from asyncgrad.nn.module import Module
 from asyncgrad.nn.module_tree import Members
+from asyncgrad.nn.parameter import is_lazy
 from asyncgrad.records import NamedTuple
 
 _TITLES = ("layer", "output", "parameters", "bytes")

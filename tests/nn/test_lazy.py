@@ -63,6 +63,9 @@ def test_parameters_stay_the_same_objects():
     assert repr(before) == "<UninitializedParameter>"
     with pytest.raises(RuntimeError, match="uninitialized"):
         before.shape  # noqa: B018
+    for use in (ag.nn.Parameter.numel, ag.sum, len, lambda p: p + 1, lambda p: 2 * p, ag.clone):
+        with pytest.raises((ValueError, RuntimeError), match="uninitialized parameter"):
+            use(before)
     optimizer = ag.optim.SGD(layer.parameters(), lr=0.5)
     layer(ag.ones(1, 3)).sum().backward()
     assert layer.weight is before
@@ -85,6 +88,8 @@ def test_states_are_loaded_before_the_first_input():
     full, lazy = ag.nn.Linear(3, 2), ag.nn.LazyLinear(2)
     assert list(map(repr, lazy.state_dict().values())) == ["<UninitializedParameter>"] * 2
     lazy.load_state_dict(lazy.state_dict())
+    with pytest.raises(RuntimeError, match=r"size mismatch for weight: .* shape None from"):
+        full.load_state_dict(lazy.state_dict())
     lazy.load_state_dict(full.state_dict())
     assert not lazy.has_uninitialized_params()
     x = ag.ones(1, 3)
