@@ -102,7 +102,8 @@ def _changes(staged: Sequence[Staged]) -> tuple[Any, Any, Any]:
     """The arguments for `_apply`. Everything that can fail or allocates memory happens here."""
     fresh = []
     added: list[tuple[Variable, Any, Any]] = []
-    #: For each leaf with a sparse `.grad`: that `.grad` and its new value. None if all are dense.
+    #: For each `.grad` that is sparse, or retained by a computed tensor: it and its new value. None
+    #: if there are none.
     sums: dict[AutogradMeta, tuple[Variable, Any]] | None = None
     for variable, gradient, owned in staged:
         meta = variable._autograd or autograd_meta(variable)
@@ -120,7 +121,8 @@ def _changes(staged: Sequence[Staged]) -> tuple[Any, Any, Any]:
             F.check_writeable(before)
             if gradient.dtype != grad._metadata.dtype:
                 gradient = F.in_dtype(gradient, grad._metadata.dtype)
-            if before.__class__ is not F.array_type:
+            if meta.retains_grad or before.__class__ is not F.array_type:
+                # What `retain_grad` has kept does not change: each pass sets a new tensor.
                 if sums is None:
                     sums = {}
                 elif meta in sums:
@@ -159,10 +161,10 @@ def _grown(add: Any, rows: Any, gradient: Any, owned: bool | None) -> Any:
 def _outgrown(
     sums: dict[AutogradMeta, tuple[Variable, Any]], added: list[tuple[Variable, Any, Any]]
 ) -> list[tuple[AutogradMeta, Any]]:
-    """Return sums that have become dense, as new tensors; sums that stay sparse join `added`."""
+    """Return sums as new tensors; those of leaves that stay sparse join `added`."""
     replaced = []
     for meta, (grad, total) in sums.items():
-        if total.__class__ is grad._array.__class__:
+        if total.__class__ is grad._array.__class__ and not meta.retains_grad:
             added.append((grad, total, None))
         else:
             replaced.append((meta, wrap(total, grad._metadata)))

@@ -103,7 +103,7 @@ def exchange(prepared: Prepared) -> None:
     meta = autograd_meta(variable)
     if isinstance(after, Variable):
         meta.grad = after
-    elif prepared.grad is None:
+    elif prepared.grad is None or meta.retains_grad:
         meta.grad = wrap(after, variable._metadata.F.metadata_of(after))
     else:
         if prepared.kept is not None:

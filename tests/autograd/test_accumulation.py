@@ -214,6 +214,21 @@ def test_the_gradient_of_a_computed_tensor_is_none_with_a_warning(T, log):
     log(z.grad)
 
 
+@both
+def test_a_retained_gradient_is_replaced_by_the_sum(T, log):
+    x = leaf(T, 1.0, 2.0)
+    y = x * 2
+    y.retain_grad()
+    before = None
+    for recorded in (True, False, False):
+        loss = (y * y).sum()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield loss.backward(retain_graph=True, create_graph=recorded)
+        log(y.grad, y.grad.requires_grad, y.grad is before, before)
+        before = y.grad
+
+
 # -- grad_dtype ----------------------------------------------------------------------------------
 
 
