@@ -6,7 +6,7 @@ that enters it; inside, these functions use that copy.
 
 from __future__ import annotations
 
-from asyncgrad.ops.tensors.rng import Generator, default_generator, fork_rng, source_of
+from asyncgrad.ops.tensors.rng import Generator, default_generator, fork_rng, generator_in_force
 from asyncgrad.types import Tensor
 
 __all__ = [
@@ -24,25 +24,25 @@ def manual_seed(seed: int) -> Generator:
     Raises:
         ValueError: if `seed` has more than 64 bits.
     """
-    return source_of().manual_seed(int(seed))
+    return generator_in_force().manual_seed(int(seed))
 
 
 def seed() -> int:
     """Seed the current generator unpredictably, and return the seed."""
-    return source_of().seed()
+    return generator_in_force().seed()
 
 
 def initial_seed() -> int:
     """The last seed of the current generator."""
-    return source_of().initial_seed()
+    return generator_in_force().initial_seed()
 
 
 def get_rng_state() -> Tensor:
     """The state of the current generator, as a tensor of bytes."""
-    state: Tensor = source_of().get_state()
+    state: Tensor = generator_in_force().get_state()
     return state
 
 
 def set_rng_state(new_state: Tensor) -> None:
     """Restore a state returned by `get_rng_state`."""
-    source_of().set_state(new_state)
+    generator_in_force().set_state(new_state)

@@ -48,7 +48,15 @@ sort = NamedTuple("sort", [("values", Tensor), ("indices", Tensor)])
 svd = NamedTuple("svd", [("U", Tensor), ("S", Tensor), ("V", Tensor)])
 topk = NamedTuple("topk", [("values", Tensor), ("indices", Tensor)])
 
+
+def _lines(self: tuple[Tensor, ...]) -> str:
+    """Each field on its line, as PyTorch shows it."""
+    fields = ",\n".join(map("{}={!r}".format, self._fields, self))  # type: ignore[attr-defined]
+    return f"asyncgrad.return_types.{type(self).__name__}(\n{fields})"
+
+
 for _name in __all__:
     _path = _name.replace("linalg_", "linalg.")
     _how = " along an axis" if "indices" in globals()[_name]._fields else ""
     globals()[_name].__doc__ = f"What `{_path}`{_how} returns."
+    globals()[_name].__repr__ = _lines

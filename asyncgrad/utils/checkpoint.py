@@ -22,7 +22,7 @@ from asyncgrad.core.modes import Mode, current
 from asyncgrad.core.recording import made_anew
 from asyncgrad.core.variable import Variable
 from asyncgrad.errors import AutogradError
-from asyncgrad.ops.tensors.rng import source_of
+from asyncgrad.ops.tensors.rng import generator_in_force
 from asyncgrad.records import NamedTuple
 from asyncgrad.types import Tensor
 from asyncgrad.utils.recomputation import CheckpointError, Frame
@@ -135,7 +135,7 @@ def checkpoint(
 
 def _source() -> Any:
     """A copy of the random generator in force."""
-    return source_of().clone_state()
+    return generator_in_force().clone_state()
 
 
 def _run(frame: Frame, within: AbstractContextManager[Any]) -> Any:

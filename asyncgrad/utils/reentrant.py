@@ -11,7 +11,7 @@ from asyncgrad import autograd
 from asyncgrad.core.modes import Mode, current
 from asyncgrad.core.variable import Variable, requires_grad
 from asyncgrad.errors import AutogradError
-from asyncgrad.ops.tensors.rng import source_of
+from asyncgrad.ops.tensors.rng import generator_in_force
 from asyncgrad.scheduler import awaits, offload
 
 
@@ -64,7 +64,7 @@ class CheckpointFunction(autograd.Function):
         """Call the function without recording."""
         check_backward_validity(args)
         ctx.run_function = run_function
-        ctx.source = source_of().clone_state() if preserve_rng_state else None
+        ctx.source = generator_in_force().clone_state() if preserve_rng_state else None
         ctx.inputs = tuple([None if isinstance(a, Variable) else a for a in args])
         ctx.places = tuple([i for i, a in enumerate(args) if isinstance(a, Variable)])
         ctx.save_for_backward(*[args[place] for place in ctx.places])

@@ -376,3 +376,18 @@ def test_misc(T, log):
     (g,) = T.autograd.grad(o.sum(), x, create_graph=True)
     log(g)
     log(T.autograd.grad(g.sum(), x))
+
+
+@plainly
+def test_vmap_of_a_checkpoint_and_the_state_of_random_numbers(T, log):
+    """Whoever only looks after the generator's state draws no numbers."""
+    checkpoint = ck(T).checkpoint
+    x = numbers(T, 3, 2)
+    log(T.func.vmap(lambda r: checkpoint(lambda q: q.sin() * q, r, use_reentrant=False))(x))
+
+    def state(r):
+        T.set_rng_state(T.get_rng_state())
+        with T.random.fork_rng(devices=[]):
+            return r * 2
+
+    log(T.func.vmap(state)(x))

@@ -401,6 +401,9 @@ def test_gradbatched(T, log):
     z = numbers(T, 2, leaf=True)
     y = x * x
     log(g(y, [x, z], e, is_grads_batched=True, allow_unused=True, retain_graph=True))
+    hidden = x * 2
+    hidden.retain_grad()
+    log(g(hidden * hidden, x, e, is_grads_batched=True))
 
 
 def summing(T, calls, undefined):

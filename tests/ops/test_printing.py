@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tracemalloc
+from operator import attrgetter
 
 import numpy as np
 import pytest
@@ -99,6 +100,11 @@ def test_printing_copies_no_more_than_is_shown(dtype):
         assert tracemalloc.get_traced_memory()[1] < 1_000_000
     finally:
         tracemalloc.stop()
+
+
+@pytest.mark.parametrize("name", ["sort", "aminmax", "linalg.slogdet", "linalg.svd"])
+def test_results_with_names_are_printed_alike(name):
+    _alike(lambda library: attrgetter(name)(library)(library.eye(2)))
 
 
 def test_another_profile_is_refused():

@@ -241,8 +241,13 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork)
 
 
+def generator_in_force() -> Generator:
+    """The generator that is drawn from if none is given, for those who only look after its state."""
+    return current().generator or default_generator
+
+
 def source_of(generator: Any = None) -> Generator:
-    """The given generator, or else the one in force; TypeError for anything else."""
+    """The given generator to draw from, or else the one in force; TypeError for anything else."""
     modes = current()
     if modes.batch is not None:
         check_randomness()
@@ -252,7 +257,7 @@ def source_of(generator: Any = None) -> Generator:
                 "outside of vmap, or use randomness='same'."
             )
     if generator is None:
-        return modes.generator or default_generator
+        return generator_in_force()
     if not isinstance(generator, Generator):
         raise TypeError(
             f"argument 'generator' must be asyncgrad.Generator, not {type(generator).__name__}"
@@ -283,5 +288,5 @@ class fork_rng(Mode):
         self._enabled = enabled
 
     def __enter__(self) -> fork_rng:
-        self._put({"generator": source_of().clone_state()} if self._enabled else {})
+        self._put({"generator": generator_in_force().clone_state()} if self._enabled else {})
         return self
