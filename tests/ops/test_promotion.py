@@ -317,6 +317,9 @@ TOGETHER = {
     ),
     "inner with a number": lambda T: T.inner(T.tensor(2.5), T.tensor([1, 2])),
     "a diagonal of blocks": lambda T: T.block_diag(T.ones(2, 1), T.tensor(2.5, dtype=T.float64)),
+    "einsum without sums of products": lambda T: T.einsum(
+        "ij,j,ik->ij", T.ones(2, 2, dtype=T.int64), T.ones(2), T.ones(2, 3, dtype=T.float64)
+    ),
     "lerp by a number": lambda T: T.ones(2).lerp(T.zeros(2), T.tensor(0.5, dtype=T.float64)),
     "a product into one number": lambda T: T.tensor(3.0).scatter(
         0, T.tensor(0), T.tensor(2.0), reduce="multiply"

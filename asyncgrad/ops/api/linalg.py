@@ -23,6 +23,7 @@ from asyncgrad.ops.promotion import (
     check_broadcast,
     knows_no_tensors,
     number_argument,
+    promote_dtypes,
     result_dtype,
     tensor_operands,
 )
@@ -420,7 +421,7 @@ def einsum(*args: str | Tensor | Sequence[object]) -> Tensor:
         operands = tuple(args[place] for place in places)
     if not operands:
         raise ValueError("einsum(): must provide at least one operand")
-    tensors = of_one_dtype("einsum", *operands)
+    tensors = [as_tensor_operand(x, "einsum", place + 1) for place, x in enumerate(operands)]
     if not isinstance(args[0], str):
         equation = ",".join(_letters(args[place + 1]) for place in places)
         if len(args) % 2:
@@ -441,7 +442,11 @@ def einsum(*args: str | Tensor | Sequence[object]) -> Tensor:
     out = tensors[0]
     for y, (x_sum, labels) in zip(tensors[1:], contractions, strict=True):
         if out._metadata.dtype != y._metadata.dtype:
-            out, y = cast(out, _INT64), cast(y, _INT64)
+            if not set(labels[0]).intersection(labels[1]).issubset(labels[2]):
+                # Sums of products are products of matrices, which have one dtype.
+                of_one_dtype("einsum", *operands)
+            dtype = promote_dtypes(out._metadata.dtype, y._metadata.dtype)
+            out, y = cast(out, dtype), cast(y, dtype)
         out = R.contract(R.sum(out, x_sum, False) if x_sum else out, y, *labels)
     if final_sum:
         out = R.sum(out, final_sum, False)
