@@ -13,9 +13,11 @@ from __future__ import annotations
 import functools
 import inspect
 import warnings
+from collections import deque
 from collections.abc import Callable
 from contextvars import ContextVar
 from dataclasses import dataclass, field, fields
+from itertools import repeat
 from operator import attrgetter
 from typing import Any, Self, TypeVar, cast
 
@@ -134,7 +136,21 @@ class Modes:
         values = list(_get(self))
         for name, value in changes.items():
             values[_PLACES[name]] = value
-        return DEFAULT if values == _DEFAULTS else Modes(*values)
+        if values == _DEFAULTS:
+            return DEFAULT
+        # `Modes(*values)` would take three times as long, because its instances are frozen.
+        made: Any = _Draft()
+        deque(map(setattr, repeat(made), _NAMES, values), 0)
+        made.variants = {}
+        made.__class__ = Modes
+        made.__post_init__()
+        return cast("Modes", made)
+
+
+class _Draft:
+    """A record whose fields are being set."""
+
+    __slots__ = Modes.__slots__
 
 
 _NAMES = tuple(f.name for f in fields(Modes) if f.init)

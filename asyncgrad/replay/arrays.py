@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from functools import partial
+from operator import is_
 from typing import Any
 
 import numpy as np
@@ -84,6 +85,8 @@ class KnownArrays:
         #: Places of memory that others have got, and may change in place.
         self.given: set[Place] = set()
         self.places: list[Place] = []
+        #: Some step makes a list for intermediate values.
+        self.lists = False
         #: The devices with streams that arrays are on.
         self.devices: set[Any] = set()
         #: By the identity of an array: its place.
@@ -153,7 +156,6 @@ class KnownArrays:
         if array.__class__ is not np.ndarray and (device := device_of(array)) is not None:
             self.devices.add(device)
         self.known[id(array)] = place
-        self._kept.append(array)
         return place
 
     def new_constant(self, array: Any) -> None:
@@ -208,7 +210,9 @@ class KnownArrays:
 
     def place_of(self, array: Any) -> Place:
         """The place of an array."""
-        place = self.found(array) if self.views else self.known.get(id(array))
+        place = self.known.get(id(array))
+        if place is None or self.views:
+            place = self.found(array)
         if place is None:
             source = self._holders.get(id(array))
             if source is None:
@@ -244,14 +248,16 @@ class KnownArrays:
             return self.place_of(value)
         if kind in _CONSTANTS:
             return value
-        if (known := self.found(value)) is not None:
-            return known
         if isinstance(value, tuple):
             parts = [self.template(part, tensors=tensors) for part in value]
-            if not any(map(moves, parts)):
+            if all(map(is_, parts, value)):
                 return value
             if kind is tuple:
                 return tuple(parts)
+            if not any(map(moves, parts)):
+                return value
+        if (known := self.found(value)) is not None:
+            return known
         if is_array(value):
             return self.place_of(value)
         if issubclass(kind, (type, np.dtype)):
@@ -337,15 +343,17 @@ class KnownArrays:
         """The template of a tensor that is returned."""
         if (before := self._before(value)) is not None:
             return before
-        if value._edge is None and requires_grad(value):
-            raise UnrepeatableError("it returns a leaf that it has made")
-        if is_inference(value) and view_of(value) is not None:
-            raise UnrepeatableError("it returns a view")
         if (known := self._outputs.get(id(value))) is None:
+            inference = False
+            if value._autograd is not None:
+                inference = is_inference(value)
+                if value._edge is None and requires_grad(value):
+                    raise UnrepeatableError("it returns a leaf that it has made")
+                if inference and view_of(value) is not None:
+                    raise UnrepeatableError("it returns a view")
             self._check_alone(value)
             if (place := self.array_of(value)) in self.given:
                 raise UnrepeatableError("it returns a tensor that is a .grad, too")
-            inference = is_inference(value)
             changes = 0 if inference else version_of(value)
             known = Output(place, value._metadata, inference, changes)
             self._outputs[id(value)] = known

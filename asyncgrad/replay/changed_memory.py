@@ -69,6 +69,7 @@ class ChangedMemory(KnownArrays):
             place = self.known.get(id(array))
             if place in self.constants:
                 # A replay starts with the values that it has now.
+                self.keep(array)
                 place.sample = array.copy()
         else:
             self.refuse(_SHARED)
@@ -210,6 +211,8 @@ class ChangedMemory(KnownArrays):
             views = [
                 x for x in self.places[before.number :] if getattr(x.sample, "base", None) is owner
             ]
+            # Their identities are known.
+            self._kept += [owner, before.sample, *[place.sample for place in views]]
             if before not in self.constants:
                 before.sample = np.empty_like(owner)
             for place in views:

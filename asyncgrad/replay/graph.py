@@ -485,7 +485,7 @@ class Graph:
         sources = [Source(None, place, is_array=True) for place in places]
         loads = [Load(source, x, False) for source, x in zip(sources, inputs, strict=True)]
         recorder.steps[:0] = loads
-        families = Families(recorder.steps, recorder.constants)
+        families = Families(recorder.steps, recorder.constants, lists=recorder.lists)
         roots = [families.of(place) for place in slots if place is not None]
         foreign = {families.of(place) for place in families.foreign}
         # A rule may return an array that is in a list.

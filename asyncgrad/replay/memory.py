@@ -21,7 +21,7 @@ from asyncgrad.devices.pool import POOL
 from asyncgrad.ops.device_check import device_of
 from asyncgrad.replay.device_arrays import shares_memory
 from asyncgrad.replay.regions import Put
-from asyncgrad.replay.steps import Again, Commit, Compute, Load, Opaque, Place, is_list, places_in
+from asyncgrad.replay.steps import Again, Commit, Compute, Load, Opaque, Place, places_in
 
 #: The sample of lists of arrays, and of anything that is no array: they count as a large array.
 _LIST = np.lib.stride_tricks.as_strided(np.empty(1), (1 << 37,), (0,))
@@ -30,20 +30,11 @@ _LIST = np.lib.stride_tricks.as_strided(np.empty(1), (1 << 37,), (0,))
 class Layout:
     """What is known of an array of the recorded call, without its memory."""
 
-    __slots__ = ("dtype", "is_array", "is_opaque", "on_host", "shape", "strides")
+    __slots__ = ("dtype", "shape", "strides")
+    on_host = is_array = True
+    is_opaque = False
 
     def __init__(self, sample: Any) -> None:
-        if sample.__class__ is np.ndarray:
-            self.on_host = self.is_array = True
-            self.is_opaque = False
-        else:
-            self.on_host = device_of(sample) is None
-            self.is_array = not self.on_host
-            self.is_opaque = sample.__class__ is Opaque
-            if sample.__class__ is list or self.is_opaque:
-                sample = _LIST
-            elif sample.__class__ in {float, complex}:
-                sample = np.asarray(sample)
         self.shape: tuple[int, ...] = sample.shape
         self.dtype = sample.dtype
         self.strides = sample.strides
@@ -81,6 +72,25 @@ class Layout:
         return self.is_array and self.ndim > 0 and self.is_contiguous and not alone
 
 
+class _OtherLayout(Layout):
+    """The same of what is no array of NumPy's."""
+
+    __slots__ = ("is_array", "is_opaque", "on_host")
+
+    def __init__(self, sample: Any) -> None:
+        self.on_host = device_of(sample) is None
+        self.is_array = not self.on_host
+        self.is_opaque = sample.__class__ is Opaque
+        if sample.__class__ is list or self.is_opaque:
+            sample = _LIST
+        super().__init__(np.asarray(sample) if sample.__class__ in {float, complex} else sample)
+
+
+def layout_of(sample: Any) -> Layout:
+    """The layout of an array, or of anything else that a step makes."""
+    return Layout(sample) if sample.__class__ is np.ndarray else _OtherLayout(sample)
+
+
 def _nothing() -> None:
     """Stands for a reference to what is not there."""
 
@@ -101,32 +111,30 @@ class Memory:
 class Families:
     """Which places share memory: families of places, as disjoint sets."""
 
-    def __init__(self, steps: list[Any], constants: set[Place]) -> None:
-        """Compare the samples of each step's results with those that it has read."""
+    def __init__(self, steps: list[Any], constants: set[Place], *, lists: bool) -> None:
+        """Compare the samples of each step's results with those that it has read.
+
+        Args:
+            lists: some step makes a list for intermediate values.
+        """
         self._parents: dict[Place, Place] = {}
         #: Places of memory that is not the program's own.
         self.foreign: set[Place] = set(constants)
-        lists = any(map(is_list, steps))
         for step in steps:
-            if step.__class__ is Commit:
-                continue
-            if step.__class__ is Load:
-                self.foreign.add(step.out)
-                continue
-            outs = step.outs
-            if (
-                step.__class__ is Compute
-                and outs.__class__ is Place
-                and outs.sample.__class__ is np.ndarray
-                and outs.sample.base is None
-                and not lists
-            ):
-                # The usual case: one array, in memory of its own.
-                continue
-            outs = places_in(outs)
-            if step.__class__ is Again:
+            if step.__class__ is Compute:
+                outs = step.outs
+                if outs.__class__ is Place and not lists and not _is_view(outs):
+                    # The usual case: one array, in memory of its own.
+                    continue
+                outs = places_in(outs)
+                if not lists and not any(map(_is_view, outs)):
+                    continue
+            elif step.__class__ is Again:
+                outs = places_in(step.outs)
                 self.foreign.update(outs)
-            elif not lists and not any(map(_is_view, outs)):
+            else:
+                if step.__class__ is Load:
+                    self.foreign.add(step.out)
                 continue
             read = [x for x in places_in(step.arguments) if x.sample.__class__ is not Opaque]
             holding = [place for place in read if place.sample.__class__ is list]

@@ -30,6 +30,30 @@ ANY = "\0"
 NAMING = "\1"
 #: Stands before the number of an argument of the function, in place of the name of an owner.
 ARGUMENT = "\2"
+#: Attributes of tensors, classes and frames that change without a trace in what is compared.
+MOVING = frozenset({
+    "_version", "data_ptr", "storage", "untyped_storage", "_array", "_counter", "__dlpack__",
+    "manual_seed", "set_state", "get_state", "initial_seed", "storage_offset", "_base", "_is_view",
+    "output_nr", "retains_grad", "next_functions", "is_set_to", "__subclasses__", "f_back",
+    "f_builtins", "f_globals", "f_locals",
+})  # fmt: skip
+#: With these, code may read attributes that it doesn't name.
+OPEN = frozenset({
+    ANY, "getattr", "hasattr", "setattr", "attrgetter", "methodcaller", "__dict__",
+    "__getattribute__", "__reduce__", "__reduce_ex__", "__getstate__",
+})  # fmt: skip
+#: What functions and classes have besides the attributes in their tables.
+INSIDE = frozenset({
+    name
+    for kind in (types.FunctionType, type)
+    for name, part in vars(kind).items()
+    if isinstance(part, (types.GetSetDescriptorType, types.MemberDescriptorType))
+}) - {"__dict__"}  # fmt: skip
+CONSTRUCTORS = frozenset({"__init__", "__new__", "__post_init__"})
+#: With these, code may make an instance of the class of another.
+MADE_BY = frozenset({"type", "__class__", "__reduce__", "__reduce_ex__", *CONSTRUCTORS})
+#: Names that concern more than the object whose attributes they are.
+_SPECIAL = MOVING | OPEN | MADE_BY | INSIDE
 #: The package in which functions call methods of their arguments.
 _LAYERS = f"{PACKAGE}nn"
 _DOTTED = re.compile(r"\w+(\.\w+)+")
@@ -53,6 +77,9 @@ class Names(NamedTuple):
     attributes: frozenset[tuple[str, str]]
     #: Those under which it may put what it computes; `ANY` if it computes the name, too.
     set: frozenset[str]
+    #: The names of attributes that concern more than the objects under one name, and the others.
+    free: frozenset[str]
+    owned: tuple[tuple[str, str], ...]
 
 
 @functools.lru_cache(1024)
@@ -115,7 +142,15 @@ def names_in(code: types.CodeType, outer: tuple[str, ...]) -> Names:
             named = _named(constant)
             attributes |= {("", one) for one in named}
             stored |= named
-    return Names(frozenset(found), frozenset(attributes), frozenset(stored))
+    owned = tuple([one for one in attributes if one[0] and not _concerns_more(one[1])])
+    free = {name for _, name in attributes.difference(owned)}
+    sets = frozenset(found), frozenset(attributes), frozenset(stored), frozenset(free)
+    return Names(*sets, owned)
+
+
+def _concerns_more(name: str) -> bool:
+    """Whether a name concerns more than the object whose attribute it is."""
+    return name in _SPECIAL or name[:2] == "__" or ANY in name or NAMING in name
 
 
 def _refuse(

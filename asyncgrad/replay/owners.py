@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from asyncgrad.nn.module import Module
-from asyncgrad.replay.names import ANY, ARGUMENT, NAMING, Names, is_own
+from asyncgrad.replay.names import ANY, ARGUMENT, Names, is_own
 
 #: What a class has that gives the same for each instance, or is bound to it.
 _METHODS = (types.FunctionType, types.BuiltinFunctionType, classmethod, staticmethod)
@@ -63,16 +63,13 @@ class Owners:
         #: in which it is found.
         self._arguments: defaultdict[int, list[Sequence[Any]]] = defaultdict(list)
 
-    def _take_names(self, found: Names, special: frozenset[str], function: Any) -> None:
-        """Add the names in a function; `special` are attributes that concern not only owners."""
+    def _take_names(self, found: Names, function: Any) -> None:
+        """Add the names in a function."""
         self._set |= found.set
-        for by, name in found.attributes:
-            is_special = name in special or name[:2] == "__" or ANY in name or NAMING in name
-            if by and not is_special:
-                owner = f"{by}{ARGUMENT}{id(function)}" if by[0] == ARGUMENT else by
-                self._owned.setdefault(owner, set()).add(name)
-            else:
-                self._names.add(name)
+        self._names |= found.free
+        for by, name in found.owned:
+            owner = f"{by}{ARGUMENT}{id(function)}" if by[0] == ARGUMENT else by
+            self._owned.setdefault(owner, set()).add(name)
 
     def _all_names(self) -> set[str]:
         return self._names.union(*self._owned.values())

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from typing import Any
 from weakref import finalize, ref
 
+import numpy as np
+
 from asyncgrad.core.locks import lasting_lock
 from asyncgrad.devices.arena import Arena, Lives, Places
 from asyncgrad.devices.pieces import here
@@ -15,7 +17,7 @@ from asyncgrad.replay.arrays import KnownArrays
 from asyncgrad.replay.captured import CapturedSteps, with_graphs
 from asyncgrad.replay.device_arrays import run_on
 from asyncgrad.replay.inlined import Inliner
-from asyncgrad.replay.memory import Families, Layout, Memory, Plan
+from asyncgrad.replay.memory import Families, Layout, Memory, Plan, layout_of
 from asyncgrad.replay.order import (
     checks_first,
     ends_of,
@@ -69,7 +71,7 @@ class Program:
             UnrepeatableError: if a check would come after an effect.
         """
         steps = self._steps = recorder.steps
-        self._families = Families(steps, recorder.constants)
+        self._families = Families(steps, recorder.constants, lists=recorder.lists)
         if recorder.constants:
             self._make_anew(recorder, returned)
         for place in recorder.constants:
@@ -77,10 +79,11 @@ class Program:
             place.sample = place.sample.copy("K")
         self._outputs = outputs
         self._constants = recorder.constants
-        for place in recorder.places:
-            if place not in recorder.constants:
-                # Only constants need their values any more.
-                place.sample = Layout(place.sample)
+        for place in set(recorder.places).difference(recorder.constants):
+            # Only constants need their values any more.
+            sample = place.sample
+            is_usual = sample.__class__ is np.ndarray
+            place.sample = Layout(sample) if is_usual else layout_of(sample)
         self._plan: Plan | None = None
         self._ends: dict[Place, int] = {}
         #: Memory that no replay uses now.

@@ -50,7 +50,19 @@ from asyncgrad.replay.known import (
     reads_all,
     slots_of,
 )
-from asyncgrad.replay.names import ANY, NAMING, function_in, is_own, names_in, names_of_methods
+from asyncgrad.replay.names import (
+    ANY,
+    CONSTRUCTORS,
+    INSIDE,
+    MADE_BY,
+    MOVING,
+    NAMING,
+    OPEN,
+    function_in,
+    is_own,
+    names_in,
+    names_of_methods,
+)
 from asyncgrad.replay.owners import InstanceOf, Owners
 from asyncgrad.replay.steps import UnrepeatableError
 from asyncgrad.replay.unchanged import VALUES, Unchanged, is_value
@@ -60,13 +72,6 @@ from asyncgrad.tensor import Tensor
 _DIVERGENCES = f"{HOLDERS}.kl"
 #: What layers call.
 _FUNCTIONS = vars(functional)
-#: Attributes of tensors, classes and frames that change without a trace in what is compared.
-_MOVING = frozenset({
-    "_version", "data_ptr", "storage", "untyped_storage", "_array", "_counter", "__dlpack__",
-    "manual_seed", "set_state", "get_state", "initial_seed", "storage_offset", "_base", "_is_view",
-    "output_nr", "retains_grad", "next_functions", "is_set_to", "__subclasses__", "f_back",
-    "f_builtins", "f_globals", "f_locals",
-})  # fmt: skip
 #: What may be called of optimisers, schedules and scalers of losses: these methods are called anew.
 _CALLED_ANEW = frozenset({"step", "zero_grad"})
 _OF_SCALERS = frozenset({"scale", "step", "unscale_", "update"})
@@ -75,23 +80,6 @@ _BACKWARD = frozenset({"_backward_hooks", "_backward_pre_hooks"})
 #: `Module` without what is derived from it, and the attributes that its own methods read.
 _MODULE = frozenset(Module.__mro__)
 _OF_MODULES = frozenset({*dir(Module), *vars(Module()), "forward"})
-#: With these, code may read attributes that it doesn't name.
-_OPEN = frozenset({
-    ANY, "getattr", "hasattr", "setattr", "attrgetter", "methodcaller", "__dict__",
-    "__getattribute__", "__reduce__", "__reduce_ex__", "__getstate__",
-})  # fmt: skip
-#: What functions and classes have besides the attributes in their tables.
-_INSIDE = frozenset({
-    name
-    for kind in (types.FunctionType, type)
-    for name, part in vars(kind).items()
-    if isinstance(part, (types.GetSetDescriptorType, types.MemberDescriptorType))
-}) - {"__dict__"}  # fmt: skip
-_CONSTRUCTORS = frozenset({"__init__", "__new__", "__post_init__"})
-#: With these, code may make an instance of the class of another.
-_MADE_BY = frozenset({"type", "__class__", "__reduce__", "__reduce_ex__", *_CONSTRUCTORS})
-#: Names that concern more than the object whose attributes they are.
-_SPECIAL = _MOVING | _OPEN | _MADE_BY | _INSIDE
 #: What a class statement puts into a class by itself.
 _ITS_OWN = frozenset({"__dict__", "__weakref__"})
 
@@ -187,7 +175,7 @@ class Reached(Unchanged, Owners):
         for held in tables:
             *_, absent = self._globals.setdefault(id(held), (held, set(), set()))
             absent |= named - held.keys()
-        moving = set(self._names & _MOVING)
+        moving = set(self._names & MOVING)
         for value in self._optimizers:
             attributes = {name for name in (*vars(value), *dir(type(value))) if name[:2] != "__"}
             # One of them may refer to another.
@@ -277,11 +265,11 @@ class Reached(Unchanged, Owners):
     def _computed(self) -> tuple[str, ...]:
         """With what the names begin that the code computes."""
         found = {name[:-1] for name in self._names if name[-1:] == ANY}
-        return ("",) if not _OPEN.isdisjoint(self._names) else tuple(found)
+        return ("",) if not OPEN.isdisjoint(self._names) else tuple(found)
 
     def _open(self) -> bool:
         """Follow what instances have that the code doesn't name, if it may use that, too."""
-        if self._bare and not _MADE_BY.isdisjoint(self._names):
+        if self._bare and not MADE_BY.isdisjoint(self._names):
             for kind in self._bare.values():
                 self._follow(kind, kind.__name__)
             self._bare.clear()
@@ -294,7 +282,7 @@ class Reached(Unchanged, Owners):
             if not overridden <= self._names:
                 called = names_of_methods(own, {*self._all_names(), "__call__", "__repr__"})
                 self._names |= overridden & called
-        inside = self._names & _INSIDE
+        inside = self._names & INSIDE
         if inside:
             for value in [*self._seen.values(), *self._bare.values(), *self._own_classes]:
                 if isinstance(value, (type, types.FunctionType)):
@@ -401,7 +389,7 @@ class Reached(Unchanged, Owners):
             and value.__module__ not in PURE_NAMES
         ):
             raise UnrepeatableError(f"{where} is {value.__qualname__}(), which is not known")
-        self._names.update((_OPEN | _MADE_BY) & {value.__name__})
+        self._names.update((OPEN | MADE_BY) & {value.__name__})
 
     def _of_c(self, value: Any, where: str) -> None:
         """A method of a class written in C, which depends on its arguments."""
@@ -475,8 +463,8 @@ class Reached(Unchanged, Owners):
             seen: which classes were followed: what makes instances is followed only if the class
                 itself is met, and not if there is merely an instance.
         """
-        constructors = _CONSTRUCTORS if seen is self._bare else frozenset()
-        self._names.update((_OPEN | _MADE_BY) & {kind.__name__})
+        constructors = CONSTRUCTORS if seen is self._bare else frozenset()
+        self._names.update((OPEN | MADE_BY) & {kind.__name__})
         if not constructors and (kind is types.SimpleNamespace or issubclass(kind, Module)):
             # Instances may get attributes of any name.
             self._set.add(ANY)
@@ -670,19 +658,21 @@ class Reached(Unchanged, Owners):
         self._dict(vars(function), where)
         table, known = function.__globals__, function.__builtins__
         *_, absent = self._globals.setdefault(id(table), (table, set(), set()))
-        for name, *chain_of_names in self._code(function):
+        found = names_in(function.__code__, function.__code__.co_freevars)
+        self._take_names(found, function)
+        for name, *chain_of_names in found.globals:
             if name in table:
                 self._reads(table, name)
                 self._chain(table[name], name, chain_of_names)
             elif name in known:
                 absent.add(name)
                 self._reads(known, name)
-                self._names.update(_MADE_BY & {name})
-                found = known[name]
+                self._names.update(MADE_BY & {name})
+                builtin = known[name]
                 if not (
-                    found in BUILTINS
+                    builtin in BUILTINS
                     or name in {"NotImplemented", "Ellipsis"}
-                    or (isinstance(found, type) and issubclass(found, BaseException))
+                    or (isinstance(builtin, type) and issubclass(builtin, BaseException))
                 ):
                     raise UnrepeatableError(f"its code uses {name}()")
             else:
@@ -720,15 +710,10 @@ class Reached(Unchanged, Owners):
         if is_users or isinstance(value, (Module, Variable)) or hasattr(value, "__compiled__"):
             self._follow(value, where)
 
-    def _code(self, function: Any) -> frozenset[tuple[str, ...]]:
-        """The global names that code reads, with attributes taken of them; notes all attributes."""
-        found = names_in(function.__code__, function.__code__.co_freevars)
-        self._take_names(found, _SPECIAL, function)
-        return found.globals
-
 
 #: How values of some types are followed.
 _BY_TYPE: dict[type, Any] = {
+    Tensor: lambda *_: None,
     tuple: Reached._parts,
     frozenset: Reached._parts,
     list: Reached._list,

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from asyncgrad.core.modes import current
+from asyncgrad.core.node import OpNode
 from asyncgrad.core.variable import Variable
 from asyncgrad.devices import CPU
 from asyncgrad.ops.op import Op
@@ -118,25 +119,27 @@ class Recorder(Passes):
         """Take the report of an op: its tensors, its other arguments and its result."""
         if self.reason is not None:
             return
-        array = out._array
+        array, name, known = out._array, op.name, self.known
         try:
             if (
-                _ordinary.get(op.name) is op
+                _ordinary.get(name) is op
                 and array.__class__ is np.ndarray
-                and id(array) not in self.known
+                and id(array) not in known
                 and not self.views
             ):
                 # The usual case: one new array, from tensors and plain values.
-                metadata = inputs[0]._metadata
-                arguments = [self.array_of(x) for x in inputs]
+                arguments = []
+                for x in inputs:
+                    place = None if x._batched or id(x) in self.sources else known.get(id(x._array))
+                    arguments.append(place or self.array_of(x))
                 if attributes:
                     arguments += map(self.template, attributes)
-                if op.cost is None:
-                    cost = max(metadata.cost, out._metadata.cost)
-                else:
-                    cost = op.cost(*inputs, *attributes)
-                kernel, place = metadata.kernels[op.name], self.new(array)
-                self.steps.append(Compute(op.name, kernel, tuple(arguments), place, cost))
+                kernel = inputs[0]._metadata.kernels[name]
+                node = out._edge
+                is_op = node.__class__ is OpNode
+                cost = node.cost if is_op else _cost(op, inputs, attributes, out)
+                place = self.new(array)
+                self.steps.append(Compute(name, kernel, tuple(arguments), place, cost))
             else:
                 self._computed(op, inputs, attributes, out)
         except UnrepeatableError as error:
@@ -175,6 +178,7 @@ class Recorder(Passes):
         kept = attributes[-1] if op.attributes and op.attributes[-1] == "kept" else None
         if kept.__class__ is list and id(kept) not in self.known:
             # The op puts intermediate values into this list, for its gradient.
+            self.lists = True
             self.steps.append(Compute("list", list, (), self.new(kept), 0))
         arguments = (*arrays, *map(self.template, attributes))
         if name == "getitem" and moves(arguments[1]):
@@ -183,9 +187,7 @@ class Recorder(Passes):
             x.sample.dtype.kind == "b" for x in places_in(arguments[len(inputs) :])
         ):
             raise UnrepeatableError("the shape of its result depends on values")
-        cost = max(metadata.cost, out._metadata.cost)
-        if op.cost is not None and op.inputs != ("*xs",):
-            cost = op.cost(*inputs, *attributes)
+        cost = _cost(op, inputs, attributes, out)
         if changes:
             self.put(inputs, name, kernel, arguments, cost)
             return
@@ -267,6 +269,13 @@ class Recorder(Passes):
             self.constant(array)
         else:
             self.refuse(f"{name}() is not repeated")
+
+
+def _cost(op: Any, inputs: tuple[Any, ...], attributes: tuple[Any, ...], out: Any) -> Any:
+    """The expected nanoseconds of an op."""
+    if op.cost is None or op.inputs == ("*xs",):
+        return max(inputs[0]._metadata.cost, out._metadata.cost)
+    return op.cost(*inputs, *attributes)
 
 
 def _array_of(function: Any, *args: Any) -> Any:

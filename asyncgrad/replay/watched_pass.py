@@ -47,9 +47,9 @@ class WatchedPass:
         """
         self._recorder = recorder
         self._adds = adds
-        #: By target and input number, the gradients that have arrived, with two numbers that order
-        #: them.
-        self.arrived: dict[Any, list[tuple[int, int, Place]]] = {}
+        #: By target and input number, the gradients that have arrived, each with a number by which
+        #: they are ordered.
+        self.arrived: dict[Any, list[tuple[int, Place]]] = {}
         self.captured: list[Place | None] = []
         #: The steps that call user code, each with whether the code was awaited; and how many calls
         #: of user code run now.
@@ -59,10 +59,11 @@ class WatchedPass:
         self.committed: set[Any] = set()
         #: Gradients that were captured before hooks ran, by node and input number.
         self._early: dict[Any, Place] = {}
-        #: For each node with hooks and each of its edges: where the gradient goes, and its number
-        #: in the order.
-        self._leaving: dict[Any, dict[int, tuple[Any, int]]] = {}
-        self._order = 0
+        #: For each node with hooks and each of its edges: where the gradient goes, and the entry
+        #: there.
+        self._leaving: dict[Any, dict[int, tuple[Any, Any]]] = {}
+        #: The namespace that rules compute with.
+        self._F = Same(None)
         #: Gradients that an eager pass may add into.
         self._owned: set[Place | None] = set()
         #: The nodes whose rules report, with their own rules.
@@ -132,8 +133,7 @@ class WatchedPass:
 
     def arrive(self, target: tuple[Any, int], place: Place) -> None:
         """Note a gradient that comes from the root of the pass, which is its latest node."""
-        self._order += 1
-        self.arrived.setdefault(target, []).append((-MAX_SEQUENCE_NR, self._order, place))
+        self.arrived.setdefault(target, []).append((-MAX_SEQUENCE_NR, place))
 
     def run(self, node: Any, wanted: list[bool]) -> None:
         """Run a node outside of a pass, if a gradient has come to it.
@@ -172,24 +172,24 @@ class WatchedPass:
         for position, place in enumerate(places):
             self.arrived.pop((node, position), None)
             if place is not None:
-                self.arrived[node, position] = [(0, 0, place)]
+                self.arrived[node, position] = [(0, place)]
 
     def left(self, node: Any, places: list[Place | None]) -> None:
         """Note the gradients that a user's node, or hooks after a node, have returned."""
         known = self._leaving.pop(node, {})
         for number, (edge, place) in enumerate(zip(stored_edges(node), places, strict=True)):
             key = edge if edge.__class__ is Edge else (edge, 0)
+            entry = None if place is None else (-node.sequence_nr, place)
             if number in known:
-                key, order = known[number]
+                # In the place of what the node has returned before these hooks.
+                key, before = known[number]
                 found = self.arrived[key]
-                found[:] = [one for one in found if one[1] != order]
-            else:
-                self._order += 1
-                order = self._order
-            if place is not None:
-                self.arrived.setdefault(key, []).append((-node.sequence_nr, order, place))
-                if node.extras is not None:
-                    self._leaving.setdefault(node, {})[number] = (key, order)
+                at = next((n for n, one in enumerate(found) if one is before), len(found))
+                found[at : at + 1] = [] if entry is None else [entry]
+            elif entry is not None:
+                self.arrived.setdefault(key, []).append(entry)
+            if entry is not None and node.extras is not None:
+                self._leaving.setdefault(node, {})[number] = (key, entry)
 
     def passed_on(self, node: Any, gradients: tuple[Any, ...]) -> None:
         """Note the gradients of a node that has passed on its own, or zeros."""
@@ -211,7 +211,7 @@ class WatchedPass:
     def ordered(self) -> dict[Any, list[Place]]:
         """The gradients by target, in the order in which they are added."""
         return {
-            target: [place for *_, place in sorted(found, key=lambda entry: entry[:2])]
+            target: [place for _, place in sorted(found, key=itemgetter(0))]
             for target, found in self.arrived.items()
         }
 
@@ -227,13 +227,13 @@ class WatchedPass:
         if not found:
             return None
         if len(found) == 1:
-            return found[0][2]
-        found.sort(key=itemgetter(0, 1))
-        total = found[0][2]
+            return found[0][1]
+        found.sort(key=itemgetter(0))
+        total = found[0][1]
         recorder = self._recorder
         device = device_of(total.sample)
-        for _, _, place in found[1:]:
-            last = like is not None and place is found[-1][2]
+        for _, place in found[1:]:
+            last = like is not None and place is found[-1][1]
             if device is None or self._adds:
                 function: Any = np.add if device is None else device.xp.add
                 value = function(total.sample, place.sample)
@@ -254,7 +254,7 @@ class WatchedPass:
                 Compute("a sum of gradients", function, (total, place), made, cost)
             )
             total = made
-        self.arrived[node, position] = [(0, 0, total)]
+        self.arrived[node, position] = [(0, total)]
         return total
 
     def _added_into(self, total: Place, place: Place) -> Any:
@@ -267,7 +267,6 @@ class WatchedPass:
 
     def capture(self, task: GraphTask) -> None:
         """Note the places of the gradients that `grad` returns."""
-        recorder = self._recorder
         self.captured = [None] * len(task.captured)
         for node, wanted in (task.captures or {}).items():
             for position, number in wanted:
@@ -282,9 +281,7 @@ class WatchedPass:
                     raise UnrepeatableError("the way of a gradient is not known")
                 self.captured[number] = place
                 if gradient is not place.sample:
-                    _use(gradient, place)
-                    recorder.known[id(gradient)] = place
-                    recorder.keep(gradient)
+                    self._use(gradient, place)
 
     def call(self, node: Any, rule: Any, at: int | None, F: Any, gradient: Any, saved: Any) -> Any:
         """Call a node's rule, or its pull number `at`, and note what it computes."""
@@ -293,12 +290,15 @@ class WatchedPass:
         if recorder.reason is not None:
             return function(F, gradient, saved)
         try:
+            place = gradient
             if node.output_metadata.__class__ is tuple:
                 self._take(node, gradient)
                 place = recorder.template(gradient)
-            else:
-                place = None if gradient is None else self._place(node, 0, gradient)
-            arguments = (Same(F), place, recorder.template(saved))
+            elif gradient is not None:
+                place = self._place(node, 0, gradient)
+            if F is not self._F.value:
+                self._F = Same(F)
+            arguments = (self._F, place, recorder.template(saved))
         except UnrepeatableError as error:
             recorder.refuse(str(error))
             return function(F, gradient, saved)
@@ -318,23 +318,25 @@ class WatchedPass:
 
     def _place(self, node: Any, position: int, gradient: Any) -> Place:
         """The place of a gradient that has come to an input of a node."""
-        place = self.sum(node, position, gradient)
-        if place is None:
-            # Only the root is handed a gradient that no node has computed.
-            if self.arrived:
-                raise UnrepeatableError("the way of a gradient is not known")
-            self._root(Edge(node, position), gradient)
-            place = self.sum(node, position)
-        assert place is not None
+        found = self.arrived.get((node, position))
+        if found and len(found) == 1:
+            place = found[0][1]
+        else:
+            if not found:
+                # Only the root is handed a gradient that no node has computed.
+                if self.arrived:
+                    raise UnrepeatableError("the way of a gradient is not known")
+                self._root(Edge(node, position), gradient)
+            total = self.sum(node, position, gradient)
+            assert total is not None
+            place = total
         if gradient is not place.sample:
-            _use(gradient, place)
-            self._recorder.known[id(gradient)] = place
-            self._recorder.keep(gradient)
+            self._use(gradient, place)
         return place
 
     def _give(self, node: Any, rule: Any, at: int | None, arguments: Any, received: Any) -> None:
         """Note where the gradients go that a rule has returned, and how to compute them again."""
-        recorder = self._recorder
+        recorder, arrived = self._recorder, self.arrived
         following = node.following
         values: tuple[Any, ...]
         owned = rule.fresh
@@ -346,11 +348,10 @@ class WatchedPass:
             values = received if received is not None else (None,) * len(following)
         else:
             following, values = (following[at],), (received,)
-        places = recorder.places
-        first = len(places)
+        first = len(recorder.places)
         order = -node.sequence_nr
         outs: list[Place | None] = []
-        for number, (edge, value) in enumerate(zip(following, values, strict=True), at or 0):
+        for edge, value in zip(following, values, strict=True):
             if value is None:
                 outs.append(None)
                 continue
@@ -359,16 +360,34 @@ class WatchedPass:
                 if not is_array(value):
                     raise UnrepeatableError(f"the gradient of {node.name()} is no array")
                 out = recorder.found(value) or recorder.new(value)
-            outs.append(out)
-            self._order += 1
             key = edge if edge.__class__ is Edge else (edge, 0)
-            self.arrived.setdefault(key, []).append((order, self._order, out))
+            entry = order, out
+            if key in arrived:
+                arrived[key].append(entry)
+            else:
+                arrived[key] = [entry]
             if node.extras is not None:
-                self._leaving.setdefault(node, {})[number] = (key, self._order)
+                number = len(outs) + (at or 0)
+                self._leaving.setdefault(node, {})[number] = (key, entry)
+            outs.append(out)
         if owned:
             self._owned.update(outs)
-        if len(places) > first:
-            recorder.steps += steps_of(node, rule, at, arguments, received, outs, places[first:])
+        new = recorder.places[first:]
+        if new:
+            recorder.steps += steps_of(node, rule, at, arguments, received, outs, new)
+
+    def _use(self, gradient: Any, place: Place) -> None:
+        """Make the pass's own array the sample of a place: other arrays may be views of it."""
+        recorder, sample = self._recorder, place.sample
+        if (
+            gradient.dtype != sample.dtype
+            or gradient.shape != sample.shape
+            or gradient.strides != sample.strides
+        ):
+            raise UnrepeatableError("a gradient is converted on its way")
+        recorder.keep(sample)
+        place.sample = gradient
+        recorder.known[id(gradient)] = place
 
 
 def is_one(gradient: Any) -> bool:
@@ -376,15 +395,3 @@ def is_one(gradient: Any) -> bool:
     if gradient.__class__ is not np.ndarray:
         return False
     return ONES.get(metadata_of(gradient, CPU)) is gradient
-
-
-def _use(gradient: Any, place: Place) -> None:
-    """Make the pass's own array the sample of a place, because other arrays may be views of it."""
-    sample = place.sample
-    if (
-        gradient.dtype != sample.dtype
-        or gradient.shape != sample.shape
-        or gradient.strides != sample.strides
-    ):
-        raise UnrepeatableError("a gradient is converted on its way")
-    place.sample = gradient

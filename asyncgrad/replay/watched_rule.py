@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -45,20 +45,17 @@ class WatchedRule:
         return getattr(self.own, name)
 
 
-def behind(root: Any) -> Iterator[Any]:
+def behind(root: Any) -> list[Any]:
     """The nodes that a root leads to, itself the first, without those of leaves."""
-    found = {root}
-    todo = [root]
-    while todo:
-        node = todo.pop()
-        yield node
+    found, nodes = {root, None}, [root]
+    for node in nodes:
         following = node.following
         for edge in following if following.__class__ is tuple else (following,):
             target = edge.node if edge.__class__ is Edge else edge
-            if target is not None and target not in found:
+            if target.__class__ is not AccumulateGrad and target not in found:
                 found.add(target)
-                if target.__class__ is not AccumulateGrad:
-                    todo.append(target)
+                nodes.append(target)
+    return nodes
 
 
 def set_rule(node: Any, rule: Any) -> None:
@@ -72,7 +69,7 @@ def set_rule(node: Any, rule: Any) -> None:
 def steps_of(
     node: Any, rule: Rule, at: int | None, arguments: tuple[Any, ...], received: Any,
     outs: list[Place | None], new: list[Place],
-) -> list[Compute]:  # fmt: skip
+) -> Sequence[Compute]:  # fmt: skip
     """The steps that repeat what a node has computed.
 
     If the gradients are large, each is a step of its own, with what it needs. That by the first
@@ -88,15 +85,19 @@ def steps_of(
         new: those of them that were not there before.
     """
     several = received.__class__ is tuple
-    large = any(map(_is_large, received)) if several else _is_large(received)
+    large = False
+    if rule.apart or rule.over is not None:
+        for x in received if several else (received,):
+            # In the pool's memory.
+            large = large or (x.__class__ is np.ndarray and x.nbytes >= POOL.large)
     if not (large and several and rule.apart and at is None):
-        template = tuple(outs) if several else outs[0]
         function: Any = rule.run if at is None else rule.pulls[at]  # type: ignore[index]
         # `node.name()` would read it by `WatchedRule.__getattr__`, which takes 2 us.
         name = rule.name if rule.variant is None else node.name()
-        step = Compute(name, function, arguments, template, node.cost)
-        step.over = rule.over if large and at is None and not several else None
-        return [step]
+        step = Compute(name, function, arguments, tuple(outs) if several else outs[0], node.cost)
+        if large and at is None and not several:
+            step.over = rule.over
+        return (step,)
     F, gradient, saved = arguments
     cost = node.cost // len(outs)
     steps = []
@@ -110,8 +111,3 @@ def steps_of(
             pull = rule.pulls[number]  # type: ignore[index]
             steps.append(Compute(node.name(), pull, (F, gradient, given), out, cost))
     return steps
-
-
-def _is_large(value: Any) -> bool:
-    """Whether a value is an array that is in the pool's memory."""
-    return value.__class__ is np.ndarray and value.nbytes >= POOL.large
