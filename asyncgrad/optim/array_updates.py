@@ -36,9 +36,11 @@ def array_update(name: str, flags: tuple[bool, ...]) -> Callable[..., Any]:
 
     Returns:
         A function of the values, the direction, the entries and the numbers. It changes the entries
-        and returns what is to be subtracted from the values.
+        and returns what is to be subtracted from the values. That is in `room` if it gets an array
+        of that name, and needs one.
     """
-    return FunctionType(code_of(source(UPDATES[name], flags), f"update {name}"), _FUNCTIONS)
+    code = code_of(source(UPDATES[name], flags), f"update {name}")
+    return FunctionType(code, _FUNCTIONS, argdefs=(None,))
 
 
 def source(declared: Update, flags: tuple[bool, ...]) -> str:
@@ -95,7 +97,7 @@ class _Writer:
             later = {"change", *self._given, *(word for node in coming for word in _words(node))}
             self._assign(target, nodes, later)
         lines = [*self._lines, f"return {self._places['change']}"]
-        head = f"def update({', '.join(self._given)}):"
+        head = f"def update({', '.join(self._given)}, room=None):"
         return "\n".join([head, *(f"    {line}" for line in lines), ""])
 
     def _assign(self, target: str, nodes: list[Any], later: set[str]) -> None:
@@ -157,8 +159,11 @@ class _Writer:
         operation = f" {name} ".join(values) if name in _OPERATORS.values() else None
         if target is None:
             target = f"t{len(self._temporary)}"
+            if self._temporary:
+                self._lines.append(f"{target} = {operation or self._call(name, values)}")
+            else:
+                self._lines.append(f"{target} = {self._call(name, [*values, 'out=room'])}")
             self._temporary.add(target)
-            self._lines.append(f"{target} = {operation or self._call(name, values)}")
         elif operation and target == values[0]:
             self._lines.append(f"{target} {name}= {values[1]}")
         else:

@@ -220,12 +220,12 @@ class ElementwiseOptimizer(Optimizer):
             kept = shrink
             weight_decay = 0
 
-        def descend(p: Array, g: Array, *entries: Array) -> Array:
+        def descend(p: Array, g: Array, *entries: Array, room: Array | None = None) -> Array:
             if maximize:
                 g = -g
             if weight_decay:
                 g = g + weight_decay * p
-            change: Array = function(p, g, *entries, *numbers)
+            change: Array = function(p, g, *entries, *numbers, room=room)
             return change
 
         return kept, bool(weight_decay) or not self._same_for_all, descend
@@ -249,7 +249,9 @@ class ElementwiseOptimizer(Optimizer):
         together.gather(1, gradients)
 
         def change(p: Array, *others: Array) -> None:
-            p[...] = descend(p, *others)
+            found = descend(p, *others, room=None if uses_values else p)
+            if found is not p:
+                p[...] = found
 
         in_tiles(change, together.arrays)
         if kept is not None:

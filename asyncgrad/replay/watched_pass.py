@@ -67,7 +67,7 @@ class WatchedPass:
         #: Gradients that an eager pass may add into.
         self._owned: set[Place | None] = set()
         #: The nodes whose rules report, with their own rules.
-        self._watched: list[tuple[Any, Rule]] = []
+        self._watched: list[tuple[Any, Any]] = []
 
     def watch(self, root: Any) -> None:
         """Make the rules of the nodes behind a root report what they compute.
@@ -348,6 +348,7 @@ class WatchedPass:
             values = received if received is not None else (None,) * len(following)
         else:
             following, values = (following[at],), (received,)
+        known, views, extras = recorder.known, recorder.views, node.extras
         first = len(recorder.places)
         order = -node.sequence_nr
         outs: list[Place | None] = []
@@ -355,18 +356,18 @@ class WatchedPass:
             if value is None:
                 outs.append(None)
                 continue
-            out = recorder.known.get(id(value))
-            if out is None or recorder.views:
+            out = known.get(id(value))
+            if out is None or views:
                 if not is_array(value):
                     raise UnrepeatableError(f"the gradient of {node.name()} is no array")
-                out = recorder.found(value) or recorder.new(value)
+                out = (recorder.found(value) if views else None) or recorder.new(value)
             key = edge if edge.__class__ is Edge else (edge, 0)
             entry = order, out
             if key in arrived:
                 arrived[key].append(entry)
             else:
                 arrived[key] = [entry]
-            if node.extras is not None:
+            if extras is not None:
                 number = len(outs) + (at or 0)
                 self._leaving.setdefault(node, {})[number] = (key, entry)
             outs.append(out)

@@ -50,18 +50,21 @@ def test_arrays_get_what_elements_get(name, flags):
         )
         for at in range(40)
     ]  # fmt: skip
-    gradient = arrays["g"].copy()
+    gradient, room = arrays["g"].copy(), np.empty(40)
+    copies = [array.copy() for array in arrays.values()]
+    changed = array_update(name, flags)(*copies, *numbers.values(), room=room)
     arrays["change"] = array_update(name, flags)(*arrays.values(), *numbers.values())
     for name in ("p", "change", *update.entries.split()):
         np.testing.assert_allclose(arrays[name], [found[name] for found in known], rtol=1e-13)
     np.testing.assert_array_equal(arrays["g"], gradient)
+    np.testing.assert_array_equal(changed, arrays["change"])
 
 
 def test_what_is_written():
     """As it would be written by hand, with one array beside those of the step."""
     assert source(UPDATES["adam"], ()).splitlines() == [
-        "def update(p, g, mean, square, lr, share, keep, taken, eps):",
-        "    t0 = g - mean",
+        "def update(p, g, mean, square, lr, share, keep, taken, eps, room=None):",
+        "    t0 = subtract(g, mean, out=room)",
         "    t0 *= share",
         "    mean += t0",
         "    multiply(g, g, out=t0)",
