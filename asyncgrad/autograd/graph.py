@@ -229,8 +229,11 @@ def accumulate(gradients: Mapping[Any, Any]) -> Any:
     check_given("accumulate", gradients)
     task = GraphTask((), (), context=copy_context())
     task.staged = staged_given(gradients, recorded=False)
-    if any(leaf._metadata.device.streamed for leaf in gradients):
-        task.enter_streams().begin(task)
+    for leaf in gradients:
+        device = leaf._metadata.device
+        if device.streamed:
+            streams = task.enter_streams()
+            streams.follow(leaf, streams.caller_stream(device))
     return start(task)
 
 

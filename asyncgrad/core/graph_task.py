@@ -323,7 +323,7 @@ class GraphTask(PassState):
         else:
             self.stepping = False
             self.launched[node] = node.sequence_nr
-            self.suspended.append(Suspended(node, steps, waiting))
+            self.suspended.append(Suspended(node, steps, waiting, self.new_context()))
 
     # -- reports --------------------------------------------------------------------------------
 

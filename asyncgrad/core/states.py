@@ -59,6 +59,8 @@ class Suspended(NamedTuple):
     #: The generator that runs the node, to be resumed with the result of `waiting`.
     steps: Any
     waiting: Any
+    #: For `waiting`: as the pass's was when the node began to wait. Other nodes change the pass's.
+    context: Any
 
 
 class Ended(NamedTuple):

@@ -66,7 +66,7 @@ def _keep(node: Node, stream: Stream, gradient: NodeGradient, saved: Saved) -> N
 class PassStreams:
     """The streams that a pass uses, and what it notes to order the work in them."""
 
-    __slots__ = ("_ahead", "_issued", "_records", "callers", "leaves",
+    __slots__ = ("_ahead", "_followed", "_issued", "_records", "callers", "leaves",
                  "prepared", "running", "settled", "used")  # fmt: skip
 
     def __init__(self, scope: StreamScope) -> None:
@@ -78,6 +78,8 @@ class PassStreams:
         self.leaves: dict[Any, None] = {}
         #: The new `.grad`s to commit.
         self.prepared: list[Prepared] = []
+        #: Leaves' nodes, held because they know the leaves' streams.
+        self._followed: list[Node] = []
         #: `settle` has been called.
         self.settled = False
         #: The record of modes for nodes, by stream.
@@ -104,17 +106,13 @@ class PassStreams:
         self.used[stream] = None
         stream.wait_stream(self.caller_stream(device))
 
-    def follow_caller(self, variable: Variable) -> Node:
-        """Make a leaf's stream follow the caller's, in which its gradient was computed.
-
-        The node that is returned knows the stream, and has to be held until the pass has ended.
-        """
+    def follow(self, variable: Variable, stream: Stream) -> None:
+        """Make a leaf's stream follow the one in which a gradient given for the leaf was made."""
         node: Node = as_edge(gradient_edge(variable)).node  # type: ignore[assignment]
-        caller = self.caller_stream(variable._metadata.device)
         if not hasattr(node, "stream"):
-            node.stream = caller
-        node.stream.wait_stream(caller)
-        return node
+            node.stream = stream
+        node.stream.wait_stream(stream)
+        self._followed.append(node)
 
     # -- running ----------------------------------------------------------------------------------
 
@@ -324,6 +322,10 @@ class PassStreams:
         The caller's current streams wait for those that compute leaves' gradients and results.
         """
         self.settled = True
+        for member in task.members:
+            for leaf in member.given:
+                if leaf._metadata.device.streamed:
+                    self.follow(leaf, leaf._metadata.device.default_stream)
         task.staged = yield from self.prepare(task)
         for stream in self.leaves:
             self.caller_stream(stream.device).wait_stream(stream)

@@ -191,8 +191,6 @@ class _Replay:
         self._ended = False
         self._result: Any = None
         self._scope = current().streams
-        #: The nodes of leaves, which know the leaves' streams.
-        self._leaves: list[Any] = []
         #: The last part of the running pass.
         self._last = 0
         #: The function that the next part calls first, with its arguments; what it has returned.
@@ -219,7 +217,7 @@ class _Replay:
                 # While this waits, other tasks run. If the wait is cancelled, so is the pass, and
                 # nothing of it is committed.
                 await start_pass(self._task(place, last))
-                self._held, self._versions, self._leaves = [], [], []
+                self._held, self._versions = [], []
                 place = last + 1
             self._program.give_memory(self._memory)
             # By the measured times of its parts, the program may be short enough to run at once.
@@ -267,8 +265,10 @@ class _Replay:
     def follow(self, task: GraphTask) -> None:
         """Have the streams of leaves wait for the gradients that were staged."""
         for variable, _, _ in task.staged:
-            if variable._metadata.device.streamed:
-                self._leaves.append(task.enter_streams().follow_caller(variable))
+            device = variable._metadata.device
+            if device.streamed:
+                streams = task.enter_streams()
+                streams.follow(variable, streams.caller_stream(device))
 
     def advance(self, place: int) -> Any:
         """Run one part; returns the gradients to commit, or None."""

@@ -46,7 +46,7 @@ class CoroutineNodes:
                 wait_for_node(suspended.waiting),
                 loop=host.loop,
                 name=f"asyncgrad {suspended.node.name()}",
-                context=task.new_context(),
+                context=suspended.context,
             )
             waiting.add_done_callback(partial(self._ended, host, task, suspended))
             running[waiting] = suspended

@@ -147,7 +147,7 @@ def _await_nodes(
     while task.state is RUNNING and task.suspended and len(started) < LIMIT:
         # The node leaves the list only below, so that no interrupt in between loses it.
         suspended = task.suspended[0]
-        running = OnPortal(wait_for_node(suspended.waiting), task.new_context(), ended.put)
+        running = OnPortal(wait_for_node(suspended.waiting), suspended.context, ended.put)
         started[running] = suspended
         del task.suspended[0]
     task.drain()

@@ -291,7 +291,7 @@ class RunningPasses(Host):
 
     def node_ended(self, task: GraphTask, suspended: Suspended, ended: Ended) -> None:
         """Take the report of a coroutine node."""
-        node, steps, _ = suspended
+        node, steps, *_ = suspended
         if ended.error is not None and is_stop(ended.error):
             # asyncio has raised the error from the loop. What is left is to end the passes.
             self.fail_all(ended.error)

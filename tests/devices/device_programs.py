@@ -426,6 +426,64 @@ async def shared_memory_is_kept():
     return z, 14.0
 
 
+async def hook_that_waits():
+    """A coroutine hook computes in its node's stream, though others have run meanwhile."""
+    x = leaf()
+    side = stream()
+    side.wait_stream(default())
+    y = x * 3
+
+    async def hook(gradient):
+        return gradient * 5
+
+    y.register_hook(hook)
+    with side:
+        z = x * 7
+    default().wait_stream(side)
+    loss = (y + z).sum()
+    # Made last, so it runs first of the two, and begins to wait before the other runs.
+    ag.autograd.graph.get_gradient_edge(y).node._set_sequence_nr(loss.grad_fn._sequence_nr() - 1)
+    await loss.backward()
+    return x.grad, 3 * 5.0 + 7
+
+
+class Doubling:
+    """A participant."""
+
+    async def prepare(self, gradients):
+        return {leaf: gradient * 2 for leaf, gradient in gradients.items()}
+
+    async def commit(self):
+        pass
+
+    async def abort(self):
+        pass
+
+
+async def given_by_a_participant():
+    """A participant computes in the default stream; the leaf's stream is another one."""
+    x, side = leaf(), stream()
+    side.wait_stream(default())
+    with side:
+        y = x * 3
+    y.register_hook(lambda gradient: ag.autograd.graph.join(Doubling()))
+    default().wait_stream(side)
+    await y.sum().backward()
+    return x.grad, 6.0
+
+
+async def given_by_the_caller():
+    """Gradients are added that were made in another stream than the leaf's."""
+    x, side = leaf(), stream()
+    side.wait_stream(default())
+    with side:
+        loss = (x * 3).sum()
+    await ag.autograd.graph.accumulate({x: ag.full((SIZE,), 2.0, device="sim:0") * 2})
+    default().wait_stream(side)
+    await loss.backward()
+    return x.grad, 7.0
+
+
 PROGRAMS = (
     shared_memory, shared_memory_is_kept,
     offloaded, offloaded_is_kept, between_devices_directly, copy_is_kept,
@@ -435,4 +493,5 @@ PROGRAMS = (
     captured_in_a_side_stream, captured_in_another_dtype, gradient_is_kept, saved_is_kept,
     sum_is_kept, accumulated_is_kept,
     back_to_a_side_stream, number, done_when_awaited,
+    hook_that_waits, given_by_a_participant, given_by_the_caller,
 )  # fmt: skip

@@ -15,6 +15,7 @@ from asyncgrad.core import streams as core_streams
 from asyncgrad.devices.simulated.device import SimDevice
 from asyncgrad.ops.api import transfer as functions_transfer
 from asyncgrad.ops.tensors import transfer as ops_transfer
+from asyncgrad.scheduler.coroutines import CoroutineNodes
 from asyncgrad.testing import RaceError, simulate
 
 
@@ -107,6 +108,16 @@ MUTANTS = {
     "a copy comes after what the caller has put in": (
         S, "copies_follow_caller", "stream.wait_stream(self.caller_stream(device))",
         programs.back_to_a_side_stream,
+    ),
+    "a coroutine hook keeps the stream of its node": (
+        CoroutineNodes, "launch", "context=suspended.context", programs.hook_that_waits,
+        "context=task.new_context()",
+    ),
+    "a leaf waits for what a participant gives": (
+        S, "follow", "node.stream.wait_stream(stream)", programs.given_by_a_participant,
+    ),
+    "a leaf waits for what is accumulated": (
+        S, "follow", "node.stream.wait_stream(stream)", programs.given_by_the_caller,
     ),
     "numbers are waited for": (
         functions_transfer, "_number", "await event", programs.number,
