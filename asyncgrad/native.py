@@ -15,7 +15,7 @@ from asyncgrad.nn import functional as F
 from asyncgrad.ops.api.dropout import dropout2d
 from asyncgrad.ops.promotion import as_tensor_operand
 from asyncgrad.tensor import Tensor
-from asyncgrad.types import Ints
+from asyncgrad.types import Ints, OutputSize
 
 __all__ = [
     "adaptive_max_pool1d", "alpha_dropout", "alpha_dropout_", "batch_norm",
@@ -102,7 +102,7 @@ def group_norm(
     return F.group_norm(input, num_groups, weight, bias, eps)
 
 
-def adaptive_max_pool1d(input: Tensor, output_size: Ints) -> tuple[Tensor, Tensor]:
+def adaptive_max_pool1d(input: Tensor, output_size: OutputSize) -> tuple[Tensor, Tensor]:
     """`nn.functional.adaptive_max_pool1d` that returns the indices, too."""
     return F.adaptive_max_pool1d(input, output_size, return_indices=True)
 

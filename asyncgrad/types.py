@@ -34,6 +34,8 @@ OneIndex: TypeAlias = (
 Shape: TypeAlias = "tuple[int, ...]"
 #: One integer, or one for each axis: axes, lengths, window sizes, strides.
 Ints: TypeAlias = "int | Sequence[int]"
+#: How many windows an axis is divided into, for adaptive pooling; None for one at each element.
+OutputSize: TypeAlias = "int | Sequence[int | None] | None"
 #: A dtype argument: one of the package, of NumPy, or a Python type such as float.
 DTypeLike: TypeAlias = "DType | np.dtype[Any] | type[Any] | str"
 #: A device argument: a device, its name, or the number of an accelerator.

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from asyncgrad.creation import zeros
 from asyncgrad.nn.parameter import Buffer, Parameter
 from asyncgrad.tensor import Tensor
 from asyncgrad.types import DeviceLike, DTypeLike
+
+if TYPE_CHECKING:
+    from asyncgrad.nn.module import Module
 
 #: The dictionaries in which a module keeps its parameters, buffers and submodules.
 _TABLES = ("_parameters", "_buffers", "_modules")
@@ -174,7 +177,7 @@ class Members:
 
     add_module = register_module
 
-    def get_submodule(self, target: str) -> Any:
+    def get_submodule(self, target: str) -> Module:
         """The module at a dotted path."""
         module: Any = self
         for part in target.split(".") if target else ():
@@ -227,7 +230,7 @@ class Members:
 
     def named_modules(
         self, memo: set[Any] | None = None, prefix: str = "", remove_duplicate: bool = True
-    ) -> Iterator[tuple[str, Any]]:
+    ) -> Iterator[tuple[str, Module]]:
         """This module and all submodules, each once, with their dotted names."""
         memo = set() if memo is None else memo
         waiting: list[tuple[str, Any]] = [(prefix, self)]
@@ -244,12 +247,12 @@ class Members:
                 if child is not None
             ]
 
-    def modules(self, remove_duplicate: bool = True) -> Iterator[Any]:
+    def modules(self, remove_duplicate: bool = True) -> Iterator[Module]:
         """This module and all submodules; with `remove_duplicate`, each only once."""
         for _, module in self.named_modules(remove_duplicate=remove_duplicate):
             yield module
 
-    def named_children(self) -> Iterator[tuple[str, Any]]:
+    def named_children(self) -> Iterator[tuple[str, Module]]:
         """The direct submodules, each once, with their names."""
         seen = set()
         for name, module in self._modules.items():
@@ -257,7 +260,7 @@ class Members:
                 seen.add(module)
                 yield name, module
 
-    def children(self) -> Iterator[Any]:
+    def children(self) -> Iterator[Module]:
         """The direct submodules, each once."""
         for _, module in self.named_children():
             yield module

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypeAlias
 
 from asyncgrad.nn import functional as F
 from asyncgrad.nn.conv import for_each
 from asyncgrad.nn.function_module import FunctionModule
-from asyncgrad.types import Ints, Tensor
-
-#: The number of windows along each axis; None for as many as there are elements.
-OutputSize: TypeAlias = "int | Sequence[int | None] | None"
+from asyncgrad.types import Ints, OutputSize, Tensor
 
 _WINDOWS = ("kernel_size", "stride", "padding")
 

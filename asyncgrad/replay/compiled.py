@@ -39,6 +39,7 @@ from asyncgrad.scheduler.reentrant import is_in_node
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import Concatenate, Self
 
     class _Decorator(Protocol):
         """What `compile` returns where it gets nothing to compile."""
@@ -46,7 +47,9 @@ if TYPE_CHECKING:
         def __call__(self, model: Callable[_P, _R], /) -> Compiled[_P, _R]: ...
 
 
+_I = TypeVar("_I")
 _P = ParamSpec("_P")
+_Q = ParamSpec("_Q")
 _R = TypeVar("_R")
 _M = TypeVar("_M", bound=Module)
 #: How many recorded calls a compiled function keeps.
@@ -599,6 +602,12 @@ class Compiled(Generic[_P, _R]):
             return name
         return functools.partial(Compiled, fullgraph=self._fullgraph), (self._function,)
 
+    @overload
+    def __get__(self, instance: None, owner: Any = None) -> Self: ...
+    @overload
+    def __get__(
+        self: Compiled[Concatenate[_I, _Q], _R], instance: _I, owner: Any = None
+    ) -> Callable[_Q, _R]: ...
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         """Bind as a method: the instance becomes the first argument."""
         return self if instance is None else functools.partial(self, instance)

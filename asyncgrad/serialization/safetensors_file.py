@@ -14,6 +14,8 @@ from asyncgrad.ops.tensors.transfer import on_host
 if TYPE_CHECKING:
     import os
 
+    from asyncgrad.tensor import Tensor
+
 
 def _library() -> Any:
     try:
@@ -56,7 +58,7 @@ def save_safetensors(
     library.save_file(arrays, filename, metadata=metadata)
 
 
-def load_safetensors(filename: str | os.PathLike[str], device: str = "cpu") -> dict[str, Any]:
+def load_safetensors(filename: str | os.PathLike[str], device: str = "cpu") -> dict[str, Tensor]:
     """Read the tensors in a file, by name.
 
     Raises:

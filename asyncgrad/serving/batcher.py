@@ -5,11 +5,11 @@ from __future__ import annotations
 import copy
 import math
 from bisect import bisect_left, insort
-from collections.abc import Awaitable, Callable, Sequence, Sized
+from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from itertools import count
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Generic, Protocol, Self, TypeVar, runtime_checkable
 
 import anyio
 
@@ -17,6 +17,15 @@ from asyncgrad.serving.admission import Overloaded
 
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
+_Result_co = TypeVar("_Result_co", covariant=True)
+
+
+@runtime_checkable
+class _Results(Protocol[_Result_co]):
+    """What `compute` returns: a list, a tuple, a tensor or an array of results."""
+
+    def __len__(self) -> int: ...
+    def __getitem__(self, place: int, /) -> _Result_co: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +92,7 @@ class Batcher(Generic[_Item, _Result]):
     """
 
     def __init__(
-        self, compute: Callable[[list[_Item]], Awaitable[Sequence[_Result]]], *, max_size: int = 32,
+        self, compute: Callable[[list[_Item]], Awaitable[_Results[_Result]]], *, max_size: int = 32,
         max_delay: float = 0.002, max_waiting: int = 1_000, concurrent: int = 1,
     ) -> None:  # fmt: skip
         if max_size < 1 or concurrent < 1 or max_waiting < 1:
@@ -231,7 +240,7 @@ class Batcher(Generic[_Item, _Result]):
                 if not isinstance(running, Awaitable):
                     raise TypeError("Batcher: compute has to be an async function")
                 results = await running
-                if not isinstance(results, Sized):
+                if not isinstance(results, _Results):
                     raise TypeError(
                         f"Batcher: compute has to return a sequence with a result for each of "
                         f"{len(entries)} items, not {type(results).__name__}"
@@ -241,8 +250,8 @@ class Batcher(Generic[_Item, _Result]):
                         f"Batcher: compute was given {len(entries)} items and has returned "
                         f"{len(results)} results"
                     )
-                for entry, result in zip(entries, results, strict=True):
-                    entry.result = result
+                for place, entry in enumerate(entries):
+                    entry.result = results[place]
         except Exception as error:
             entries[0].error = error
             for entry in entries[1:]:

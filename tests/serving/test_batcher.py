@@ -197,7 +197,12 @@ async def test_what_computes_no_sequence_is_an_error_that_says_so():
     async def nothing(items):
         pass
 
-    for compute, said in ((list, "an async function"), (nothing, "not NoneType")):
+    async def unordered(items):
+        return {*items}
+
+    for compute, said in (
+        (list, "an async function"), (nothing, "not NoneType"), (unordered, "not set"),
+    ):  # fmt: skip
         async with Batcher(compute, max_size=1) as batcher:
             with pytest.raises(TypeError, match=f"^Batcher: compute .*{said}"):
                 await batcher(1)

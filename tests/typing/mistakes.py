@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncgrad as ag
 from asyncgrad import Tensor, nn
 from asyncgrad.nn import functional as F
+from asyncgrad.serving import Admission, Batcher
 from asyncgrad.utils.data import DataLoader, random_split
 
 
@@ -42,6 +43,30 @@ async def mistakes(x: Tensor, model: Net, optimizer: ag.optim.Adam) -> None:
     print(ag.distributions.Normal(x, 1.0).rate)  # refused
     with ag.no_grad(3):  # refused
         print(number, gradient, done)
+
+
+class Steps:
+    @ag.compile
+    def scaled(self, x: Tensor) -> Tensor:
+        return x
+
+
+async def compute(numbers: list[int]) -> list[str]:
+    return [str(number) for number in numbers]
+
+
+async def wrong_services(x: Tensor) -> None:
+    Steps().scaled()  # refused
+    Steps().scaled("a")  # refused
+    Batcher(len)  # refused
+    async with Batcher(compute) as batcher:
+        await batcher("a")  # refused
+        number: int = await batcher(3)  # refused
+    async with Admission(2).enter(3):  # refused
+        print(number)
+    ag.engine().limit(passes="3")  # refused
+    nn.ModuleList([nn.ReLU()])[0].modules()[0]  # refused
+    F.adaptive_avg_pool2d(x, ("a", 1))  # refused
 
 
 @ag.compile

@@ -10,6 +10,8 @@ import numpy as np
 import asyncgrad as ag
 from asyncgrad import Tensor, nn
 from asyncgrad.nn import functional as F
+from asyncgrad.serialization import load_safetensors
+from asyncgrad.serving import Batcher
 from asyncgrad.utils.data import DataLoader, TensorDataset, random_split
 
 if TYPE_CHECKING:
@@ -258,6 +260,45 @@ def step(x: Tensor, scale: float = 1.0) -> Tensor:
 @ag.compile(fullgraph=True)
 def strict_step(x: Tensor) -> Tensor:
     return x
+
+
+class Steps(nn.Module):
+    @ag.compile
+    def scaled(self, x: Tensor, by: float = 2.0) -> Tensor:
+        return x * by
+
+    @ag.compile(fullgraph=True)
+    async def slope(self, x: Tensor) -> Tensor:
+        (gradient,) = await ag.grad(self.scaled(x).sum(), x)
+        return gradient
+
+
+async def methods(steps: Steps, x: Tensor) -> float:
+    assert_type(steps.scaled(x, by=3.0), Tensor)
+    assert_type(await steps.slope(x), Tensor)
+    print(Steps.scaled.explain())
+    return await x.item_async()
+
+
+def walks(tower: Tower) -> dict[str, Tensor]:
+    for module in tower.modules():
+        assert_type(module, nn.Module)
+    assert_type(dict(tower.named_children()), dict[str, nn.Module])
+    assert_type(tower.get_submodule("body.0"), nn.Module)
+    nn.AdaptiveAvgPool2d((1, None))(F.adaptive_avg_pool2d(ag.ones(1, 1, 2, 2), (None, 2)))
+    return load_safetensors("weights.safetensors")
+
+
+async def batches() -> None:
+    async def tensors(rows: list[list[float]]) -> Tensor:
+        return ag.tensor(rows)
+
+    async def names(numbers: list[int]) -> list[str]:
+        return [str(number) for number in numbers]
+
+    async with Batcher(tensors) as rows, Batcher(names) as texts:
+        assert_type(await rows([1.0, 2.0]), Tensor)
+        assert_type(await texts(3), str)
 
 
 def made(tower: Tower, x: Tensor) -> Tensor:

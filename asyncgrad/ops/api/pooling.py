@@ -26,7 +26,7 @@ from asyncgrad.ops.signatures import named
 from asyncgrad.ops.table.pooling import Counts, Window, bins, divisors, peak_indices, peak_places
 from asyncgrad.ops.tensors.new_tensors import from_host
 from asyncgrad.ops.tensors.out import writes, writes_exactly
-from asyncgrad.types import Array, Ints, Library, Tensor
+from asyncgrad.types import Array, Ints, Library, OutputSize, Tensor
 
 #: The functions at PyTorch's top level; all functions here are in `nn.functional`.
 __all__ = [
@@ -287,7 +287,7 @@ def _divisors(x: Tensor, window: Window, counts: Counts) -> Any:
 # -- adaptive -------------------------------------------------------------------------------------
 
 
-def _sizes(name: str, x: Tensor, output_size: Ints, ndim: int) -> tuple[int, ...]:
+def _sizes(name: str, x: Tensor, output_size: OutputSize, ndim: int) -> tuple[int, ...]:
     """The number of windows along each of the last axes; None keeps the axis."""
     shape = x._metadata.shape
     if ndim > 1 and isinstance(output_size, (tuple, list)) and len(shape) <= len(output_size):
@@ -389,7 +389,7 @@ _COUNTS = """output_size: the number of windows, or one for each axis; None for 
 def _adaptive_avg_pool(ndim: int) -> Callable[..., Tensor]:
     name = f"adaptive_avg_pool{ndim}d"
 
-    def function(input: Tensor, output_size: Ints) -> Tensor:
+    def function(input: Tensor, output_size: OutputSize) -> Tensor:
         x = as_tensor_operand(input, name, 1)
         sizes = _sizes(name, x, output_size, ndim)
         if ndim > 1:
@@ -409,7 +409,7 @@ def _adaptive_max_pool(ndim: int) -> Callable[..., Any]:
     name = f"adaptive_max_pool{ndim}d"
 
     def function(
-        input: Tensor, output_size: Ints, return_indices: bool = False
+        input: Tensor, output_size: OutputSize, return_indices: bool = False
     ) -> Tensor | tuple[Tensor, Tensor]:
         x = as_tensor_operand(input, name, 1)
         sizes = _sizes(name, x, output_size, ndim)

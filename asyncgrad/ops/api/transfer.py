@@ -120,7 +120,7 @@ async def _arrived(value: Tensor, events: list[Event]) -> Any:
     return value
 
 
-def item_async(input: Tensor) -> Coroutine[Any, Any, int | float | complex]:
+def item_async(input: Tensor) -> Coroutine[Any, Any, int | float]:
     """An awaitable `item`: yields to the event loop while the number is computed and copied.
 
     Raises:
