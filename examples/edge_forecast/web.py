@@ -1,7 +1,7 @@
 """As much of HTTP/1.1 as a hub's page and its buttons need: small requests, one at a time.
 
 A request line and headers of at most 8 KB within two seconds, no body; anything else is answered
-with a 4xx and the connection closed.
+with a 4xx and the connection closed. A client that does not read its answer is disconnected, too.
 """
 
 from __future__ import annotations
@@ -82,12 +82,16 @@ class Web:
                     f"Content-Length: {len(body)}\r\n\r\n".encode()
                     + body
                 )
-                await writer.drain()
+                async with asyncio.timeout(_SECONDS):
+                    await writer.drain()
                 self.answered += 1
                 if status is not HTTPStatus.OK:
                     break
         except (ConnectionError, asyncio.IncompleteReadError):
             pass  # the client has gone
+        except TimeoutError:
+            # The client does not read. A closed connection would wait for it, and so would the end.
+            writer.transport.abort()
         finally:
             writer.close()
 

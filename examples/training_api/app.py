@@ -176,9 +176,9 @@ def create_app(
         batch: Annotated[Batch, sent(Batch)], tenant: Mine, request: Request
     ) -> dict[str, Any]:
         """Add a batch's gradients to those that wait for the next step."""
-        tenant.charge(len(batch))
 
         async def work() -> dict[str, Any]:
+            tenant.charge(len(batch))
             inputs, labels = ag.from_numpy(batch.array()), ag.tensor(batch.labels)
             loss, right = await tenant.training.forward_backward(inputs, labels)
             tenant.passes += 1
@@ -206,9 +206,9 @@ def create_app(
         rows: Annotated[Rows, sent(Rows)], tenant: Mine, request: Request
     ) -> dict[str, Any]:
         """The likeliest classes."""
-        tenant.charge(len(rows))
 
         async def work() -> dict[str, Any]:
+            tenant.charge(len(rows))
             return {"classes": await tenant.training.predict(ag.from_numpy(rows.array()))}
 
         return await in_turn(tenant, request, work)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import json
 import subprocess
@@ -17,6 +18,7 @@ from examples.edge_forecast.command import ask, main
 from examples.edge_forecast.forecaster import train
 from examples.edge_forecast.hub import Hub
 from examples.edge_forecast.readings import AHEAD, PAST, features, load, targets
+from examples.edge_forecast.web import Web
 
 
 def test_the_hub_forecasts_better_than_the_day_before_while_it_lives(monkeypatch, capsys):
@@ -120,6 +122,24 @@ async def test_a_request_that_does_not_end_is_refused_in_time(monkeypatch):
         reader, writer = await asyncio.open_connection("127.0.0.1", hub.web.port)
         writer.write(b"GET /fore")
         assert (await reader.read()).startswith(b"HTTP/1.1 408")
+        writer.close()
+
+
+@pytest.mark.asyncio
+async def test_who_does_not_read_its_answer_is_left(monkeypatch):
+    """Else it would keep its connection, and the hub could not end."""
+    monkeypatch.setattr("examples.edge_forecast.web._SECONDS", 0.01)
+    answer = "x" * (1 << 25)  # more than all buffers hold
+    async with Web({("GET", "/"): lambda: answer}) as web:
+        reader, writer = await asyncio.open_connection("127.0.0.1", web.port)
+        writer.write(b"GET / HTTP/1.1\r\n\r\n")
+        assert (await reader.readline()).startswith(b"HTTP/1.1 200")
+        await asyncio.wait(list(web._connections))
+        taken = 0
+        with contextlib.suppress(ConnectionResetError):
+            while some := await reader.read(1 << 20):
+                taken += len(some)
+        assert taken < len(answer)
         writer.close()
 
 

@@ -181,6 +181,32 @@ async def test_more_rows_than_a_burst_are_a_debt_and_not_refused_for_ever(monkey
         await ann.predict(batch(1)[0])
 
 
+async def test_rows_that_are_not_computed_are_not_charged(monkeypatch):
+    """A crowd is told to come later, and finds then what it was granted."""
+    monkeypatch.setattr(tenants, "time", SimpleNamespace(monotonic=lambda: 0.0))
+    app = create_app(plans(rows_per_second=10, concurrent=1, max_waiting=0))
+    entered, leave = asyncio.Event(), asyncio.Event()
+    offload = ag.offload
+
+    async def slow(*args):
+        entered.set()
+        await leave.wait()
+        return await offload(*args)
+
+    monkeypatch.setattr(ag, "offload", slow)
+    async with client(app, TOKENS["ann"], retries=0) as ann:
+        first = asyncio.ensure_future(ann.predict(batch(10)[0]))
+        await entered.wait()
+        for _ in range(3):
+            with pytest.raises(TrainingError, match="503"):
+                await ann.predict(batch(10)[0])
+        leave.set()
+        await first
+        await ann.predict(batch(10)[0])
+        with pytest.raises(TrainingError, match="429"):
+            await ann.predict(batch(1)[0])
+
+
 async def asked(app, path, body, gone) -> list[dict]:
     """What Ann is sent, who is there until `gone` is set."""
     sent = []
