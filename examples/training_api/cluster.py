@@ -18,7 +18,7 @@ import anyio
 from asyncgrad import distributed as dist
 from asyncgrad.serving import Overloaded
 from examples.training_api.model import Base
-from examples.training_api.training import Trainer
+from examples.training_api.training import Trainer, ended
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -164,13 +164,7 @@ class ClusterTraining:
 
         async def work(part: dist.RemoteModule) -> tuple[float, int]:
             loss, right = await part(inputs, labels)
-            running = loss.backward()
-            try:
-                await running
-            except asyncio.CancelledError:
-                # A pass that was cancelled too late has succeeded.
-                if not running.committed():
-                    raise
+            await ended(loss.backward())
             self._since.append((inputs, labels))
             return loss.item(), right
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import asyncgrad as ag
@@ -51,6 +52,15 @@ class Trainer(ag.nn.Module):
         return logits.argmax(dim=-1).tolist()
 
 
+async def ended(running: ag.BackwardFuture[None]) -> None:
+    """Wait for a pass. One that is cancelled too late has succeeded, and this does not raise."""
+    try:
+        await running
+    except asyncio.CancelledError:
+        if not running.committed():
+            raise
+
+
 class Training:
     """A tenant's training in this process."""
 
@@ -65,7 +75,7 @@ class Training:
     async def forward_backward(self, inputs: Any, labels: Any) -> tuple[float, int]:
         """Add a batch's gradients; all or nothing: cancelled, it leaves no part of them."""
         loss, right = await ag.offload(self.trainer, inputs, labels)
-        await loss.backward()
+        await ended(loss.backward())
         return loss.item(), right
 
     async def step(self, lr: float) -> None:

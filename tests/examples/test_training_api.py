@@ -267,6 +267,42 @@ async def test_a_pass_ends_when_its_client_goes_and_leaves_no_gradient(monkeypat
         assert await ann.optim_step() == 1
 
 
+async def test_a_pass_that_is_cancelled_after_its_commit_is_answered_as_what_it_is(monkeypatch):
+    """Told that it failed, a client would send its batch again, which would then count twice."""
+    committing, go_on = asyncio.Event(), asyncio.Event()
+    plain = ag.nn.functional.cross_entropy
+
+    class Slow:
+        async def prepare(self, gradients):
+            pass
+
+        async def commit(self):
+            committing.set()
+            await go_on.wait()
+
+        async def abort(self):
+            pass
+
+    def joined(*args):
+        loss = plain(*args)
+        loss.register_hook(lambda gradient: ag.autograd.graph.join(Slow()))
+        return loss
+
+    monkeypatch.setattr(ag.nn.functional, "cross_entropy", joined)
+    app, gone = create_app(plans()), asyncio.Event()
+    inputs, labels = batch()
+    body = {"inputs": packed(inputs), "labels": labels.tolist()}
+    running = asyncio.ensure_future(asked(app, "/v1/forward_backward", body, gone))
+    await committing.wait()
+    gone.set()
+    for _ in range(20):
+        await asyncio.sleep(0)
+    go_on.set()
+    assert (await running)[0]["status"] == 200
+    async with client(app, TOKENS["ann"]) as ann:
+        assert (await ann.status())["passes"] == 1
+
+
 async def test_a_step_that_was_begun_is_taken_once_though_its_client_goes(monkeypatch):
     app = create_app(plans())
     started, gone, go_on = asyncio.Event(), asyncio.Event(), asyncio.Event()
