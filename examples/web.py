@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 #: Seconds that a client has for a request's head, and then for its body.
 PATIENCE = 10.0
+#: Seconds that are left for a body when the server is told to stop.
+LAST = 1.0
 #: The most connections without a complete request; the oldest of them makes room for another.
 WAITING = 1_000
 #: A body may have so many chunks, and another one for each so many bytes. Decoding a chunk takes
@@ -244,13 +246,20 @@ class Patient(H11Protocol):
     def shutdown(self) -> None:
         """Close streams when the server stops, because they would never end by themselves.
 
-        Other responses may end within the server's grace period.
+        Other responses may end within the server's grace period, and a body may come for `LAST`
+        seconds.
         """
         cycle = self.cycle
         if cycle is not None and cycle.response_started and not cycle.response_complete:
             self.transport.close()
-        else:
-            super().shutdown()
+            return
+        super().shutdown()
+        if cycle is not None and cycle.more_body:
+            self.loop.call_later(LAST, self._hang_up, cycle)
+
+    def _hang_up(self, cycle: Any) -> None:
+        if cycle.more_body:
+            self.transport.close()
 
     def pause_writing(self) -> None:
         """Start the timeout of a client that does not read what is sent."""

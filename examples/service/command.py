@@ -33,6 +33,8 @@ def main() -> int:
     args = parser.parse_args()
     burden = args.host in LOCAL if args.burden is None else args.burden
     try:
+        if args.weights.is_dir():
+            raise IsADirectoryError("this is a folder; name a file in it")
         args.weights.parent.mkdir(parents=True, exist_ok=True)
         load(args.weights, make_model())
         with TemporaryFile(

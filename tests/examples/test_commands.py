@@ -120,6 +120,7 @@ def test_a_port_that_is_taken_is_said_in_two_lines(command, module):
         ("service", "--grace -1", "argument --grace: expected a number from 0 to 3600"),
         ("service", "--weights {broken}/weights.safetensors", "error: --weights"),
         ("service", "--weights {broken}", "error: --weights"),
+        ("service", "--weights /", "error: --weights /: this is a folder"),
         pytest.param(
             "service",
             "--weights /proc/w.safetensors",

@@ -270,6 +270,25 @@ async def test_who_does_not_say_what_it_wants_is_refused_in_time(monkeypatch):
 
 
 @pytest.mark.asyncio
+async def test_a_body_that_does_not_come_does_not_keep_a_server_that_is_told_to_stop(monkeypatch):
+    monkeypatch.setattr(web, "LAST", 0.01)
+    begun, told = asyncio.Event(), []
+
+    async def application(scope, receive, send):
+        told.append(await receive())
+        begun.set()
+        told.append(await receive())
+
+    async with patiently(application) as port:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(head("/", 10) + b"x")
+        await begun.wait()
+    assert await reader.read() == b""
+    assert [one["type"] for one in told] == ["http.request", "http.disconnect"]
+    writer.close()
+
+
+@pytest.mark.asyncio
 async def test_who_asks_for_a_websocket_is_answered_as_others_are():
     """Handed to another protocol, its connection would be refused later as one that waits."""
     async with patiently(echo) as port:
