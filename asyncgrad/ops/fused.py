@@ -25,7 +25,8 @@ from asyncgrad.ops.dtype import is_half
 #: many, kernels take 10 to 20 % longer, because they call NumPy more often.
 _BLOCK = 1 << 17
 #: With fewer blocks of a cheap kernel, idle threads take none: it would be done before they begin.
-_MANY = 4
+#: Kernels of lines, such as norms and softmax, take some tenths of a millisecond for a block.
+_MANY, _MANY_OF_LINES = 4, 2
 #: Elements that are copied or added at a time.
 PART = 1 << 18
 #: Columns of a matrix that are copied at a time. If their distance is a multiple of so many bytes,
@@ -141,7 +142,7 @@ def along(
                 else:
                     kernel(xp, out[block], *lines, 1, *given)
 
-            share(xp, compute, range(len(cut)))
+            share(xp, compute, range(len(cut)), _MANY_OF_LINES)
             if joined is not None:
                 joined.extend(itertools.chain.from_iterable(own))
             return result
