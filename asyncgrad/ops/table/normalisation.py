@@ -93,10 +93,13 @@ def _layer_norm_gradient(
 ) -> Any:  # fmt: skip
     n = x.shape[1]
     y = xp.subtract(x, mean)
+    d = xp.multiply(g, inverse, out)
     if sums is not None:
         # The parts of the gradients by weight and bias are computed while both are in the cache.
-        sums.append((inverse[:, 0].dot(xp.multiply(y, g)), xp.add.reduce(g, 0)))
-    d = xp.multiply(g, 1 if weight is None else weight, out)
+        ones = xp.ones(len(x), x.dtype)
+        sums.append((ones.dot(xp.multiply(y, d)), ones.dot(g)))
+    if weight is not None:
+        xp.multiply(d, weight, d)
     part = _row_dots(xp, d, y)
     part *= inverse
     part *= inverse
@@ -105,8 +108,7 @@ def _layer_norm_gradient(
     total = line_total(xp, d, 1)
     total /= n
     xp.subtract(d, total, d)
-    xp.subtract(d, y, d)
-    return xp.multiply(d, inverse, d)
+    return xp.subtract(d, y, d)
 
 
 def _by_input(
