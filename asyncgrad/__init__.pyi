@@ -21,6 +21,7 @@ from asyncgrad.types import DeviceLike
 from asyncgrad.types import Ints
 from asyncgrad.types import MadeAs
 from asyncgrad.types import Number
+from asyncgrad.types import OutputSize
 from asyncio import AbstractEventLoop
 from collections.abc import Iterator
 from collections.abc import Sequence
@@ -79,7 +80,7 @@ def acosh(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The inverse hyperbolic cosine, NaN below 1."""
 def acosh_(self: Tensor) -> Tensor:
     """`acosh`, in place."""
-def adaptive_avg_pool1d(input: Tensor, output_size: Ints) -> Tensor:
+def adaptive_avg_pool1d(input: Tensor, output_size: OutputSize) -> Tensor:
     """The means of windows that divide the line evenly, or nearly.
 
     Args:
@@ -87,7 +88,7 @@ def adaptive_avg_pool1d(input: Tensor, output_size: Ints) -> Tensor:
         output_size: the number of windows, or one for each axis; None for as many as there
             are elements.
     """
-def adaptive_max_pool1d(input: Tensor, output_size: Ints) -> tuple[Tensor, Tensor]:
+def adaptive_max_pool1d(input: Tensor, output_size: OutputSize) -> tuple[Tensor, Tensor]:
     """`nn.functional.adaptive_max_pool1d` that returns the indices, too."""
 from asyncgrad.ops.api.elementwise import add as add
 def add_(self: Tensor, other: Tensor | Number, *, alpha: Number = 1) -> Tensor:

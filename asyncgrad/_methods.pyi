@@ -940,7 +940,7 @@ class Methods(Variable):
         Raises:
             RuntimeError: if sizes do not fit, or the windows do not cover the signal.
         """
-    def item_async(self) -> Coroutine[Any, Any, builtins.int | builtins.float | complex]:
+    def item_async(self) -> Coroutine[Any, Any, builtins.int | builtins.float]:
         """An awaitable `item`: yields to the event loop while the number is computed and copied.
 
         Raises:

@@ -158,8 +158,8 @@ from asyncgrad.nn.margin_losses import TripletMarginLoss as TripletMarginLoss
 from asyncgrad.nn.margin_losses import TripletMarginWithDistanceLoss as TripletMarginWithDistanceLoss
 from asyncgrad.nn.linear import Unflatten as Unflatten
 from asyncgrad.nn.images import Unfold as Unfold
-from asyncgrad.nn.lazy import UninitializedBuffer as UninitializedBuffer
-from asyncgrad.nn.lazy import UninitializedParameter as UninitializedParameter
+from asyncgrad.nn.parameter import UninitializedBuffer as UninitializedBuffer
+from asyncgrad.nn.parameter import UninitializedParameter as UninitializedParameter
 from asyncgrad.nn.images import Upsample as Upsample
 from asyncgrad.nn.images import UpsamplingBilinear2d as UpsamplingBilinear2d
 from asyncgrad.nn.images import UpsamplingNearest2d as UpsamplingNearest2d

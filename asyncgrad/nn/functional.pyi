@@ -7,13 +7,14 @@ from asyncgrad.choices import Reduction
 from asyncgrad.ops.tensors.rng import Generator
 from asyncgrad.tensor import Tensor
 from asyncgrad.types import Ints
+from asyncgrad.types import OutputSize
 from collections.abc import Sequence
 from typing import Literal
 from typing import overload
 
 __all__ = ['adaptive_avg_pool1d', 'adaptive_avg_pool2d', 'adaptive_avg_pool3d', 'adaptive_max_pool1d', 'adaptive_max_pool2d', 'adaptive_max_pool3d', 'affine_grid', 'alpha_dropout', 'avg_pool1d', 'avg_pool2d', 'avg_pool3d', 'batch_norm', 'bilinear', 'binary_cross_entropy', 'binary_cross_entropy_with_logits', 'celu', 'celu_', 'channel_shuffle', 'conv1d', 'conv2d', 'conv3d', 'conv_transpose1d', 'conv_transpose2d', 'conv_transpose3d', 'cosine_embedding_loss', 'cosine_similarity', 'cross_entropy', 'ctc_loss', 'dropout', 'dropout1d', 'dropout2d', 'dropout3d', 'elu', 'elu_', 'embedding', 'embedding_bag', 'feature_alpha_dropout', 'fold', 'fractional_max_pool2d', 'fractional_max_pool3d', 'gaussian_nll_loss', 'gelu', 'glu', 'grid_sample', 'group_norm', 'gumbel_softmax', 'hardshrink', 'hardsigmoid', 'hardswish', 'hardtanh', 'hardtanh_', 'hinge_embedding_loss', 'huber_loss', 'instance_norm', 'interpolate', 'kl_div', 'l1_loss', 'layer_norm', 'leaky_relu', 'leaky_relu_', 'linear', 'local_response_norm', 'log_softmax', 'logsigmoid', 'lp_pool1d', 'lp_pool2d', 'lp_pool3d', 'margin_ranking_loss', 'max_pool1d', 'max_pool2d', 'max_pool3d', 'max_unpool1d', 'max_unpool2d', 'max_unpool3d', 'mish', 'mse_loss', 'multi_head_attention_forward', 'multi_margin_loss', 'multilabel_margin_loss', 'multilabel_soft_margin_loss', 'nll_loss', 'normalize', 'one_hot', 'pad', 'pairwise_distance', 'pdist', 'pixel_shuffle', 'pixel_unshuffle', 'poisson_nll_loss', 'prelu', 'relu', 'relu6', 'relu_', 'rms_norm', 'rrelu', 'rrelu_', 'scaled_dot_product_attention', 'selu', 'selu_', 'sigmoid', 'silu', 'smooth_l1_loss', 'soft_margin_loss', 'softmax', 'softmin', 'softplus', 'softshrink', 'softsign', 'tanh', 'tanhshrink', 'threshold', 'threshold_', 'triplet_margin_loss', 'triplet_margin_with_distance_loss', 'unfold', 'upsample', 'upsample_bilinear', 'upsample_nearest']
 
-def adaptive_avg_pool1d(input: Tensor, output_size: Ints) -> Tensor:
+def adaptive_avg_pool1d(input: Tensor, output_size: OutputSize) -> Tensor:
     """The means of windows that divide the line evenly, or nearly.
 
     Args:
@@ -21,7 +22,7 @@ def adaptive_avg_pool1d(input: Tensor, output_size: Ints) -> Tensor:
         output_size: the number of windows, or one for each axis; None for as many as there
             are elements.
     """
-def adaptive_avg_pool2d(input: Tensor, output_size: Ints) -> Tensor:
+def adaptive_avg_pool2d(input: Tensor, output_size: OutputSize) -> Tensor:
     """The means of windows that divide the plane evenly, or nearly.
 
     Args:
@@ -29,7 +30,7 @@ def adaptive_avg_pool2d(input: Tensor, output_size: Ints) -> Tensor:
         output_size: the number of windows, or one for each axis; None for as many as there
             are elements.
     """
-def adaptive_avg_pool3d(input: Tensor, output_size: Ints) -> Tensor:
+def adaptive_avg_pool3d(input: Tensor, output_size: OutputSize) -> Tensor:
     """The means of windows that divide the volume evenly, or nearly.
 
     Args:
@@ -38,7 +39,7 @@ def adaptive_avg_pool3d(input: Tensor, output_size: Ints) -> Tensor:
             are elements.
     """
 @overload
-def adaptive_max_pool1d(input: Tensor, output_size: Ints, return_indices: Literal[False] = False) -> Tensor:
+def adaptive_max_pool1d(input: Tensor, output_size: OutputSize, return_indices: Literal[False] = False) -> Tensor:
     """The greatest elements of windows that divide the line evenly, or nearly.
 
     Args:
@@ -48,11 +49,11 @@ def adaptive_max_pool1d(input: Tensor, output_size: Ints, return_indices: Litera
         return_indices: also return the elements' indices in their lines.
     """
 @overload
-def adaptive_max_pool1d(input: Tensor, output_size: Ints, return_indices: Literal[True]) -> tuple[Tensor, Tensor]: ...
+def adaptive_max_pool1d(input: Tensor, output_size: OutputSize, return_indices: Literal[True]) -> tuple[Tensor, Tensor]: ...
 @overload
-def adaptive_max_pool1d(input: Tensor, output_size: Ints, return_indices: bool = False) -> Tensor | tuple[Tensor, Tensor]: ...
+def adaptive_max_pool1d(input: Tensor, output_size: OutputSize, return_indices: bool = False) -> Tensor | tuple[Tensor, Tensor]: ...
 @overload
-def adaptive_max_pool2d(input: Tensor, output_size: Ints, return_indices: Literal[False] = False) -> Tensor:
+def adaptive_max_pool2d(input: Tensor, output_size: OutputSize, return_indices: Literal[False] = False) -> Tensor:
     """The greatest elements of windows that divide the plane evenly, or nearly.
 
     Args:
@@ -62,11 +63,11 @@ def adaptive_max_pool2d(input: Tensor, output_size: Ints, return_indices: Litera
         return_indices: also return the elements' indices in their planes.
     """
 @overload
-def adaptive_max_pool2d(input: Tensor, output_size: Ints, return_indices: Literal[True]) -> tuple[Tensor, Tensor]: ...
+def adaptive_max_pool2d(input: Tensor, output_size: OutputSize, return_indices: Literal[True]) -> tuple[Tensor, Tensor]: ...
 @overload
-def adaptive_max_pool2d(input: Tensor, output_size: Ints, return_indices: bool = False) -> Tensor | tuple[Tensor, Tensor]: ...
+def adaptive_max_pool2d(input: Tensor, output_size: OutputSize, return_indices: bool = False) -> Tensor | tuple[Tensor, Tensor]: ...
 @overload
-def adaptive_max_pool3d(input: Tensor, output_size: Ints, return_indices: Literal[False] = False) -> Tensor:
+def adaptive_max_pool3d(input: Tensor, output_size: OutputSize, return_indices: Literal[False] = False) -> Tensor:
     """The greatest elements of windows that divide the volume evenly, or nearly.
 
     Args:
@@ -76,9 +77,9 @@ def adaptive_max_pool3d(input: Tensor, output_size: Ints, return_indices: Litera
         return_indices: also return the elements' indices in their volumes.
     """
 @overload
-def adaptive_max_pool3d(input: Tensor, output_size: Ints, return_indices: Literal[True]) -> tuple[Tensor, Tensor]: ...
+def adaptive_max_pool3d(input: Tensor, output_size: OutputSize, return_indices: Literal[True]) -> tuple[Tensor, Tensor]: ...
 @overload
-def adaptive_max_pool3d(input: Tensor, output_size: Ints, return_indices: bool = False) -> Tensor | tuple[Tensor, Tensor]: ...
+def adaptive_max_pool3d(input: Tensor, output_size: OutputSize, return_indices: bool = False) -> Tensor | tuple[Tensor, Tensor]: ...
 from asyncgrad.ops.api.grid_sample import affine_grid as affine_grid
 def alpha_dropout(input: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False, *, generator: Generator | None = None) -> Tensor:
     """Dropout that keeps mean 0 and variance 1, for networks of `selu`.

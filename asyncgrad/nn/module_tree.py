@@ -221,10 +221,11 @@ class Members:
     def get_buffer(self, target: str) -> Tensor:
         """The buffer at a dotted path."""
         path, _, name = target.rpartition(".")
-        buffers: dict[str, Tensor] = self.get_submodule(path)._buffers
+        buffers: dict[str, Any] = self.get_submodule(path)._buffers
         if name not in buffers:
             raise AttributeError(f"`{target}` is not a buffer")
-        return buffers[name]
+        found: Tensor = buffers[name]
+        return found
 
     # -- walks ------------------------------------------------------------------------------------
 

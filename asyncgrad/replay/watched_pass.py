@@ -21,7 +21,6 @@ from asyncgrad.core.node import (
     metadata_at,
     stored_edges,
 )
-from asyncgrad.core.rule import Rule
 from asyncgrad.core.saved_values import check_saved
 from asyncgrad.core.variable import AccumulateGrad
 from asyncgrad.devices import CPU

@@ -65,7 +65,7 @@ class Engine(RunningPasses):
             return
         for task in tuple(self.live):
             # To cancel one pass may end others, which its coroutines have awaited.
-            if task.future is not None and not task.ending and task.future.is_abandoned():
+            if task.future is not None and not task.ending and task.future._is_abandoned():
                 self.cancel(task)
         loop = self.loop
         if self.live:

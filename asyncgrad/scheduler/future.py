@@ -92,7 +92,7 @@ class BackwardFuture(asyncio.Future[_T]):
             said += f", {task.deadline - self._loop.time():.3f} s before its deadline"
         return f"<{type(self).__name__} pending: {said}>"
 
-    def is_abandoned(self) -> bool:
+    def _is_abandoned(self) -> bool:
         """Whether the task that started the pass has ended."""
         return self._starter is None or self._starter.done()
 

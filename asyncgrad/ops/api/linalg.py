@@ -442,11 +442,7 @@ def einsum(*args: str | Tensor | Sequence[object]) -> Tensor:
     out = tensors[0]
     for y, (x_sum, labels) in zip(tensors[1:], contractions, strict=True):
         if out._metadata.dtype != y._metadata.dtype:
-            if not set(labels[0]).intersection(labels[1]).issubset(labels[2]):
-                # Sums of products are products of matrices, which have one dtype.
-                of_one_dtype("einsum", *operands)
-            dtype = promote_dtypes(out._metadata.dtype, y._metadata.dtype)
-            out, y = cast(out, dtype), cast(y, dtype)
+            out, y = _of_one_dtype(out, y, *labels)
         out = R.contract(R.sum(out, x_sum, False) if x_sum else out, y, *labels)
     if final_sum:
         out = R.sum(out, final_sum, False)
@@ -454,6 +450,15 @@ def einsum(*args: str | Tensor | Sequence[object]) -> Tensor:
     if order is None and out is operands[0]:
         order = axes
     return out if order is None else R.permute(out, order)
+
+
+def _of_one_dtype(x: Tensor, y: Tensor, first: Any, second: Any, kept: Any) -> tuple[Any, Any]:
+    """Promote operands of different dtypes, unless their products are summed."""
+    if not set(first).intersection(second).issubset(kept):
+        # Sums of products are products of matrices, which have one dtype.
+        of_one_dtype("einsum", x, y)
+    dtype = promote_dtypes(x._metadata.dtype, y._metadata.dtype)
+    return cast(x, dtype), cast(y, dtype)
 
 
 def _letters(labels: Any) -> str:

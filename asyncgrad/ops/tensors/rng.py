@@ -242,7 +242,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def generator_in_force() -> Generator:
-    """The generator that is drawn from if none is given, for those who only look after its state."""
+    """The generator that is drawn from if none is given; to use its state, not to draw from it."""
     return current().generator or default_generator
 
 
