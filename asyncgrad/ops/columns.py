@@ -257,6 +257,10 @@ def _beside(shape: Shape, padding: tuple[tuple[int, int], ...]) -> tuple[Any, ..
     whole = tuple([frame[axis] for axis in order])
     edges = []
     for axis, part in enumerate(inner):
+        if part.start == 1 and part.stop == whole[axis] - 1:
+            # The first and the last place, in one call.
+            edges.append((*inner[:axis], slice(None, None, part.stop)))
+            continue
         if part.start:
             edges.append((*inner[:axis], slice(part.start)))
         if part.stop is not None and part.stop < whole[axis]:
