@@ -47,6 +47,20 @@ def test_gradients_do_not_depend_on_which_are_wanted(wanted):
             np.testing.assert_allclose(one.numpy(), every.numpy(), rtol=0, atol=1e-14)
 
 
+def test_heads_stay_where_a_projection_has_put_them():
+    """Side by side, also in the result and the gradients: each other order would cost a copy."""
+    array = np.random.default_rng(0).standard_normal((3, 5, 2, 4))
+    results = []
+    for library in (ag, torch):
+        heads = library.from_numpy(array).transpose(1, 2).requires_grad_()
+        out = library.nn.functional.scaled_dot_product_attention(heads, heads, heads)
+        out.square().sum().backward()
+        results.append((out, heads.grad))
+    for ours, theirs in zip(*results, strict=True):
+        assert ours.stride() == theirs.stride() == (40, 4, 8, 1)
+        np.testing.assert_allclose(ours.detach().numpy(), theirs.detach().numpy(), rtol=1e-12)
+
+
 def test_gradients_of_given_inputs_are_made_together_after_a_hook(monkeypatch):
     """Each alone would compute the weights again, and a compiled kernel round in another order."""
     calls, gradients = [], attention._gradients
