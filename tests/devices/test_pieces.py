@@ -339,7 +339,8 @@ def test_rows_of_a_norm_are_shared_and_give_the_same_bits(
 
     monkeypatch.setattr(normalisation, "_row_dots", named)
     monkeypatch.setattr(pieces, "threads", 2)
-    x = ag.rand(700, 777, requires_grad=True)
+    # Two blocks.
+    x = ag.rand(300, 777, requires_grad=True)
     w, b = ag.rand(777, requires_grad=True), ag.rand(777, requires_grad=True)
     leaves, more = ((x, w, b), (w, b)) if name == "layer_norm" else ((x, w), (w,))
 
