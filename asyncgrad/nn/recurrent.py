@@ -117,10 +117,10 @@ class _Recurrent(Module):
         """Run over a packed sequence; return the outputs and the final states."""
         data, sizes, order, back = input
         self._check_input(data, packed=True)
+        first = self._first_state(data, int(sizes[0]), hx, True)
         if hx is not None and order is not None:
-            hx = tuple(index_select(part, 1, order) for part in hx)
-        hx = self._first_state(data, int(sizes[0]), hx, True)
-        x, final = self._layers(data, hx, partial(_over_packed, segments(sizes.tolist())))
+            first = tuple(index_select(part, 1, order) for part in first)
+        x, final = self._layers(data, first, partial(_over_packed, segments(sizes.tolist())))
         if back is not None:
             final = tuple(index_select(part, 1, back) for part in final)
         return PackedSequence(x, sizes, order, back), final
@@ -184,7 +184,7 @@ class _Recurrent(Module):
                     f"{self._get_name()}: Expected hidden[{place}] size {wanted}, got {part.shape}"
                 )
             if part.dtype != x.dtype:
-                raise ValueError(
+                raise RuntimeError(
                     f"{self._get_name()}: hx must have the type {x.dtype}, got type {part.dtype}. "
                     f"Convert it with .to()."
                 )

@@ -21,6 +21,7 @@ from asyncgrad.nn.norm import _BatchNorm
 from asyncgrad.optim.lr_scheduler.base import LRScheduler, apart, for_groups
 from asyncgrad.optim.optimizer import Optimizer
 from asyncgrad.optim.updates import put_values
+from asyncgrad.scheduler import waits
 from asyncgrad.types import DeviceLike, Tensor
 
 __all__ = [
@@ -196,9 +197,19 @@ def update_bn(loader: Iterable[Any], model: Module, device: DeviceLike | None = 
 
     Args:
         loader: inputs, or lists and tuples whose first element is an input.
-        model: the model; its `forward` must not be a coroutine function.
+        model: the model.
         device: the device to move the inputs to.
+
+    Raises:
+        TypeError: if a module's `forward` is a coroutine function; nothing has changed then.
     """
+    for module in model.modules():
+        if waits(module):
+            raise TypeError(
+                f"update_bn: forward of {type(module).__name__} is a coroutine function, and "
+                f"update_bn can't await it. Call reset_running_stats() of the batch norms, set "
+                f"their momentum to None, and await the model in training mode."
+            )
     norms = [module for module in model.modules() if isinstance(module, _BatchNorm)]
     if not norms:
         return

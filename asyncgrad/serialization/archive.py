@@ -93,7 +93,7 @@ def load(
         return Storage(memory if device is CPU else moved(memory, CPU, device), device)
 
     with contextlib.ExitStack() as stack:
-        stream: Any = f if hasattr(f, "read") else stack.enter_context(open(f, "rb"))
+        stream: Any = f if hasattr(f, "read") else stack.enter_context(open(os.fspath(f), "rb"))
         try:
             with _reading():
                 archive = stack.enter_context(zipfile.ZipFile(stream))

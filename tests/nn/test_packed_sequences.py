@@ -116,4 +116,7 @@ def test_other_arguments_that_do_not_fit_are_refused():
         rnn.pad_sequence([ag.ones(1)], padding_side="up")
     with pytest.raises(RuntimeError, match="2D"):
         ag.nn.RNN(1, 1)(packed)
+    unsorted = rnn.pack_padded_sequence(ag.ones(3, 2, 1), [2, 3], enforce_sorted=False)
+    with pytest.raises(RuntimeError, match=r"Expected hidden\[0\] size \(1, 2, 1\), got \(1, 1"):
+        ag.nn.RNN(1, 1)(unsorted, ag.ones(1, 1, 1))
     assert packed.to(ag.float64).data.dtype == ag.float64

@@ -155,6 +155,7 @@ REFUSED = {
     "dtype": lambda nn, z: nn.GRU(2, 3).double()(z(1, 1, 2)),
     "state": lambda nn, z: nn.GRU(2, 3)(z(1, 1, 2), z(1, 1, 4)),
     "state axes": lambda nn, z: nn.GRU(2, 3)(z(1, 1, 2), z(1, 3)),
+    "state dtype": lambda nn, z: nn.GRU(2, 3)(z(1, 1, 2), z(1, 1, 3).double()),
     "memory": lambda nn, z: nn.LSTM(2, 3)(z(1, 1, 2), (z(1, 1, 3), z(1, 1, 2))),
     "unbatched state": lambda nn, z: nn.GRU(2, 3)(z(1, 2), z(1, 1, 3)),
     "cell axes": lambda nn, z: nn.GRUCell(2, 3)(z(1, 1, 2)),

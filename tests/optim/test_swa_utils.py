@@ -70,6 +70,20 @@ def test_statistics_are_measured_anew():
     assert mine[1].momentum == 0.1
 
 
+def test_statistics_of_models_that_wait_are_not_measured():
+    """The statistics would be lost, because nothing awaits the model."""
+
+    class Waiting(ag.nn.Module):
+        async def forward(self, x):
+            return x
+
+    model = ag.nn.Sequential(Waiting(), ag.nn.BatchNorm1d(3))
+    model[1].running_mean.fill_(2.0)
+    with pytest.raises(TypeError, match="forward of Waiting is a coroutine function"):
+        ag.optim.swa_utils.update_bn([ag.ones(2, 3)], model)
+    assert model[1].running_mean.tolist() == [2.0, 2.0, 2.0]
+
+
 @pytest.mark.parametrize(
     "options",
     [{}, {"anneal_epochs": 3, "anneal_strategy": "linear"}, {"anneal_epochs": 0}],

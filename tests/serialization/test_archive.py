@@ -102,6 +102,10 @@ def test_paths_and_files(tmp_path):
     assert_same(load(path), [ag.ones(2)])
     with path.open("rb") as file:
         assert_same(load(file, map_location="cpu"), [ag.ones(2)])
+    with path.open("rb") as file:
+        with pytest.raises(TypeError):
+            load(file.fileno())
+        assert file.read(2) == b"PK"
 
 
 def test_memory_that_was_shared_is_shared_again():
