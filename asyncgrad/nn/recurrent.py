@@ -181,7 +181,8 @@ class _Recurrent(Module):
             wanted = (lead, count, size) if batched else (lead, size)
             if part.shape != wanted:
                 raise RuntimeError(
-                    f"{self._get_name()}: Expected hidden[{place}] size {wanted}, got {part.shape}"
+                    f"{self._get_name()}: Expected hidden[{place}] size {wanted}, got "
+                    f"{tuple(part.shape)}"
                 )
             if part.dtype != x.dtype:
                 raise RuntimeError(
