@@ -53,7 +53,7 @@ class finfo:
         self.eps = float(found.eps)
         self.max = float(found.max)
         self.min = float(found.min)
-        self.resolution = float(found.resolution)
+        self.resolution = 10.0**-found.precision
         self.smallest_normal = self.tiny = float(found.smallest_normal)
 
     def __repr__(self) -> str:
