@@ -4,6 +4,7 @@ from importlib import import_module
 from types import ModuleType
 
 from asyncgrad.core.hooks import RemovableHandle
+from asyncgrad.ops.api.dlpack import from_dlpack
 from asyncgrad.submodules import offer
 from asyncgrad.utils import checkpoint
 
@@ -17,4 +18,5 @@ def __getattr__(name: str) -> ModuleType:
 
 __all__ = ["checkpoint", "data"]
 
+offer(__name__, "dlpack", {"from_dlpack": from_dlpack})
 offer(__name__, "hooks", {"RemovableHandle": RemovableHandle})

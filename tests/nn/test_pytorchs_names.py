@@ -59,6 +59,14 @@ def test_functions_are_found_by_the_names_of_pytorchs_files():
             assert getattr(found, name) is getattr(package, name)
 
 
+def test_a_program_imports_from_dlpack_from_its_file():
+    from asyncgrad.utils.dlpack import from_dlpack
+
+    given = np.ones(2)
+    from_dlpack(given).mul_(2)
+    assert given.tolist() == [2, 2]
+
+
 def test_handles_of_all_hooks_are_of_one_class():
     from asyncgrad.utils.hooks import RemovableHandle
 
