@@ -14,7 +14,7 @@ from typing import Any
 from asyncgrad._unbound import unbound
 from asyncgrad.core.metadata import Metadata
 from asyncgrad.core.modes import Mode, current
-from asyncgrad.core.variable import Variable
+from asyncgrad.core.variable import Variable, wrap
 from asyncgrad.errors import AutogradError
 from asyncgrad.ops.arguments import one_dim
 from asyncgrad.ops.batch_rules import Call, by_example, in_front
@@ -110,6 +110,10 @@ def compute_batched(
     level = level_of(inputs)
     if level is None:
         return None
+    if not level.size:
+        one = Level(1, level.randomness, level.outer)
+        given = tuple([_with_example(x, level, one) for x in inputs])
+        return _without_example(compute_batched(op, function, given, attributes), level)
     if op.inputs == ("*xs",):
         dim = attributes[0] + 1
         return lift_batch(function([batch_of(x, level) for x in inputs], dim), level)
@@ -118,6 +122,31 @@ def compute_batched(
     values = [x._value if flag else x for x, flag in zip(inputs, flags, strict=True)]
     call = Call(op.name, level.size, flags, op.attributes)
     return lift_batch(rule(call, *values, *attributes), level)
+
+
+def _with_example(arg: Any, level: Level, one: Level) -> Any:
+    """An argument at a level without examples, with an example: of zeros, or a unit matrix.
+
+    Functions that compute one example at a time need one to know what their results look like.
+    """
+    if isinstance(arg, (tuple, list)):
+        return type(arg)(_with_example(part, level, one) for part in arg)
+    if not (getattr(arg, "_batched", False) and arg._level is level):
+        return arg
+    metadata = arg._metadata
+    shape = metadata.shape
+    values = metadata.F.xp.zeros((1, *shape), metadata.dtype)
+    if len(shape) > 1 and shape[-1] == shape[-2]:
+        values[...] = metadata.F.xp.eye(shape[-1], dtype=metadata.dtype)
+    example = wrap(values, metadata.F.metadata_of(values))
+    return lift_batch(RECORDED.cat([arg._value, example], 0), one)
+
+
+def _without_example(out: Any, level: Level) -> Any:
+    """What was computed of an example, for a level that has none."""
+    if isinstance(out, tuple):
+        return _again(out, [_without_example(part, level) for part in out])
+    return lift_batch(RECORDED.getitem(out._value, (slice(0, 0), Ellipsis)), level)
 
 
 def batch_of(x: Any, level: Level) -> Any:
@@ -195,7 +224,12 @@ def by_parts(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     leaves = [part for arg in (*args, *kwargs.values()) for part in _parts(arg)]
     level = level_of(leaves)
     assert level is not None
-
+    if not level.size:
+        one = Level(1, level.randomness, level.outer)
+        named = {name: _with_example(arg, level, one) for name, arg in kwargs.items()}
+        return _without_example(
+            by_parts(function, *_with_example(args, level, one), **named), level
+        )
     outs = [
         function(
             *[_one_of(arg, level, i) for arg in args],

@@ -275,5 +275,23 @@ def test_batches_of_gradients(name):
     _same(found, [ag.stack(list(parts)) for parts in zip(*rows, strict=True)])
 
 
+@pytest.mark.parametrize("name", CASES)
+def test_batches_without_examples(name):
+    """Results have the shape and the dtype that they have with examples."""
+    function, batches = CASES[name]
+    some, none = [
+        [(x.dtype, tuple(x.shape[1:])) for x in _leaves(ag.func.vmap(function)(*given))]
+        for given in (batches, [batch[:0] for batch in batches])
+    ]
+    assert none == some
+
+
+def test_jacobians_of_functions_without_results():
+    x = ag.eye(3).expand(0, 3, 3)
+    for transform in (ag.func.jacfwd, ag.func.jacrev, ag.func.hessian):
+        shape = transform(lambda x: ag.linalg.inv(x).topk(2)[0])(x).shape
+        assert shape == (0, 3, 2, *x.shape * (2 if transform is ag.func.hessian else 1))
+
+
 def test_vmap_is_at_the_top_level_too():
     assert ag.vmap is ag.func.vmap
