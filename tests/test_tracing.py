@@ -95,6 +95,42 @@ async def test_nodes_that_wait_have_rows_of_their_own(tmp_path: Path) -> None:
 
 
 @pytest.mark.asyncio
+@pytest.mark.parametrize("waits", [False, True])
+async def test_a_node_that_fails_is_there_and_one_that_is_given_up_is_not(
+    tmp_path: Path, waits: bool
+) -> None:
+    """Which node had taken how long when the pass failed is what the trace is read for."""
+    entered: list[None] = []
+
+    class Fails(ag.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: ag.Tensor) -> ag.Tensor:
+            return x * 1.0
+
+        @staticmethod
+        def backward(ctx: Any, gradient: ag.Tensor) -> Any:
+            async def later() -> None:
+                entered.append(None)
+                await asyncio.Event().wait()
+
+            if waits:
+                return later()
+            raise ValueError("no")
+
+    x = ag.ones(4, requires_grad=True)
+    with ag.trace_passes(tmp_path / "pass.json") as recorder:
+        future = Fails.apply(x).sum().backward()
+        while waits and not entered:  # noqa: ASYNC110  turns are what is waited for
+            await asyncio.sleep(0)
+        if waits:
+            future.cancel()
+        with pytest.raises(asyncio.CancelledError if waits else ValueError):
+            await future
+    names = [event["name"] for event in recorder.events if event.get("cat") == "node"]
+    assert names == ["SumBackward0", "FailsBackward"][: 1 if waits else 2]
+
+
+@pytest.mark.asyncio
 async def test_what_runs_elsewhere_is_not(tmp_path: Path) -> None:
     """A trace follows the context that it was begun in."""
     x = ag.ones(4, requires_grad=True)

@@ -67,22 +67,26 @@ def run_node(
             gradients = yield from _reported(task, node, pre_hooks, gradients)
     observer = task.observer
     token = observer.enter(task, node) if observer is not None else None
-    if node.__class__ is AccumulateGrad:
-        yield from _accumulate(task, node, gradients[0], owned)
-        if extras is not None and extras.post:
-            yield from _reported(task, node, post_hooks, (), gradients)
+    try:
+        if node.__class__ is AccumulateGrad:
+            yield from _accumulate(task, node, gradients[0], owned)
+            if extras is not None and extras.post:
+                yield from _reported(task, node, post_hooks, (), gradients)
+            return None
+        if task.careful and current().anomaly:
+            received, fresh = yield from _apply_checked(task, node, gradients)
+        elif node.rule is None:
+            received = yield from _reported(task, node, call_apply, gradients)
+            fresh = node.fresh
+        else:
+            received, fresh = yield from _apply_unpacked(task, node, gradients)  # type: ignore[arg-type]
+    except GeneratorExit:
+        # The pass has ended, and a coroutine of the node was given up.
+        observer = None
+        raise
+    finally:
         if observer is not None:
             observer.leave(task, node, token)
-        return None
-    if task.careful and current().anomaly:
-        received, fresh = yield from _apply_checked(task, node, gradients)
-    elif node.rule is None:
-        received = yield from _reported(task, node, call_apply, gradients)
-        fresh = node.fresh
-    else:
-        received, fresh = yield from _apply_unpacked(task, node, gradients)  # type: ignore[arg-type]
-    if observer is not None:
-        observer.leave(task, node, token)
     if extras is not None and extras.post:
         received = yield from _reported(task, node, post_hooks, received, gradients)
         fresh = False
