@@ -28,7 +28,10 @@ class ExecInfo:
         self.trimmed: Any = _NONE
         oldest, newest = 0, 0
         # Fast path for the usual case: only leaves are requested, each once.
-        captures = dict(zip(edges, _FIRST_INPUTS))  # noqa: B905  the lengths differ
+        entries: Any = _FIRST_INPUTS
+        if len(edges) > len(entries):
+            entries = [((0, place),) for place in range(len(edges))]
+        captures = dict(zip(edges, entries))  # noqa: B905  the lengths differ
         if len(captures) != len(edges) or set(map(type, edges)) != _LEAVES:
             captures.clear()
             oldest = MAX_SEQUENCE_NR
