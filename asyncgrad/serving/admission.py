@@ -12,6 +12,7 @@ from itertools import count
 import anyio
 
 from asyncgrad.autograd import request
+from asyncgrad.autograd.modes import checked_priority
 
 
 class Overloaded(Exception):
@@ -50,8 +51,8 @@ class Admission:
     """
 
     def __init__(self, limit: int, *, max_waiting: int = 1_000) -> None:
-        if limit < 1:
-            raise ValueError(f"Admission: limit must be at least 1, not {limit}")
+        check_count("Admission", "limit", limit)
+        check_count("Admission", "max_waiting", max_waiting, least=0)
         self._limit = limit
         self._max_waiting = max_waiting
         self._order = count()
@@ -74,6 +75,7 @@ class Admission:
             Overloaded: at once, if too many requests wait.
             TimeoutError: if the deadline passes before the block begins or within it.
         """
+        priority = checked_priority(priority)
         with anyio.CancelScope(deadline=math.inf if deadline is None else deadline) as scope:
             await self._wait_for_turn(priority)
             try:
@@ -122,3 +124,10 @@ class Admission:
         return AdmissionStatistics(
             self._inside, len(self._line), self._admitted, self._refused, self._expired
         )
+
+
+def check_count(owner: str, name: str, value: int, *, least: int = 1) -> None:
+    """Raise unless an option is a whole number that is large enough."""
+    if not isinstance(value, int) or value < least:
+        kind = ValueError if isinstance(value, int) else TypeError
+        raise kind(f"{owner}: {name} must be at least {least}, and a whole number, not {value!r}")

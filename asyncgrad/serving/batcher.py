@@ -9,11 +9,15 @@ from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from itertools import count
+from numbers import Real
+from threading import get_ident
 from typing import Any, Generic, Protocol, Self, TypeVar, runtime_checkable
 
 import anyio
 
-from asyncgrad.serving.admission import Overloaded
+from asyncgrad.autograd.modes import checked_priority
+from asyncgrad.errors import WrongLoopError
+from asyncgrad.serving.admission import Overloaded, check_count
 
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
@@ -95,10 +99,12 @@ class Batcher(Generic[_Item, _Result]):
         self, compute: Callable[[list[_Item]], Awaitable[_Results[_Result]]], *, max_size: int = 32,
         max_delay: float = 0.002, max_waiting: int = 1_000, concurrent: int = 1,
     ) -> None:  # fmt: skip
-        if max_size < 1 or concurrent < 1 or max_waiting < 1:
+        check_count("Batcher", "max_size", max_size)
+        check_count("Batcher", "max_waiting", max_waiting)
+        check_count("Batcher", "concurrent", concurrent)
+        if not (isinstance(max_delay, Real) and max_delay >= 0):
             raise ValueError(
-                f"Batcher: max_size, concurrent and max_waiting must be at least 1, not "
-                f"{max_size}, {concurrent} and {max_waiting}"
+                f"Batcher: max_delay must be a number of seconds, 0 or more, not {max_delay!r}"
             )
         self._compute = compute
         self._max_size = max_size
@@ -111,6 +117,8 @@ class Batcher(Generic[_Item, _Result]):
         #: Set and replaced when the time to close the next batch may have changed.
         self._news: anyio.Event
         self._open = False
+        #: The thread whose event loop has opened it.
+        self._thread = 0
         self._batches = self._requests = self._refused = 0
         self._life: AbstractAsyncContextManager[None] | None = None
 
@@ -132,7 +140,7 @@ class Batcher(Generic[_Item, _Result]):
 
     @asynccontextmanager
     async def _living(self) -> Any:
-        self._news = anyio.Event()
+        self._news, self._thread = anyio.Event(), get_ident()
         failed: list[Exception] = []
         try:
             async with anyio.create_task_group() as group:
@@ -167,16 +175,21 @@ class Batcher(Generic[_Item, _Result]):
 
         Raises:
             Overloaded: at once, if too many requests wait.
-            RuntimeError: if the batcher is not open.
+            RuntimeError: if the batcher is not open, or open on another thread's event loop.
             Exception: what `compute` raised for the batch. Each request has a copy of its own.
         """
         if not self._open:
             raise RuntimeError("the batcher is not open: use it within `async with batcher:`")
+        if get_ident() != self._thread:
+            raise WrongLoopError(
+                "a batcher was called on another event loop than the one that has opened it: call "
+                "it there, for example by `anyio.from_thread.run`, or open one on each loop"
+            )
         if len(self._line) >= self._max_waiting:
             self._refused += 1
             raise Overloaded(f"{len(self._line)} requests wait already. Try again later.")
         entry = _Entry(item, anyio.current_time())
-        place = (-priority, next(self._order), entry)
+        place = (-checked_priority(priority), next(self._order), entry)
         insort(self._line, place)
         if len(self._line) in {1, self._max_size}:
             self._tell()

@@ -107,3 +107,14 @@ async def test_passes_started_inside_are_as_urgent_as_who_started_them():
 async def test_a_limit_has_to_let_somebody_in():
     with pytest.raises(ValueError, match="at least 1"):
         Admission(0)
+
+
+async def test_numbers_that_are_none_are_refused():
+    for wrong in ({"limit": "2"}, {"limit": 1.5}, {"limit": 1, "max_waiting": None}):
+        with pytest.raises(TypeError, match="and a whole number"):
+            Admission(**wrong)
+    with pytest.raises(ValueError, match="max_waiting must be at least 0"):
+        Admission(1, max_waiting=-1)
+    with pytest.raises(TypeError, match="priority must be an int"):
+        async with Admission(1).enter(priority=None):
+            pass

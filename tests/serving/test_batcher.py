@@ -382,5 +382,32 @@ async def test_others_have_turns_between_batches_even_if_nothing_is_awaited_for_
 
 @pytest.mark.parametrize("wrong", ["max_size", "concurrent", "max_waiting"])
 async def test_limits_under_which_nothing_is_computed_are_refused(wrong):
-    with pytest.raises(ValueError, match="must be at least 1"):
+    with pytest.raises(ValueError, match=f"{wrong} must be at least 1"):
         Batcher(len, **{wrong: 0})
+    with pytest.raises(TypeError, match=f"{wrong} must be .* a whole number, not 2.5"):
+        Batcher(len, **{wrong: 2.5})
+
+
+@pytest.mark.parametrize("wrong", [-1, float("nan"), "1", None])
+async def test_a_delay_that_is_none_is_refused(wrong):
+    with pytest.raises(ValueError, match="max_delay must be a number of seconds"):
+        Batcher(len, max_delay=wrong)
+
+
+async def test_a_priority_that_is_no_number_is_refused_and_nothing_waits():
+    async with Batcher(Model(), max_delay=NEVER) as batcher:
+        with pytest.raises(TypeError, match="priority must be an int, not str"):
+            await batcher(1, priority="high")
+        assert batcher.statistics().waiting == 0
+
+
+async def test_another_threads_loop_is_told_that_the_batcher_is_not_its_own():
+    """Else the caller would wait for ever: nothing wakes its loop."""
+    async with Batcher(Model(), max_delay=NEVER) as batcher:
+
+        async def call():
+            await batcher(1)
+
+        with pytest.raises(ag.errors.WrongLoopError, match="another event loop"):
+            await asyncio.to_thread(asyncio.run, call())
+        assert batcher.statistics().waiting == 0
