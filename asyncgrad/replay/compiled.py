@@ -30,9 +30,9 @@ from asyncgrad.replay.entry import Entry, Recording
 from asyncgrad.replay.graph import Graph
 from asyncgrad.replay.passes import GRAPH_OF_ARGUMENT, awaited_here
 from asyncgrad.replay.program import Program
-from asyncgrad.replay.reach import Reached
+from asyncgrad.replay.reach import Reached, start_of
 from asyncgrad.replay.recorder import Recorder
-from asyncgrad.replay.signature import Signature
+from asyncgrad.replay.signature import Signature, same_objects
 from asyncgrad.replay.steps import CHANGED, UnrepeatableError
 from asyncgrad.scheduler import engine_of, run_multi_pass, turn_of_caller, waits
 from asyncgrad.scheduler.reentrant import is_in_node
@@ -477,7 +477,7 @@ class Compiled(Generic[_P, _R]):
         except UnrepeatableError as error:
             return str(error)
         try:
-            reached = Reached(self._function, tuple(signature.others), signature.records, args)
+            reached = self._reached(signature, args)
             signature.tell_apart(reached)
         except UnrepeatableError as error:
             why = str(error)
@@ -498,6 +498,15 @@ class Compiled(Generic[_P, _R]):
             containers=signature.containers,
         )
         return signature, reached, Recorder(call)
+
+    def _reached(self, signature: Signature, args: Any) -> Reached:
+        """What the function can read: as known of a recorded call, if all of that is as it was."""
+        given = tuple(signature.others), signature.records, args
+        start = start_of(*given)
+        for reached in {entry.reached for entry in self._entries}:
+            if same_objects(reached.start, start) and reached.holds():
+                return reached
+        return Reached(self._function, *given)
 
     def _keep(
         self, signature: Signature, reached: Reached, mode: Any, recorder: Recorder, result: Any

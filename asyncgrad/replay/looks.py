@@ -11,7 +11,7 @@ import dis
 import sys
 from typing import Any
 
-from asyncgrad.replay.names import PACKAGE, is_own
+from asyncgrad.replay.names import PACKAGE, call_of, is_own
 
 #: Functions of the package that return what the user's function has returned.
 _PASSING = frozenset({f"{PACKAGE}replay.compiled", f"{PACKAGE}nn.module"})
@@ -111,18 +111,13 @@ def _is_call_of(name: str, instructions: list[Any]) -> bool:
         return False
     if name != "__float__":
         return call.arg == 0 and last.opname[:5] == "LOAD_" and bool(last.argval == name)
-    # Go back to where the argument starts.
-    missing = 1
-    place = len(instructions) - 2
-    while missing > 0 and place > 0:
-        one = instructions[place]
-        taken, given = _effect(one)
-        if taken < 0:
-            return False
-        missing += taken - given
-        place -= 1
-    one = instructions[place]
-    return call.arg == 1 and not missing and one.opname == "LOAD_GLOBAL" and one.argval == "float"
+    end = len(instructions) - 1
+    return call.arg == 1 and any(
+        one.opname == "LOAD_GLOBAL"
+        and one.argval == "float"
+        and call_of(instructions[place:])[0] == end - place
+        for place, one in enumerate(instructions)
+    )
 
 
 def _effect(instruction: Any) -> tuple[int, int]:

@@ -130,6 +130,8 @@ class Reached(Unchanged, Owners):
         #: Objects of this package that may get further attributes, which the code names.
         self._growing: list[Any] = []
         self._anew: list[Any] = []
+        #: Where this started: see `start_of`.
+        self.start = start_of(arguments, records, given)
         self._follow(function, "the function", given)
         for argument in arguments:
             self._follow(argument, "an argument")
@@ -709,6 +711,17 @@ class Reached(Unchanged, Owners):
         is_users = callable(value) and not own
         if is_users or isinstance(value, (Module, Variable)) or hasattr(value, "__compiled__"):
             self._follow(value, where)
+
+
+def start_of(arguments: Sequence[Any], records: Sequence[type], given: Sequence[Any]) -> list[Any]:
+    """The objects from which others are reached, as for `Reached`, apart from tensors.
+
+    If something among them may be a new object in each call, what is returned is one.
+    """
+    known = {*map(id, arguments)}
+    others = [None if isinstance(x, Variable) else x for x in given]
+    same = not records and all(type(x) in VALUES or id(x) in known for x in others)
+    return [*arguments, *others] if same else [object()]
 
 
 #: How values of some types are followed.

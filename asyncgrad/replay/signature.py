@@ -110,7 +110,7 @@ class Signature:
     def holds(self) -> bool:
         """Whether the arguments are still as they were when they were described."""
         return list(map(_state, self.tensors)) == self._states and all(
-            _same_objects(_contents(held), known) for held, known in self._held
+            same_objects(_contents(held), known) for held, known in self._held
         )
 
     def forget(self) -> None:
@@ -246,7 +246,8 @@ def _contents(container: Any) -> list[Any]:
     return [*container] if container.__class__ is list else [*container, *container.values()]
 
 
-def _same_objects(values: list[Any], known: list[Any]) -> bool:
+def same_objects(values: list[Any], known: list[Any]) -> bool:
+    """Whether two lists hold the same objects."""
     return len(values) == len(known) and all(map(is_, values, known))
 
 

@@ -923,3 +923,40 @@ def test_the_checks_of_many_layers():
     checks = [entry.reached._code_of_checks for entry in fast._entries if entry.replays]
     assert len(checks) == 7
     assert checks[-1] is not None
+
+
+def test_what_the_function_reads_is_followed_once_for_all_shapes():
+    """A recording of another shape starts from what is known, unless that has changed since."""
+    model = nn.Sequential(nn.Linear(2, 2), nn.Tanh())
+    fast = ag.compile(lambda x, call, times: call(x) * times)
+    for width in (1, 2, 3, 4):
+        if width == 3:
+            model.eval()
+        x = ag.ones(width, 2)
+        assert plain(fast(x, model, 2)) == plain(model(x) * 2)
+    first, second, third, fourth = (entry.reached for entry in reversed(fast._entries))
+    assert first is second
+    assert third is fourth
+    assert first is not third
+
+
+def test_what_is_followed_depends_on_the_place_of_arguments():
+    """Attributes are those of an argument by its place, as `self.scale` of a method."""
+
+    class Scaled:
+        def __init__(self, scale):
+            self.scale = scale
+            self.other = 1.0
+
+    def scenario(compiler):
+        one, two = Scaled(2.0), Scaled(3.0)
+        fast = compiler(lambda a, b, x: x * a.scale + b.other)
+        for width, pair in ((1, (one, two)), (2, (one, two)), (3, (two, one)), (4, (two, one))):
+            yield fast(*pair, ag.ones(width))
+            yield fast(*pair, ag.ones(width))
+            pair[0].scale += 1
+            yield fast(*pair, ag.ones(width))
+            pair[1].other -= 1
+            yield fast(*pair, ag.ones(width))
+
+    compare(scenario)
