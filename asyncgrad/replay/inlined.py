@@ -17,7 +17,7 @@ import numpy as np
 from asyncgrad.devices.plain_numpy import COMPILED
 from asyncgrad.ops.namespace import IgnoringFpErrors
 from asyncgrad.ops.registry import OPS
-from asyncgrad.replay.memory import Layout, layout_of
+from asyncgrad.replay.memory import Layout
 from asyncgrad.replay.steps import Compute, Place, Same, filled, places_in
 
 #: Larger arrays take longer than the calls that are saved.
@@ -80,7 +80,7 @@ class _Notes:
         if target is None:
             return made
         if not (isinstance(target, _Value) and target.own) or (
-            layout_of(target.array).key != layout_of(result).key
+            Layout(target.array).key != Layout(result).key
         ):
             raise _StayError
         target.place, target.array = made.place, made.array
@@ -202,8 +202,8 @@ class Inliner:
         if step.outs.__class__ is not Place or not step.outs.sample.on_host:
             return [step]
         places = list(dict.fromkeys(places_in(step.arguments)))
-        samples = [x.sample for x in places]
-        layouts = [x if isinstance(x, Layout) else layout_of(x) for x in samples]
+        layouts = [Layout(x.sample) if isinstance(x.sample, (np.ndarray, np.generic)) else x.sample
+                   for x in places]  # fmt: skip
         if not all(x.is_array and x.ndim and x.nbytes <= _LARGEST for x in layouts):
             return self._renamed(step) if not rule else [step]
         key = (step.function, *[layout.key for layout in layouts], _shown(step.arguments, places))
@@ -274,12 +274,12 @@ class Inliner:
             or not notes.steps
             or notes.steps[-1].outs is not result.place
             or wanted.__class__ is not np.ndarray
-            or layout_of(wanted).key != layout_of(result.array).key
+            or Layout(wanted).key != Layout(result.array).key
             or wanted.tobytes() != result.array.tobytes()
         ):
             return _STAYS
         for note in notes.steps:
-            note.outs.sample = layout_of(note.outs.sample)
+            note.outs.sample = Layout(note.outs.sample)
         return inputs, notes.steps, result.place
 
     def _array(self, layout: Any) -> Any:

@@ -30,11 +30,20 @@ _LIST = np.lib.stride_tricks.as_strided(np.empty(1), (1 << 37,), (0,))
 class Layout:
     """What is known of an array of the recorded call, without its memory."""
 
-    __slots__ = ("dtype", "shape", "strides")
+    # The table of further attributes is only for what is no array of NumPy's.
+    __slots__ = ("__dict__", "dtype", "shape", "strides")
     on_host = is_array = True
     is_opaque = False
 
     def __init__(self, sample: Any) -> None:
+        if sample.__class__ is not np.ndarray:
+            self.on_host = device_of(sample) is None
+            self.is_array = not self.on_host
+            self.is_opaque = sample.__class__ is Opaque
+            if sample.__class__ is list or self.is_opaque:
+                sample = _LIST
+            elif sample.__class__ in {float, complex}:
+                sample = np.asarray(sample)
         self.shape: tuple[int, ...] = sample.shape
         self.dtype = sample.dtype
         self.strides = sample.strides
@@ -70,25 +79,6 @@ class Layout:
         # NumPy rounds the product of two complex numbers otherwise where one is written over.
         alone = self.dtype.kind == "c" and prod(self.shape) == 1
         return self.is_array and self.ndim > 0 and self.is_contiguous and not alone
-
-
-class _OtherLayout(Layout):
-    """The same of what is no array of NumPy's."""
-
-    __slots__ = ("is_array", "is_opaque", "on_host")
-
-    def __init__(self, sample: Any) -> None:
-        self.on_host = device_of(sample) is None
-        self.is_array = not self.on_host
-        self.is_opaque = sample.__class__ is Opaque
-        if sample.__class__ is list or self.is_opaque:
-            sample = _LIST
-        super().__init__(np.asarray(sample) if sample.__class__ in {float, complex} else sample)
-
-
-def layout_of(sample: Any) -> Layout:
-    """The layout of an array, or of anything else that a step makes."""
-    return Layout(sample) if sample.__class__ is np.ndarray else _OtherLayout(sample)
 
 
 def _nothing() -> None:

@@ -7,8 +7,6 @@ from collections.abc import Callable
 from typing import Any
 from weakref import finalize, ref
 
-import numpy as np
-
 from asyncgrad.core.locks import lasting_lock
 from asyncgrad.devices.arena import Arena, Lives, Places
 from asyncgrad.devices.pieces import here
@@ -17,7 +15,7 @@ from asyncgrad.replay.arrays import KnownArrays
 from asyncgrad.replay.captured import CapturedSteps, with_graphs
 from asyncgrad.replay.device_arrays import run_on
 from asyncgrad.replay.inlined import Inliner
-from asyncgrad.replay.memory import Families, Layout, Memory, Plan, layout_of
+from asyncgrad.replay.memory import Families, Layout, Memory, Plan
 from asyncgrad.replay.order import (
     checks_first,
     ends_of,
@@ -81,9 +79,7 @@ class Program:
         self._constants = recorder.constants
         for place in set(recorder.places).difference(recorder.constants):
             # Only constants need their values any more.
-            sample = place.sample
-            is_usual = sample.__class__ is np.ndarray
-            place.sample = Layout(sample) if is_usual else layout_of(sample)
+            place.sample = Layout(place.sample)
         self._plan: Plan | None = None
         self._ends: dict[Place, int] = {}
         #: Memory that no replay uses now.
