@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import warnings
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, Self, SupportsIndex, TypeVar, overload
 
 import numpy as np
@@ -70,6 +70,15 @@ class Module(Hooked):
 
         def __getattr__(self, name: str) -> Tensor | Module:
             """A parameter, buffer or module."""
+
+        # `Members` has these, but can't name this class.
+        def get_submodule(self, target: str) -> Module: ...  # noqa: D102
+        def named_children(self) -> Iterator[tuple[str, Module]]: ...  # noqa: D102
+        def children(self) -> Iterator[Module]: ...  # noqa: D102
+        def modules(self, remove_duplicate: bool = True) -> Iterator[Module]: ...  # noqa: D102
+        def named_modules(  # noqa: D102
+            self, memo: set[Any] | None = None, prefix: str = "", remove_duplicate: bool = True
+        ) -> Iterator[tuple[str, Module]]: ...
 
     def __init__(self) -> None:
         vars(self).update(

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from asyncgrad.creation import zeros
 from asyncgrad.nn.parameter import Buffer, Parameter
 from asyncgrad.tensor import Tensor
 from asyncgrad.types import DeviceLike, DTypeLike
-
-if TYPE_CHECKING:
-    from asyncgrad.nn.module import Module
 
 #: The dictionaries in which a module keeps its parameters, buffers and submodules.
 _TABLES = ("_parameters", "_buffers", "_modules")
@@ -177,7 +174,7 @@ class Members:
 
     add_module = register_module
 
-    def get_submodule(self, target: str) -> Module:
+    def get_submodule(self, target: str) -> Any:
         """The module at a dotted path."""
         module: Any = self
         for part in target.split(".") if target else ():
@@ -231,7 +228,7 @@ class Members:
 
     def named_modules(
         self, memo: set[Any] | None = None, prefix: str = "", remove_duplicate: bool = True
-    ) -> Iterator[tuple[str, Module]]:
+    ) -> Iterator[tuple[str, Any]]:
         """This module and all submodules, each once, with their dotted names."""
         memo = set() if memo is None else memo
         waiting: list[tuple[str, Any]] = [(prefix, self)]
@@ -248,12 +245,12 @@ class Members:
                 if child is not None
             ]
 
-    def modules(self, remove_duplicate: bool = True) -> Iterator[Module]:
+    def modules(self, remove_duplicate: bool = True) -> Iterator[Any]:
         """This module and all submodules; with `remove_duplicate`, each only once."""
         for _, module in self.named_modules(remove_duplicate=remove_duplicate):
             yield module
 
-    def named_children(self) -> Iterator[tuple[str, Module]]:
+    def named_children(self) -> Iterator[tuple[str, Any]]:
         """The direct submodules, each once, with their names."""
         seen = set()
         for name, module in self._modules.items():
@@ -261,7 +258,7 @@ class Members:
                 seen.add(module)
                 yield name, module
 
-    def children(self) -> Iterator[Module]:
+    def children(self) -> Iterator[Any]:
         """The direct submodules, each once."""
         for _, module in self.named_children():
             yield module

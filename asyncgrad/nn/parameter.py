@@ -136,6 +136,7 @@ class _NoShape(Metadata):
     __slots__ = ("known",)
 
     def __init__(self, known: Metadata) -> None:
+        """Take dtype and device from the metadata of an empty array."""
         self.known = known
         self.dtype, self.user_dtype, self.device = known.dtype, known.user_dtype, known.device
         self.is_complex, self.cost = known.is_complex, 0

@@ -24,8 +24,7 @@ from asyncgrad.ops.dtype import is_half
 #: Elements of a block: a few float32 arrays of this length fit into a core's caches. With half as
 #: many, kernels take 10 to 20 % longer, because they call NumPy more often.
 _BLOCK = 1 << 17
-#: With fewer blocks of a cheap kernel, idle threads take none: it would be done before they begin.
-#: Kernels of lines, such as norms and softmax, take some tenths of a millisecond for a block.
+#: With fewer blocks, elementwise or of lines, idle threads take none: they would begin too late.
 _MANY, _MANY_OF_LINES = 4, 2
 #: Elements that are copied or added at a time.
 PART = 1 << 18

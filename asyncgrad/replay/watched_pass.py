@@ -66,7 +66,7 @@ class WatchedPass:
         #: Gradients that an eager pass may add into.
         self._owned: set[Place | None] = set()
         #: The nodes whose rules report, with their own rules.
-        self._watched: list[tuple[Any, Rule]] = []
+        self._watched: list[tuple[Any, Any]] = []
 
     def watch(self, root: Any) -> None:
         """Make the rules of the nodes behind a root report what they compute.

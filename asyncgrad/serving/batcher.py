@@ -9,9 +9,8 @@ from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from itertools import count
-from numbers import Real
 from threading import get_ident
-from typing import Any, Generic, Protocol, Self, TypeVar, runtime_checkable
+from typing import Any, Generic, Protocol, Self, SupportsFloat, TypeVar, runtime_checkable
 
 import anyio
 
@@ -102,7 +101,7 @@ class Batcher(Generic[_Item, _Result]):
         check_count("Batcher", "max_size", max_size)
         check_count("Batcher", "max_waiting", max_waiting)
         check_count("Batcher", "concurrent", concurrent)
-        if not (isinstance(max_delay, Real) and max_delay >= 0):
+        if not (isinstance(max_delay, SupportsFloat) and float(max_delay) >= 0):
             raise ValueError(
                 f"Batcher: max_delay must be a number of seconds, 0 or more, not {max_delay!r}"
             )
