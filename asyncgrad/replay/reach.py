@@ -176,7 +176,7 @@ class Reached(Unchanged, Owners):
         tables += [vars(x) for x, _ in self._spaces if isinstance(x, types.ModuleType)]
         for held in tables:
             *_, absent = self._globals.setdefault(id(held), (held, set(), set()))
-            absent |= named - held.keys()
+            absent |= named.difference(held)
         moving = set(self._names & MOVING)
         for value in self._optimizers:
             attributes = {name for name in (*vars(value), *dir(type(value))) if name[:2] != "__"}
