@@ -25,7 +25,7 @@ NAMES = sorted({op.name for op in oracle.op_db if "empty" not in op.name})
 SAMPLES = 1
 #: Functions of which no call is replayed, and why: parts of what `explain()` says.
 REFUSED = {
-    **dict.fromkeys(("argwhere", "nonzero"), ("nonzero() is not repeated",)),
+    **dict.fromkeys(("argwhere", "nonzero", "nonzero_static"), ("nonzero() is not repeated",)),
     **dict.fromkeys(
         ("combinations", "logspace", "stft", "unique", "unique_consecutive"),
         (" is not repeated", "Python sees values"),
