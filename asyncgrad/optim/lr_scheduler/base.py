@@ -24,6 +24,8 @@ class LRScheduler:
 
     optimizer: Any
     _last_lr: list[float]
+    #: Attributes that hold functions or schedules, of which a state has their own states.
+    _parts: tuple[str, ...] = ()
 
     def __init__(self, optimizer: Optimizer, last_epoch: int = -1) -> None:
         self.optimizer = checked(optimizer)
@@ -61,12 +63,20 @@ class LRScheduler:
         return self._last_lr
 
     def state_dict(self) -> dict[str, Any]:
-        """The schedule's state: all attributes but the optimiser."""
-        return {key: value for key, value in vars(self).items() if key != "optimizer"}
+        """All attributes but the optimiser; of callable objects their attributes are saved."""
+        return {
+            key: _state_of(value) if key in self._parts else value
+            for key, value in vars(self).items()
+            if key != "optimizer"
+        }
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Restore a state returned by `state_dict()`."""
-        vars(self).update(state_dict)
+        for key, value in state_dict.items():
+            if key in self._parts:
+                _restore(getattr(self, key), value)
+            else:
+                vars(self)[key] = value
 
     def _note_rates(self) -> None:
         """Remember the present rates as those that the last step has set."""
@@ -104,17 +114,24 @@ class LRScheduler:
         return [group["lr"] for group in self.optimizer.param_groups]
 
 
-def attributes(function: Any) -> dict[str, Any] | None:
-    """The attributes of a callable object; None for a function, which has no state."""
-    if function is None or isinstance(function, types.FunctionType):
-        return None
-    return dict(vars(function))
+def _state_of(part: Any) -> Any:
+    """The state of a schedule or callable object, or of a list; None for a function."""
+    if isinstance(part, list):
+        return [*map(_state_of, part)]
+    if isinstance(part, LRScheduler):
+        return part.state_dict()
+    return None if part is None or isinstance(part, types.FunctionType) else dict(vars(part))
 
 
-def give_attributes(function: Any, given: dict[str, Any] | None) -> None:
-    """Restore the attributes of a callable object."""
-    if given is not None:
-        vars(function).update(given)
+def _restore(part: Any, state: Any) -> None:
+    """Restore what `_state_of` returned."""
+    if isinstance(part, list):
+        for one, its in zip(part, state, strict=True):
+            _restore(one, its)
+    elif isinstance(part, LRScheduler):
+        part.load_state_dict(state)
+    elif state is not None:
+        vars(part).update(state)
 
 
 def apart(rate: Any) -> Any:

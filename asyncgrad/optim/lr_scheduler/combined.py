@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
-from typing import Any
 
 from asyncgrad.optim.lr_scheduler.base import LRScheduler, set_rate
 from asyncgrad.optim.lr_scheduler.plateau import ReduceLROnPlateau
@@ -13,6 +12,8 @@ from asyncgrad.optim.optimizer import Optimizer
 
 class _Combined(LRScheduler):
     """Combines several schedules of one optimiser."""
+
+    _parts = ("_schedulers",)
 
     def __init__(self, optimizer: Optimizer, schedulers: Sequence[LRScheduler]) -> None:
         name = type(self).__name__
@@ -35,20 +36,6 @@ class _Combined(LRScheduler):
                 )
         self.optimizer = optimizer
         self._schedulers = list(schedulers)
-
-    def state_dict(self) -> dict[str, Any]:
-        """All attributes but the optimiser, with the states of all schedules."""
-        return {
-            **super().state_dict(),
-            "_schedulers": [scheduler.state_dict() for scheduler in self._schedulers],
-        }
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restore a state returned by `state_dict()`."""
-        schedulers = self._schedulers
-        super().load_state_dict({**state_dict, "_schedulers": schedulers})
-        for scheduler, state in zip(schedulers, state_dict["_schedulers"], strict=True):
-            scheduler.load_state_dict(state)
 
 
 class SequentialLR(_Combined):

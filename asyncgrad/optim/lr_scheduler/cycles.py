@@ -62,6 +62,8 @@ class CyclicLR(_MomentumScheduler):
             `cycle_momentum` and the optimiser has no momentum.
     """
 
+    _parts = ("_scale_fn_custom",)
+
     def __init__(
         self, optimizer: Optimizer, base_lr: float | list[float], max_lr: float | list[float],
         step_size_up: int = 2000, step_size_down: int | None = None,
@@ -120,16 +122,6 @@ class CyclicLR(_MomentumScheduler):
             low + (high - low) * height
             for low, high in zip(self.base_lrs, self.max_lrs, strict=True)
         ]
-
-    def state_dict(self) -> dict[str, Any]:
-        """All attributes but the optimiser; of a callable object its attributes are saved."""
-        return {**super().state_dict(), "_scale_fn_custom": base.attributes(self._scale_fn_custom)}
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restore a state returned by `state_dict()`."""
-        scale = self._scale_fn_custom
-        super().load_state_dict({**state_dict, "_scale_fn_custom": scale})
-        base.give_attributes(scale, state_dict["_scale_fn_custom"])
 
 
 class CosineAnnealingWarmRestarts(base.LRScheduler):

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from asyncgrad.optim.lr_scheduler.base import LRScheduler, attributes, for_groups, give_attributes
+from asyncgrad.optim.lr_scheduler.base import LRScheduler, for_groups
 from asyncgrad.optim.optimizer import Optimizer
 
 
@@ -19,6 +19,8 @@ class LambdaLR(LRScheduler):
         lr_lambda: the function, or one for each group.
         last_epoch: the last epoch done when resuming, -1 to start.
     """
+
+    _parts = ("lr_lambdas",)
 
     def __init__(
         self, optimizer: Optimizer,
@@ -33,20 +35,6 @@ class LambdaLR(LRScheduler):
             base_lr * function(self.last_epoch)
             for function, base_lr in zip(self.lr_lambdas, self.base_lrs, strict=True)
         ]
-
-    def state_dict(self) -> dict[str, Any]:
-        """All attributes but the optimiser; of callable objects their attributes are saved."""
-        return {
-            **super().state_dict(),
-            "lr_lambdas": [attributes(function) for function in self.lr_lambdas],
-        }
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restore a state returned by `state_dict()`."""
-        functions = self.lr_lambdas
-        super().load_state_dict({**state_dict, "lr_lambdas": functions})
-        for function, given in zip(functions, state_dict["lr_lambdas"], strict=True):
-            give_attributes(function, given)
 
 
 class MultiplicativeLR(LambdaLR):
