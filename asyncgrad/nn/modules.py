@@ -67,8 +67,6 @@ _FILES: dict[str, tuple[ModuleType, ...]] = {
 #: Other names that programs import from PyTorch's files.
 _MORE: dict[str, dict[str, Any]] = {
     "conv": {"_ConvNd": conv._Convolution},
-    "instancenorm": {"_NormBase": norm._BatchNorm},
-    "batchnorm": {"_NormBase": norm._BatchNorm},
     "module": {name: getattr(hooks, name) for name in hooks.__all__},
     "rnn": {"RNNBase": recurrent._Recurrent, "RNNCellBase": cells._Cell},
     "utils": {

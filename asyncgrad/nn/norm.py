@@ -24,11 +24,11 @@ class _Scaled(FunctionModule, members=("weight", "bias")):
                 reset(parameter)
 
 
-class _BatchNorm(
+class _NormBase(
     _Scaled, unnamed=("num_features",),
     shown=("eps", "momentum", "affine", "bias", "track_running_stats"),
 ):  # fmt: skip
-    """The base of batch norms, for inputs with any number of axes."""
+    """The base of batch and instance norms: their parameters and running values."""
 
     #: State dicts have `num_batches_tracked` since version 2.
     _version = 2
@@ -73,6 +73,23 @@ class _BatchNorm(
         self.reset_running_stats()
         super().reset_parameters()
 
+    def _load_from_state_dict(
+        self, state_dict: dict[str, Any], prefix: str, local_metadata: dict[str, Any],
+        strict: bool, missing_keys: list[str], unexpected_keys: list[str], error_msgs: list[str],
+    ) -> None:  # fmt: skip
+        """Add the count of batches, which state dicts before version 2 lack."""
+        key = f"{prefix}num_batches_tracked"
+        version = local_metadata.get("version")
+        if (version is None or version < 2) and self.track_running_stats:
+            state_dict.setdefault(key, self.num_batches_tracked)
+        super()._load_from_state_dict(
+            state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs
+        )
+
+
+class _BatchNorm(_NormBase):
+    """The base of batch norms, for inputs with any number of axes."""
+
     def forward(self, input: Tensor) -> Tensor:
         """The input, normalised for each feature."""
         self._check_input_dim(input)
@@ -88,19 +105,6 @@ class _BatchNorm(
             mean = variance = None
         return F.batch_norm(
             input, mean, variance, self.weight, self.bias, from_batch, factor, self.eps
-        )
-
-    def _load_from_state_dict(
-        self, state_dict: dict[str, Any], prefix: str, local_metadata: dict[str, Any],
-        strict: bool, missing_keys: list[str], unexpected_keys: list[str], error_msgs: list[str],
-    ) -> None:  # fmt: skip
-        """Add the count of batches, which state dicts before version 2 lack."""
-        key = f"{prefix}num_batches_tracked"
-        version = local_metadata.get("version")
-        if (version is None or version < 2) and self.track_running_stats:
-            state_dict.setdefault(key, self.num_batches_tracked)
-        super()._load_from_state_dict(
-            state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs
         )
 
 
@@ -132,7 +136,7 @@ class BatchNorm3d(_BatchNorm):
     _axes = (5,)
 
 
-class _InstanceNorm(_BatchNorm):
+class _InstanceNorm(_NormBase):
     """The base of instance norms, for inputs with any number of axes.
 
     The arguments are those of `BatchNorm1d`, with other defaults.

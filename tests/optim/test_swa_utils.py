@@ -70,6 +70,22 @@ def test_statistics_are_measured_anew():
     assert mine[1].momentum == 0.1
 
 
+def test_statistics_of_instance_norms_go_on():
+    """They are no batch norms: PyTorch neither resets them nor takes their mean."""
+    x, made = np.random.default_rng(0).standard_normal((4, 2, 5)), []
+    for library in (ag, torch):
+        norm = library.nn.InstanceNorm1d(2, track_running_stats=True)
+        model = library.nn.Sequential(norm, library.nn.BatchNorm1d(2)).double()
+        batches = [library.tensor(x * k) for k in (1.0, 2.0)]
+        model(batches[0])
+        library.optim.swa_utils.update_bn(batches, model)
+        converted = library.nn.SyncBatchNorm.convert_sync_batchnorm(model)
+        kinds = [type(layer).__name__ for layer in converted]
+        made.append((model, norm.momentum, kinds, int(norm.num_batches_tracked)))
+    equal(made[0][0], made[1][0])
+    assert made[0][1:] == made[1][1:]
+
+
 def test_statistics_of_models_that_wait_are_not_measured():
     """The statistics would be lost, because nothing awaits the model."""
 
