@@ -154,7 +154,7 @@ class _Forwards(_Convolution):
         return [side for pair in reversed(pairs) for side in pair]
 
 
-class _Transposed(_Convolution):
+class _ConvTransposeNd(_Convolution):
     """The adjoint of a convolution of images with any number of axes."""
 
     transposed = True
@@ -257,7 +257,7 @@ class Conv3d(_Forwards):
     _function = F.conv3d
 
 
-class ConvTranspose1d(_Transposed):
+class ConvTranspose1d(_ConvTransposeNd):
     """The adjoint of a convolution of lines.
 
     Args:
@@ -273,14 +273,14 @@ class ConvTranspose1d(_Transposed):
     _function = F.conv_transpose1d
 
 
-class ConvTranspose2d(_Transposed):
+class ConvTranspose2d(_ConvTransposeNd):
     """The adjoint of a convolution of images. The arguments are those of `ConvTranspose1d`."""
 
     _ndim = 2
     _function = F.conv_transpose2d
 
 
-class ConvTranspose3d(_Transposed):
+class ConvTranspose3d(_ConvTransposeNd):
     """The adjoint of a convolution of volumes. The arguments are those of `ConvTranspose1d`."""
 
     _ndim = 3

@@ -6,7 +6,7 @@ from asyncgrad.nn import functional as F
 from asyncgrad.nn.function_module import FunctionModule
 
 
-class _Dropout(FunctionModule, shown=("p", "inplace")):
+class _DropoutNd(FunctionModule, shown=("p", "inplace")):
     """The base of all kinds of dropout.
 
     Args:
@@ -19,25 +19,25 @@ class _Dropout(FunctionModule, shown=("p", "inplace")):
         self._keep(locals())
 
 
-class Dropout(_Dropout, function=F.dropout):
+class Dropout(_DropoutNd, function=F.dropout):
     """In training mode, zeroes elements at random and scales the others up; else does nothing."""
 
 
-class Dropout1d(_Dropout, function=F.dropout1d):
+class Dropout1d(_DropoutNd, function=F.dropout1d):
     """In training mode, zeroes whole channels of shape (length,) at random."""
 
 
-class Dropout2d(_Dropout, function=F.dropout2d):
+class Dropout2d(_DropoutNd, function=F.dropout2d):
     """In training mode, zeroes whole channels of shape (height, width) at random."""
 
 
-class Dropout3d(_Dropout, function=F.dropout3d):
+class Dropout3d(_DropoutNd, function=F.dropout3d):
     """In training mode, zeroes whole channels of shape (depth, height, width) at random."""
 
 
-class AlphaDropout(_Dropout, function=F.alpha_dropout):
+class AlphaDropout(_DropoutNd, function=F.alpha_dropout):
     """In training mode, dropout that keeps mean 0 and variance 1, for networks of `SELU`."""
 
 
-class FeatureAlphaDropout(_Dropout, function=F.feature_alpha_dropout):
+class FeatureAlphaDropout(_DropoutNd, function=F.feature_alpha_dropout):
     """`AlphaDropout` of whole channels."""

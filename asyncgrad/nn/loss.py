@@ -35,7 +35,7 @@ class _Loss(FunctionModule, shown=()):
 
 
 class _WeightedLoss(_Loss, buffers=("weight",), shown=()):
-    """The base of losses that take weights and no other options."""
+    """The base of losses that take weights; others may have further options."""
 
     def __init__(
         self, weight: Tensor | None = None, size_average: bool | None = None,
@@ -97,7 +97,7 @@ class KLDivLoss(_Loss, function=F.kl_div):
         self._keep(locals())
 
 
-class NLLLoss(_Loss, function=F.nll_loss, buffers=("weight",)):
+class NLLLoss(_WeightedLoss, function=F.nll_loss):
     """The negative logarithm of the right class's probability; see `nn.functional.nll_loss`."""
 
     def __init__(
@@ -107,7 +107,7 @@ class NLLLoss(_Loss, function=F.nll_loss, buffers=("weight",)):
         self._keep(locals())
 
 
-class CrossEntropyLoss(_Loss, function=F.cross_entropy, buffers=("weight",)):
+class CrossEntropyLoss(_WeightedLoss, function=F.cross_entropy):
     """The cross entropy of logits and classes; see `nn.functional.cross_entropy`."""
 
     def __init__(

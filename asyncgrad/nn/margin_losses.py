@@ -152,7 +152,7 @@ class MultiLabelMarginLoss(_Loss, function=F.multilabel_margin_loss):
     """
 
 
-class MultiMarginLoss(_Loss, function=F.multi_margin_loss, buffers=("weight",)):
+class MultiMarginLoss(_WeightedLoss, function=F.multi_margin_loss):
     """The sum of `max(0, margin - right + wrong)**p`, divided by the number of classes.
 
     The arguments are those of `nn.functional.multi_margin_loss`.

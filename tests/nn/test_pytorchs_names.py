@@ -36,10 +36,16 @@ def test_files_of_pytorchs_modules_can_be_imported():
 
 
 def test_base_classes_tell_modules_apart():
-    from asyncgrad.nn.modules import batchnorm, conv, rnn, utils
+    from asyncgrad.nn.modules import batchnorm, conv, dropout, loss, rnn, utils
 
     assert isinstance(ag.nn.BatchNorm2d(1), batchnorm._BatchNorm)
+    assert not isinstance(ag.nn.InstanceNorm2d(1), batchnorm._BatchNorm)
+    assert isinstance(ag.nn.InstanceNorm2d(1), batchnorm._NormBase)
     assert isinstance(ag.nn.ConvTranspose1d(1, 1, 1), conv._ConvNd)
+    assert isinstance(ag.nn.ConvTranspose1d(1, 1, 1), conv._ConvTransposeNd)
+    assert isinstance(ag.nn.AlphaDropout(), dropout._DropoutNd)
+    for name in ("BCELoss", "CrossEntropyLoss", "MultiMarginLoss", "NLLLoss"):
+        assert issubclass(getattr(ag.nn, name), loss._WeightedLoss)
     assert isinstance(ag.nn.LSTM(1, 1), rnn.RNNBase)
     assert ag.nn.RNNBase is rnn.RNNBase
     assert utils._pair(3) == (3, 3)
