@@ -60,8 +60,9 @@ class Frame:
         self.early_stop = early_stop
         self.compare = compare
         self.later = later
-        #: Tensors are packed by the hooks in force outside, such as an outer checkpoint's.
-        self._args = [save(a) if isinstance(a, Variable) else a for a in args]
+        #: Tensors are packed by the hooks in force outside, such as an outer checkpoint's. An
+        #: example of a batch has no memory of its own to pack.
+        self._args = [save(a) if isinstance(a, Variable) and not a._batched else a for a in args]
         self.holders: list[weakref.ref[Holder]] = []
         #: The metadata of each tensor.
         self.facts: list[Any] = []
@@ -69,6 +70,7 @@ class Frame:
         self.completed = False
         self._cost = 0
         self._recorder = current().recorder
+        self._batch = current().batch
         #: Second runs whose tensors are not all used yet, by pass; an entry goes with its pass.
         self._runs: weakref.WeakKeyDictionary[Any, Run] = weakref.WeakKeyDictionary()
 
@@ -130,7 +132,9 @@ class Frame:
         return "checkpoint"
 
     def _mode(self, run: Run) -> Mode:
-        changes: dict[str, Any] = {"grad": True, "inference": False, "saved_hooks": run}
+        changes: dict[str, Any] = {
+            "grad": True, "inference": False, "saved_hooks": run, "batch": self._batch,
+        }  # fmt: skip
         changes |= modes_of(self._recorder)
         if self.source is not None:
             clone = type(self.source).clone_state

@@ -371,3 +371,17 @@ async def test_arguments_that_others_have_packed_are_awaited(tmp_path):
     np.testing.assert_allclose(x.grad, expected(lambda x: ag.exp(x * 2) * x * 2, x))
     while await asyncio.to_thread(lambda: list(tmp_path.iterdir())):
         pass
+
+
+def test_a_checkpoint_of_an_example_runs_again_after_its_vmap():
+    x = ag.arange(6.0).reshape(3, 2)
+
+    def part(row):
+        return checkpoint(lambda r: r.sin() * r, row, use_reentrant=False)
+
+    expected = x.sin() + x * x.cos()
+    leaf = x.clone().requires_grad_()
+    ag.func.vmap(part)(leaf).sum().backward()
+    assert ag.allclose(leaf.grad, expected)
+    assert ag.allclose(ag.func.vmap(ag.func.grad(lambda row: part(row).sum()))(x), expected)
+    assert ag.allclose(ag.func.grad(lambda x: ag.func.vmap(part)(x).sum())(x), expected)
