@@ -293,5 +293,11 @@ def test_jacobians_of_functions_without_results():
         assert shape == (0, 3, 2, *x.shape * (2 if transform is ag.func.hessian else 1))
 
 
+def test_an_example_with_too_few_values_for_its_mask_is_refused():
+    x, mask = ag.zeros(2, 3), ag.tensor([[True, False, True], [True, True, True]])
+    with pytest.raises(RuntimeError, match="at least 3 elements in source, got 2"):
+        ag.func.vmap(lambda x, mask, y: x.masked_scatter(mask, y))(x, mask, ag.ones(2, 2))
+
+
 def test_vmap_is_at_the_top_level_too():
     assert ag.vmap is ag.func.vmap

@@ -334,13 +334,19 @@ def masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Tensor:
     if not shape:
         return reshape(masked_scatter(reshape(x, (1,)), mask, y), ())
     x, mask = broadcast_to(x, shape), broadcast_to(mask, shape)
-    if x._metadata.device.streamed or mask._batched:
+    if x._metadata.device.streamed:
         return _scattered(x, mask, reshape(y, (-1,)))
-    count = int(mask.sum())
+    held = mask
+    while held._batched:
+        held = held._value
+    axes = tuple(range(-len(shape), 0))
+    count = int(np.max(np.count_nonzero(held._array, axes), initial=0))
     if count > y.numel():
         raise RuntimeError(
             f"masked_scatter: expected at least {count} elements in source, got {y.numel()}"
         )
+    if mask._batched:
+        return _scattered(x, mask, reshape(y, (-1,)))
     return index_put(x, (mask,), reshape(y, (-1,))[:count])
 
 
