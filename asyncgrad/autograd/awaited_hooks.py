@@ -12,6 +12,7 @@ from typing import Any
 from asyncgrad.aliases import Value
 from asyncgrad.core.modes import current
 from asyncgrad.scheduler import awaits, call_on_portal
+from asyncgrad.scheduler.segments import retrieve
 
 
 class Packed:
@@ -55,7 +56,12 @@ class AwaitedHooks:
         ahead = self._ahead.get(task)
         if ahead is None:
             ahead = self._ahead[task] = Ahead(self, task)
-        return await ahead.take(packed, self._prefetch)
+        try:
+            return await ahead.take(packed, self._prefetch)
+        except (Exception, asyncio.CancelledError):
+            # The pass has failed or was cancelled. It ends when nothing of it runs any more.
+            await ahead.stop()
+            raise
 
     async def read(self, packed: Packed) -> Any:
         """Unpack a tensor, without any prefetching."""
@@ -78,7 +84,7 @@ class Ahead:
             weakref.WeakKeyDictionary()
         )
         # `BackwardFuture.add_done_callback` would mark the pass's outcome as looked at.
-        asyncio.Future.add_done_callback(task.future, self._stop)
+        asyncio.Future.add_done_callback(task.future, self._cancel)
 
     def take(self, packed: Packed, count: int) -> Any:
         """An awaitable of the tensor; also starts to unpack `count` tensors packed before it."""
@@ -94,13 +100,21 @@ class Ahead:
             before = other.before
         return self._hooks.read(packed) if running is None else running
 
-    def _stop(self, future: Any) -> None:
-        """Cancel what is still being unpacked when the pass ends."""
-        for running in tuple(self._running.values()):
-            if running is not None and not running.cancel() and not running.cancelled():
-                # Mark the error as retrieved: nobody will await this task.
-                running.exception()
+    async def stop(self) -> None:
+        """Cancel what is still being unpacked, and wait for its end."""
+        running = self._cancel()
+        if running:
+            # Nothing below depends on what changes while this waits; a cancellation ends the wait.
+            await asyncio.wait(running)
+
+    def _cancel(self, ended: object = None) -> list[asyncio.Task[Any]]:
+        """Cancel what is still being unpacked; called at the end of the pass, too."""
+        running = [task for task in self._running.values() if task is not None]
         self._running.clear()
+        for task in running:
+            task.add_done_callback(retrieve)
+            task.cancel()
+        return running
 
 
 def _begun(packing: Coroutine[Any, Any, Any]) -> Any:

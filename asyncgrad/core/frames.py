@@ -51,7 +51,10 @@ class CallSite:
 
 
 #: Modules whose functions run nodes: none of them is still running when the pass has ended.
-_OURS = ("asyncgrad.core.", "asyncgrad.ops.", "asyncgrad.autograd.function_node")
+_OURS = (
+    "asyncgrad.core.", "asyncgrad.ops.", "asyncgrad.autograd.function_node",
+    "asyncgrad.autograd.awaited_hooks",
+)  # fmt: skip
 #: Modules whose functions raise the error of a pass in its caller.
 _EXITS = {"asyncgrad.scheduler.future", "asyncgrad.scheduler.inline"}
 

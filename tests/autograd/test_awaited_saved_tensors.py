@@ -188,6 +188,40 @@ async def test_a_cancelled_pass_stops_all_that_is_unpacked():
         gc.enable()
 
 
+@pytest.mark.asyncio
+@pytest.mark.parametrize("fails", [False, True])
+async def test_a_pass_ends_after_all_that_is_unpacked_for_it(fails):
+    """What is unpacked ahead of time may use what its caller closes after the pass."""
+    begun, log = [], []
+    all_begun = asyncio.Event()
+
+    async def unpack(packed):
+        begun.append(packed)
+        # Those of two nodes begin, then the two ahead of them.
+        if len(begun) == 4:
+            all_begun.set()
+        if fails and len(begun) == 2:
+            await all_begun.wait()
+            raise ValueError("no")
+        try:
+            await asyncio.Event().wait()
+        finally:
+            for _ in range(5):
+                await asyncio.sleep(0)
+            log.append("end")
+
+    with saved_tensors_hooks(lambda tensor: tensor, unpack, prefetch=1):
+        loss = (chain(leaf(0.5), 3) + chain(leaf(0.5), 3)).sum()
+    running = loss.backward()
+    await all_begun.wait()
+    if not fails:
+        running.cancel()
+    with pytest.raises(ValueError if fails else asyncio.CancelledError):
+        await running
+    assert log == ["end"] * (4 - fails)
+    await settle()
+
+
 def test_awaited_hooks_without_a_loop():
     """The portal's loop runs them."""
     store = Store()
