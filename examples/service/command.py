@@ -58,6 +58,8 @@ def main() -> int:
         factory=True,
         workers=args.workers,
         timeout_graceful_shutdown=args.grace,
+        # On a busy machine a worker takes longer to start than the usual 5 seconds.
+        timeout_worker_healthcheck=30,
     )
 
 
