@@ -104,9 +104,8 @@ class KnownArrays:
         self._values_hold = call.values_hold
         #: The identities of containers that a replay can't make anew.
         self._containers = {id(container) for container in call.containers}
-        #: The outputs that require grad, each with its tensor.
+        #: The outputs that require grad, each with its tensor; and the others.
         self.with_graph: list[tuple[Output, Any]] = []
-        #: The others.
         self.without_graph: list[tuple[Output, Any]] = []
         #: The places of Python values that are read from arrays and only returned, by identity.
         self.values: dict[int, Place] = {}
@@ -123,16 +122,14 @@ class KnownArrays:
         for tensor in call.reached:
             if id(tensor) not in self.sources:
                 self.sources[id(tensor)] = Source(tensor, None)
-        #: The sources by the identity of their present arrays.
-        self._holders: dict[int, Source] = {}
-        self._shared: set[int] = set()
         self.find_holders()
 
     def find_holders(self) -> None:
         """Note which source has which array now."""
-        self._holders = {}
+        #: The sources by the identity of their present arrays.
+        self._holders: dict[int, Source] = {}
         #: The arrays that two tensors share, such as a weight and the result of its `detach()`.
-        self._shared = set()
+        self._shared: set[int] = set()
         for source in self.sources.values():
             key = id(source.tensor._array)
             if self._holders.setdefault(key, source) is not source:
@@ -344,13 +341,11 @@ class KnownArrays:
         if (before := self._before(value)) is not None:
             return before
         if (known := self._outputs.get(id(value))) is None:
-            inference = False
-            if value._autograd is not None:
-                inference = is_inference(value)
-                if value._edge is None and requires_grad(value):
-                    raise UnrepeatableError("it returns a leaf that it has made")
-                if inference and view_of(value) is not None:
-                    raise UnrepeatableError("it returns a view")
+            inference = is_inference(value)
+            if value._edge is None and requires_grad(value):
+                raise UnrepeatableError("it returns a leaf that it has made")
+            if inference and view_of(value) is not None:
+                raise UnrepeatableError("it returns a view")
             self._check_alone(value)
             if (place := self.array_of(value)) in self.given:
                 raise UnrepeatableError("it returns a tensor that is a .grad, too")
@@ -393,9 +388,8 @@ class KnownArrays:
         if isinstance(value, dict) and kind.__name__ in {"dict", "ResultDict"}:
             return {kind: [(self._key(key), self.output(part)) for key, part in value.items()]}
         if dataclasses.is_dataclass(kind) and is_record(kind):
-            held = vars(value)
-            made = partial(_instance, kind, tuple(held))
-            return [made, [self.output(part) for part in held.values()]]
+            made = partial(_instance, kind, tuple(vars(value)))
+            return [made, [self.output(part) for part in vars(value).values()]]
         raise UnrepeatableError(f"it returns a value of type {kind.__name__}")
 
 

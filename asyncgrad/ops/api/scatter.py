@@ -336,7 +336,7 @@ def masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Tensor:
     x, mask = broadcast_to(x, shape), broadcast_to(mask, shape)
     if x._metadata.device.streamed:
         return _scattered(x, mask, reshape(y, (-1,)))
-    held = mask
+    held: Any = mask
     while held._batched:
         held = held._value
     axes = tuple(range(-len(shape), 0))
