@@ -44,7 +44,9 @@ _REMEDIES = {
     ),
     "use all_reduce, which gives the result to all ranks": "reduce",
     "use all_gather, which gives what each has to all ranks": "gather",
-    "use barrier within `asyncio.timeout(seconds)`": "monitored_barrier",
+    "barrier names the ranks that do not come within the timeout of the world": (
+        "monitored_barrier"
+    ),
     "collectives are those of all ranks: connect a world of fewer workers": (
         "new_group init_device_mesh"
     ),

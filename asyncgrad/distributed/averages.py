@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from asyncgrad.core.conclude import Total
 from asyncgrad.creation import from_numpy
 from asyncgrad.distributed.errors import PassEndedError
 from asyncgrad.distributed.group import Group
+from asyncgrad.distributed.lifetimes import all_of, one_of
 from asyncgrad.errors import AutogradError
 from asyncgrad.scheduler import offload
 from asyncgrad.scheduler.segments import retrieve
@@ -165,9 +167,7 @@ class Voting(Part):
         super().__init__(model, model.group, tag, adds=False)
         # None for a pass that has failed before it came to the model.
         running = graph.current_pass()
-        deadline = None if running is None else running.deadline
-        #: Until when this rank, once it has voted, waits for rank 0's decision.
-        self._patience = None if deadline is None else deadline + self._group.site.grace
+        self._deadline = None if running is None else running.deadline
         self._voted = False
         #: What has failed here, for the other ranks.
         self._why: str | None = None
@@ -216,7 +216,7 @@ class Voting(Part):
                         # because of it.
                         await task
             return await agreeing
-        except AutogradError as error:
+        except (AutogradError, TimeoutError) as error:
             self._why = str(error)
             raise
         finally:
@@ -237,22 +237,25 @@ class Voting(Part):
         group = self._group
         # Before the vote: if the run ends while that is on its way, its end waits for this.
         deciding = group.expected(0, self._mail("decision"))
+        sending = group.send(0, self._mail("vote"), None)
+        voting = asyncio.ensure_future(all_of([sending, deciding]))
         self._voted = True
+        # Longer than rank 0 waits for votes.
+        left = inf if self._deadline is None else self._deadline - self._loop.time()
         try:
-            async with asyncio.timeout_at(self._patience):
-                await group.send(0, self._mail("vote"), None)
-                self._decision = (await deciding)[1]
-        except TimeoutError as error:
-            raise PassEndedError(_UNKNOWN) from error
+            if not await one_of(voting, seconds=min(left, group.site.timeout) + group.site.grace):
+                raise PassEndedError(_UNKNOWN)
+            _, (_, self._decision) = voting.result()
         finally:
+            voting.cancel()
             # The traceback of its error holds this frame: a cycle.
-            del deciding
+            del deciding, voting
         if not self._decision:
             raise PassEndedError("rank 0 has given this pass up")
 
     async def _alarm(self, rank: int) -> Any:
         """Raise when another rank gives the pass up."""
-        why = await self._group.receive(rank, self._mail("abort"))
+        _, why = await self._group.expected(rank, self._mail("abort"))
         raise PassEndedError(f"rank {rank} has given this pass up" + (f": {why}" if why else ""))
 
     async def _end(self, *, decision: bool) -> None:
@@ -265,7 +268,7 @@ class Voting(Part):
 
         async def tell(what: str, content: Any) -> None:
             mail = group.run, self._mail(what), group.rank, content
-            errors = await group.site.tell_all(self._group.others, "mail", *mail)
+            _, errors = await group.site.tell_all(self._group.others, "mail", *mail)
             if decision and not group.ended:
                 # They may never hear of what they have promised to do.
                 for rank, error in errors.items():

@@ -19,20 +19,12 @@ class Decision:
 
     async def prepare(self) -> None:
         """Ask every host that has staged something; raises unless all agree."""
-        asked = [
-            asyncio.ensure_future(self.site.call(rank, "prepare", self.key))
-            for rank in sorted(self.touched)
-        ]
-        try:
-            # Nothing has changed anywhere so far. If this wait is cancelled, an abort follows.
-            await asyncio.gather(*asked)
-        finally:
-            for one in asked:
-                one.cancel()
+        # Nothing has changed anywhere so far. If this wait is cancelled, an abort follows.
+        await self.site.call_each("prepare", dict.fromkeys(sorted(self.touched), (self.key,)))
 
     async def commit(self) -> None:
         """Tell the hosts that all have agreed; those that don't confirm a commit are fenced."""
-        errors = await self.site.tell_all(sorted(self.touched), "commit", self.key)
+        _, errors = await self.site.tell_all(sorted(self.touched), "commit", self.key)
         for rank, error in errors.items():
             self.site.fence(rank, f"it has not confirmed a commit ({error})")
 

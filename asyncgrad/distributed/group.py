@@ -20,6 +20,7 @@ import numpy as np
 from asyncgrad.core.variable import Variable
 from asyncgrad.creation import from_numpy
 from asyncgrad.distributed.errors import late
+from asyncgrad.distributed.lifetimes import all_of
 from asyncgrad.distributed.site import Site
 from asyncgrad.distributed.standstill import Standstill
 from asyncgrad.distributed.starts import Starts
@@ -135,18 +136,28 @@ class Group:
         """
         name, *key = tag
         self.standstill.begin(tag[1:3])
-        sending = [asyncio.ensure_future(self.send(r, tag, contents[r])) for r in self.others]
-        receiving = [
-            asyncio.ensure_future(self._runs.receive(self.run, tuple(key), r)) for r in self.others
-        ]
+        waiting = set(self.others)
+
+        async def receive(rank: int) -> Any:
+            found = await self._runs.receive(self.run, tuple(key), rank)
+            waiting.discard(rank)
+            return found
+
         try:
             # If this wait is cancelled, a collective or a pass is given up.
             with self.standstill.awaiting({tag[1:3]}, name, asyncio.current_task()):
-                found = await asyncio.gather(*receiving, *sending)
-        finally:
-            # The traceback of an error holds this frame, and the tasks hold the error: a cycle.
-            while sending or receiving:
-                (sending or receiving).pop().cancel()
+                found = await all_of(
+                    [receive(rank) for rank in self.others]
+                    + [self.send(rank, tag, contents[rank]) for rank in self.others]
+                )
+        except TimeoutError as error:
+            if not waiting:
+                # Who has it already does not answer.
+                raise
+            raise TimeoutError(
+                f"ranks {sorted(waiting)} have not taken part in {name} within "
+                f"{self.site.timeout:g} s of rank {self.rank}, the timeout of the world"
+            ) from error
         by_rank = dict(zip(self.others, found, strict=False))
         # All have been sent this rank's name by now, so that all of them notice.
         unlike = [
@@ -188,11 +199,15 @@ class Group:
         return (await offload(np.concatenate, shares)).reshape(array.shape)
 
     def check(self) -> None:
-        """Raise if the run has ended, or this rank has left what the others wait for."""
+        """Raise if the run has ended, or ranks wait for one another, or for this one."""
         if self.ended:
             raise late("the run")
         if self.standstill.found is not None:
             raise AutogradError(self.standstill.found)
+        self.check_whole()
+
+    def check_whole(self) -> None:
+        """Raise if this rank has left what the others wait for."""
         if self._given_up is not None:
             raise AutogradError(
                 f"this rank has given up {self._given_up}, for which others may wait: let the "
@@ -212,7 +227,7 @@ class Group:
         self.check()
         try:
             yield
-        except asyncio.CancelledError:
+        except (asyncio.CancelledError, TimeoutError):
             self._given_up = what
             raise
 

@@ -53,9 +53,9 @@ class Host(Inbox):
         assert self._runs is not None
         return self._runs
 
-    async def on_open(self, size: int, peers: Peers, grace: float) -> None:
+    async def on_open(self, size: int, peers: Peers, *limits: float) -> None:
         """Begin: the loop runs, and the others can be reached."""
-        self._site = Site(self._session, self._rank, size, peers, grace)
+        self._site = Site(self._session, self._rank, size, peers, *limits)
         self._site.host = self
         self._runs = Runs(self._site, self._lives)
 
@@ -102,7 +102,9 @@ class Host(Inbox):
             "passes": len(self._staged),
             "optimizers": len(self._optimizers),
             "runs": 0 if self._runs is None else len(self._runs),
-            "working": sum(task is not current for task in self._requests.values()),
+            "working": sum(
+                one is not current and one.get_name() != "watch" for one in self._requests.values()
+            ),
         }
 
     async def on_metrics(self) -> dict[str, float]:

@@ -58,7 +58,7 @@ class Inbox:
         if self._taken.add((message.sender, message.number)):
             return False, PassEndedError("the message has been taken before")
         # The method runs in a task of its own, which can be cancelled without the connection.
-        working = asyncio.ensure_future(self._run(message))
+        working = asyncio.create_task(self._run(message), name=message.method)
         request = message.sender, message.number
         self._requests[request] = working
         try:
@@ -104,6 +104,10 @@ class Inbox:
         working = self._requests.get((sender, number))
         if working is not None:
             await cancelled([working])
+
+    async def on_watch(self, known: set[int], seconds: float) -> dict[int, str]:
+        """Which workers this one has lost, when there is news, or at the end of some seconds."""
+        return await self.site.losses(known, seconds)
 
     async def on_trace(self) -> None:
         """Record all passes from now on."""

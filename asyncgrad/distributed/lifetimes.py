@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
 from contextlib import asynccontextmanager
+from contextvars import Context
 from typing import Any
 
-from asyncgrad.distributed.errors import late
+from asyncgrad.distributed.errors import WorkerLostError, late
 
 #: How many ended passes, calls and runs, and how many messages, a host remembers.
 _REMEMBERED = 4_096
+#: In how many parts others are waited for.
+PARTS = 20
 
 
 class Memory:
@@ -111,3 +114,55 @@ async def cancelled(tasks: Iterable[asyncio.Task[Any]]) -> None:
         task.cancel()
     if tasks:
         await asyncio.wait(tasks)
+
+
+async def all_of(
+    awaitables: Iterable[Awaitable[Any]], *, follow: tuple[type[Exception], ...] = ()
+) -> list[Any]:
+    """Await all; if one fails, cancel the others, wait for their end, and raise its error.
+
+    Args:
+        awaitables: what to await at the same time.
+        follow: errors that follow from that of another, which is awaited, because it says more.
+    """
+    tasks = [asyncio.ensure_future(one) for one in awaitables]
+    waiting, errors = set(tasks), list[BaseException]()
+    try:
+        while waiting and all(isinstance(one, follow) for one in errors):
+            # If this wait is cancelled, all tasks are.
+            done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_EXCEPTION)
+            errors += [error for one in done if (error := one.exception()) is not None]
+        if errors:
+            # Calls that wait for a lost worker fail, too. The loss itself says more.
+            errors.sort(key=lambda one: (isinstance(one, follow), type(one) is not WorkerLostError))
+            raise errors[0]
+        return [one.result() for one in tasks]
+    finally:
+        for one in tasks:
+            one.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+        # The tracebacks of errors hold this frame: a cycle.
+        tasks, waiting, done, errors = [], set(), set(), []
+        error = one = None  # type: ignore[assignment]
+
+
+async def one_of(*futures: asyncio.Future[Any], seconds: float) -> bool:
+    """Wait until one is done, for so many seconds at most: whether one is.
+
+    While something else holds the loop, answers that have come can't be read. So the time is waited
+    for in parts, of which no more than one passes meanwhile.
+    """
+    loop = asyncio.get_running_loop()
+    for _ in range(PARTS):
+        late = loop.create_future()
+        # In an empty context: asyncio keeps a cancelled timer, and its context, until its time.
+        timer = loop.call_later(seconds / PARTS, late.cancel, context=Context())
+        try:
+            # If this wait is cancelled, the futures are not.
+            await asyncio.wait([*futures, late], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            timer.cancel()
+        if any(one.done() for one in futures):
+            return True
+    return False

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from operator import index
 from typing import Any
 
-from asyncgrad.autograd.modes import request
 from asyncgrad.autograd.passes import backward
 from asyncgrad.choices import Schedule, words
 from asyncgrad.core.modes import current
 from asyncgrad.core.variable import Variable
 from asyncgrad.creation import full_like
-from asyncgrad.distributed.errors import PassEndedError, limited
+from asyncgrad.distributed.errors import PassEndedError
+from asyncgrad.distributed.lifetimes import all_of
 from asyncgrad.distributed.remote import RemoteCall, RemoteModule
-from asyncgrad.distributed.staging import context, turn_of_passes
+from asyncgrad.distributed.staging import limited_context, turn_of_passes
 from asyncgrad.distributed.values import as_loss, called
 from asyncgrad.errors import AutogradError
 from asyncgrad.nn.module import Module
@@ -121,41 +122,37 @@ class Pipeline:
                 f"gradients would stay there: make it a part of the last stage, or call its "
                 f"requires_grad_(False)"
             )
-        shared = context()
-        shared.is_limited = True
-        with request(deadline=deadline):
-            async with limited("Pipeline.step", current().deadline, lambda: shared.committed):
-                last = await self._prepare(loss_fn)
-                bounds = [rows * i // self._microbatches for i in range(self._microbatches + 1)]
-                in_flight = (
-                    len(self._stages) + 1 if self._schedule == "1f1b" else self._microbatches
-                )
-                window = asyncio.Semaphore(in_flight)
-                filled = asyncio.Barrier(self._microbatches)
+        async with limited_context("Pipeline.step", deadline, nullcontext()) as shared:
+            last = await self._prepare(loss_fn)
+            bounds = [rows * i // self._microbatches for i in range(self._microbatches + 1)]
+            in_flight = len(self._stages) + 1 if self._schedule == "1f1b" else self._microbatches
+            window = asyncio.Semaphore(in_flight)
+            filled = asyncio.Barrier(self._microbatches)
 
-                async def run(number: int) -> Any:
-                    turn_of_passes.set(number)
-                    start, stop = bounds[number], bounds[number + 1]
-                    async with window:
-                        value: Any = x[start:stop]
-                        for stage in self._stages[:-1]:
-                            # One stage at a time, so that micro-batches enter a stage in order.
-                            value = await stage(value).sent()
-                        call = last(value, target[start:stop])
-                        share = (stop - start) / rows
-                        if self._schedule == "1f1b":
-                            within = shared.place(last.site)
-                            call.at_once = within, share, call.deadline, current().priority
-                        # The step gives it up.
-                        call.deadline = None
-                        loss = await call
-                        if self._schedule == "gpipe":
-                            await filled.wait()
-                        await backward(loss, full_like(loss, share))
-                        return loss.detach() * share
+            async def run(number: int) -> Any:
+                turn_of_passes.set(number)
+                start, stop = bounds[number], bounds[number + 1]
+                async with window:
+                    value: Any = x[start:stop]
+                    for stage in self._stages[:-1]:
+                        # One stage at a time, so that micro-batches enter a stage in order.
+                        value = await stage(value).sent()
+                    call = last(value, target[start:stop])
+                    share = (stop - start) / rows
+                    if self._schedule == "1f1b":
+                        within = shared.place(last.site)
+                        call.at_once = within, share, call.deadline, current().priority
+                    # The step gives it up.
+                    call.deadline = None
+                    loss = await call
+                    if self._schedule == "gpipe":
+                        await filled.wait()
+                    await backward(loss, full_like(loss, share))
+                    return loss.detach() * share
 
-                async with shared:
-                    losses = await _all([run(number) for number in range(self._microbatches)])
+            passes = (run(number) for number in range(self._microbatches))
+            # If one fails, the context fails, and then the others, too.
+            losses = await all_of(passes, follow=(PassEndedError,))
         total: Tensor = sum(losses[1:], start=losses[0])
         return total
 
@@ -187,29 +184,3 @@ def _with_loss(stage: RemoteModule, loss_fn: Callable[..., Any]) -> Any:
         return as_loss("Pipeline.step", await called(loss_fn, found, target))
 
     return last
-
-
-async def _all(coroutines: list[Any]) -> list[Any]:
-    """Await all; if one fails, cancel the others, and raise its error."""
-    tasks = [asyncio.ensure_future(coroutine) for coroutine in coroutines]
-    done, waiting = set[asyncio.Task[Any]](), set(tasks)
-    task = error = late = None
-    try:
-        while waiting:
-            # If this wait is cancelled, all tasks are, and the context drops what they have staged.
-            done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_EXCEPTION)
-            for task in done:
-                error = task.exception()
-                if error is not None and not isinstance(error, PassEndedError):
-                    raise error
-                # This task failed because another one had failed, whose error says more.
-                late = late or error
-        if late is not None:
-            raise late
-        return [task.result() for task in tasks]
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.wait(tasks)
-        # Their errors' tracebacks hold this frame: a cycle.
-        del tasks, done, waiting, task, error, late

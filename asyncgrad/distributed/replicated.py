@@ -7,16 +7,14 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from asyncgrad.autograd.modes import request
 from asyncgrad.autograd.passes import backward
 from asyncgrad.core.modes import current
 from asyncgrad.core.variable import Variable
 from asyncgrad.creation import full_like
-from asyncgrad.distributed.errors import limited
 from asyncgrad.distributed.nn.parallel import DistributedDataParallel
 from asyncgrad.distributed.remote import RemoteModule
 from asyncgrad.distributed.site import Site
-from asyncgrad.distributed.staging import context
+from asyncgrad.distributed.staging import limited_context
 from asyncgrad.distributed.values import as_loss, awaited, requires_grad
 from asyncgrad.errors import AutogradError
 from asyncgrad.ops.tensors.pytree import flatten
@@ -76,34 +74,19 @@ class ReplicatedModel:
         rows = [_rows(shard) for shard in shards]
         if not sum(rows):
             raise ValueError("forward_backward: the shards have no examples")
-        shared = context()
-        shared.is_limited = True
-        with request(deadline=deadline):
+        async with limited_context("forward_backward", deadline, self._turn) as shared:
+            self._steps += 1
             deadline = current().deadline
-            limit = limited("forward_backward", deadline, lambda: shared.committed)
-            async with limit, self._turn, shared:
-                self._steps += 1
-                key, turn = shared.stage(site, deadline)
-                left = None if deadline is None else deadline - site.loop.time()
-                arguments = [
-                    (
-                        self._run,
-                        key,
-                        turn,
-                        self.parts[rank].number,
-                        step,
-                        (
-                            self._steps,
-                            loss_fn,
-                            shards[rank] if rows[rank] else None,
-                            rows[rank] * site.size / sum(rows),
-                            left,
-                            current().priority,
-                        ),
-                    )
-                    for rank in range(site.size)
-                ]
-                losses = await site.all_of("stage_in_group", arguments)
+            key, turn = shared.stage(site, deadline)
+            left = None if deadline is None else deadline - site.loop.time()
+            arguments = {}
+            for rank, share in enumerate(rows):
+                weight = share * site.size / sum(rows)
+                shard = shards[rank] if share else None
+                given = self._steps, loss_fn, shard, weight, left, current().priority
+                number = self.parts[rank].number
+                arguments[rank] = self._run, key, turn, number, step, given
+            losses = await site.call_each("stage_in_group", arguments)
         total = sum(loss * n for loss, n in zip(losses, rows, strict=True) if n)
         return total / sum(rows)  # type: ignore[no-any-return]
 

@@ -8,7 +8,7 @@ from typing import Any
 from asyncgrad.core.modes import current, install
 from asyncgrad.distributed.errors import late
 from asyncgrad.distributed.group import Group
-from asyncgrad.distributed.lifetimes import Lifetimes, Memory
+from asyncgrad.distributed.lifetimes import Lifetimes, Memory, one_of
 from asyncgrad.distributed.site import Site
 from asyncgrad.distributed.values import awaited
 from asyncgrad.errors import AutogradError
@@ -48,6 +48,7 @@ class Runs:
                 # The task will have its error, whose traceback may hold the group: a cycle.
                 group.standstill.function = None
             await group.starts.told()
+            group.check_whole()
             self._site.check_living(range(group.size), "run")
             # All it has sent has arrived. Ranks that wait for more are told that nothing comes, and
             # of a standstill, which ends their waits with its own words.
@@ -95,11 +96,20 @@ class Runs:
             group.standstill.came(sender, tag[1:3])
 
     async def receive(self, run: Any, key: Any, sender: int) -> Any:
-        """Await what another has sent, with the name it has given it; it is kept no longer."""
+        """Await what another has sent, with the name it has given it; it is kept no longer.
+
+        Raises:
+            TimeoutError: if it does not come in time.
+        """
         box = self.box(run, key, sender)
         try:
             # If this wait is cancelled, its run has ended, or does not need the message any more.
-            return await box
+            if not await one_of(box, seconds=self._site.timeout):
+                raise TimeoutError(
+                    f"rank {sender} has sent nothing within {self._site.timeout:g} s, the timeout "
+                    f"of the world"
+                )
+            return box.result()
         finally:
             self._mail.get(run, {}).pop((key, sender), None)
             # The traceback of its error holds this frame: a cycle.

@@ -3,31 +3,36 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterable, Sequence
+from collections.abc import Coroutine, Iterable, Mapping
 from contextlib import suppress
 from contextvars import Context, ContextVar
 from itertools import count
+from math import inf
 from typing import Any
 
 from asyncgrad.distributed.engine import Message, Peers
 from asyncgrad.distributed.errors import WorkerLostError, received
+from asyncgrad.distributed.lifetimes import PARTS, all_of, one_of
 from asyncgrad.errors import AutogradError, WrongLoopError, add_note
 from asyncgrad.scheduler.segments import retrieve
 
 #: The rank of the caller of a world.
 CALLER = -1
 
-#: In how many parts the grace is waited for; a loop that is held makes no more than one pass.
-_PARTS = 20
-
 #: The site whose code runs: set while a host computes.
 here: ContextVar[Site | None] = ContextVar("asyncgrad_site", default=None)
+
+
+#: Whoever calls these tells the hosts to stop: see `call_each`.
+_STOPPED = frozenset({"run", "in_group"})
 
 
 class Site:
     """Calls hosts, remembers which are lost, and tells them what is no longer needed."""
 
-    def __init__(self, session: str, rank: int, size: int, peers: Peers, grace: float) -> None:
+    def __init__(
+        self, session: str, rank: int, size: int, peers: Peers, grace: float, timeout: float
+    ) -> None:
         """Make one end of a world on the running loop.
 
         Args:
@@ -35,11 +40,13 @@ class Site:
             rank: 0 to `size - 1` on workers, `CALLER` for the caller.
             peers: calls hosts.
             grace: how many seconds a worker has to confirm what has been decided.
+            timeout: how many seconds others have to answer.
         """
         self.session = session
         self.rank = rank
         self.size = size
         self.grace = grace
+        self.timeout = timeout
         self.loop = asyncio.get_running_loop()
         self.numbers = count()
         #: The host on this worker; None for the caller.
@@ -108,11 +115,17 @@ class Site:
 
         Raises:
             WorkerLostError: if that worker is lost.
+            TimeoutError: if it does not answer in time.
             Exception: what the method raised, with a note that names the worker.
         """
+        # The function of a run may take longer. What it awaits of other ranks may not.
+        return await self._call(inf if method == "run" else self.timeout, rank, method, *args)
+
+    async def _call(self, limit: float, rank: int, method: str, *args: Any) -> Any:
+        """The same, with a limit of its own."""
         self.check()
         message = Message(self.session, self.rank, next(self.numbers), method, args)
-        succeeded, value = await self._reach(rank, message)
+        succeeded, value = await self._reach(rank, message, limit)
         if succeeded:
             return value
         value = received(value)
@@ -130,7 +143,7 @@ class Site:
             # The traceback holds this frame: a cycle.
             del value
 
-    async def _reach(self, rank: int, message: Message) -> tuple[bool, Any]:
+    async def _reach(self, rank: int, message: Message, limit: float) -> tuple[bool, Any]:
         """Call a host, or raise when it is known to be lost, whatever comes first."""
         fence = self._fences[rank]
         own = rank == self.rank
@@ -150,11 +163,16 @@ class Site:
             )
             calling.add_done_callback(retrieve)
             try:
-                # If this wait is cancelled, the host does not notice. So another message asks it to
-                # give up.
-                await asyncio.wait((calling, fence), return_when=asyncio.FIRST_COMPLETED)
-            except asyncio.CancelledError:
-                if self.ended is None and not calling.done() and not fence.done():
+                # If this wait is cancelled, or too long, the host does not notice. So another
+                # message asks it to give up.
+                if not await one_of(calling, fence, seconds=limit):
+                    raise TimeoutError(
+                        f"worker {rank} has not answered to {message.method} within {limit:g} s, "
+                        f"the timeout of the world"
+                    )
+            except (asyncio.CancelledError, TimeoutError):
+                waits = self.ended is None and not calling.done() and not fence.done()
+                if waits and message.method not in _STOPPED:
                     self.tell(rank, "give_up", self.rank, message.number)
                 raise
             finally:
@@ -165,7 +183,8 @@ class Site:
                     return calling.result()
             except (OSError, asyncio.CancelledError) as error:
                 # An engine that is closed may cancel its calls, and nobody has cancelled this one.
-                self.fence(rank, f"it can't be reached ({error})")
+                why = str(error) or "the connection has been closed"
+                self.fence(rank, f"it can't be reached ({why})")
             finally:
                 # The traceback of its error holds this frame: a cycle.
                 del calling
@@ -184,6 +203,27 @@ class Site:
         else:
             self.host.drop_sender(rank)
 
+    async def watch(self, rank: int) -> None:
+        """Learn from a host that it lives, and which others it has lost, until it is lost."""
+        with suppress(AutogradError):
+            # Raised if it is lost, or the world has ended.
+            while True:
+                try:
+                    lost = await self.call(rank, "watch", set(self.lost), self.timeout / 4)
+                except TimeoutError:
+                    return self.fence(rank, f"it has given no sign of life for {self.timeout:g} s")
+                for other, reason in lost.items():
+                    self.fence(other, reason)
+
+    async def losses(self, known: set[int], seconds: float) -> dict[int, str]:
+        """The lost workers with reasons, as soon as others than these are, or after a while."""
+        if self.lost.keys() <= known:
+            living = [fence for fence in self._fences if not fence.done()]
+            waiting = asyncio.wait(living, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+            # In an empty context, as in `one_of`.
+            await self.loop.create_task(waiting, context=Context())
+        return self.lost
+
     async def on_loop(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
         """Await a coroutine on this site's loop: a pass that blocks its thread has another."""
         if asyncio.get_running_loop() is self.loop:
@@ -191,8 +231,8 @@ class Site:
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(coroutine, self.loop))
 
     def tell(self, rank: int, method: str, *args: Any) -> asyncio.Task[Any]:
-        """Call a host in the background; the task has the result."""
-        return self.spawn(self.call(rank, method, *args))
+        """Call a host in the background until it answers or is lost; the task has the result."""
+        return self.spawn(self._call(inf, rank, method, *args))
 
     def spawn(self, coroutine: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         """Run a coroutine in the background until the world ends."""
@@ -202,7 +242,9 @@ class Site:
         task.add_done_callback(retrieve)
         return task
 
-    async def tell_all(self, ranks: Iterable[int], method: str, *args: Any) -> dict[int, Any]:
+    async def tell_all(
+        self, ranks: Iterable[int], method: str, *args: Any
+    ) -> tuple[dict[int, Any], dict[int, Any]]:
         """Call hosts at the same time, and wait for the grace at most.
 
         A call that has not ended by then goes on in the background.
@@ -211,87 +253,47 @@ class Site:
             ranks: those of the hosts; lost ones are left out.
 
         Returns:
-            By rank the error of each call that has failed, and a TimeoutError for a late one.
+            By rank what the calls give, and the error of each that has failed: a TimeoutError for a
+            late one.
         """
-        calls = {self.tell(rank, method, *args): rank for rank in ranks if rank not in self.lost}
+        calls = {rank: self.tell(rank, method, *args) for rank in ranks if rank not in self.lost}
         # If the wait below is cancelled, the calls go on.
-        await self.wait(calls)
+        await self.wait(calls.values())
+        found: dict[int, Any] = {}
         errors: dict[int, Any] = {}
-        for task, rank in calls.items():
+        for rank, task in calls.items():
             if not task.done():
                 errors[rank] = TimeoutError(f"no answer to {method} in {self.grace} s")
             elif task.cancelled():
                 errors[rank] = asyncio.CancelledError()
             elif task.exception() is not None:
                 errors[rank] = task.exception()
-        return errors
+            else:
+                found[rank] = task.result()
+        return found, errors
 
     async def wait(self, waiting: Iterable[asyncio.Future[Any]]) -> None:
-        """Wait for all of these for the grace, in which the loop has to be free.
-
-        While something else holds the loop, answers that have come can't be read.
-        """
+        """Wait for all of these for the grace, in which the loop has to be free: see `one_of`."""
         pending = set(waiting)
-        for _ in range(_PARTS):
+        for _ in range(PARTS):
             if pending:
-                _, pending = await asyncio.wait(pending, timeout=self.grace / _PARTS)
-
-    async def answers(self, method: str) -> dict[int, Any]:
-        """By rank, what a method of each host gives, of those that answer within the grace."""
-        ranks = [rank for rank in range(self.size) if rank not in self.lost]
-        asking = {rank: self.tell(rank, method) for rank in ranks}
-        try:
-            # If this wait is cancelled, so are the calls.
-            await self.wait(asking.values())
-            return {
-                rank: one.result()
-                for rank, one in asking.items()
-                if one.done() and not one.cancelled() and one.exception() is None
-            }
-        finally:
-            for one in asking.values():
-                one.cancel()
+                _, pending = await asyncio.wait(pending, timeout=self.grace / PARTS)
 
     async def call_each(
-        self, method: str, arguments: Sequence[tuple[Any, ...]], call: Any = None
+        self, method: str, arguments: Mapping[int, tuple[Any, ...]], stops: Any = None
     ) -> list[Any]:
-        """Call a method of each host; if it fails on one, it is ended on all.
+        """Call hosts at the same time; if one call fails, the others are cancelled.
 
         Args:
-            method: the method, which takes a key under which it is ended.
-            arguments: for each rank, the arguments that follow the key.
-            call: the key.
+            method: the method of all.
+            arguments: its arguments, by rank.
+            stops: a run that is ended on all workers when the calls have ended.
         """
-        call = ("call", next(self.numbers)) if call is None else call
         try:
-            return await self.all_of(method, [(call, *given) for given in arguments])
+            return await all_of(self.call(rank, method, *args) for rank, args in arguments.items())
         finally:
-            if self.ended is None:
-                await self.tell_all(range(self.size), "stop", call)
-
-    async def all_of(self, method: str, arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
-        """Call a method of each host, with the arguments of its rank; raise if one fails."""
-        calls = [
-            asyncio.ensure_future(self.call(rank, method, *arguments[rank]))
-            for rank in range(self.size)
-        ]
-        try:
-            # If this wait is cancelled, the calls are.
-            await asyncio.wait(calls, return_when=asyncio.FIRST_EXCEPTION)
-            failed = [one for one in calls if one.done() and one.exception() is not None]
-            # Calls that wait for a lost worker fail, too. The loss itself says more, so raise it.
-            failed.sort(key=lambda one: not isinstance(one.exception(), WorkerLostError))
-            if failed:
-                await failed[0]
-            return [one.result() for one in calls]
-        finally:
-            for one in calls:
-                one.cancel()
-                if one.done() and not one.cancelled():
-                    one.exception()
-            # The traceback of an error holds this frame, which would hold the error: a cycle.
-            calls.clear()
-            failed = one = None  # type: ignore[assignment]
+            if stops is not None and self.ended is None:
+                await self.tell_all(range(self.size), "stop", stops)
 
     def drop(self, rank: int, kind: str, number: Any) -> None:
         """Tell a host soon that something is not needed any more; may be called in any thread."""

@@ -10,13 +10,15 @@ from __future__ import annotations
 
 import asyncio
 import weakref
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from contextvars import ContextVar
 from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
 from asyncgrad.autograd import graph
+from asyncgrad.autograd.modes import request
 from asyncgrad.core.conclude import Member
 from asyncgrad.core.graph_task import GraphTask
 from asyncgrad.core.modes import current, install
@@ -381,3 +383,16 @@ class context:
                 self.committed = True
                 if decision is not None:
                     await to_the_end(decision.site.spawn(decision.commit()))
+
+
+@asynccontextmanager
+async def limited_context(
+    name: str, deadline: float | None, turn: AbstractAsyncContextManager[Any]
+) -> AsyncIterator[context]:
+    """Open a context, in its turn, that is given up at a deadline or at that of a `request`."""
+    whole = context()
+    whole.is_limited = True
+    with request(deadline=deadline):
+        limit = limited(name, current().deadline, lambda: whole.committed)
+        async with limit, turn, whole:
+            yield whole

@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from functools import partial
 from inspect import iscoroutinefunction
 from itertools import count
+from math import inf
 from operator import index
 from os import PathLike
 from typing import Any, ParamSpec, TypeVar
@@ -29,6 +30,8 @@ from asyncgrad.scheduler import offload
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
+#: PyTorch's for a process group.
+_TIMEOUT = 1800.0
 #: Clients, and other engines, of worlds that have not ended. Two worlds can't share one: a Dask
 #: client has only one handler for the topic that tells of lost workers.
 _used: weakref.WeakSet[Any] = weakref.WeakSet()
@@ -131,7 +134,8 @@ class World:
             raise TypeError(f"run: {function!r} is no coroutine function: write `async def`")
         check_plain("run", (args, kwargs))
         run = "run", next(self._site.numbers)
-        return await self._site.call_each("run", [(function, args, kwargs)] * self.size, run)
+        given = dict.fromkeys(range(self.size), (run, function, args, kwargs))
+        return await self._site.call_each("run", given, run)
 
     async def replicate(
         self, make_model: Callable[..., Any], *, bucket_cap_mb: float = 25.0
@@ -149,10 +153,11 @@ class World:
         self._site.check()
         number = next(self._numbers)
         run = "group", next(self._site.numbers)
-        arguments = [(run, number, build, (make_model, bucket_cap_mb))] * self.size
+        call = "call", next(self._site.numbers)
+        given = call, run, number, build, (make_model, bucket_cap_mb)
         parts = [RemoteModule(self._site, rank, number) for rank in range(self.size)]
         model = ReplicatedModel(self._site, run, parts)
-        await self._site.call_each("in_group", arguments)
+        await self._site.call_each("in_group", dict.fromkeys(range(self.size), given), call)
         return model
 
     @asynccontextmanager
@@ -176,13 +181,13 @@ class World:
         living = [rank for rank in range(self.size) if rank not in site.lost]
         own = Trace("caller")
         try:
-            await asyncio.gather(*[site.call(rank, "trace") for rank in living])
+            await site.call_each("trace", dict.fromkeys(living, ()))
             with recording(own.recorder):
                 yield
         finally:
             self._is_traced = False
-            found = (await site.answers("traced")).values()
-            await offload(save, path, [own.collected(), *filter(None, found)])
+            found, _ = await site.tell_all(range(self.size), "traced")
+            await offload(save, path, [own.collected(), *filter(None, found.values())])
 
     async def statistics(self) -> list[dict[str, int] | None]:
         """How much each worker keeps of this world: None for one that is lost or does not answer.
@@ -190,7 +195,7 @@ class World:
         Answers are awaited for the grace at most.
         """
         self._site.check()
-        answers = await self._site.answers("statistics")
+        answers, _ = await self._site.tell_all(range(self.size), "statistics")
         return [answers.get(rank) for rank in range(self.size)]
 
     async def metrics(self) -> str:
@@ -200,7 +205,7 @@ class World:
         grace.
         """
         self._site.check()
-        answers = await self._site.answers("metrics")
+        answers, _ = await self._site.tell_all(range(self.size), "metrics")
         figures: dict[str, dict[str, float]] = {"caller": counted({"up": 1})}
         for rank in range(self.size):
             up = {"asyncgrad_world_up": int(rank in answers)}
@@ -209,20 +214,27 @@ class World:
 
 
 @asynccontextmanager
-async def open_world(engine: Engine, grace: float) -> AsyncIterator[World]:
+async def open_world(
+    engine: Engine, grace: float, timeout: float = _TIMEOUT,  # noqa: ASYNC109  of later waits
+) -> AsyncIterator[World]:  # fmt: skip
     """A world on an engine; the engine is closed at the end of the block."""
     session = uuid4().hex
     site: Site | None = None
     try:
-        size = await engine.start(partial(Host, session))
-        site = Site(session, CALLER, size, engine, grace)
+        try:
+            size = await asyncio.wait_for(engine.start(partial(Host, session)), timeout)
+        except TimeoutError as error:
+            raise TimeoutError(
+                f"connect: not all workers have started within {timeout:g} s: one may hang, or the "
+                f"cluster have no room for it"
+            ) from error
+        site = Site(session, CALLER, size, engine, grace, timeout)
         for rank in range(size):
             engine.lost(rank).add_done_callback(partial(_lost, site, rank))
-        opened = [
-            asyncio.ensure_future(site.call(rank, "open", size, engine.peers(), grace))
-            for rank in range(size)
-        ]
-        await asyncio.gather(*opened)
+        given = size, engine.peers(), grace, timeout
+        await site.call_each("open", dict.fromkeys(range(size), given))
+        for rank in range(size):
+            site.spawn(site.watch(rank))
         yield World(site)
     finally:
         try:
@@ -251,8 +263,9 @@ def _on_dask(client: Any, workers: int | Sequence[str] | None) -> Engine:
 
 @asynccontextmanager
 async def connect(
-    client: Any, *, workers: int | Sequence[str] | None = None, grace: float = 5.0
-) -> AsyncIterator[World]:
+    client: Any, *, workers: int | Sequence[str] | None = None, grace: float = 5.0,
+    timeout: float | None = _TIMEOUT,  # noqa: ASYNC109  PyTorch's name
+) -> AsyncIterator[World]:  # fmt: skip
     """Use workers of a Dask cluster, until the end of the block.
 
     Peers trust one another: their messages are pickles, which can run any code. Let only trusted
@@ -264,12 +277,16 @@ async def connect(
         workers: how many of the Dask cluster's workers, or their addresses or names; None for all.
         grace: how many seconds a worker has to confirm what has been decided, and to end what was
             cancelled, before it is declared lost or left alone.
+        timeout: how many seconds others have to answer, and to come to a collective; None for no
+            limit. A worker that gives no sign of life for so long is lost. The function of
+            `World.run` may take longer.
 
     Raises:
         ImportError: if Dask is not installed: `pip install asyncgrad[dask]`.
         ValueError: if there are too few workers, or none of a name, or `grace` is not positive.
         RuntimeError: if a worker lacks asyncgrad or has another version of it, of Python or NumPy,
             or the client is used by another world.
+        TimeoutError: if the workers do not start in time.
 
     Example:
         >>> from asyncgrad import distributed as dist
@@ -283,6 +300,10 @@ async def connect(
             f"connect: grace={grace}: it is a positive number of seconds, in which workers confirm "
             f"that they have committed a pass; those that don't are lost"
         )
+    if timeout is not None and not timeout > 0:
+        raise ValueError(
+            f"connect: timeout={timeout}: it is a positive number of seconds, or None for no limit"
+        )
     engine = client if isinstance(client, Engine) else _on_dask(client, workers)
     if client in _used:
         raise AutogradError(
@@ -291,7 +312,7 @@ async def connect(
         )
     _used.add(client)
     try:
-        async with open_world(engine, grace) as world:
+        async with open_world(engine, grace, inf if timeout is None else timeout) as world:
             yield world
     except BaseException as error:
         add_note(error, f"in a world of {engine}")

@@ -80,6 +80,8 @@ class Engine:
         self._check(rank)
         copies = 1 + (self.choose(4) == 4)
         working = [self._spawn(self._arrive(rank, pickled, copy)) for copy in range(copies)]
+        for one in working:
+            one.set_name(message.method)
         answer = await asyncio.shield(working[0])
         if rank in self.stopped:
             await self.stopped[rank].wait()
@@ -145,6 +147,8 @@ class Engine:
 
 
 @asynccontextmanager
-async def world_of(engine: Engine, grace: float = 5.0) -> AsyncIterator[World]:
-    async with open_world(engine, grace) as world:
+async def world_of(
+    engine: Engine, grace: float = 5.0, limit: float = 1800.0
+) -> AsyncIterator[World]:
+    async with open_world(engine, grace, limit) as world:
         yield world

@@ -205,11 +205,24 @@ async def not_confirmed(model: Model, at: tuple[int, str, int]) -> None:
         await model.parts[at[2]](leaf())
 
 
+async def silent(model: Model, at: tuple[int, str, int]) -> None:
+    """A stopped process gives no sign of life, and is lost for all."""
+    await model.make()
+    await model.signalled(at, signal.SIGSTOP)
+    with pytest.raises((TimeoutError, dist.WorkerLostError), match=f"worker {at[2]} .* 8 s"):
+        await model.step()
+    while not model.world.lost:  # noqa: ASYNC110  nobody announces it
+        await asyncio.sleep(0)
+    psutil.Process(model.pids[at[2]]).resume()
+    assert list(model.world.lost) == [at[2]]
+    assert await model.changed() == {False}
+
+
 class AtEachMessage:
     """The tests of all this, for an engine."""
 
-    def run(self, what: Callable[..., Any], *args: Any, grace: float) -> None:
-        """Await `what(model, *args)` in a world of two processes with so many seconds of grace."""
+    def run(self, what: Callable[..., Any], *args: Any, **limits: float) -> None:
+        """Await `what(model, *args)` in a world of two processes with some grace and timeout."""
         raise NotImplementedError
 
     @pytest.mark.parametrize("at", BEFORE + AFTER, ids=names)
@@ -227,3 +240,8 @@ class AtEachMessage:
         self, at: tuple[int, str, int]
     ) -> None:
         self.run(not_confirmed, at, grace=0.3)
+
+    @pytest.mark.parametrize("at", [BEFORE[0], BEFORE[2], BEFORE[-1]], ids=names)
+    def test_a_process_that_gives_no_sign_of_life_is_lost(self, at: tuple[int, str, int]) -> None:
+        # A process imports the package in this time, also on a busy machine.
+        self.run(silent, at, grace=0.3, timeout=8.0)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import psutil
 import pytest
 
 import asyncgrad as ag
@@ -118,6 +119,24 @@ async def over_sockets() -> None:
 
 def test_connections_between_workers_keep_nothing_of_a_world() -> None:
     asyncio.run(over_sockets())
+
+
+async def hangs_at_the_start() -> None:
+    async with cluster(2, processes=True) as client:
+        async with dist.connect(client) as world:
+            part = await world.remote(1, Affine)
+            process = psutil.Process(await part.apply(pid_of))
+        process.suspend()
+        with pytest.raises(TimeoutError, match=r"not all workers have started within 0\.5 s"):
+            async with dist.connect(client, timeout=0.5):
+                pass
+        process.resume()
+        async with dist.connect(client) as world:
+            assert world.size == 2
+
+
+def test_a_worker_that_hangs_at_the_start_is_not_waited_for() -> None:
+    asyncio.run(hangs_at_the_start())
 
 
 DOCS = Path(__file__).parent.parent.parent / "docs" / "distributed.md"

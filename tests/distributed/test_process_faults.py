@@ -35,11 +35,11 @@ def _untrapped(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class TestDask(AtEachMessage):
-    def run(self, what: Callable[..., Any], *args: Any, grace: float) -> None:
+    def run(self, what: Callable[..., Any], *args: Any, **limits: float) -> None:
         async def main() -> None:
             async with (
                 cluster(2, processes=True) as client,
-                dist.connect(client, grace=grace) as world,
+                dist.connect(client, **limits) as world,
             ):
                 await what(Model(world, DaskEngine, DaskPeers), *args)
 
