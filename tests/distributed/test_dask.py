@@ -27,6 +27,7 @@ from distributed.security import Security
 from models import Affine, Held, gradients, mean_square, pid_of, train
 from process_faults import Model, killed
 from reference_examples import run_examples
+from tornado.iostream import IOStream
 from worlds import leaf, passes_as_one_process
 
 from asyncgrad.distributed.dask_engine import DaskEngine, DaskPeers
@@ -119,6 +120,45 @@ async def over_sockets() -> None:
 
 def test_connections_between_workers_keep_nothing_of_a_world() -> None:
     asyncio.run(over_sockets())
+
+
+def length(module: Any, x: Any) -> int:
+    return len(x)
+
+
+async def large_data(monkeypatch: pytest.MonkeyPatch) -> None:
+    turn, pieces = 0, []
+    write = IOStream.write_to_fd
+
+    def noted(stream: Any, data: memoryview) -> Any:
+        pieces.append((turn, len(data)))
+        return write(stream, data)
+
+    async def count() -> None:
+        nonlocal turn
+        while True:
+            turn += 1
+            await asyncio.sleep(0)
+
+    async with (
+        cluster(1, processes=False, protocol="tcp://") as client,
+        dist.connect(client) as world,
+    ):
+        part = await world.remote(0, Affine)
+        monkeypatch.setattr(IOStream, "write_to_fd", noted)
+        counting = asyncio.create_task(count())
+        assert await part.apply(length, ag.zeros(500_000)) == 500_000
+        counting.cancel()
+        large = [turn for turn, size in pieces if size > 10_000]
+        assert sum(size for _, size in pieces) > 2_000_000
+        assert max(size for _, size in pieces) <= 1 << 17
+        assert len(set(large)) == len(large)
+
+
+def test_others_on_the_loop_get_a_turn_between_pieces_of_large_data(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asyncio.run(large_data(monkeypatch))
 
 
 async def hangs_at_the_start() -> None:
