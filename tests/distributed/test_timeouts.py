@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import re
+from contextlib import suppress
 from math import inf
 from typing import TYPE_CHECKING, Any
 
@@ -87,6 +88,22 @@ async def test_a_collective_names_the_rank_that_never_calls_it(name: str) -> Non
 
 async def rank_of() -> int:
     return dist.get_rank()
+
+
+async def catches_its_timeout() -> None:
+    if dist.get_rank() == 1:
+        await asyncio.Event().wait()
+    with suppress(TimeoutError):
+        await dist.barrier()
+
+
+@pytest.mark.asyncio
+async def test_a_run_ends_where_a_rank_returns_after_the_timeout_of_a_collective() -> None:
+    engine = Engine(2)
+    async with world_of(engine, GRACE, LIMIT) as world:
+        with pytest.raises(RuntimeError, match="given up barrier"):
+            await world.run(catches_its_timeout)
+        await nothing_is_left(engine)
 
 
 @pytest.mark.asyncio
