@@ -303,6 +303,15 @@ def test_the_wrong_order_is_warned_of():
         scheduler.step()
 
 
+def test_warm_restarts_do_not_mind_the_order():
+    """As in PyTorch, whose other schedules warn."""
+    for library in (ag, torch):
+        given = library.optim.SGD([library.ones(1, requires_grad=True)], lr=0.1)
+        schedule = library.optim.lr_scheduler.CosineAnnealingWarmRestarts(given, 3)
+        schedule.step()
+        assert schedule.get_last_lr() == [pytest.approx(0.075)]
+
+
 def test_users_define_schedules_of_their_own():
     class Inverse(ag.optim.lr_scheduler.LRScheduler):
         def get_lr(self):

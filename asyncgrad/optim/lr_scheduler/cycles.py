@@ -161,7 +161,10 @@ class CosineAnnealingWarmRestarts(base.LRScheduler):
         return [self.eta_min + (base_lr - self.eta_min) * height for base_lr in self.base_lrs]
 
     def step(self, epoch: float | None = None) -> None:
-        """Advance by one epoch, or to a given epoch, which may be fractional."""
+        """Advance by one epoch, or to a given epoch, which may be fractional.
+
+        As in PyTorch, there is no warning if the optimiser has not taken a step before.
+        """
         if epoch is None:
             if self.last_epoch < 0:
                 self.T_cur = -1
@@ -169,11 +172,10 @@ class CosineAnnealingWarmRestarts(base.LRScheduler):
             if self.T_cur >= self.T_i:
                 self.T_cur %= self.T_i
                 self.T_i *= self.T_mult
-            super().step()
-            return
-        if epoch < 0:
+            epoch = self.last_epoch + 1
+        elif epoch < 0:
             raise ValueError(f"Expected non-negative epoch, but got {epoch}")
-        if epoch < self.T_0:
+        elif epoch < self.T_0:
             self.T_i, self.T_cur = self.T_0, epoch
         elif self.T_mult == 1:
             self.T_cur = epoch % self.T_0
