@@ -9,11 +9,12 @@ from contextlib import contextmanager
 from typing import Any
 
 from asyncgrad.nn.module import Module
+from asyncgrad.nn.norm import _BatchNorm
 from asyncgrad.ops.api.shape import stack
 from asyncgrad.scheduler import waits
 from asyncgrad.types import Tensor, Tree
 
-__all__ = ["functional_call", "stack_module_state"]
+__all__ = ["functional_call", "replace_all_batch_norm_modules_", "stack_module_state"]
 
 
 def functional_call(
@@ -54,6 +55,24 @@ def functional_call(
         return _call_copy(module, chosen, given, arguments, kwargs or {})
     with _replaced(module, chosen, given):
         return module(*arguments, **(kwargs or {}))
+
+
+def replace_all_batch_norm_modules_(root: Module) -> Module:
+    """Take the running statistics from all batch norms in a module; returns the module.
+
+    Under `vmap` each example would need running values of its own. Afterwards the batch norms
+    always use the statistics of the batch.
+
+    Example:
+        >>> model = ag.nn.Sequential(ag.nn.BatchNorm1d(2))
+        >>> replace_all_batch_norm_modules_(model)[0].running_mean is None
+        True
+    """
+    for module in root.modules():
+        if isinstance(module, _BatchNorm):
+            module.track_running_stats = False
+            module._buffers.update(dict.fromkeys(module._buffers))
+    return root
 
 
 def stack_module_state(models: Sequence[Module]) -> tuple[dict[str, Any], dict[str, Any]]:

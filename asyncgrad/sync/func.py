@@ -13,10 +13,11 @@ _F = TypeVar("_F", bound="Callable[..., Any]")
 
 __all__ = [
     "debug_unwrap", "functional_call", "grad", "grad_and_value", "hessian", "jacfwd", "jacrev",
-    "jvp", "linearize", "stack_module_state", "vjp", "vmap",
+    "jvp", "linearize", "replace_all_batch_norm_modules_", "stack_module_state", "vjp", "vmap",
 ]  # fmt: skip
 
 debug_unwrap = func.debug_unwrap
+replace_all_batch_norm_modules_ = func.replace_all_batch_norm_modules_
 stack_module_state = func.stack_module_state
 
 

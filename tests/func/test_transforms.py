@@ -410,6 +410,22 @@ def test_functional_call_gives_back_what_a_module_has_assigned(T, log):
 
 
 @both
+def test_batch_norms_without_running_statistics(T, log):
+    """They can be differentiated for each example."""
+    model = T.nn.Sequential(T.nn.Linear(3, 2), T.nn.BatchNorm1d(2)).double()
+    log(T.func.replace_all_batch_norm_modules_(model) is model)
+    log([*model.state_dict()], model[1].track_running_stats, model[1].running_var)
+    x, p = _x(T, 2, 4, 2), {name: v.detach() for name, v in model[1].named_parameters()}
+
+    def loss(p, x):
+        return (T.func.functional_call(model[1], p, (x,)) ** 3).sum()
+
+    log((yield T.func.vmap(T.func.grad(loss), (None, 0))(p, x)))
+    norm = T.nn.BatchNorm2d(2, affine=False)
+    log(T.func.replace_all_batch_norm_modules_(norm), [*norm.state_dict()])
+
+
+@both
 def test_ensembles(T, log):
     """Several modules in one call."""
     f = T.func
