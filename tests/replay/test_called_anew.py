@@ -435,6 +435,7 @@ def test_hooks_after_accumulation():
     assert replays(fast) == 4, fast.explain()
 
 
+@pytest.mark.filterwarnings("ignore:Full backward hook is firing:UserWarning")
 def test_module_hooks_in_passes():
     """Full backward hooks and pre-hooks, of modules within modules."""
     net = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2))
