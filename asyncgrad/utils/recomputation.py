@@ -70,7 +70,7 @@ class Frame:
         self.completed = False
         self._cost = 0
         self._recorder = current().recorder
-        self._batch = current().batch
+        self._batch, self._dual_level = current().batch, current().dual_level
         #: Second runs whose tensors are not all used yet, by pass; an entry goes with its pass.
         self._runs: weakref.WeakKeyDictionary[Any, Run] = weakref.WeakKeyDictionary()
 
@@ -134,6 +134,7 @@ class Frame:
     def _mode(self, run: Run) -> Mode:
         changes: dict[str, Any] = {
             "grad": True, "inference": False, "saved_hooks": run, "batch": self._batch,
+            "dual_level": self._dual_level,
         }  # fmt: skip
         changes |= modes_of(self._recorder)
         if self.source is not None:

@@ -385,3 +385,19 @@ def test_a_checkpoint_of_an_example_runs_again_after_its_vmap():
     assert ag.allclose(leaf.grad, expected)
     assert ag.allclose(ag.func.vmap(ag.func.grad(lambda row: part(row).sum()))(x), expected)
     assert ag.allclose(ag.func.grad(lambda x: ag.func.vmap(part)(x).sum())(x), expected)
+
+
+def test_a_checkpoint_runs_again_with_the_tangents_of_its_first_run():
+    """Also after the level of forward mode has ended, as in `linearize`."""
+    x = ag.arange(1.0, 4.0).requires_grad_()
+
+    def function(x):
+        return checkpoint(lambda x: x.sin() * x, x, use_reentrant=False)
+
+    slope = x.sin() + x * x.cos()
+    with ag.autograd.forward_ad.dual_level():
+        y = function(ag.autograd.forward_ad.make_dual(x, ag.ones(3)))
+        tangent = ag.autograd.forward_ad.unpack_dual(y).tangent
+    assert ag.allclose(ag.grad(y.sum(), x, retain_graph=True)[0], slope)
+    assert ag.allclose(ag.grad(tangent.sum(), x)[0], ag.grad(slope.sum(), x)[0])
+    assert ag.allclose(ag.func.linearize(function, x)[1](ag.ones(3)), x.sin() + x * x.cos())
