@@ -279,6 +279,9 @@ class Batcher(Generic[_Item, _Result]):
         finally:
             for entry in entries:
                 entry.answered.set()
+            # An error's traceback holds this frame: with the entries, it would hold the error.
+            entries.clear()
+            del entry
 
     def statistics(self) -> BatcherStatistics:
         """The current counters."""
