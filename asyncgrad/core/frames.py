@@ -50,6 +50,14 @@ class CallSite:
         return f"{self._code.co_filename}:{line}"
 
 
+def users_level() -> int:
+    """The `stacklevel` of a warning, given where it is issued, that is about the user's call."""
+    frame, level = sys._getframe(1), 1
+    while frame.f_code.co_filename.startswith(PACKAGE) and frame.f_back is not None:
+        frame, level = frame.f_back, level + 1
+    return level
+
+
 #: Modules whose functions run nodes: none of them is still running when the pass has ended.
 _OURS = (
     "asyncgrad.core.", "asyncgrad.ops.", "asyncgrad.autograd.function_node",

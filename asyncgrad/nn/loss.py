@@ -29,7 +29,7 @@ class _Loss(FunctionModule, shown=()):
         """Keep the options, among them the reduction that the deprecated ones ask for."""
         old = given.get("size_average"), given.get("reduce")
         if old != (None, None):
-            reduction = chosen_reduction(given["reduction"], *old, stacklevel=4)
+            reduction = chosen_reduction(given["reduction"], *old)
             given = {**given, "reduction": reduction}
         super()._keep(given)
 

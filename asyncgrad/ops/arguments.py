@@ -82,6 +82,8 @@ def one_int(name: str, what: str, value: Any) -> int:
         number = value
         return number
     try:
+        if isinstance(value, Variable) and value._metadata.dtype == bool:
+            raise TypeError("a bool is no int")
         (number,) = whole_numbers((value,))
     except TypeError:
         raise TypeError(

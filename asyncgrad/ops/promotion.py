@@ -14,7 +14,7 @@ import numpy as np
 
 from asyncgrad.core.modes import current
 from asyncgrad.core.recording import note_constant
-from asyncgrad.core.variable import Variable, autograd_meta, wrap
+from asyncgrad.core.variable import Variable, autograd_meta, requires_grad, wrap
 from asyncgrad.devices import CPU
 from asyncgrad.ops.batching import mapped
 from asyncgrad.ops.device_check import device_mismatch
@@ -172,12 +172,20 @@ def as_number(value: Any) -> Any:
 def number_argument(name: str, argument: str, value: Any) -> Any:
     """A number argument that is not an operand; a tensor without dimensions is accepted."""
     number = as_number(value)
-    if number is None and isinstance(value, Variable) and not value._metadata.shape:
+    if isinstance(value, Variable) and not value._metadata.shape and not requires_grad(value):
         number = value.item()  # type: ignore[attr-defined]
     if number is None:
         raise TypeError(
             f"{name}(): argument '{argument}' must be Number, not {type(value).__name__}"
         )
+    return number
+
+
+def real_argument(name: str, argument: str, value: Any) -> Any:
+    """A number argument that must not be complex."""
+    number = number_argument(name, argument, value)
+    if isinstance(number, complex):
+        raise TypeError(f"{name}(): argument '{argument}' must be float, not complex")
     return number
 
 

@@ -13,17 +13,28 @@ from asyncgrad.ops.api import (
     conversion,
     convolution,
     creation,
+    ctc,
     data,
     distances,
     dlpack,
+    dropout,
     dtypes,
     elementwise,
+    embedding_bag,
+    fourier,
+    grid_sample,
     grids,
     index,
+    interpolate,
     linalg,
     linalg_legacy,
+    linalg_norm,
     loss,
+    margin_loss,
+    matrices,
+    multihead_attention,
     normalisation,
+    patches,
     pooling,
     quantile,
     random,
@@ -38,8 +49,10 @@ from asyncgrad.ops.api import (
     transcendental,
     transfer,
     transpose_in_place,
+    triangular,
     windows,
 )
+from asyncgrad.ops.converted import convert_arguments
 
 #: The chapters whose functions are methods; where two define one name, the later one wins.
 CHAPTERS = (
@@ -59,3 +72,10 @@ TOP = (
 for _chapter in (*CHAPTERS, *TOP):
     vars(_chapter).setdefault("METHODS", ())
     vars(_chapter).setdefault("IN_PLACE", ())
+#: How errors name the functions of chapters that are not at the top.
+_SPACES = {matrices: "linalg.", linalg_norm: "linalg.", triangular: "linalg.", fourier: "fft_"}
+_ALL = (
+    *TOP, *CHAPTERS, *_SPACES, ctc, dropout, embedding_bag, grid_sample, interpolate, margin_loss,
+    multihead_attention, patches,
+)  # fmt: skip
+convert_arguments({chapter: _SPACES.get(chapter, "") for chapter in _ALL})

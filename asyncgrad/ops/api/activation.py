@@ -7,13 +7,13 @@ from typing import Any
 
 from asyncgrad.choices import GeluFormula, words
 from asyncgrad.ops.arguments import one_dim
+from asyncgrad.ops.converted import converted
 from asyncgrad.ops.dtype import FLOATING, INEXACT, check_dtype
 from asyncgrad.ops.dtype_device import as_dtype
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.node_names import renamed
-from asyncgrad.ops.promotion import as_tensor_operand, cast, number_argument, operand_of
+from asyncgrad.ops.promotion import cast, number_argument, operand_of
 from asyncgrad.ops.signatures import named
-from asyncgrad.ops.spellings import spelled
 from asyncgrad.ops.tensors.out import put
 from asyncgrad.types import DTypeLike, Tensor
 
@@ -24,8 +24,7 @@ METHODS = ("log_softmax", "softmax")
 
 def leaky_relu(input: Tensor, negative_slope: float = 0.01) -> Tensor:
     """The elements, the negative ones times a slope; the derivative at 0 is the slope."""
-    slope = number_argument("leaky_relu", "negative_slope", negative_slope)
-    return R.leaky_relu(operand_of(FLOATING, input, "leaky_relu"), slope)
+    return R.leaky_relu(operand_of(FLOATING, input, "leaky_relu"), negative_slope)
 
 
 def elu(input: Tensor, alpha: float = 1.0) -> Tensor:
@@ -44,7 +43,7 @@ def gelu(input: Tensor, *, approximate: GeluFormula = "none", out: Tensor | None
         return put(out, "gelu", gelu(input, approximate=approximate), exact=True)
     x = operand_of(FLOATING, input, "gelu")
     if approximate not in words(GeluFormula):
-        raise RuntimeError(
+        raise (RuntimeError if isinstance(approximate, str) else TypeError)(
             f"gelu: approximate argument must be either none or tanh, got {approximate!r}."
         )
     return R.gelu(x) if approximate == "none" else R.gelu_tanh(x)
@@ -82,7 +81,7 @@ def _normalised(name: str, doc: str) -> Callable[..., Tensor]:
     ) -> Tensor:
         if out is not None:
             return put(out, name, function(input, dim, dtype), exact=True)
-        x = as_tensor_operand(input, name, 1)
+        x = input
         if dtype is not None:
             x = cast(x, as_dtype(name, dtype))
         shape = x._metadata.shape
@@ -103,7 +102,7 @@ def _normalised(name: str, doc: str) -> Callable[..., Tensor]:
     Raises:
         NotImplementedError: for a dtype that is not floating.
     """
-    return spelled(named(function, name, doc))
+    return converted(named(function, name, doc))
 
 
 softmax = _normalised("softmax", "The exponentials, divided by their sum along `dim`.")

@@ -10,11 +10,10 @@ from asyncgrad.ops.api.elementwise import where
 from asyncgrad.ops.api.normalisation import layer_norm
 from asyncgrad.ops.api.reduction import vector_norm
 from asyncgrad.ops.api.shape import permute, reshape, split
-from asyncgrad.ops.arguments import one_int
 from asyncgrad.ops.dtype import FLOATING, REAL
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.node_names import one_node
-from asyncgrad.ops.promotion import as_tensor_operand, operand_of, tensor_operands
+from asyncgrad.ops.promotion import as_tensor_operand, operand_of
 from asyncgrad.ops.tensors.in_place import assign
 from asyncgrad.ops.tensors.out import put
 from asyncgrad.types import Ints, Tensor
@@ -100,14 +99,12 @@ def celu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
 
 def softsign(input: Tensor) -> Tensor:
     """`x / (1 + |x|)`."""
-    x = as_tensor_operand(input, "softsign", 1)
-    return R.div(x, R.add(R.abs(x), 1))
+    return R.div(input, R.add(R.abs(input), 1))
 
 
 def tanhshrink(input: Tensor) -> Tensor:
     """`x - tanh(x)`."""
-    x = as_tensor_operand(input, "tanhshrink", 1)
-    return R.sub(x, R.tanh(x))
+    return R.sub(input, R.tanh(input))
 
 
 @one_node("HardshrinkBackward0")
@@ -150,7 +147,7 @@ def prelu(input: Tensor, weight: Tensor) -> Tensor:
         input: a floating tensor.
         weight: one slope, or one for each index of the second axis.
     """
-    x, slopes = tensor_operands("prelu", input, weight)
+    x, slopes = input, weight
     if x.dtype != slopes.dtype:
         raise RuntimeError(f"prelu: Type promoting not supported. Got {x.dtype} and {slopes.dtype}")
     if slopes.ndim > 1:
@@ -195,7 +192,7 @@ def normalize(
     """Divide vectors along an axis by their norms, which are clamped to at least `eps`."""
     if out is not None:
         return put(out, "normalize", normalize(input, p, dim, eps))
-    x = as_tensor_operand(input, "normalize", 1)
+    x = input
     return R.div(x, vector_norm(x, p, dim, True).clamp_min(eps))
 
 
@@ -203,8 +200,7 @@ def pairwise_distance(
     x1: Tensor, x2: Tensor, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False
 ) -> Tensor:
     """The p-norms of `x1 - x2 + eps` over the last axis, broadcast."""
-    x, y = tensor_operands("pairwise_distance", x1, x2)
-    return vector_norm(R.add(R.sub(x, y), eps), p, -1, keepdim)
+    return vector_norm(R.add(R.sub(x1, x2), eps), p, -1, keepdim)
 
 
 @one_node("NativeGroupNormBackward0")
@@ -227,7 +223,7 @@ def group_norm(
     if x.ndim < 2:
         raise RuntimeError(f"Expected at least 2 dimensions for input tensor but received {x.ndim}")
     batch, channels, *rest = x.shape
-    if one_int("group_norm", "num_groups", num_groups) <= 0 or channels % num_groups:
+    if num_groups <= 0 or channels % num_groups:
         raise RuntimeError(
             f"group_norm: Expected number of channels in input to be divisible by num_groups, but "
             f"got input of shape {list(x.shape)} and num_groups={num_groups}"
@@ -260,8 +256,8 @@ def pixel_shuffle(input: Tensor, upscale_factor: int) -> Tensor:
     Args:
         input: of shape (..., channels * factor**2, height, width).
     """
-    x = as_tensor_operand(input, "pixel_shuffle", 1)
-    r = one_int("pixel_shuffle", "upscale_factor", upscale_factor)
+    x = input
+    r = upscale_factor
     if x.ndim < 3:
         raise RuntimeError(
             f"pixel_shuffle expects input to have at least 3 dimensions, but got input with "
@@ -283,7 +279,7 @@ def pixel_shuffle(input: Tensor, upscale_factor: int) -> Tensor:
 @one_node("PixelUnshuffleBackward0")
 def pixel_unshuffle(input: Tensor, downscale_factor: int) -> Tensor:
     """Undo `pixel_shuffle`."""
-    x, r = as_tensor_operand(input, "pixel_unshuffle", 1), downscale_factor
+    x, r = input, downscale_factor
     if x.ndim < 3:
         raise RuntimeError(
             f"pixel_unshuffle expects input to have at least 3 dimensions, but got input with "

@@ -15,7 +15,7 @@ from asyncgrad.ops.arguments import is_expandable
 from asyncgrad.ops.dtype import FLOATING, check_dtype
 from asyncgrad.ops.float32_compute import in_float32
 from asyncgrad.ops.namespace import RECORDED as R
-from asyncgrad.ops.promotion import as_tensor_operand, cast, tensor_operands
+from asyncgrad.ops.promotion import as_tensor_operand, cast
 from asyncgrad.types import Tensor
 
 #: A function of `nn.functional`.
@@ -28,7 +28,7 @@ def attention(
 ) -> Any:  # fmt: skip
     """`scaled_dot_product_attention` with a function that drops weights."""
     name = "scaled_dot_product_attention"
-    q, k, v = tensor_operands(name, query, key, value)
+    q, k, v = query, key, value
     mask = None if attn_mask is None else as_tensor_operand(attn_mask, name, 4)
     _check(name, q, k, v, mask, is_causal)
     if mask is not None and mask._metadata.dtype.kind != "b":

@@ -17,6 +17,7 @@ from asyncgrad.ops.api.reduction import sum
 from asyncgrad.ops.arguments import one_dim
 from asyncgrad.ops.batching import by_parts, level_of, mapped
 from asyncgrad.ops.bfloat16 import sortable
+from asyncgrad.ops.converted import writes, writes_exactly
 from asyncgrad.ops.dtype import REAL, check_dtype
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.promotion import (
@@ -25,9 +26,7 @@ from asyncgrad.ops.promotion import (
     category,
     check_device,
     refusal,
-    tensor_operands,
 )
-from asyncgrad.ops.tensors.out import writes, writes_exactly
 from asyncgrad.types import Array, Ints, Library, Number, Tensor
 
 __all__ = [
@@ -46,13 +45,12 @@ def _made(like: Tensor, array: Array) -> Any:
 
 def is_same_size(input: Tensor, other: Tensor) -> bool:
     """Whether two tensors have one shape."""
-    x, y = tensor_operands("is_same_size", input, other)
-    return bool(x._metadata.shape == y._metadata.shape)
+    return bool(input._metadata.shape == other._metadata.shape)
 
 
 def equal(input: Tensor, other: Tensor) -> bool:
     """Whether two tensors have one shape and the same elements."""
-    x, y = as_tensor_operand(input, "equal", 1), as_tensor_operand(other, "equal", 2)
+    x, y = input, other
     check_device("equal", x, y)
     if x._metadata.shape != y._metadata.shape:
         return False
@@ -71,7 +69,7 @@ def isclose(
         atol: the absolute tolerance.
         equal_nan: treat NaN as close to NaN.
     """
-    x, y = tensor_operands("isclose", input, other)
+    x, y = input, other
     if x._metadata.dtype != y._metadata.dtype:
         raise RuntimeError(
             f"isclose: {x._metadata.dtype} did not match {y._metadata.dtype}. Convert one with "
@@ -106,14 +104,13 @@ def allclose(
 
 def isreal(input: Tensor) -> Tensor:
     """Where elements have no imaginary part."""
-    x = as_tensor_operand(input, "isreal", 1)
-    if x._metadata.is_complex:
-        return R.imag(x.detach()) == 0
-    return _made(x, x._metadata.F.xp.ones(x._metadata.shape, dtype=bool))
+    if input._metadata.is_complex:
+        return R.imag(input.detach()) == 0
+    return _made(input, input._metadata.F.xp.ones(input._metadata.shape, dtype=bool))
 
 
 def _infinite(name: str, input: Tensor, *, positive: bool) -> Any:
-    x = as_tensor_operand(input, name, 1)
+    x = input
     if x._metadata.is_complex:
         raise RuntimeError(f"{name} does not support complex inputs.")
     return R.isinf(x) & ((x > 0) if positive else (x < 0))
@@ -134,7 +131,7 @@ def isneginf(input: Tensor) -> Tensor:
 @writes
 def signbit(input: Tensor) -> Tensor:
     """Where elements are negative or -0."""
-    x = as_tensor_operand(input, "signbit", 1)
+    x = input
     if x._metadata.is_complex:
         raise RuntimeError("signbit is not implemented for complex tensors.")
     if x._batched:
@@ -188,12 +185,12 @@ def bincount(input: Tensor, weights: Tensor | None = None, minlength: int = 0) -
         weights: the weight of each, of the same shape.
         minlength: the least length of the result.
     """
-    x = as_tensor_operand(input, "bincount", 1)
+    x = input
     if level_of((x, weights)) is not None:
         return by_parts(bincount, x, weights, minlength)
     if x.ndim != 1 or category(x._metadata.dtype) != 1 or (x.numel() and int(x.min()) < 0):
         raise RuntimeError("bincount only supports 1-d non-negative integral inputs.")
-    if weights is not None and as_tensor_operand(weights, "bincount", 2).shape != x.shape:
+    if weights is not None and weights.shape != x.shape:
         raise RuntimeError("bincount: weights should be 1-d and have the same length as input")
     if minlength < 0:
         raise RuntimeError("bincount: minlength should be >= 0")
@@ -220,7 +217,7 @@ def searchsorted(
         side: "left" or "right", instead of `right`.
         sorter: the indices that sort the numbers.
     """
-    row = as_tensor_operand(sorted_sequence, "searchsorted", 1)
+    row = sorted_sequence
     if not isinstance(input, Variable) and as_number(input) is None:
         raise refusal(input, "searchsorted", 2)
     if level_of((row, input, sorter)) is not None:
@@ -274,7 +271,7 @@ def bucketize(
     input: Tensor | Number, boundaries: Tensor, *, out_int32: bool = False, right: bool = False
 ) -> Tensor:
     """The indices of the intervals between sorted boundaries; see `searchsorted`."""
-    row = as_tensor_operand(boundaries, "bucketize", 2)
+    row = boundaries
     if row.ndim != 1:
         raise RuntimeError(f"bucketize: boundaries tensor must be 1 dimension, but got {row.ndim}")
     return searchsorted(row, input, out_int32=out_int32, right=right)
@@ -296,7 +293,7 @@ def unique(
         RuntimeError: if parts along an axis have no elements.
         NotImplementedError: in the backward pass: there is no derivative.
     """
-    x = as_tensor_operand(input, "unique", 1)
+    x = input
     axis = None if dim is None else _axis_of_parts("unique", x, dim)
     xp = x._metadata.F.xp
     found, inverse, counts = xp.unique(
@@ -335,12 +332,11 @@ def unique_consecutive(
         RuntimeError: if parts along an axis have no elements.
         NotImplementedError: in the backward pass: there is no derivative.
     """
-    x = as_tensor_operand(input, "unique_consecutive", 1)
-    xp = x._metadata.F.xp
+    xp = input._metadata.F.xp
     if dim is None:
-        parts = x._array.reshape(-1)
+        parts = input._array.reshape(-1)
     else:
-        parts = xp.moveaxis(x._array, _axis_of_parts("unique_consecutive", x, dim), 0)
+        parts = xp.moveaxis(input._array, _axis_of_parts("unique_consecutive", input, dim), 0)
     begins = xp.ones(len(parts), dtype=bool)
     differ = parts[1:] != parts[:-1]
     begins[1:] = differ.any(tuple(range(1, parts.ndim))) if parts.ndim > 1 else differ
@@ -348,12 +344,12 @@ def unique_consecutive(
     results = [found if dim is None else xp.moveaxis(found, 0, dim)]
     if return_inverse:
         inverse = xp.cumsum(begins) - 1
-        results.append(inverse.reshape(x.shape) if dim is None else inverse)
+        results.append(inverse.reshape(input.shape) if dim is None else inverse)
     if return_counts:
         starts = xp.nonzero(begins)[0]
         ends = xp.concatenate([starts[1:], xp.full(min(len(parts), 1), len(parts))])
         results.append(ends - starts)
-    return _one_or_all(x, results, R.unique_consecutive)
+    return _one_or_all(input, results, R.unique_consecutive)
 
 
 def _one_or_all(x: Tensor, results: list[Any], function: Callable[..., Any]) -> Any:

@@ -6,15 +6,13 @@ from typing import Any
 
 import numpy as np
 
+from asyncgrad.ops.converted import writes_exactly
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.node_names import one_node
 from asyncgrad.ops.promotion import (
-    as_tensor_operand,
     check_broadcast,
     check_device,
-    tensor_operands,
 )
-from asyncgrad.ops.tensors.out import writes_exactly
 from asyncgrad.types import Tensor
 
 __all__ = ["complex", "imag", "polar", "real", "view_as_complex", "view_as_real"]
@@ -28,7 +26,7 @@ def view_as_real(input: Tensor) -> Tensor:
     Args:
         input: complex64 or complex128, of shape (...).
     """
-    x = as_tensor_operand(input, "view_as_real", 1)
+    x = input
     if not x._metadata.is_complex:
         raise RuntimeError(
             f"view_as_real is only supported for complex tensors, but got one of dtype "
@@ -51,8 +49,7 @@ def view_as_complex(input: Tensor) -> Tensor:
         >>> ag.view_as_complex(x).abs().tolist()
         [5.0]
     """
-    x = as_tensor_operand(input, "view_as_complex", 1)
-    dtype, shape = x._metadata.dtype, x._metadata.shape
+    dtype, shape = input._metadata.dtype, input._metadata.shape
     if dtype.name not in {"float32", "float64"}:
         raise RuntimeError(
             f"view_as_complex is only supported for float and double tensors, but got a tensor of "
@@ -62,7 +59,7 @@ def view_as_complex(input: Tensor) -> Tensor:
         raise RuntimeError("Input tensor must have one or more dimensions")
     if shape[-1] != 2:
         raise RuntimeError("Tensor must have a last dimension of size 2")
-    *others, last = x.stride()
+    *others, last = input.stride()
     if last != 1:
         raise RuntimeError("Tensor must have a last dimension with stride 1")
     if any(step % 2 for step in others):
@@ -70,26 +67,24 @@ def view_as_complex(input: Tensor) -> Tensor:
             "Tensor must have a stride divisible by 2 for all but last dimension. Make it "
             "contiguous first."
         )
-    return R.view_as_complex(x)
+    return R.view_as_complex(input)
 
 
 def real(input: Tensor) -> Tensor:
     """A view of the real parts; a real tensor is returned unchanged."""
-    x = as_tensor_operand(input, "real", 1)
-    return R.getitem(R.view_as_real(x), (Ellipsis, 0)) if x._metadata.is_complex else x
+    return R.getitem(R.view_as_real(input), (Ellipsis, 0)) if input._metadata.is_complex else input
 
 
 def imag(input: Tensor) -> Tensor:
     """A view of the imaginary parts of a complex tensor."""
-    x = as_tensor_operand(input, "imag", 1)
-    if not x._metadata.is_complex:
+    if not input._metadata.is_complex:
         raise RuntimeError("imag is not implemented for tensors with non-complex dtypes.")
-    return R.getitem(R.view_as_real(x), (Ellipsis, 1))
+    return R.getitem(R.view_as_real(input), (Ellipsis, 1))
 
 
 def _checked(name: str, first: Tensor, second: Tensor) -> tuple[Any, Any]:
     """Check that two tensors are real, of one dtype, and can be broadcast."""
-    x, y = tensor_operands(name, first, second)
+    x, y = first, second
     one, other = x._metadata.dtype, y._metadata.dtype
     if one not in _REAL or other not in _REAL:
         raise RuntimeError(

@@ -15,17 +15,16 @@ from asyncgrad.ops.api.elementwise import add, check_factor, where
 from asyncgrad.ops.api.linalg import bmm, dot, mv, of_one_dtype, outer
 from asyncgrad.ops.api.reduction import amax, amin, mean, norm, std, sum, var, vector_norm
 from asyncgrad.ops.api.shape import cat, expand, narrow
-from asyncgrad.ops.arguments import one_dim, one_int
+from asyncgrad.ops.arguments import one_dim
 from asyncgrad.ops.batching import mapped
 from asyncgrad.ops.bfloat16 import floating_info
+from asyncgrad.ops.converted import accumulates, writes, writes_exactly
 from asyncgrad.ops.dtype import INEXACT, REAL, check_dtype
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.node_names import joined, one_node, renamed
 from asyncgrad.ops.promotion import (
-    as_tensor_operand,
     cast,
     category,
-    number_argument,
     operand_of,
     result_dtype,
     tensor_operands,
@@ -33,7 +32,6 @@ from asyncgrad.ops.promotion import (
 from asyncgrad.ops.scalar_cast import fitted
 from asyncgrad.ops.signatures import named
 from asyncgrad.ops.table.reduction import max_beside, mean_beside
-from asyncgrad.ops.tensors.out import accumulates, writes, writes_exactly
 from asyncgrad.types import DTypeLike, Ints, Number, Tensor
 
 __all__ = [
@@ -61,8 +59,7 @@ def _with(name: str, input: Tensor, product: Tensor, beta: Number, alpha: Number
     """`beta * input + alpha * product`; for `beta=0`, NaN and infinity in `input` are ignored."""
     x, product = of_one_dtype(name, input, product)
     dtype = x._metadata.dtype
-    beta = fitted(name, number_argument(name, "beta", beta), dtype)
-    alpha = fitted(name, number_argument(name, "alpha", alpha), dtype)
+    beta, alpha = fitted(name, beta, dtype), fitted(name, alpha, dtype)
     product = _scaled(product, alpha)
     wide = expand(x, product._metadata.shape)
     if beta == 0 and category(dtype) >= 2:
@@ -86,7 +83,6 @@ def addcmul(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Number = 
     """`input + value * tensor1 * tensor2`, broadcast."""
     x, y, z = _in_one_dtype("addcmul", input, tensor1, tensor2)
     product = R.mul(y, z)
-    value = number_argument("addcmul", "value", value)
     return add(x, _scaled(product, fitted("addcmul", value, x._metadata.dtype)))
 
 
@@ -105,7 +101,6 @@ def addcdiv(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Number = 
             "floating dtype first."
         )
     x, y, z = _in_one_dtype("addcdiv", *operands)
-    value = number_argument("addcdiv", "value", value)
     return add(x, _scaled(R.div(y, z), fitted("addcdiv", value, x._metadata.dtype)))
 
 
@@ -153,18 +148,16 @@ def addbmm(
 @one_node("VdotBackward0")
 def vdot(input: Tensor, other: Tensor) -> Tensor:
     """The sum of the products of two vectors, the first conjugated."""
-    x = as_tensor_operand(input, "vdot", 1)
-    return dot(R.conj(x) if x._metadata.is_complex else x, other)
+    return dot(R.conj(input) if input._metadata.is_complex else input, other)
 
 
 @writes
 def lerp(input: Tensor, end: Tensor, weight: Tensor | float) -> Tensor:
     """`input + weight * (end - input)`, broadcast, computed from the nearer end."""
-    x, y = tensor_operands("lerp", input, end)
-    dtype = x._metadata.dtype
+    dtype = input._metadata.dtype
     if isinstance(weight, Variable) and not weight._metadata.shape:
-        weight = cast(weight, result_dtype(x, weight))
-    for what, z in (("end", y), ("weight", weight)):
+        weight = cast(weight, result_dtype(input, weight))
+    for what, z in (("end", end), ("weight", weight)):
         if isinstance(z, Variable) and z._metadata.dtype != dtype:
             raise RuntimeError(
                 f"lerp: expected dtype {dtype} for `{what}` but got dtype {z._metadata.dtype}. "
@@ -172,13 +165,13 @@ def lerp(input: Tensor, end: Tensor, weight: Tensor | float) -> Tensor:
             )
     # PyTorch has separate nodes for tensor and number weights; the latter saves nothing.
     node = "LerpBackward1" if isinstance(weight, Variable) else "LerpBackward0"
-    step = R.sub(y, x)
+    step = R.sub(end, input)
     share: Tensor | float
     if isinstance(weight, Variable):
         first = R.lt(R.abs(weight.detach()), 0.5)
-        nearer, share = where(first, x, y), where(first, weight, R.sub(weight, 1))
+        nearer, share = where(first, input, end), where(first, weight, R.sub(weight, 1))
     else:
-        nearer, share = (x, weight) if abs(weight) < 0.5 else (y, weight - 1)
+        nearer, share = (input, weight) if abs(weight) < 0.5 else (end, weight - 1)
     return renamed(add(nearer, R.mul(share, step)), node)
 
 
@@ -187,8 +180,7 @@ def lerp(input: Tensor, end: Tensor, weight: Tensor | float) -> Tensor:
 
 def conj(input: Tensor) -> Tensor:
     """The complex conjugates; a real tensor is returned unchanged."""
-    x = as_tensor_operand(input, "conj", 1)
-    return R.conj(x) if x._metadata.is_complex else x
+    return R.conj(input) if input._metadata.is_complex else input
 
 
 conj_physical = writes(conj)
@@ -198,7 +190,7 @@ conj_physical = writes(conj)
 @one_node("AngleBackward0")
 def angle(input: Tensor) -> Tensor:
     """The angles of complex numbers in radians; of real ones, 0 or pi."""
-    x = as_tensor_operand(input, "angle", 1)
+    x = input
     if x._metadata.is_complex:
         return R.atan2(R.imag(x), R.real(x))
     if category(x._metadata.dtype) < 2:
@@ -209,7 +201,7 @@ def angle(input: Tensor) -> Tensor:
 
 def resolve_conj(input: Tensor) -> Tensor:
     """Return the tensor itself: there are no lazy conjugates here."""
-    return as_tensor_operand(input, "resolve_conj", 1)
+    return input
 
 
 resolve_neg = resolve_conj
@@ -217,7 +209,6 @@ resolve_neg = resolve_conj
 
 def is_conj(input: Tensor) -> bool:
     """Return False: there are no lazy conjugates here."""
-    as_tensor_operand(input, "is_conj", 1)
     return False
 
 
@@ -255,7 +246,7 @@ def frexp(input: Tensor) -> return_types.frexp:
     Returns:
         A named tuple of the mantissas and, int32 and without a gradient, of the exponents.
     """
-    x = as_tensor_operand(input, "frexp", 1)
+    x = input
     if category(x._metadata.dtype) != 2:
         raise RuntimeError("torch.frexp() only supports floating-point dtypes")
     F = x._metadata.F
@@ -282,10 +273,9 @@ def _by_power_of_two(x: Tensor, exponent: Tensor) -> Any:
 @writes
 def ldexp(input: Tensor, other: Tensor) -> Tensor:
     """`input * 2**other`, broadcast; integers in `other` leave the dtype of floating `input`."""
-    x, y = tensor_operands("ldexp", input, other)
-    if category(x._metadata.dtype) == 2 and category(y._metadata.dtype) == 1:
-        return _by_power_of_two(x, y)
-    return R.mul(x, R.pow(2.0, y))
+    if category(input._metadata.dtype) == 2 and category(other._metadata.dtype) == 1:
+        return _by_power_of_two(input, other)
+    return R.mul(input, R.pow(2.0, other))
 
 
 @writes
@@ -296,7 +286,7 @@ def logaddexp(input: Tensor, other: Tensor) -> Tensor:
     Raises:
         NotImplementedError: if both are integers.
     """
-    x, y = tensor_operands("logaddexp", input, other)
+    x, y = input, other
     dtype = result_dtype(x, y)
     check_dtype("logaddexp", dtype, INEXACT)
     x, y = cast(x, dtype), cast(y, dtype)
@@ -315,7 +305,7 @@ def nan_to_num(
     neginf: float | None = None,
 ) -> Tensor:  # fmt: skip
     """Replace NaN by 0 and infinities by the dtype's limits, unless other numbers are given."""
-    x = as_tensor_operand(input, "nan_to_num", 1)
+    x = input
     kind = x._metadata.dtype.kind
     if kind in "biu":
         return R.clone(x)
@@ -339,9 +329,8 @@ def renorm(input: Tensor, p: float, dim: int, maxnorm: float) -> Tensor:
         p: the order of the norm, above 0.
         maxnorm: the bound.
     """
-    x = as_tensor_operand(input, "renorm", 1)
-    p, maxnorm = number_argument("renorm", "p", p), number_argument("renorm", "maxnorm", maxnorm)
-    if isinstance(p, complex) or not p > 0:
+    x = input
+    if not p > 0:
         raise RuntimeError("renorm: non-positive-norm not supported")
     if maxnorm < 0:
         raise RuntimeError(f"renorm: expected maxnorm to be >= 0 but got {maxnorm}")
@@ -364,7 +353,7 @@ def cumprod(input: Tensor, dim: int, *, dtype: DTypeLike | None = None) -> Tenso
     Args:
         dtype: converted to first, not bool; if None, int64 for integers and booleans.
     """
-    x = as_tensor_operand(input, "cumprod", 1)
+    x = input
     kind = x._metadata.dtype
     if dtype is not None or category(kind) < 2:
         x = cast(x, np.dtype("int64" if dtype is None else dtype))
@@ -384,10 +373,10 @@ def diff(
         prepend: a tensor that is prepended before taking differences.
         append: a tensor that is appended.
     """
-    x = as_tensor_operand(input, "diff", 1)
+    x = input
     if not x._metadata.shape:
         raise RuntimeError("diff expects input to be at least one-dimensional")
-    if one_int("diff", "n", n) < 0:
+    if n < 0:
         raise RuntimeError(f"diff: order must be non-negative but got {n}")
     axis = one_dim("diff", dim, x.ndim)
     if n == 0:
@@ -414,7 +403,7 @@ def nansum(
     input: Tensor, dim: Ints | None = None, keepdim: bool = False, *, dtype: DTypeLike | None = None
 ) -> Tensor:
     """The sum over some axes, without NaN."""
-    x = as_tensor_operand(input, "nansum", 1)
+    x = input
     if x._metadata.is_complex:
         raise RuntimeError("nansum does not support complex inputs")
     if category(x._metadata.dtype) == 2:
@@ -427,7 +416,7 @@ def nanmean(
     input: Tensor, dim: Ints | None = None, keepdim: bool = False, *, dtype: DTypeLike | None = None
 ) -> Tensor:
     """The mean over some axes, without NaN."""
-    x = as_tensor_operand(input, "nanmean", 1)
+    x = input
     if category(x._metadata.dtype) != 2:
         raise RuntimeError(
             f"nanmean(): expected input to have floating point dtype but got {x._metadata.dtype}"

@@ -123,7 +123,7 @@ def contiguous(input: Tensor, memory_format: memory_format | None = None) -> Ten
 
     With `channels_last`, a tensor in that layout is also returned; a copy has the usual layout.
     """
-    x = as_tensor_operand(input, "contiguous", 1)
+    x = input
     ndim = len(x._metadata.shape)
     last = as_memory_format("contiguous", memory_format, ndim)
     if x._batched:
@@ -145,10 +145,9 @@ def type(input: Tensor, dtype: DTypeLike | None = None, non_blocking: Any = Fals
         dtype: a dtype, a name or a type of tensors; None for the name.
         non_blocking: for PyTorch compatibility.
     """
-    x = as_tensor_operand(input, "type", 1)
     if dtype is None:
-        return name_of_type(x)
-    return to(x, type_named(dtype))
+        return name_of_type(input)
+    return to(input, type_named(dtype))
 
 
 def name_of_type(x: Variable) -> str:
@@ -171,14 +170,14 @@ def type_named(dtype: DTypeLike) -> Any:
 
 def type_as(input: Tensor, other: Tensor) -> Tensor:
     """Convert the tensor to the dtype of another."""
-    dtype = as_tensor_operand(other, "type_as", 2)._metadata.dtype
-    return cast(as_tensor_operand(input, "type_as", 1), dtype)
+    dtype = other._metadata.dtype
+    return cast(input, dtype)
 
 
 def _conversion(name: str, dtype: str) -> Callable[..., Tensor]:
     def convert(input: Tensor, memory_format: memory_format | None = None) -> Tensor:
         as_memory_format(name, memory_format)
-        return cast(as_tensor_operand(input, name, 1), np.dtype(dtype))
+        return cast(input, np.dtype(dtype))
 
     return named(convert, name, f"The tensor as {dtype}; itself if it is that.")
 
@@ -191,7 +190,7 @@ def bfloat16(input: Tensor, memory_format: memory_format | None = None) -> Tenso
     """
     dtype = needs_bfloat16("bfloat16()")
     as_memory_format("bfloat16", memory_format)
-    return cast(as_tensor_operand(input, "bfloat16", 1), dtype)
+    return cast(input, dtype)
 
 
 half = _conversion("half", "float16")

@@ -11,7 +11,6 @@ from asyncgrad.ops.arguments import whole_numbers
 from asyncgrad.ops.columns import Geometry
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.node_names import renamed
-from asyncgrad.ops.promotion import as_tensor_operand
 from asyncgrad.ops.signatures import named
 from asyncgrad.types import Ints, Shape, Tensor
 
@@ -82,10 +81,7 @@ def _operands(
     dilation: Ints, groups: int,
 ) -> tuple[Any, Any, tuple[int, ...], tuple[int, ...]]:  # fmt: skip
     """The input, weight, strides and dilations, after the checks that all convolutions share."""
-    x = as_tensor_operand(input, name, 1)
-    w = as_tensor_operand(weight, name, 2)
-    if bias is not None:
-        bias = as_tensor_operand(bias, name, 3)
+    x, w = input, weight
     shape, kernel = x._metadata.shape, w._metadata.shape
     if len(kernel) != ndim + 2 or len(shape) not in {ndim + 1, ndim + 2}:
         raise RuntimeError(

@@ -63,7 +63,7 @@ def ctc_loss(
     name = "ctc_loss"
     if reduction not in words(Reduction):
         raise ValueError(f"{reduction} is not a valid value for reduction")
-    x = as_tensor_operand(log_probs, name, 1)
+    x = log_probs
     counted = (targets, input_lengths, target_lengths)
     if level_of(counted) is not None:
         return by_parts(ctc_loss, x, *counted, blank, reduction, zero_infinity)

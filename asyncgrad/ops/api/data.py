@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from asyncgrad.core.frames import users_level
 from asyncgrad.core.recording import note_result, recorders
 from asyncgrad.core.size import Size
 from asyncgrad.core.variable import Variable
@@ -17,7 +18,6 @@ from asyncgrad.devices import CPU, Device
 from asyncgrad.devices.discovery import find
 from asyncgrad.ops.api.conversion import to
 from asyncgrad.ops.api.shape import clone, view
-from asyncgrad.ops.arguments import one_int
 from asyncgrad.ops.dtype_device import as_device, as_dtype, is_dtype
 from asyncgrad.ops.node_names import renamed
 from asyncgrad.ops.promotion import (
@@ -295,7 +295,7 @@ def frombuffer(
         length = memoryview(buffer).nbytes
     except TypeError:
         raise ValueError("frombuffer: object does not implement Python buffer protocol.") from None
-    if not length or not one_int("frombuffer", "count", count):
+    if not length or not count:
         raise ValueError("frombuffer: both buffer length and count must not be 0")
     if not 0 <= offset < length:
         raise ValueError(
@@ -304,13 +304,15 @@ def frombuffer(
         )
     array = np.frombuffer(memoryview(buffer), wanted, count, offset)
     if not array.flags.writeable:
-        warnings.warn("The given buffer is not writable. Do not change the tensor.", stacklevel=2)
+        warnings.warn(
+            "The given buffer is not writable. Do not change the tensor.", stacklevel=users_level()
+        )
     return leaf("frombuffer", array, CPU, requires_grad)
 
 
 def detach(input: Tensor) -> Tensor:
     """A tensor with the same memory, but without history."""
-    return as_tensor_operand(input, "detach", 1).detach()
+    return input.detach()
 
 
 def scalar_tensor(
@@ -327,9 +329,8 @@ def new_tensor(
     device: DeviceLike | None = None, requires_grad: bool = False,
 ) -> Tensor:  # fmt: skip
     """A tensor with a copy of some data, of this tensor's dtype and on its device."""
-    x = as_tensor_operand(input, "new_tensor", 1)
-    dtype = x._metadata.dtype if dtype is None else dtype
-    return _made("new_tensor", data, dtype, place_of("new_tensor", device, x), requires_grad)
+    dtype = input._metadata.dtype if dtype is None else dtype
+    return _made("new_tensor", data, dtype, place_of("new_tensor", device, input), requires_grad)
 
 
 def new(input: Tensor, *args: Any, device: DeviceLike | None = None, **kwargs: Any) -> Tensor:

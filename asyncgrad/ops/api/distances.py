@@ -16,10 +16,7 @@ from asyncgrad.ops.dtype import is_half, refuse
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.node_names import renamed
 from asyncgrad.ops.promotion import (
-    as_tensor_operand,
     check_device,
-    number_argument,
-    tensor_operands,
 )
 from asyncgrad.types import Tensor
 
@@ -35,12 +32,9 @@ _MODES: dict[DistanceMode, bool | None] = {
 
 
 def _order(name: str, p: float) -> Any:
-    order = number_argument(name, "p", p)
-    if isinstance(order, complex):
-        raise TypeError(f"{name}(): argument 'p' must be float, not complex")
-    if not order >= 0:
-        raise RuntimeError(f"{name} only supports non-negative p values, got {order}")
-    return order
+    if not p >= 0:
+        raise RuntimeError(f"{name} only supports non-negative p values, got {p}")
+    return p
 
 
 def _check_dtype(name: str, x: Tensor) -> None:
@@ -90,7 +84,7 @@ def cdist(
     name = "cdist"
     if compute_mode not in words(DistanceMode):
         raise ValueError(f"cdist: {compute_mode} is not a valid value for compute_mode")
-    x, y = tensor_operands(name, x1, x2)
+    x, y = x1, x2
     p = _order(name, p)
     for place, operand in enumerate((x, y), 1):
         _check_dtype(name, operand)
@@ -127,7 +121,7 @@ def pdist(input: Tensor, p: float = 2.0) -> Tensor:
         p: the order of the norm, not negative; infinity for the greatest difference.
     """
     name = "pdist"
-    x = as_tensor_operand(input, name, 1)
+    x = input
     if x.ndim != 2:
         raise RuntimeError(f"pdist only supports 2D tensors, got: {x.ndim}D")
     _check_dtype(name, x)

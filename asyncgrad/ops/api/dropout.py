@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from asyncgrad.core.frames import users_level
 from asyncgrad.core.modes import current
 from asyncgrad.core.recording import again, drawn_anew
 from asyncgrad.core.variable import wrap
@@ -23,7 +24,7 @@ from asyncgrad.ops.batching import drawn_for
 from asyncgrad.ops.dtype import FLOATING
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.node_names import renamed
-from asyncgrad.ops.promotion import as_tensor_operand, category, number_argument, operand_of
+from asyncgrad.ops.promotion import category, operand_of
 from asyncgrad.ops.signatures import named
 from asyncgrad.ops.tensors.in_place import change
 from asyncgrad.ops.tensors.rng import Generator, source_of
@@ -81,7 +82,7 @@ def _dropout(
 
 
 def _channels_of_lines(name: str, input: Tensor) -> int:
-    ndim = len(as_tensor_operand(input, name, 1)._metadata.shape)
+    ndim = len(input._metadata.shape)
     if ndim not in {2, 3}:
         raise AutogradError(
             f"{name}: Expected 2D or 3D input, but received a {ndim}D input. Note that "
@@ -100,13 +101,13 @@ def _channels_of_volumes(name: str, input: Tensor) -> int:
 
 
 def _warn_about_axes(name: str, input: Tensor, expected: tuple[int, ...], what: str) -> int:
-    ndim = len(as_tensor_operand(input, name, 1)._metadata.shape)
+    ndim = len(input._metadata.shape)
     if ndim not in expected:
         warnings.warn(
             f"{name}: Received a {ndim}-D input to {name}, which is deprecated and will result in "
             f"an error in a future release. {name} exists to provide channel-wise dropout on "
             f"inputs with {what} and a channel dimension.",
-            stacklevel=4,
+            stacklevel=users_level(),
         )
     return ndim
 
@@ -150,7 +151,7 @@ def _dropped(
     """Dropout of elements, or of channels: the first `channels` axes. See `_dropout`."""
     if not 0 <= p <= 1:
         raise ValueError(f"dropout probability has to be between 0 and 1, but got {p}")
-    x = as_tensor_operand(input, name, 1)
+    x = input
     metadata = x._metadata
     shape = metadata.shape
     if not training or p == 0 or not metadata.size:
@@ -220,8 +221,6 @@ def rrelu(
 ) -> Any:
     """The elements, with negative ones times slopes that are random in training."""
     x = operand_of(FLOATING, input, "rrelu")
-    lower = number_argument("rrelu", "lower", lower)
-    upper = number_argument("rrelu", "upper", upper)
     if lower > upper:
         raise RuntimeError(
             f"rrelu: Lower bound should be less than or equal to the upper bound, got {lower} and "
@@ -250,7 +249,9 @@ def gumbel_softmax(
     Source: Jang, Gu and Poole, "Categorical reparameterization with Gumbel-softmax", 2017.
     """
     if eps != 1e-10:
-        warnings.warn("gumbel_softmax: `eps` is deprecated and has no effect", stacklevel=2)
+        warnings.warn(
+            "gumbel_softmax: `eps` is deprecated and has no effect", stacklevel=users_level()
+        )
     noise = R.log(exponential_(empty_like(logits)))
     soft = softmax(div(sub(logits, noise), tau), dim)
     if not hard:

@@ -13,7 +13,6 @@ from asyncgrad.ops.dtype import DType
 from asyncgrad.ops.dtype_device import as_dtype
 from asyncgrad.ops.promotion import (
     as_number,
-    as_tensor_operand,
     category,
     default_dtype,
     promote_dtypes,
@@ -123,7 +122,7 @@ def is_storage(obj: object) -> bool:
 
 def is_signed(input: Tensor) -> bool:
     """Whether a tensor's dtype has negative numbers."""
-    return as_tensor_operand(input, "is_signed", 1)._metadata.user_dtype.is_signed
+    return input._metadata.user_dtype.is_signed
 
 
 def typename(obj: Any) -> str:
@@ -137,19 +136,19 @@ def typename(obj: Any) -> str:
 
 def is_floating_point(input: Tensor) -> bool:
     """Whether a tensor's dtype is a real floating one."""
-    return category(as_tensor_operand(input, "is_floating_point", 1)._metadata.dtype) == 2
+    return category(input._metadata.dtype) == 2
 
 
 def is_complex(input: Tensor) -> bool:
     """Whether a tensor's dtype is complex."""
-    return bool(as_tensor_operand(input, "is_complex", 1)._metadata.is_complex)
+    return bool(input._metadata.is_complex)
 
 
 def is_nonzero(input: Tensor) -> bool:
     """Whether the one element of a tensor is not zero."""
-    return bool(as_tensor_operand(input, "is_nonzero", 1))
+    return bool(input)
 
 
 def numel(input: Tensor) -> int:
     """The number of elements of a tensor."""
-    return int(as_tensor_operand(input, "numel", 1)._metadata.size)
+    return int(input._metadata.size)

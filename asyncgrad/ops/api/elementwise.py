@@ -14,6 +14,7 @@ from asyncgrad.core.recording import note_look
 from asyncgrad.core.variable import Variable, requires_grad, wrap
 from asyncgrad.ops.api.public import publish
 from asyncgrad.ops.arguments import one_int
+from asyncgrad.ops.converted import writes
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.node_names import one_node, renamed
 from asyncgrad.ops.promotion import (
@@ -33,7 +34,7 @@ from asyncgrad.ops.promotion import (
 from asyncgrad.ops.scalar_cast import fitted
 from asyncgrad.ops.table import elementwise as table
 from asyncgrad.ops.tensors.in_place import filling
-from asyncgrad.ops.tensors.out import put, writes
+from asyncgrad.ops.tensors.out import put
 from asyncgrad.types import Number, Tensor
 
 __all__ = [
@@ -63,12 +64,11 @@ def positive(input: Tensor) -> Tensor:
     Raises:
         RuntimeError: for booleans.
     """
-    x = as_tensor_operand(input, "positive", 1)
-    if x._metadata.dtype.kind == "b":
+    if input._metadata.dtype.kind == "b":
         raise RuntimeError(
             "The `+` operator, on a bool tensor is not supported. Convert it to an integer dtype."
         )
-    return x
+    return input
 
 
 @writes
@@ -188,7 +188,7 @@ def div(
     if rounding_mode is None:
         return R.div(input, other)
     if rounding_mode not in words(Rounding):
-        raise RuntimeError(
+        raise (RuntimeError if isinstance(rounding_mode, str) else TypeError)(
             f"div expected rounding_mode to be one of None, 'trunc', or 'floor' but found "
             f"{rounding_mode!r}"
         )
@@ -388,11 +388,10 @@ def fill(input: Tensor, value: Tensor | Number) -> Tensor:
     Args:
         value: a number, or a tensor without dimensions, which gets the gradient.
     """
-    x = as_tensor_operand(input, "fill", 1)
     node = "FillBackward1" if isinstance(value, Variable) else "FillBackward0"
-    value = cast(filling("fill", value, x), x._metadata.dtype)
-    whole = R.clone(R.expand(value, x._metadata.shape), "C")
-    return renamed(R.overwrite(x, whole), node)
+    value = cast(filling("fill", value, input), input._metadata.dtype)
+    whole = R.clone(R.expand(value, input._metadata.shape), "C")
+    return renamed(R.overwrite(input, whole), node)
 
 
 def masked_fill(input: Tensor, mask: Tensor, value: Tensor | Number) -> Tensor:
@@ -403,8 +402,7 @@ def masked_fill(input: Tensor, mask: Tensor, value: Tensor | Number) -> Tensor:
         mask: a bool tensor.
         value: a number, or a tensor without dimensions.
     """
-    x = as_tensor_operand(input, "masked_fill", 1)
-    mask = as_tensor_operand(mask, "masked_fill", 2)
+    x = input
     dtype = x._metadata.dtype
     if mask._metadata.dtype.kind != "b":
         raise RuntimeError(

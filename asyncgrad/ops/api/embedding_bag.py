@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from asyncgrad.choices import BagMode, words
+from asyncgrad.core.frames import users_level
 from asyncgrad.core.variable import Variable, wrap
 from asyncgrad.devices import CPU
 from asyncgrad.ops.api.conversion import to
@@ -19,7 +20,7 @@ from asyncgrad.ops.api.shape import reshape
 from asyncgrad.ops.batching import by_parts
 from asyncgrad.ops.dtype import FLOATING
 from asyncgrad.ops.namespace import metadata_of
-from asyncgrad.ops.promotion import as_tensor_operand, category
+from asyncgrad.ops.promotion import category
 from asyncgrad.ops.tensors.transfer import on_host
 from asyncgrad.types import Array, Tensor
 
@@ -47,8 +48,8 @@ def embedding_bag(
         include_last_offset: `offsets` also says where the last bag ends.
         padding_idx: a row that is ignored in all bags.
     """
-    index = as_tensor_operand(input, "embedding_bag", 1)
-    table = as_tensor_operand(weight, "embedding_bag", 2)
+    index = input
+    table = weight
     shares = per_sample_weights
     if table._metadata.dtype == _INT64 and category(index._metadata.dtype) == 2:
         warnings.warn(
@@ -56,7 +57,7 @@ def embedding_bag(
             "`embedding_bag(weight, input, ...)` is deprecated, and should now be "
             "`embedding_bag(input, weight, ...)`.",
             UserWarning,
-            stacklevel=2,
+            stacklevel=users_level(),
         )
         index, table = table, index
     if shares is not None and shares.shape != index.shape:

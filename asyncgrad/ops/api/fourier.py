@@ -11,13 +11,14 @@ import numpy as np
 from asyncgrad.choices import FourierNorm, words
 from asyncgrad.ops.api.shape import roll
 from asyncgrad.ops.arguments import one_dim, one_int
+from asyncgrad.ops.converted import writes
 from asyncgrad.ops.dtype import is_half
 from asyncgrad.ops.dtype_device import as_dtype
 from asyncgrad.ops.namespace import RECORDED as R
-from asyncgrad.ops.promotion import as_tensor_operand, cast, category, complex_dtype, default_dtype
+from asyncgrad.ops.promotion import cast, category, complex_dtype, default_dtype
 from asyncgrad.ops.signatures import named
 from asyncgrad.ops.tensors.new_tensors import leaf, place_of
-from asyncgrad.ops.tensors.out import makes, writes
+from asyncgrad.ops.tensors.out import makes
 from asyncgrad.types import Array, DeviceLike, DTypeLike, Ints, Number, Shape, Tensor
 
 __all__ = [
@@ -36,7 +37,7 @@ def _floating(name: str, input: Tensor) -> Any:
     Raises:
         RuntimeError: for numbers of half precision.
     """
-    x = as_tensor_operand(input, name, 1)
+    x = input
     if category(x._metadata.dtype) < 2:
         return cast(x, default_dtype())
     if is_half(x._metadata.dtype):
@@ -202,13 +203,12 @@ def _along_one(name: str) -> Any:
             raise TypeError(f"fft_{name}(): argument 'n' must be int, not {type(n).__name__}")
         if not _is_int(dim) or isinstance(dim, bool):
             raise TypeError(f"fft_{name}(): argument 'dim' must be int, not {type(dim).__name__}")
-        x = as_tensor_operand(input, name, 1)
-        if not x._metadata.shape:
+        if not input._metadata.shape:
             raise IndexError(
                 f"fft.{name}: Dimension specified as {dim} but tensor has no dimensions. Give it "
                 f"one with unsqueeze()."
             )
-        return kind(name, x, None if n is None else (n,), (dim,), norm, forward)
+        return kind(name, input, None if n is None else (n,), (dim,), norm, forward)
 
     return _documented(
         transform,
@@ -261,7 +261,7 @@ fft2, ifft2, rfft2, irfft2, hfft2, ihfft2 = (_along_several(name, 2) for name in
 
 
 def _moved(name: str, input: Tensor, dim: Any, back: bool) -> Any:
-    x = as_tensor_operand(input, name, 1)
+    x = input
     shape = x._metadata.shape
     if dim is None:
         dims = tuple(range(len(shape)))

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from asyncgrad.choices import SampleMode, SamplePadding, words
+from asyncgrad.core.frames import users_level
 from asyncgrad.core.recording import note_constant
 from asyncgrad.ops.api.elementwise import where
 from asyncgrad.ops.api.linalg import matmul
@@ -18,7 +19,7 @@ from asyncgrad.ops.batching import by_parts
 from asyncgrad.ops.dtype import FLOATING, check_dtype
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.node_names import renamed
-from asyncgrad.ops.promotion import as_tensor_operand, check_device, tensor_operands
+from asyncgrad.ops.promotion import check_device
 from asyncgrad.ops.tensors.new_tensors import from_host
 from asyncgrad.types import Tensor
 
@@ -83,7 +84,7 @@ def grid_sample(
             f"{name}(): expected padding_mode to be one of {_PADDINGS}, but got: {padding_mode!r}"
         )
     aligned = _aligned(name, align_corners)
-    x, places = tensor_operands(name, input, grid)
+    x, places = input, grid
     _check_grid(x, places, mode)
     check_device(name, x, places)
     if places._batched:
@@ -123,7 +124,7 @@ def _aligned(name: str, align_corners: bool | None) -> bool:
             f"Default {name} behavior has align_corners=False. Say align_corners=True for that of "
             f"old versions of PyTorch.",
             UserWarning,
-            stacklevel=3,
+            stacklevel=users_level(),
         )
     return bool(align_corners)
 
@@ -200,7 +201,7 @@ def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool | None =
         align_corners: see `grid_sample`.
     """
     name = "affine_grid"
-    x = as_tensor_operand(theta, name, 1)
+    x = theta
     if x._metadata.dtype.kind not in FLOATING:
         raise ValueError(f"Expected theta to have floating point type, but got {x.dtype}")
     size = tuple(size)

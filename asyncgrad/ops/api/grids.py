@@ -20,6 +20,7 @@ from asyncgrad.ops.api.linalg_norm import vander as powers
 from asyncgrad.ops.api.reduction import sum
 from asyncgrad.ops.arguments import many_dims, one_dim, one_int, one_shape
 from asyncgrad.ops.batching import by_parts, level_of
+from asyncgrad.ops.converted import converted, writes
 from asyncgrad.ops.dtype import is_half, refuse
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.node_names import no_view
@@ -32,9 +33,7 @@ from asyncgrad.ops.promotion import (
     number_argument,
     tensor_operands,
 )
-from asyncgrad.ops.spellings import spelled
 from asyncgrad.ops.tensors.new_tensors import from_host
-from asyncgrad.ops.tensors.out import writes
 from asyncgrad.ops.tensors.transfer import computed_on_host, on_host
 from asyncgrad.types import Array, Ints, Number, Tensor
 
@@ -60,7 +59,7 @@ def _along(values: Tensor, axis: int, ndim: int) -> Any:
 # -- slopes and areas -----------------------------------------------------------------------------
 
 
-@spelled
+@converted
 def gradient(
     input: Tensor, *, spacing: Any = 1, dim: Ints | None = None, edge_order: int = 1
 ) -> tuple[Tensor, ...]:
@@ -73,7 +72,7 @@ def gradient(
         dim: the axis, or several; all if None.
         edge_order: the order of accuracy at the edges: 1, or 2 with three points.
     """
-    x = as_tensor_operand(input, "gradient", 1)
+    x = input
     if x._metadata.dtype.kind in "bu":
         raise RuntimeError(f"torch.gradient does not support {x._metadata.dtype} input.")
     ndim = len(x._metadata.shape)
@@ -139,7 +138,7 @@ def _slopes(x: Tensor, axis: int, spacing: Any, order: int) -> Any:
 
 def _areas(name: str, y: Tensor, x: Tensor | None, dx: Number | None, dim: int) -> tuple[Any, int]:
     """The areas between neighbours along an axis, and the axis."""
-    values = as_tensor_operand(y, name, 1)
+    values = y
     ndim = len(values._metadata.shape)
     axis = one_dim(name, dim, ndim)
     if not ndim:
@@ -152,7 +151,7 @@ def _areas(name: str, y: Tensor, x: Tensor | None, dx: Number | None, dim: int) 
     if x is None:
         width: Any = number_argument(name, "dx", 1 if dx is None else dx)
     else:
-        places = as_tensor_operand(x, name, 2)
+        places = x
         if len(places._metadata.shape) == 1:
             places = _along(places, axis, ndim)
         elif len(places._metadata.shape) < ndim:
@@ -167,7 +166,7 @@ def _areas(name: str, y: Tensor, x: Tensor | None, dx: Number | None, dim: int) 
     return R.div(R.mul(total, width), 2), axis
 
 
-@spelled
+@converted
 def trapezoid(
     y: Tensor, x: Tensor | None = None, *, dx: Number | None = None, dim: int = -1
 ) -> Tensor:
@@ -185,7 +184,7 @@ def trapezoid(
 trapz = trapezoid
 
 
-@spelled
+@converted
 def cumulative_trapezoid(
     y: Tensor, x: Tensor | None = None, *, dx: Number | None = None, dim: int = -1
 ) -> Tensor:
@@ -209,13 +208,12 @@ def cov(
         fweights: the number of repetitions of each observation, not negative.
         aweights: the weight of each observation.
     """
-    x = as_tensor_operand(input, "cov", 1)
-    dims, kind = len(x._metadata.shape), x._metadata.dtype.kind
+    dims, kind = len(input._metadata.shape), input._metadata.dtype.kind
     if dims > 2:
         raise RuntimeError(f"cov(): expected input to have two or fewer dimensions but got {dims}")
     if kind == "b":
         raise RuntimeError("cov(): bool dtype is not supported for input")
-    rows = x if dims == 2 else R.reshape(x, (1, x._metadata.size))
+    rows = input if dims == 2 else R.reshape(input, (1, input._metadata.size))
     count = rows._metadata.shape[1]
     weights: Any = None
     for name, given in (("fweights", fweights), ("aweights", aweights)):
@@ -236,7 +234,7 @@ def cov(
     total: Any = count if weights is None else sum(weights)
     if weights is not None and not float(total) > 0:
         raise RuntimeError("cov(): weights sum to zero, can't be normalized")
-    rows = rows if category(x._metadata.dtype) > 1 else cast(rows, default_dtype())
+    rows = rows if category(input._metadata.dtype) > 1 else cast(rows, default_dtype())
     known = rows if weights is None else R.mul(rows, weights)
     centred = R.sub(rows, R.div(sum(known, 1, True), total))
     lost: Any = correction
@@ -251,7 +249,7 @@ def cov(
 
 def corrcoef(input: Tensor) -> Tensor:
     """The correlations of variables, whose observations are rows; see `cov`."""
-    x = as_tensor_operand(input, "corrcoef", 1)
+    x = input
     if len(x._metadata.shape) > 2:
         raise RuntimeError(
             f"corrcoef(): expected input to have two or fewer dimensions but got {x.ndim}"
@@ -291,7 +289,7 @@ def _counted(x: Array, low: float, high: float, bins: int, weights: Tensor | Non
 
 
 def _checked(name: str, input: Tensor) -> Any:
-    x = as_tensor_operand(input, name, 1)
+    x = input
     dtype = x._metadata.dtype
     if dtype.kind != "f" or is_half(dtype):
         refuse(name, dtype)
@@ -308,15 +306,13 @@ def histc(input: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Ten
         min: the start of the first bin.
         max: the end of the last bin; if both are equal, the elements' extremes are used.
     """
-    x = as_tensor_operand(input, "histc", 1)
+    x = input
     dtype = x._metadata.dtype
     if is_half(dtype):
         return histc(x.to(np.float32), bins, min, max).to(dtype)
     x = _checked("histc", x)
     if level_of((x,)) is not None:
         return by_parts(histc, x, bins, min, max)
-    bins = one_int("histc", "bins", bins)
-    min, max = number_argument("histc", "min", min), number_argument("histc", "max", max)
     if bins <= 0:
         raise RuntimeError("histc: bins must be > 0")
     counts = computed_on_host(partial(_histogram, bins, min, max), x)
@@ -412,10 +408,10 @@ def combinations(input: Tensor, r: int = 2, with_replacement: bool = False) -> T
         r: the number of elements in a combination.
         with_replacement: an element may be taken several times.
     """
-    x = as_tensor_operand(input, "combinations", 1)
+    x = input
     if len(x._metadata.shape) != 1:
         raise RuntimeError(f"Expect a 1D vector, but got shape {list(x._metadata.shape)}")
-    if one_int("combinations", "r", r) < 0:
+    if r < 0:
         raise RuntimeError(f"Expect a non-negative number, but got {r}")
     if r == 0:
         return x.new_empty((0,))
@@ -433,10 +429,10 @@ def vander(x: Tensor, N: int | None = None, increasing: bool = False) -> Tensor:
         N: how many powers; as many as elements if None.
         increasing: the lowest first.
     """
-    values = as_tensor_operand(x, "vander", 1)
+    values = x
     if len(values._metadata.shape) != 1:
         raise RuntimeError(f"vander: x must be a one-dimensional tensor, got {values.ndim}")
-    count = values._metadata.size if N is None else one_int("vander", "N", N)
+    count = values._metadata.size if N is None else N
     if count < 0:
         raise RuntimeError(f"vander: N must be non-negative, got {count}")
     out = shape.narrow(powers(values, N=max(count, 2)), -1, 0, count)

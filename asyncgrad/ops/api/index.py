@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from asyncgrad.choices import ScatterKind, words
+from asyncgrad.core.frames import users_level
 from asyncgrad.core.modes import current
 from asyncgrad.core.recording import (
     again,
@@ -32,8 +33,9 @@ from asyncgrad.core.variable import (
 from asyncgrad.core.versions import VersionCounter
 from asyncgrad.devices import CPU
 from asyncgrad.ops.api.shape import broadcast_tensors, expand
-from asyncgrad.ops.arguments import one_dim, one_int
+from asyncgrad.ops.arguments import one_dim
 from asyncgrad.ops.batching import by_parts, for_each, level_of, lift_batch, mapped, mapped_along
+from asyncgrad.ops.converted import writes_exactly
 from asyncgrad.ops.dtype import is_half
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.node_names import rename, renamed
@@ -45,13 +47,11 @@ from asyncgrad.ops.promotion import (
     cast,
     check_device,
     constant,
-    tensor_operands,
 )
 from asyncgrad.ops.scalar_cast import fitted
 from asyncgrad.ops.table.index import refused_index
 from asyncgrad.ops.tensors import in_place
 from asyncgrad.ops.tensors.new_tensors import leaf
-from asyncgrad.ops.tensors.out import writes_exactly
 from asyncgrad.ops.tensors.transfer import on_host
 from asyncgrad.types import Array, Index, Library, Number, Tensor
 
@@ -309,7 +309,7 @@ def _checked_index(array: Array) -> Any:
         warnings.warn(
             "indexing with dtype uint8 is deprecated, please use a dtype bool instead",
             UserWarning,
-            stacklevel=5,
+            stacklevel=users_level(),
         )
         return array.astype(np.bool_)
     if array.dtype != np.bool_:
@@ -448,13 +448,11 @@ def _put_into(
 @writes_exactly
 def index_select(input: Tensor, dim: int, index: Tensor) -> Tensor:
     """The slices of `input` along `dim` at `index`, a tensor with at most one axis."""
-    x = as_tensor_operand(input, "index_select", 1)
-    index = as_tensor_operand(index, "index_select", 3)
-    shape = x._metadata.shape
+    shape = input._metadata.shape
     axis = one_dim("index_select", dim, len(shape))
     if index._batched:
-        return by_parts(index_select, x, axis, index)
-    check_device("index_select", x, index)
+        return by_parts(index_select, input, axis, index)
+    check_device("index_select", input, index)
     numbers = _numbers("index_select", index, RuntimeError, int32=True)
     if numbers.ndim > 1:
         raise IndexError(
@@ -466,9 +464,9 @@ def index_select(input: Tensor, dim: int, index: Tensor) -> Tensor:
             raise RuntimeError(
                 f"index_select(): Index to scalar can have only 1 value, got {numbers.size}"
             )
-        return renamed(R.clone(x), "IndexSelectBackward0", saves=True)
+        return renamed(R.clone(input), "IndexSelectBackward0", saves=True)
     picked = (_ALL,) * axis + (numbers if numbers.ndim == 1 else numbers.reshape(-1),)
-    return _picked(x, picked, (index,), "IndexSelectBackward0")
+    return _picked(input, picked, (index,), "IndexSelectBackward0")
 
 
 def _numbers(name: str, index: Tensor, error: type[Exception], *, int32: bool = False) -> Any:
@@ -521,7 +519,6 @@ def _places(shape: tuple[int, ...]) -> tuple[Any, ...]:
 
 def axis_and_numbers(name: str, x: Tensor, dim: int, index: Tensor) -> tuple[int, Any]:
     """The checked axis and index array of `gather` and `scatter`."""
-    index = as_tensor_operand(index, name, 3)
     check_device(name, x, index)
     shape = x._metadata.shape
     axis = one_dim(name, dim, len(shape))
@@ -540,11 +537,10 @@ def axis_and_numbers(name: str, x: Tensor, dim: int, index: Tensor) -> tuple[int
 @writes_exactly
 def gather(input: Tensor, dim: int, index: Tensor, *, sparse_grad: bool = False) -> Tensor:
     """The elements at `index` along `dim`; the result has the shape of `index`."""
-    x = as_tensor_operand(input, "gather", 1)
     if getattr(index, "_batched", False):
-        return mapped_along("gather", gather, x, dim, index)
-    axis, numbers = axis_and_numbers("gather", x, dim, index)
-    shape = x._metadata.shape
+        return mapped_along("gather", gather, input, dim, index)
+    axis, numbers = axis_and_numbers("gather", input, dim, index)
+    shape = input._metadata.shape
     if any(m > n for i, (m, n) in enumerate(zip(numbers.shape, shape, strict=False)) if i != axis):
         raise RuntimeError(
             f"gather(): Size does not match at dimension {axis}: expected index "
@@ -553,16 +549,16 @@ def gather(input: Tensor, dim: int, index: Tensor, *, sparse_grad: bool = False)
         )
     if not shape or len(numbers.shape) != len(shape):
         # A tensor without axes is treated as a vector of one; an empty index fits any shape.
-        flat = R.reshape(x, (-1,) if x._metadata.size else (0,))
+        flat = R.reshape(input, (-1,) if input._metadata.size else (0,))
         picked = _picked(flat, (numbers.reshape(-1),), (index,))
         return renamed(R.reshape(picked, numbers.shape), "GatherBackward0")
-    return _picked(x, along(numbers, axis), (index,), "GatherBackward0")
+    return _picked(input, along(numbers, axis), (index,), "GatherBackward0")
 
 
 @writes_exactly
 def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Tensor:
     """`gather` with broadcasting apart from `dim`; if `dim` is None, of the flattened input."""
-    x, index = tensor_operands("take_along_dim", input, indices)
+    x, index = input, indices
     if not index._batched:
         _numbers("take_along_dim", index, RuntimeError)
     if dim is None:
@@ -639,8 +635,8 @@ def index_put_(
     if level_of(indices) is not None:
         out = by_parts(index_put, input, tuple(indices), values, accumulate)
         return in_place.copy(input, out, "index_put_")
-    x = as_tensor_operand(input, "index_put_", 1)
-    value = as_tensor_operand(values, "index_put_", 3)
+    x = input
+    value = values
     if not isinstance(indices, (tuple, list)):
         raise TypeError(
             f"index_put_(): argument 'indices' must be tuple of Tensors, not "
@@ -664,7 +660,7 @@ def index_put_(
 
 def copied(input: Tensor, name: str, *others: Any) -> Any:
     """A contiguous copy of `input` to be changed in place, batched if one of `others` is."""
-    x = as_tensor_operand(input, name, 1)
+    x = input
     modes = current()
     if modes.plain and modes.grad:
         # The copy is not recorded, since the following in-place change records one node for both.
@@ -694,12 +690,10 @@ def index_add_(
     input: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: Number = 1
 ) -> Tensor:
     """`index_add`, in place."""
-    x = as_tensor_operand(input, "index_add_", 1)
+    x = input
     if getattr(index, "_batched", False):
         out = by_parts(index_add, x, dim, index, source, alpha=alpha)
         return in_place.copy(x, out, "index_add_")
-    index = as_tensor_operand(index, "index_add_", 3)
-    source = as_tensor_operand(source, "index_add_", 4)
     shape = x._metadata.shape
     axis = one_dim("index_add_", dim, len(shape))
     check_device("index_add_", x, index, source)
@@ -779,14 +773,13 @@ def scatter_add(input: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
 
 def scatter_add_(input: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
     """`scatter_add`, in place."""
-    src = as_tensor_operand(src, "scatter_add_", 4)
     return _scatter_into(input, dim, index, src, "add", "scatter_add_")
 
 
 def _scatter_into(
     input: Tensor, dim: int, index: Tensor, src: Any, reduce: ScatterKind | None, name: str
 ) -> Any:
-    x = as_tensor_operand(input, name, 1)
+    x = input
     if reduce is not None and reduce not in words(ScatterKind):
         raise RuntimeError(
             f"{name}(): reduce argument must be either add or multiply, got {reduce!r}"
@@ -863,7 +856,7 @@ def scattered_values(x: Tensor, src: Any, numbers: Array, name: str) -> Any:
 @writes_exactly
 def masked_select(input: Tensor, mask: Tensor) -> Tensor:
     """The elements where `mask` is True, as a vector; both are broadcast."""
-    x, mask = tensor_operands("masked_select", input, mask)
+    x, mask = input, mask
     if mask._metadata.dtype != np.bool_:
         raise RuntimeError(
             f"masked_select: expected BoolTensor for mask, got {mask._metadata.dtype}. Compare it "
@@ -880,21 +873,18 @@ def masked_select(input: Tensor, mask: Tensor) -> Tensor:
 @writes_exactly
 def nonzero(input: Tensor, *, as_tuple: bool = False) -> Tensor | tuple[Tensor, ...]:
     """The indices of nonzero elements: a row for each, or with `as_tuple` a tensor by axis."""
-    x = as_tensor_operand(input, "nonzero", 1)
-    F = x._metadata.F
-    array = x._array
+    F = input._metadata.F
+    array = input._array
     found = F.xp.nonzero(array.reshape(array.shape or (1,)))
     if as_tuple:
-        return tuple([leaf("nonzero", part, x._metadata.device) for part in found])
+        return tuple([leaf("nonzero", part, input._metadata.device) for part in found])
     rows = F.xp.stack(found, axis=-1) if len(found) > 1 else found[0][:, None]
-    return leaf("nonzero", rows if array.ndim else rows[:, :0], x._metadata.device)
+    return leaf("nonzero", rows if array.ndim else rows[:, :0], input._metadata.device)
 
 
 @writes_exactly
 def nonzero_static(input: Tensor, *, size: int, fill_value: int = -1) -> Tensor:
     """The indices of the first `size` nonzero elements, a row for each; absent rows are filled."""
-    size = one_int("nonzero_static", "size", size)
-    fill_value = one_int("nonzero_static", "fill_value", fill_value)
     if size < 0:
         raise RuntimeError(f"nonzero_static: 'size' must be an non-negative integer, got {size}")
     rows: Any = nonzero(input)
@@ -922,7 +912,7 @@ def embedding(
         RuntimeError: if the table has not two axes, or `input` is not of integers; in the backward
             pass, if both `sparse` and `scale_grad_by_freq` are set.
     """
-    index, weight = tensor_operands("embedding", input, weight)
+    index, weight = input, weight
     shape = weight._metadata.shape
     if len(shape) != 2:
         raise RuntimeError(f"embedding(): 'weight' must be 2-D, got shape {list(shape)}")
@@ -932,7 +922,6 @@ def embedding(
     numbers = _numbers("embedding", index, RuntimeError, int32=True)
     check_range("embedding", numbers, shape[0], IndexError)
     if padding_idx is not None:
-        padding_idx = one_int("embedding", "padding_idx", padding_idx)
         # As in PyTorch, an AssertionError is raised here.
         assert -shape[0] <= padding_idx < shape[0], "Padding_idx must be within num_embeddings"
         padding_idx %= shape[0]
@@ -1001,8 +990,7 @@ def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
         tensor: int64, of any shape.
         num_classes: the length of the rows; -1 for one more than the greatest number.
     """
-    x = as_tensor_operand(tensor, "one_hot", 1)
-    num_classes = one_int("one_hot", "num_classes", num_classes)
+    x = tensor
     if x._batched and num_classes > 0:
         return mapped(lambda batch: one_hot(batch, num_classes), x)
     array = _numbers("one_hot", x, RuntimeError)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from asyncgrad.choices import ResizeMode, words
+from asyncgrad.core.frames import users_level
 from asyncgrad.core.recording import note_constant
 from asyncgrad.core.variable import wrap
 from asyncgrad.ops.api.linalg import matmul
@@ -19,7 +20,7 @@ from asyncgrad.ops.batching import by_parts
 from asyncgrad.ops.dtype import is_half, refuse
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.node_names import renamed
-from asyncgrad.ops.promotion import as_tensor_operand, category
+from asyncgrad.ops.promotion import category
 from asyncgrad.types import Array, Ints, Library, Tensor
 
 #: The number of axes of an image in each mode; None for any.
@@ -58,7 +59,7 @@ def interpolate(
     Raises:
         NotImplementedError: if the mode does not support the number of axes, or the dtype.
     """
-    x = as_tensor_operand(input, "interpolate", 1)
+    x = input
     axes = len(x._metadata.shape) - 2
     if mode not in words(ResizeMode):
         raise NotImplementedError(
@@ -316,5 +317,5 @@ def upsample_bilinear(
 def _warn_of(name: str) -> None:
     warnings.warn(
         f"`nn.functional.{name}` is deprecated. Use `nn.functional.interpolate` instead.",
-        stacklevel=3,
+        stacklevel=users_level(),
     )

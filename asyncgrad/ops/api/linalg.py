@@ -12,6 +12,7 @@ import numpy as np
 from asyncgrad.core.variable import Variable
 from asyncgrad.ops.api.shape import squeeze
 from asyncgrad.ops.arguments import is_expandable, one_dim
+from asyncgrad.ops.converted import writes, writes_exactly
 from asyncgrad.ops.dispatch import product_dispatch
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.node_names import renamed
@@ -22,14 +23,12 @@ from asyncgrad.ops.promotion import (
     category,
     check_broadcast,
     knows_no_tensors,
-    number_argument,
     promote_dtypes,
     result_dtype,
-    tensor_operands,
 )
 from asyncgrad.ops.registry import OPS
 from asyncgrad.ops.scalar_cast import fitted
-from asyncgrad.ops.tensors.out import put, writes, writes_exactly
+from asyncgrad.ops.tensors.out import put
 from asyncgrad.types import Ints, Number, Tensor
 
 __all__ = [
@@ -233,11 +232,9 @@ def outer(input: Tensor, vec2: Tensor) -> Tensor:
         input: of shape (m,).
         vec2: of shape (n,).
     """
-    x = as_tensor_operand(input, "outer", 1)
-    y = as_tensor_operand(vec2, "outer", 2)
-    _expect_ndims("outer", (x, y), (1, 1))
-    dtype = result_dtype(x, y)
-    return R.outer(cast(x, dtype), cast(y, dtype))
+    _expect_ndims("outer", (input, vec2), (1, 1))
+    dtype = result_dtype(input, vec2)
+    return R.outer(cast(input, dtype), cast(vec2, dtype))
 
 
 ger = outer
@@ -251,20 +248,19 @@ def inner(input: Tensor, other: Tensor) -> Tensor:
         input: of shape (..., k).
         other: of shape (..., k).
     """
-    x, y = tensor_operands("inner", input, other)
-    a, b = x._metadata.shape, y._metadata.shape
+    a, b = input._metadata.shape, other._metadata.shape
     if not a or not b:
-        return R.mul(x, y)
-    of_one_dtype("inner", x, y)
+        return R.mul(input, other)
+    of_one_dtype("inner", input, other)
     if a[-1] != b[-1]:
         raise RuntimeError(
             f"inner: inner() the last dimension must match on both input tensors but got shapes "
             f"{list(a)} and {list(b)}"
         )
     if len(a) == 1 and len(b) == 1:
-        return R.dot(x, y)
+        return R.dot(input, other)
     first, second = tuple(range(len(a) - 1)), tuple(range(len(a), len(a) + len(b) - 1))
-    return R.contract(x, y, (*first, -1), (*second, -1), (*first, *second))
+    return R.contract(input, other, (*first, -1), (*second, -1), (*first, *second))
 
 
 @writes_exactly
@@ -287,10 +283,7 @@ def addmm(
             f"addmm: the input of shape {bias._metadata.shape} can't be expanded to the product's "
             f"shape {shape}."
         )
-    beta, alpha = [
-        fitted("addmm", number_argument("addmm", what, value), x._metadata.dtype)
-        for what, value in (("beta", beta), ("alpha", alpha))
-    ]
+    beta, alpha = (fitted("addmm", factor, x._metadata.dtype) for factor in (beta, alpha))
     if beta == 0:
         out = R.mm(x, y)
         return out if alpha == 1 else R.mul_scalar(out, alpha)

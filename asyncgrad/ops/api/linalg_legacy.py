@@ -8,12 +8,11 @@ from asyncgrad.ops import return_types
 from asyncgrad.ops.api import linalg_norm, matrices, triangular
 from asyncgrad.ops.api.reduction import mean
 from asyncgrad.ops.api.shape import narrow, tril
-from asyncgrad.ops.arguments import one_int
+from asyncgrad.ops.converted import writes
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.node_names import no_view
-from asyncgrad.ops.promotion import as_tensor_operand, cast, promote_dtypes, tensor_operands
+from asyncgrad.ops.promotion import as_tensor_operand, cast, promote_dtypes
 from asyncgrad.ops.tensors.new_tensors import new_beside
-from asyncgrad.ops.tensors.out import writes
 from asyncgrad.types import Tensor
 
 __all__ = [
@@ -69,11 +68,10 @@ def svd_lowrank(
         niter: for PyTorch compatibility, without effect.
         M: subtracted from `A` first.
     """
-    count = 6 if q is None else one_int("svd_lowrank", "q", q)
+    count = 6 if q is None else q
     if count < 0:
         raise RuntimeError(f"svd_lowrank: Trying to create tensor with negative dimension {count}")
-    x = as_tensor_operand(A, "svd_lowrank", 1)
-    u, s, vh = matrices.svd(x if M is None else R.sub(x, M), full_matrices=False)
+    u, s, vh = matrices.svd(A if M is None else R.sub(A, M), full_matrices=False)
     count = min(count, s._metadata.shape[-1])
     v = R.adjoint(vh)
     return narrow(u, -1, 0, count), narrow(s, -1, 0, count), narrow(v, -1, 0, count)
@@ -93,14 +91,13 @@ def pca_lowrank(
     Returns:
         The scores before they are scaled, the singular values, and the components as columns.
     """
-    x = as_tensor_operand(A, "pca_lowrank", 1)
-    most = min(x._metadata.shape[-2:])
+    most = min(A._metadata.shape[-2:])
     count = min(6, most) if q is None else q
     if not 0 <= count <= most:
         raise ValueError(
             f"q(={count}) must be non-negative integer and not greater than min(m, n)={most}"
         )
-    return svd_lowrank(x, count, niter, mean(x, -2, True) if center else None)
+    return svd_lowrank(A, count, niter, mean(A, -2, True) if center else None)
 
 
 @writes
@@ -217,7 +214,7 @@ def svd(input: Tensor, some: bool = True, compute_uv: bool = True) -> return_typ
         u, s, vh = matrices.svd(input, not some)
         return return_types.svd(u, s, R.adjoint(vh))
     values = matrices.svdvals(input)
-    x = as_tensor_operand(input, "svd", 1)
+    x = input
     *lead, m, n = x._metadata.shape
     u, v = (new_beside("svd", x, "zeros", (*lead, k, k)) for k in (m, n))
     return return_types.svd(u, values, v)
@@ -232,7 +229,7 @@ def cross(input: Tensor, other: Tensor, dim: int | None = None) -> Tensor:
         dim: the axis of the vectors; the first of length 3 if None.
     """
     if dim is None:
-        lengths = as_tensor_operand(input, "cross", 1)._metadata.shape
+        lengths = input._metadata.shape
         if 3 not in lengths:
             raise RuntimeError(f"cross: no dimension of size 3 in input, got shape {lengths}.")
         dim = lengths.index(3)
@@ -242,7 +239,7 @@ def cross(input: Tensor, other: Tensor, dim: int | None = None) -> Tensor:
 @writes
 def kron(input: Tensor, other: Tensor) -> Tensor:
     """The Kronecker product: a block of the second tensor for each element of the first."""
-    x, y = tensor_operands("kron", input, other)
+    x, y = input, other
     # In type promotion, a tensor without dimensions has full weight here.
     dtype = promote_dtypes(x._metadata.dtype, y._metadata.dtype)
     x, y = cast(x, dtype), cast(y, dtype)

@@ -19,8 +19,9 @@ from asyncgrad.ops.api.elementwise import where
 from asyncgrad.ops.api.linalg import dot, matmul, mm
 from asyncgrad.ops.api.matrices import alike, beside, inv, inv_ex, matrices
 from asyncgrad.ops.api.reduction import vector_norm
-from asyncgrad.ops.arguments import many_dims, one_dim, one_int
+from asyncgrad.ops.arguments import many_dims, one_dim
 from asyncgrad.ops.batching import bottom, by_parts, level_of
+from asyncgrad.ops.converted import writes, writes_exactly
 from asyncgrad.ops.dtype import check_inexact
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.namespace import Raw
@@ -32,10 +33,8 @@ from asyncgrad.ops.promotion import (
     category,
     check_broadcast,
     result_dtype,
-    tensor_operands,
 )
 from asyncgrad.ops.tensors.new_tensors import leaf, new_beside
-from asyncgrad.ops.tensors.out import writes, writes_exactly
 from asyncgrad.ops.tensors.transfer import seen
 from asyncgrad.types import Array, DTypeLike, Ints, Tensor
 
@@ -64,13 +63,12 @@ def norm(
             of one or two axes.
         dtype: the dtype that the elements are converted to first.
     """
-    x = as_tensor_operand(A, "linalg.norm", 1)
-    ndim = len(x._metadata.shape)
+    ndim = len(A._metadata.shape)
     count = None
     if dim is not None:
         count = len(dim) if isinstance(dim, (tuple, list)) else 1
     if ord is None:
-        return vector_norm(x, 2, dim, keepdim, dtype=dtype)
+        return vector_norm(A, 2, dim, keepdim, dtype=dtype)
     if count not in {None, 1, 2} or (count is None and ndim not in {1, 2}):
         raise RuntimeError(
             f"linalg.norm: If dim is not specified but ord is, the input must be 1D or 2D. Got "
@@ -79,13 +77,13 @@ def norm(
             else f"linalg.norm: If dim is specified, it must be of length 1 or 2. Got {dim}"
         )
     if (ndim if count is None else count) == 2:
-        return matrix_norm(x, ord, (0, 1) if dim is None else dim, keepdim, dtype=dtype)
+        return matrix_norm(A, ord, (0, 1) if dim is None else dim, keepdim, dtype=dtype)
     if isinstance(ord, str):
         raise RuntimeError(
             f"linalg.norm: the order {ord!r} is for matrices, and takes a dim of two axes, got "
             f"{dim}."
         )
-    return vector_norm(x, ord, dim, keepdim, dtype=dtype)
+    return vector_norm(A, ord, dim, keepdim, dtype=dtype)
 
 
 @writes
@@ -104,8 +102,7 @@ def matrix_norm(
         dtype: the dtype that the elements are converted to first.
     """
     name = "linalg.matrix_norm"
-    x = as_tensor_operand(A, name, 1)
-    ndim = len(x._metadata.shape)
+    ndim = len(A._metadata.shape)
     if ndim < 2:
         raise RuntimeError(f"{name}: The input tensor A must have at least 2 dimensions.")
     if not isinstance(dim, (tuple, list)) or len(dim) != 2:
@@ -117,15 +114,15 @@ def matrix_norm(
         if ord not in words(MatrixNorm):
             raise RuntimeError(f"{name}: Order {ord} not supported.")
         if ord == "fro":
-            return vector_norm(x, 2, (first, second), keepdim, dtype=dtype)
+            return vector_norm(A, 2, (first, second), keepdim, dtype=dtype)
         order: Any = ord
     else:
         order = as_number(ord)
         if order is None or abs(order) not in {1, 2, math.inf}:
             raise RuntimeError(f"{name}: Order {ord} not supported.")
-    check_inexact(name, x._metadata.dtype)
+    check_inexact(name, A._metadata.dtype)
     if order == "nuc" or abs(order) == 2:
-        values = _singular_values(x, first, second, dtype)
+        values = _singular_values(A, first, second, dtype)
         last = len(values._metadata.shape) - 1
         if order == "nuc":
             out = R.sum(values, (last,), False)
@@ -137,7 +134,7 @@ def matrix_norm(
             out = R.unsqueeze(out, axis)
         return out
     summed, kept = (first, second) if abs(order) == 1 else (second, first)
-    sums = vector_norm(x, 1, summed, True, dtype=dtype)
+    sums = vector_norm(A, 1, summed, True, dtype=dtype)
     out = _extreme(sums, order > 0, (kept,), True)
     return out if keepdim else no_view(R.squeeze(out, tuple(sorted((first, second)))))
 
@@ -293,7 +290,7 @@ def lstsq(
     """
     name = "torch.linalg.lstsq"
     x = matrices(name, A)
-    y = as_tensor_operand(B, name, 2)
+    y = B
     alike(name, x, y)
     if driver is not None and driver not in words(LstsqDriver):
         raise RuntimeError(
@@ -347,9 +344,9 @@ def matrix_power(A: Tensor, n: int) -> Tensor:
         LinAlgError: if a matrix has no inverse.
     """
     name = "linalg.matrix_power"
-    x = as_tensor_operand(A, name, 1)
+    x = A
     a = x._metadata.shape
-    power = one_int(name, "n", n)
+    power = n
     if len(a) < 2 or a[-1] != a[-2]:
         raise RuntimeError(
             f"{name}: A must be batches of square matrices of at least 2 dimensions, got shape {a}"
@@ -447,7 +444,7 @@ def vecdot(x: Tensor, y: Tensor, *, dim: int = -1) -> Tensor:
         dim: the axis of the vectors.
     """
     name = "linalg.vecdot"
-    a, b = tensor_operands(name, x, y)
+    a, b = x, y
     check_broadcast(name, a, b)
     dtype = result_dtype(a, b)
     a, b = cast(a, dtype), cast(b, dtype)
@@ -474,7 +471,7 @@ def cross(input: Tensor, other: Tensor, *, dim: int = -1) -> Tensor:
 
 def crossed(name: str, input: Tensor, other: Tensor, dim: int) -> Any:
     """The cross products along an axis."""
-    x, y = tensor_operands(name, input, other)
+    x, y = input, other
     a, b = x._metadata.shape, y._metadata.shape
     if len(a) != len(b):
         raise RuntimeError(
@@ -509,12 +506,12 @@ def vander(x: Tensor, *, N: int | None = None) -> Tensor:
         N: how many powers; n if None.
     """
     name = "linalg.vander"
-    base = as_tensor_operand(x, name, 1)
+    base = x
     if not base._metadata.shape:
         base = R.unsqueeze(base, 0)
     lengths = base._metadata.shape
     count = lengths[-1] if N is None else N
-    if N is not None and one_int(name, "N", N) <= 1:
+    if N is not None and N <= 1:
         raise RuntimeError(f"{name}: N must be greater than 1, got {count}")
     if category(base._metadata.dtype) < 2:
         base = cast(base, _INT64)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from asyncgrad.choices import DivergenceReduction, Reduction, words
+from asyncgrad.core.frames import users_level
 from asyncgrad.core.metadata import Metadata
 from asyncgrad.core.recording import again
 from asyncgrad.core.variable import Variable, wrap
@@ -19,25 +20,23 @@ from asyncgrad.ops.api.activation import log_softmax, logsigmoid
 from asyncgrad.ops.api.index import getitem
 from asyncgrad.ops.arguments import check_constant, one_dim
 from asyncgrad.ops.batching import by_parts, level_of, mapped, unwrap_batch
+from asyncgrad.ops.converted import converted
 from asyncgrad.ops.dtype import FLOATING, INEXACT, check_dtype
 from asyncgrad.ops.float32_compute import in_float32
 from asyncgrad.ops.fused import compiled
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.node_names import renamed, watch
 from asyncgrad.ops.promotion import (
-    as_tensor_operand,
     cast,
     category,
     check_broadcast,
     check_device,
     constant,
     default_dtype,
-    number_argument,
     operand_of,
     result_dtype,
     tensor_operands,
 )
-from asyncgrad.ops.spellings import spelled
 from asyncgrad.types import Array, Library, Tensor
 
 #: The functions at PyTorch's top level; all functions here are in `nn.functional`.
@@ -45,16 +44,16 @@ __all__ = ["cosine_similarity"]
 
 
 def chosen_reduction(
-    reduction: Reduction, size_average: bool | None = None, reduce: bool | None = None,
-    stacklevel: int = 3,
+    reduction: Reduction, size_average: bool | None = None, reduce: bool | None = None
 ) -> Reduction:  # fmt: skip
     """The reduction, or the one that the deprecated arguments ask for."""
     if size_average is not None or reduce is not None:
-        reduction = "none" if reduce is False else "sum" if size_average is False else "mean"
+        each, total = (given is not None and not given for given in (reduce, size_average))
+        reduction = "none" if each else "sum" if total else "mean"
         warnings.warn(
             f"size_average and reduce args will be deprecated, please use "
             f"reduction='{reduction}' instead.",
-            stacklevel=stacklevel,
+            stacklevel=users_level(),
         )
     if reduction not in words(Reduction):
         raise ValueError(
@@ -87,8 +86,7 @@ _COMPLEX = frozenset({"cosine_similarity", "l1_loss"})
 
 def _pair(name: str, input: Tensor, target: Tensor, warns: bool = False) -> tuple[Any, Any]:
     """Broadcast two tensors, with a warning or without, and convert them to one floating dtype."""
-    x = as_tensor_operand(input, name, 1)
-    y = as_tensor_operand(target, name, 2)
+    x, y = input, target
     if x._metadata is not y._metadata:
         shape, other = x._metadata.shape, y._metadata.shape
         if shape != other:
@@ -109,7 +107,7 @@ def _pair(name: str, input: Tensor, target: Tensor, warns: bool = False) -> tupl
             f"Using a target size ({target._metadata.shape}) that is different to the input size "
             f"({input._metadata.shape}). This will likely lead to incorrect results due to "
             f"broadcasting. Please ensure they have the same size.",
-            stacklevel=3,
+            stacklevel=users_level(),
         )
     return x, y
 
@@ -145,7 +143,6 @@ def in_dtype(name: str, losses: Tensor, like: Tensor) -> Any:
 
 def _weighted(name: str, losses: Tensor, input: Tensor, weight: Tensor) -> Any:
     """Multiply losses by weights of the input's shape."""
-    weight = as_tensor_operand(weight, name, 3)
     if weight._metadata.shape != input._metadata.shape:
         raise ValueError(
             f"{name}: Weights and input must have the same size, got {weight._metadata.shape} and "
@@ -223,7 +220,6 @@ def smooth_l1_loss(
     """
     reduction = chosen_reduction(reduction, size_average, reduce)
     x, y = _pair("smooth_l1_loss", input, target, warns=True)
-    beta = number_argument("smooth_l1_loss", "beta", beta)
     if beta < 0:
         raise RuntimeError(f"smooth_l1_loss does not support negative values for beta, got {beta}.")
     if beta == 0:
@@ -278,7 +274,7 @@ def kl_div(
             "size. 'batchmean' divides only by the batch size, and aligns with the KL div math "
             "definition. 'mean' will be changed to behave the same as 'batchmean' in the next "
             "major release.",
-            stacklevel=2,
+            stacklevel=users_level(),
         )
     operands = tensor_operands("kl_div", input, target)
     if any(category(operand._metadata.dtype) < 2 for operand in operands):
@@ -297,7 +293,7 @@ def kl_div(
 
 
 def _same_size(name: str, input: Tensor, target: Tensor, message: str) -> tuple[Any, Any]:
-    x, y = tensor_operands(name, input, target)
+    x, y = input, target
     if x._metadata.shape != y._metadata.shape:
         raise ValueError(f"{name}: " + message.format(y._metadata.shape, x._metadata.shape))
     return x, y
@@ -344,9 +340,7 @@ def binary_cross_entropy(
     if weight is None:
         return _of_pair(R.binary_cross_entropy, x, y, None, reduction)
     losses = R.binary_cross_entropy(x, y, None, 1.0, True)
-    losses = cast(
-        R.mul(losses, as_tensor_operand(weight, "binary_cross_entropy", 3)), x._metadata.dtype
-    )
+    losses = cast(R.mul(losses, weight), x._metadata.dtype)
     return renamed(reduced(losses, reduction), "BinaryCrossEntropyBackward0")
 
 
@@ -385,11 +379,11 @@ def binary_cross_entropy_with_logits(
     if pos_weight is None:
         losses = R.binary_cross_entropy_with_logits(x, y, None, 1.0, True)
     else:
-        positive = as_tensor_operand(pos_weight, name, 7)
+        positive = pos_weight
         factors = R.add_scalar(R.mul(R.sub(positive, 1), y), 1)
         losses = R.sub(R.mul(R.rsub_scalar(y, 1), x), R.mul(factors, logsigmoid(x)))
     if weight is not None:
-        losses = R.mul(losses, as_tensor_operand(weight, name, 3))
+        losses = R.mul(losses, weight)
     losses = in_dtype(name, losses, given)
     return renamed(reduced(losses, reduction), "BinaryCrossEntropyWithLogitsBackward0")
 
@@ -471,7 +465,6 @@ def _class_weight(name: str, weight: Tensor | None, x: Tensor, dim: int) -> Any:
 
 def _checked_weight(name: str, weight: Tensor, x: Tensor, dim: int) -> Tensor:
     """Return class weights that fit the input."""
-    weight = as_tensor_operand(weight, name, 3)
     check_device(name, x, weight)
     if weight._metadata.shape != (x._metadata.shape[dim],):
         raise RuntimeError(
@@ -564,7 +557,7 @@ def nll_loss(
     """
     reduction = chosen_reduction(reduction, size_average, reduce)
     x = operand_of(INEXACT, input, "nll_loss")
-    t = as_tensor_operand(target, "nll_loss", 2)
+    t = target
     if x._metadata.dtype.kind == "V":
         return in_float32(nll_loss, x, t, weight, ignore_index=ignore_index, reduction=reduction)
     if x._batched or t._batched or getattr(weight, "_batched", False):
@@ -607,9 +600,8 @@ def cross_entropy(
     """
     reduction = chosen_reduction(reduction, size_average, reduce)
     x = operand_of(FLOATING, input, "cross_entropy")
-    t = as_tensor_operand(target, "cross_entropy", 2)
+    t = target
     metadata = x._metadata
-    label_smoothing = number_argument("cross_entropy", "label_smoothing", label_smoothing)
     if not 0 <= label_smoothing <= 1:
         raise RuntimeError(
             f"cross_entropy: label_smoothing must be between 0.0 and 1.0. Got: {label_smoothing}"
@@ -717,7 +709,7 @@ def _soft_cross_entropy(
     return R.mul_scalar(total, _share(x._metadata.size // shape[dim] if shape[dim] else 0))
 
 
-@spelled
+@converted
 def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -> Tensor:
     """The cosines of the angles between vectors along an axis.
 
@@ -726,14 +718,13 @@ def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -
         x2: a tensor that can be broadcast against the first.
         eps: the lower bound of the norms.
     """
-    x, y = tensor_operands("cosine_similarity", x1, x2)
+    x, y = x1, x2
     if category(result_dtype(x, y)) < 2:
         raise RuntimeError(
             f"cosine_similarity: expected common dtype to be floating point, yet common dtype is "
             f"{result_dtype(x, y)}. Convert one with .to({default_dtype()})."
         )
     x, y = _pair("cosine_similarity", x, y)
-    eps = number_argument("cosine_similarity", "eps", eps)
     if x._metadata.dtype.kind == "V":
         return in_float32(cosine_similarity, x, y, dim, eps)
     shape = x._metadata.shape

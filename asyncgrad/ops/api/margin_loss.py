@@ -17,7 +17,7 @@ from asyncgrad.ops.api.loss import chosen_reduction, in_dtype, reduced
 from asyncgrad.ops.api.shape import reshape, unsqueeze
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.node_names import one_node
-from asyncgrad.ops.promotion import constant, number_argument, tensor_operands
+from asyncgrad.ops.promotion import constant
 from asyncgrad.types import Tensor
 
 #: PyTorch adds this to squared norms.
@@ -43,7 +43,7 @@ def margin_ranking_loss(
         reduction: "mean", "sum" or "none"; `size_average` and `reduce` are deprecated.
     """
     reduction = chosen_reduction(reduction, size_average, reduce)
-    a, b, y = tensor_operands("margin_ranking_loss", input1, input2, target)
+    a, b, y = input1, input2, target
     if not a.ndim == b.ndim == y.ndim:
         raise RuntimeError(
             f"margin_ranking_loss : All input tensors should have same dimension but got sizes: "
@@ -64,9 +64,8 @@ def hinge_embedding_loss(
         reduction: "mean", "sum" or "none"; `size_average` and `reduce` are deprecated.
     """
     reduction = chosen_reduction(reduction, size_average, reduce)
-    x, y = tensor_operands("hinge_embedding_loss", input, target)
-    far = where(y != 1, _at_least_0(margin - x), 0.0)
-    return reduced(far + where(y != -1, x, 0.0), reduction)
+    far = where(target != 1, _at_least_0(margin - input), 0.0)
+    return reduced(far + where(target != -1, input, 0.0), reduction)
 
 
 def cosine_embedding_loss(
@@ -82,7 +81,7 @@ def cosine_embedding_loss(
         reduction: "mean", "sum" or "none"; `size_average` and `reduce` are deprecated.
     """
     reduction = chosen_reduction(reduction, size_average, reduce)
-    a, b, y = tensor_operands("cosine_embedding_loss", input1, input2, target)
+    a, b, y = input1, input2, target
     if y.ndim > 1:
         raise RuntimeError(
             f"0D or 1D target tensor expected, multi-target not supported: cosine_embedding_loss "
@@ -112,8 +111,7 @@ def soft_margin_loss(
         reduction: "mean", "sum" or "none"; `size_average` and `reduce` are deprecated.
     """
     reduction = chosen_reduction(reduction, size_average, reduce)
-    x, y = tensor_operands("soft_margin_loss", input, target)
-    return reduced(in_dtype("soft_margin_loss", R.log1p(R.exp(-y * x)), x), reduction)
+    return reduced(in_dtype("soft_margin_loss", R.log1p(R.exp(-target * input)), input), reduction)
 
 
 def triplet_margin_loss(
@@ -168,7 +166,7 @@ def _triplets(
     if margin <= 0:
         raise ValueError(f"margin must be greater than 0, got {margin}")
     reduction = chosen_reduction(reduction)
-    a, p, n = tensor_operands("triplet_margin_loss", anchor, positive, negative)
+    a, p, n = anchor, positive, negative
     if not a.ndim == p.ndim == n.ndim:
         raise RuntimeError(
             f"The anchor, positive, and negative tensors are expected to have the same number of "
@@ -197,7 +195,7 @@ def poisson_nll_loss(
         reduction: "mean", "sum" or "none"; `size_average` and `reduce` are deprecated.
     """
     reduction = chosen_reduction(reduction, size_average, reduce)
-    x, y = tensor_operands("poisson_nll_loss", input, target)
+    x, y = input, target
     losses = x.exp() - y * x if log_input else x - y * (x + eps).log()
     if full:
         stirling = y * y.log() - y + 0.5 * (2 * math.pi * y).log()
@@ -220,7 +218,7 @@ def gaussian_nll_loss(
         eps: the lower bound of variances; the gradient passes below it.
         reduction: "mean", "sum" or "none".
     """
-    x, y = tensor_operands("gaussian_nll_loss", input, target)
+    x, y = input, target
     v: Any = var if isinstance(var, Variable) else constant(var, x).expand(x.shape)
     if v.shape != x.shape:
         if v.shape == x.shape[:-1]:
@@ -265,10 +263,9 @@ def multi_margin_loss(
     """
     reduction = chosen_reduction(reduction, size_average, reduce)
     name = "multi_margin_loss"
-    p = number_argument(name, "p", p)
     if p not in {1, 2}:
         raise ValueError(f"only p == 1 and p == 2 supported, {name} got {p}")
-    x, y = tensor_operands(name, input, target)
+    x, y = input, target
     classes = _classes(name, x, fits=y.ndim < 2)
     rows = reshape(x, (-1, classes)) if x.ndim < 2 else x
     if y.numel() != rows.shape[0]:
@@ -309,7 +306,7 @@ def multilabel_margin_loss(
     """
     reduction = chosen_reduction(reduction, size_average, reduce)
     name = "multilabel_margin_loss"
-    x, y = tensor_operands(name, input, target)
+    x, y = input, target
     classes = _classes(name, x)
     if y.shape != x.shape:
         raise RuntimeError(f"{name}: inconsistent target size: {y.shape} for input of {x.shape}")
@@ -336,9 +333,8 @@ def multilabel_soft_margin_loss(
         reduction: "mean", "sum" or "none"; `size_average` and `reduce` are deprecated.
     """
     reduction = chosen_reduction(reduction, size_average, reduce)
-    x, y = tensor_operands("multilabel_soft_margin_loss", input, target)
-    losses = -(y * logsigmoid(x) + (1 - y) * logsigmoid(-x))
+    losses = -(target * logsigmoid(input) + (1 - target) * logsigmoid(-input))
     if weight is not None:
         losses = losses * weight
-    axis = x.ndim - 1
-    return reduced(losses.sum(axis) / x.shape[axis], reduction)
+    axis = input.ndim - 1
+    return reduced(losses.sum(axis) / input.shape[axis], reduction)

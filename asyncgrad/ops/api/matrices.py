@@ -20,13 +20,12 @@ from asyncgrad.ops.api.elementwise import add, where
 from asyncgrad.ops.api.shape import cat, permute, reshape, tril, triu
 from asyncgrad.ops.arguments import one_dim
 from asyncgrad.ops.batching import mapped
+from asyncgrad.ops.converted import writes
 from asyncgrad.ops.dtype import check_inexact, is_half
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.node_names import no_view
-from asyncgrad.ops.promotion import as_tensor_operand, tensor_operands
 from asyncgrad.ops.table.matrices import bad_minor, zero_pivot
 from asyncgrad.ops.tensors.new_tensors import leaf, new_beside
-from asyncgrad.ops.tensors.out import writes
 from asyncgrad.types import Tensor
 
 __all__ = [
@@ -45,7 +44,7 @@ def matrices(name: str, value: Tensor, *, square: bool = False, place: int = 1) 
         RuntimeError: if it has less than two axes or another dtype, or if the matrices are not
             square but should be.
     """
-    x = as_tensor_operand(value, name, place)
+    x = value
     shape, dtype = x._metadata.shape, x._metadata.dtype
     if len(shape) < 2:
         raise RuntimeError(
@@ -143,7 +142,7 @@ def solve(A: Tensor, B: Tensor, *, left: bool = True) -> Tensor:
 
 def _solved(name: str, A: Tensor, B: Tensor, left: bool, function: Callable[..., Any]) -> Any:
     x = matrices(name, A, square=True)
-    y = as_tensor_operand(B, name, 2)
+    y = B
     alike(name, x, y)
     a, b = x._metadata.shape, y._metadata.shape
     vector = len(b) == 1 or (len(b) == len(a) - 1 and b == a[:-1])
@@ -269,8 +268,7 @@ def tensorinv(A: Tensor, ind: int = 2) -> Tensor:
     Raises:
         LinAlgError: if the map is singular.
     """
-    x = as_tensor_operand(A, "linalg.tensorinv", 1)
-    shape = x._metadata.shape
+    shape = A._metadata.shape
     if ind <= 0:
         raise RuntimeError(
             f"linalg.tensorinv: Expected a strictly positive integer for ind, got {ind}"
@@ -281,7 +279,7 @@ def tensorinv(A: Tensor, ind: int = 2) -> Tensor:
             f"linalg.tensorinv: Expected self to satisfy the requirement prod(self.shape[ind:]) == "
             f"prod(self.shape[:ind]), but got {prod(last)} != {prod(first)}"
         )
-    return reshape(inv(R.reshape(x, (prod(first), prod(last)))), (*last, *first))
+    return reshape(inv(R.reshape(A, (prod(first), prod(last)))), (*last, *first))
 
 
 @writes
@@ -295,7 +293,7 @@ def tensorsolve(A: Tensor, B: Tensor, dims: Sequence[int] | None = None) -> Tens
     Raises:
         LinAlgError: if the map is singular.
     """
-    x, y = tensor_operands("linalg.tensorsolve", A, B)
+    x, y = A, B
     if dims is not None:
         ndim = len(x._metadata.shape)
         last = [one_dim("linalg.tensorsolve", dim, ndim) for dim in dims]

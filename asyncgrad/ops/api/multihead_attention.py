@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
+from asyncgrad.core.frames import users_level
 from asyncgrad.ops.api.activation import softmax
 from asyncgrad.ops.api.attention import attention
 from asyncgrad.ops.api.creation import zeros
@@ -79,8 +80,8 @@ class Heads(NamedTuple):
 
 def multi_head_attention_forward(
     query: Tensor, key: Tensor, value: Tensor, embed_dim_to_check: int, num_heads: int,
-    in_proj_weight: Tensor, in_proj_bias: Tensor, bias_k: Tensor | None, bias_v: Tensor | None,
-    add_zero_attn: bool, dropout_p: float, out_proj_weight: Tensor, out_proj_bias: Tensor,
+    in_proj_weight: Tensor | None, in_proj_bias: Tensor | None, bias_k: Tensor | None, bias_v: Tensor | None,
+    add_zero_attn: bool, dropout_p: float, out_proj_weight: Tensor, out_proj_bias: Tensor | None,
     training: bool = True, key_padding_mask: Tensor | None = None, need_weights: bool = True,
     attn_mask: Tensor | None = None, use_separate_proj_weight: bool = False,
     q_proj_weight: Tensor | None = None, k_proj_weight: Tensor | None = None,
@@ -182,7 +183,7 @@ def attention_of_heads(
             warnings.warn(
                 "Support for mismatched key_padding_mask and attn_mask is deprecated. Use "
                 "same type for both instead.",
-                stacklevel=2,
+                stacklevel=users_level(),
             )
     if mask is not None:
         mask = _shaped(heads, mask, batch, queries, length)

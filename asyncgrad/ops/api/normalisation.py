@@ -14,7 +14,7 @@ from asyncgrad.ops.arguments import check_constant, one_shape
 from asyncgrad.ops.batching import level_of
 from asyncgrad.ops.dtype import FLOATING, INEXACT, check_dtype, is_half
 from asyncgrad.ops.namespace import RECORDED as R
-from asyncgrad.ops.promotion import as_tensor_operand, cast, number_argument
+from asyncgrad.ops.promotion import as_tensor_operand, cast
 from asyncgrad.ops.tensors import in_place
 from asyncgrad.types import Array, Ints, Tensor
 
@@ -24,7 +24,7 @@ __all__ = ["rms_norm"]
 
 def _checked(name: str, input: Tensor, normalized_shape: Ints) -> tuple[Any, tuple[int, ...]]:
     """The checked input and the shape of its last axes."""
-    x = as_tensor_operand(input, name, 1)
+    x = input
     wanted = one_shape(name, (normalized_shape,))
     shape = x._metadata.shape
     if not wanted:
@@ -43,7 +43,6 @@ def _checked(name: str, input: Tensor, normalized_shape: Ints) -> tuple[Any, tup
 
 def _parameter(name: str, what: str, value: Tensor, x: Tensor, shape: tuple[int, ...]) -> Any:
     """Check a parameter against the normalised shape and the input's dtype."""
-    value = as_tensor_operand(value, name, 3)
     if value._metadata.shape != shape:
         raise RuntimeError(
             f"{name}: Expected {what} to be of same shape as normalized_shape, but got {what} of "
@@ -84,7 +83,6 @@ def layer_norm(
     if bias is not None:
         bias = _parameter("layer_norm", "bias", bias, x, shape)
     check_dtype("layer_norm", x._metadata.dtype, FLOATING)
-    eps = number_argument("layer_norm", "eps", eps)
     if weight is None and bias is None:
         return R.normalise(x, len(shape), eps, [])
     weight = _constant(x, shape, 1) if weight is None else weight
@@ -112,7 +110,6 @@ def rms_norm(
     metadata = x._metadata
     if eps is None:
         eps = float(np.finfo(np.float32 if is_half(metadata.dtype) else metadata.dtype).eps)
-    eps = number_argument("rms_norm", "eps", eps)
     if metadata.is_complex or (weight is not None and weight._metadata.dtype != metadata.dtype):
         ndim = len(metadata.shape)
         dims = tuple(range(ndim - len(shape), ndim))
@@ -126,7 +123,7 @@ def rms_norm(
 
 def _check_channels(name: str, what: str, value: Tensor, x: Tensor, channels: int) -> None:
     """Raise unless a parameter or running moment has one element for each channel."""
-    found, dtype = as_tensor_operand(value, name, 2)._metadata, x._metadata.dtype
+    found, dtype = value._metadata, x._metadata.dtype
     if found.shape != (channels,):
         raise RuntimeError(
             f"{name}: {what} should contain {channels} elements not {found.size}: shape "
@@ -160,7 +157,7 @@ def batch_norm(
         ValueError: in training, if there is one value per channel only, or `eps` is out of range.
     """
     name = "batch_norm"
-    x = as_tensor_operand(input, name, 1)
+    x = input
     metadata = x._metadata
     shape = metadata.shape
     if len(shape) < 2:
@@ -168,7 +165,6 @@ def batch_norm(
             return R.clone(x)
         raise RuntimeError(f"{name}: expected input of 2 dimensions or more, got shape {shape}")
     check_dtype(name, metadata.dtype, FLOATING)
-    eps, momentum = number_argument(name, "eps", eps), number_argument(name, "momentum", momentum)
     channels = shape[1]
     count = shape[0] * prod(shape[2:])
     if training and count == 1:
@@ -235,7 +231,7 @@ def instance_norm(
     Raises:
         ValueError: if an example has one value per channel only.
     """
-    x = as_tensor_operand(input, "instance_norm", 1)
+    x = input
     if len(x.shape) < 2:
         raise RuntimeError(f"instance_norm: expected input of 2 dimensions or more, got {x.shape}")
     n, channels, *image = x.shape

@@ -22,10 +22,8 @@ from asyncgrad.ops.api.pooling import (
     max_pool3d,
 )
 from asyncgrad.ops.api.shape import narrow, pad, reshape, transpose
-from asyncgrad.ops.arguments import one_int
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.node_names import one_node
-from asyncgrad.ops.promotion import as_tensor_operand, tensor_operands
 from asyncgrad.ops.signatures import named
 from asyncgrad.types import Ints, Tensor
 
@@ -87,7 +85,7 @@ def unfold(
         padding: zeros on both sides.
         stride: the distance between patches.
     """
-    x = as_tensor_operand(input, "unfold", 1)
+    x = input
     if x.ndim not in {3, 4} or 0 in x.shape[-3:]:
         raise RuntimeError(
             f"unfold: Expected 3D or 4D (batch mode) tensor with possibly 0 batch size and other "
@@ -118,7 +116,7 @@ def fold(
         padding: the width that is cut off on each side.
         stride: the distance between patches.
     """
-    x = as_tensor_operand(input, "fold", 1)
+    x = input
     if x.ndim not in {2, 3} or 0 in x.shape[-2:]:
         raise RuntimeError(
             f"fold: Expected 2D or 3D (batch mode) tensor for input with possibly 0 batch size and "
@@ -157,12 +155,12 @@ def channel_shuffle(input: Tensor, groups: int) -> Tensor:
     Args:
         input: of shape (n, channels, ...).
     """
-    x = as_tensor_operand(input, "channel_shuffle", 1)
+    x = input
     if x.ndim < 3:
         raise RuntimeError(
             f"channel_shuffle expects input with > 2 dims, but got input with sizes {x.shape}"
         )
-    if one_int("channel_shuffle", "groups", groups) <= 0:
+    if groups <= 0:
         raise RuntimeError(
             f"Number of groups to divide channels in must be positive. Value of groups:{groups}"
         )
@@ -188,7 +186,7 @@ def local_response_norm(
         beta: the power.
         k: added to that product before the power is taken.
     """
-    x = as_tensor_operand(input, "local_response_norm", 1)
+    x = input
     if x.ndim < 3:
         raise ValueError(f"Expected 3D or higher dimensionality input (got {x.ndim} dimensions)")
     if not x.numel():
@@ -240,7 +238,7 @@ def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None
         weight: of shape (k, m, n).
         bias: of shape (k,).
     """
-    x, y, w = tensor_operands("bilinear", input1, input2, weight)
+    x, y, w = input1, input2, weight
     if x.ndim != y.ndim:
         raise RuntimeError(f"bilinear(): input dimensions do not match: got {x.ndim} and {y.ndim}")
     if x.shape[:-1] != y.shape[:-1]:

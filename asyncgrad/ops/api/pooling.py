@@ -18,14 +18,14 @@ from asyncgrad.ops.api.random import rand
 from asyncgrad.ops.api.shape import flatten
 from asyncgrad.ops.arguments import one_int
 from asyncgrad.ops.batching import by_parts, mapped
+from asyncgrad.ops.converted import writes, writes_exactly
 from asyncgrad.ops.dtype import FLOATING, REAL, check_dtype
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.node_names import renamed
-from asyncgrad.ops.promotion import as_tensor_operand, check_device, tensor_operands
+from asyncgrad.ops.promotion import check_device
 from asyncgrad.ops.signatures import named
 from asyncgrad.ops.table.pooling import Counts, Window, bins, divisors, peak_indices, peak_places
 from asyncgrad.ops.tensors.new_tensors import from_host
-from asyncgrad.ops.tensors.out import writes, writes_exactly
 from asyncgrad.types import Array, Ints, Library, OutputSize, Tensor
 
 #: The functions at PyTorch's top level; all functions here are in `nn.functional`.
@@ -115,7 +115,7 @@ def _flat_layers(x: Tensor) -> Any:
 
 def _operand(name: str, input: Tensor, ndim: int) -> Any:
     """The operand; lines (n, channels, length) become images (n, channels, 1, length)."""
-    x = as_tensor_operand(input, name, 1)
+    x = input
     return _as_rows(name, x) if ndim == 1 else x
 
 
@@ -237,13 +237,10 @@ def _avg_pool(ndim: int) -> Callable[..., Tensor]:
         ceil_mode: bool = False, count_include_pad: bool = True,
         divisor_override: int | None = None,
     ) -> Tensor:  # fmt: skip
-        x = as_tensor_operand(input, name, 1)
-        window = _window(name, x, kernel_size, stride, padding, 1, ceil_mode, ndim)
-        if divisor_override is not None:
-            divisor_override = one_int(name, "divisor_override", divisor_override)
+        window = _window(name, input, kernel_size, stride, padding, 1, ceil_mode, ndim)
         if divisor_override == 0:
             raise RuntimeError(f"{name}: divisor must be not zero")
-        return _means(name, x, window, Counts(count_include_pad, divisor_override))
+        return _means(name, input, window, Counts(count_include_pad, divisor_override))
 
     doc = f"""The mean of each window.
 
@@ -390,11 +387,10 @@ def _adaptive_avg_pool(ndim: int) -> Callable[..., Tensor]:
     name = f"adaptive_avg_pool{ndim}d"
 
     def function(input: Tensor, output_size: OutputSize) -> Tensor:
-        x = as_tensor_operand(input, name, 1)
-        sizes = _sizes(name, x, output_size, ndim)
+        sizes = _sizes(name, input, output_size, ndim)
         if ndim > 1:
-            return _adaptive_means(name, x, sizes)
-        return _as_lines(_adaptive_means(name, _as_rows(name, x), (1, *sizes)))
+            return _adaptive_means(name, input, sizes)
+        return _as_lines(_adaptive_means(name, _as_rows(name, input), (1, *sizes)))
 
     doc = f"""The means of windows that divide the {WHOLE[ndim]} evenly, or nearly.
 
@@ -411,7 +407,7 @@ def _adaptive_max_pool(ndim: int) -> Callable[..., Any]:
     def function(
         input: Tensor, output_size: OutputSize, return_indices: bool = False
     ) -> Tensor | tuple[Tensor, Tensor]:
-        x = as_tensor_operand(input, name, 1)
+        x = input
         sizes = _sizes(name, x, output_size, ndim)
         if ndim == 1:
             x, sizes = _as_rows(name, x), (1, *sizes)
@@ -442,7 +438,7 @@ def _fractional(
     output_ratio: float | Sequence[float] | None, return_indices: bool, samples: Tensor | None,
     ndim: int,
 ) -> Any:  # fmt: skip
-    x = as_tensor_operand(input, name, 1)
+    x = input
     shape = x._metadata.shape
     if output_size is None:
         if output_ratio is None:
@@ -565,7 +561,7 @@ def _unpooled(
     output_size: Sequence[int] | None, ndim: int,
 ) -> Any:  # fmt: skip
     name = f"max_unpool{ndim}d"
-    x, at = tensor_operands(name, input, indices)
+    x, at = input, indices
     shape = x._metadata.shape
     kernel = for_each(name, "kernel_size", kernel_size, ndim)
     strides = kernel if stride is None else for_each(name, "stride", stride, ndim)

@@ -16,14 +16,14 @@ from asyncgrad.ops.api.index import gather
 from asyncgrad.ops.api.sort import sort
 from asyncgrad.ops.arguments import one_dim
 from asyncgrad.ops.batching import by_parts, level_of
+from asyncgrad.ops.converted import writes
 from asyncgrad.ops.dtype import is_half
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.node_names import no_view
-from asyncgrad.ops.promotion import as_tensor_operand, constant
+from asyncgrad.ops.promotion import constant
 from asyncgrad.ops.signatures import named
 from asyncgrad.ops.table.shape import in_order
 from asyncgrad.ops.tensors.new_tensors import from_host
-from asyncgrad.ops.tensors.out import writes
 from asyncgrad.ops.tensors.transfer import computed_on_host
 from asyncgrad.types import Array, Library, Tensor
 
@@ -32,7 +32,7 @@ METHODS = tuple(__all__)
 
 
 def _real(name: str, input: Tensor) -> Any:
-    x = as_tensor_operand(input, name, 1)
+    x = input
     if x._metadata.is_complex:
         raise NotImplementedError(f"{name}(): does not support complex input. Take its real part.")
     return x
@@ -90,7 +90,7 @@ def _quantiles(
     name: str, input: Tensor, q: Tensor | float, dim: int | None, keepdim: bool,
     interpolation: Interpolation, skip: bool,
 ) -> Any:  # fmt: skip
-    x = as_tensor_operand(input, name, 1)
+    x = input
     if level_of((x, q)) is not None:
         return by_parts(_quantiles, name, x, q, dim, keepdim, interpolation, skip)
     dtype = x._metadata.dtype

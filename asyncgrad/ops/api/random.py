@@ -22,6 +22,7 @@ from asyncgrad.ops.api.shape import stack
 from asyncgrad.ops.arguments import one_int
 from asyncgrad.ops.batching import drawn, drawn_for, drawn_into
 from asyncgrad.ops.bfloat16 import floating_info
+from asyncgrad.ops.converted import writes
 from asyncgrad.ops.dtype import FLOATING, INEXACT, REAL, check_dtype, refuse
 from asyncgrad.ops.dtype_device import as_dtype, as_memory_format, memory_format
 from asyncgrad.ops.namespace import RECORDED as R
@@ -31,12 +32,11 @@ from asyncgrad.ops.promotion import (
     category,
     check_broadcast,
     default_dtype,
-    tensor_operands,
 )
 from asyncgrad.ops.signatures import named
 from asyncgrad.ops.tensors.in_place import assign
 from asyncgrad.ops.tensors.new_tensors import from_host, new_shape, place_of, sequence_shape
-from asyncgrad.ops.tensors.out import as_made, makes, writes
+from asyncgrad.ops.tensors.out import as_made, makes
 from asyncgrad.ops.tensors.rng import Generator, source_of
 from asyncgrad.ops.tensors.transfer import on_host
 from asyncgrad.types import Array, DeviceLike, DTypeLike, Ints, Library, Tensor
@@ -351,7 +351,7 @@ def bernoulli(
         p: one probability for all elements.
         generator: the source of the numbers; the default generator if None.
     """
-    x = as_tensor_operand(input, "bernoulli", 1)
+    x = input
     if current().batch is not None:
         out = drawn_for(partial(bernoulli, p=p, generator=generator), x)
         if out is not None:
@@ -387,12 +387,11 @@ def _trials(source: Generator, x: Tensor, p: Any) -> Any:
 
 def poisson(input: Tensor, generator: Generator | None = None) -> Tensor:
     """Numbers from the Poisson distributions with the rates in a floating tensor."""
-    x = as_tensor_operand(input, "poisson", 1)
-    rates = _floating("poisson", x)
+    rates = _floating("poisson", input)
     if not _all(rates >= 0):
         raise RuntimeError("invalid Poisson rate, expected rate to be non-negative")
     values = source_of(generator).draw("poisson", rates.astype(np.float64), many=rates.size)
-    return R.poisson(x, _placed(x, values))
+    return R.poisson(input, _placed(input, values))
 
 
 def standard_gamma(input: Tensor, generator: Generator | None = None) -> Tensor:
@@ -402,8 +401,7 @@ def standard_gamma(input: Tensor, generator: Generator | None = None) -> Tensor:
         input: the shapes: above 0.
         generator: the source of the numbers; the default generator if None.
     """
-    x = as_tensor_operand(input, "standard_gamma", 1)
-    return R.standard_gamma(x, _gamma_values(x, generator))
+    return R.standard_gamma(input, _gamma_values(input, generator))
 
 
 @drawn_anew
@@ -421,22 +419,21 @@ def binomial(count: Tensor, prob: Tensor, generator: Generator | None = None) ->
         prob: the probabilities, floating, broadcast against the counts.
         generator: the source of the numbers; the default generator if None.
     """
-    x, y = tensor_operands("binomial", count, prob)
-    for what, z in (("count", x), ("prob", y)):
+    for what, z in (("count", count), ("prob", prob)):
         if category(z._metadata.dtype) != 2:
             raise ValueError(
                 f"binomial only supports floating-point dtypes for {what}, got: {z._metadata.dtype}"
             )
-    trials, chances = _on_host(x), _on_host(y)
+    trials, chances = _on_host(count), _on_host(prob)
     if trials.shape != chances.shape:
-        check_broadcast("binomial", x, y)
+        check_broadcast("binomial", count, prob)
         trials, chances = np.broadcast_arrays(trials, chances)
     if not _all((chances >= 0) & (chances <= 1)):
         raise RuntimeError("binomial: expected probabilities in [0, 1]")
     values = source_of(generator).draw(
         "binomial", np.maximum(trials, 0).astype(np.int64), chances, many=trials.size
     )
-    return R.binomial(x, y, _placed(x, values))
+    return R.binomial(count, prob, _placed(count, values))
 
 
 @makes
@@ -534,7 +531,7 @@ def multinomial(
     Raises:
         RuntimeError: if the weights are none, or too few to draw from.
     """
-    x = as_tensor_operand(input, "multinomial", 1)
+    x = input
     shape, dtype = x._metadata.shape, x._metadata.dtype
     if not 1 <= len(shape) <= 2:
         raise RuntimeError(f"multinomial: prob_dist must be 1 or 2 dim, got shape {shape}")
@@ -542,7 +539,7 @@ def multinomial(
         raise RuntimeError(
             f"multinomial only supports floating-point dtypes for input, got: {dtype}"
         )
-    count = one_int("multinomial", "num_samples", num_samples)
+    count = num_samples
     if count <= 0:
         raise RuntimeError(f"multinomial: cannot sample n_sample <= 0 samples, got {count}")
     if not replacement and count > shape[-1]:
@@ -706,18 +703,17 @@ def bernoulli_(
     input: Tensor, p: Tensor | float = 0.5, *, generator: Generator | None = None
 ) -> Tensor:
     """Fill with 1, with one probability or those in a floating tensor, and 0 otherwise."""
-    x = as_tensor_operand(input, "bernoulli_", 1)
     if isinstance(p, Variable):
-        given, shape = p._metadata.shape, x._metadata.shape
+        given, shape = p._metadata.shape, input._metadata.shape
         p = _floating("bernoulli_", p)
         back = zip(reversed(given), reversed(shape), strict=False)
-        if not x._metadata.is_complex and (
+        if not input._metadata.is_complex and (
             len(given) > len(shape) or any(m not in {1, n} for m, n in back)
         ):
             raise RuntimeError(
                 f"bernoulli_: probabilities of shape {given} can't be broadcast to {shape}"
             )
-    return _fill(x, _trials(source_of(generator), x, p), "bernoulli_")
+    return _fill(input, _trials(source_of(generator), input, p), "bernoulli_")
 
 
 @_drawn_into

@@ -30,13 +30,12 @@ from asyncgrad.ops.api.shape import (
 from asyncgrad.ops.api.shape import pad as padded
 from asyncgrad.ops.arguments import one_dim, one_int
 from asyncgrad.ops.batching import by_parts, level_of
+from asyncgrad.ops.converted import converted, writes
 from asyncgrad.ops.dtype import REAL, check_dtype
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.node_names import no_view, one_node
 from asyncgrad.ops.promotion import as_tensor_operand, cast, result_dtype
 from asyncgrad.ops.signatures import named
-from asyncgrad.ops.spellings import spelled
-from asyncgrad.ops.tensors.out import writes
 from asyncgrad.ops.tensors.transfer import on_host
 from asyncgrad.types import Ints, Tensor
 
@@ -59,17 +58,17 @@ METHODS = (
 
 def expand_as(input: Tensor, other: Tensor) -> Tensor:
     """`expand` to the shape of another tensor."""
-    return expand(input, as_tensor_operand(other, "expand_as", 2)._metadata.shape)
+    return expand(input, other._metadata.shape)
 
 
 def view_as(input: Tensor, other: Tensor) -> Tensor:
     """`view` in the shape of another tensor."""
-    return view(input, as_tensor_operand(other, "view_as", 2)._metadata.shape)
+    return view(input, other._metadata.shape)
 
 
 def reshape_as(input: Tensor, other: Tensor) -> Tensor:
     """`reshape` to the shape of another tensor."""
-    return reshape(input, as_tensor_operand(other, "reshape_as", 2)._metadata.shape)
+    return reshape(input, other._metadata.shape)
 
 
 def broadcast_shapes(*shapes: Ints) -> Size:
@@ -91,18 +90,17 @@ def broadcast_shapes(*shapes: Ints) -> Size:
 
 def adjoint(input: Tensor) -> Tensor:
     """Exchange the last two axes and conjugate complex numbers."""
-    x = as_tensor_operand(input, "adjoint", 1)
-    ndim = len(x._metadata.shape)
+    ndim = len(input._metadata.shape)
     if ndim == 1:
         raise RuntimeError(f"adjoint: tensor.adjoint() is only supported on matrices, got {ndim}-D")
-    turned = transpose(x, -2, -1) if ndim else x
-    return R.conj(turned) if x._metadata.is_complex else turned
+    turned = transpose(input, -2, -1) if ndim else input
+    return R.conj(turned) if input._metadata.is_complex else turned
 
 
 @one_node("TraceBackward0")
 def trace(input: Tensor) -> Tensor:
     """The sum of the diagonal of a matrix, not of booleans."""
-    x = as_tensor_operand(input, "trace", 1)
+    x = input
     if len(x._metadata.shape) != 2:
         raise RuntimeError(f"trace: expected a matrix, but got tensor with dim {x.ndim}")
     check_dtype("trace", x._metadata.dtype, f"{REAL}c")
@@ -111,7 +109,7 @@ def trace(input: Tensor) -> Tensor:
 
 def fliplr(input: Tensor) -> Tensor:
     """Reverse the second axis."""
-    x = as_tensor_operand(input, "fliplr", 1)
+    x = input
     if x.ndim < 2:
         raise RuntimeError(f"Input must be >= 2-d for fliplr, got {x.ndim}-D")
     return flip(x, (1,))
@@ -123,15 +121,14 @@ def flipud(input: Tensor) -> Tensor:
     Raises:
         RuntimeError: for a tensor without axes.
     """
-    x = as_tensor_operand(input, "flipud", 1)
-    if x.ndim < 1:
+    if input.ndim < 1:
         raise RuntimeError("Input must be >= 1-d for flipud, got 0-D")
-    return flip(x, (0,))
+    return flip(input, (0,))
 
 
 def rot90(input: Tensor, k: int = 1, dims: Sequence[int] = (0, 1)) -> Tensor:
     """Rotate by 90 degrees `k` times, from the first of two axes towards the second."""
-    x = as_tensor_operand(input, "rot90", 1)
+    x = input
     if len(dims) != 2:
         raise RuntimeError(f"rot90: expected total rotation dims == 2, but got dims = {len(dims)}")
     if x.ndim < 2:
@@ -139,7 +136,7 @@ def rot90(input: Tensor, k: int = 1, dims: Sequence[int] = (0, 1)) -> Tensor:
     first, second = (one_dim("rot90", dim, x.ndim) for dim in dims)
     if first == second:
         raise RuntimeError(f"rot90: expected rotation dims to be different, but got {tuple(dims)}")
-    turns = one_int("rot90", "k", k) % 4
+    turns = k % 4
     if turns == 0:
         return R.clone(x)
     if turns == 2:
@@ -230,7 +227,7 @@ def block_diag(*tensors: Tensor) -> Tensor:
     return cat(rows, 0)
 
 
-@spelled
+@converted
 def repeat_interleave(
     input: Tensor, repeats: Tensor | int | None = None, dim: int | None = None, *,
     output_size: int | None = None,
@@ -243,7 +240,7 @@ def repeat_interleave(
         dim: the axis; None flattens the tensor first.
         output_size: the expected length of the result; another length raises.
     """
-    x = as_tensor_operand(input, "repeat_interleave", 1)
+    x = input
     if level_of((x if repeats is None else repeats,)) is not None:
         return by_parts(repeat_interleave, x, repeats, dim, output_size=output_size)
     if repeats is None:
@@ -281,8 +278,8 @@ def repeat_interleave(
 
 def _placed(function: Callable[..., Any]) -> Callable[..., Any]:
     """Accept PyTorch's other names for places to split at, one for each kind of them."""
-    name = "indices_or_sections"
-    return spelled(function, indices=name, sections=name, tensor_indices_or_sections=name)
+    name, names = "indices_or_sections", ("indices", "sections", "tensor_indices_or_sections")
+    return converted(function, others={"axis": "dim", **dict.fromkeys(names, name)})
 
 
 @_placed
@@ -294,7 +291,7 @@ def tensor_split(
     Args:
         indices_or_sections: the number of views, or the indices to split at; tensors are read.
     """
-    x = as_tensor_operand(input, "tensor_split", 1)
+    x = input
     if not x.ndim:
         raise RuntimeError(
             "tensor_split expected at least a 1-dimensional tensor, but got a tensor with 0 dims"
@@ -328,7 +325,7 @@ def tensor_split(
 
 def _splitter(name: str, axis: int, least: int) -> Callable[..., Any]:
     def function(input: Tensor, indices_or_sections: Ints, *more: int) -> tuple[Tensor, ...]:
-        x = as_tensor_operand(input, name, 1)
+        x = input
         if x.ndim < least:
             raise RuntimeError(
                 f"{name} requires a tensor with at least {least} dimension(s), but got a tensor "
@@ -362,27 +359,25 @@ def _unwatched(part: Any) -> Any:
     return part
 
 
-@spelled
+@converted
 def unsafe_split(input: Tensor, split_size: Ints, dim: int = 0) -> tuple[Tensor, ...]:
     """`split` in parts that autograd does not treat as views, so they can be changed in place.
 
     Changes of a part also change the input's values, but gradients ignore that.
     """
-    return tuple(
-        map(_unwatched, split(as_tensor_operand(input, "unsafe_split", 1), split_size, dim))
-    )
+    return tuple(map(_unwatched, split(input, split_size, dim)))
 
 
-@spelled
+@converted
 def unsafe_split_with_sizes(input: Tensor, split_sizes: Ints, dim: int = 0) -> tuple[Tensor, ...]:
     """`unsafe_split` with the lengths of the parts."""
     return unsafe_split(input, split_sizes, dim)
 
 
-@spelled
+@converted
 def unsafe_chunk(input: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
     """`chunk` in parts that autograd does not treat as views: they can be changed in place."""
-    return tuple(map(_unwatched, chunk(as_tensor_operand(input, "unsafe_chunk", 1), chunks, dim)))
+    return tuple(map(_unwatched, chunk(input, chunks, dim)))
 
 
 hsplit = _splitter("hsplit", 1, 1)

@@ -11,27 +11,26 @@ from typing import Any
 import numpy as np
 
 from asyncgrad.choices import MatrixNorm, words
+from asyncgrad.core.frames import users_level
 from asyncgrad.core.recording import note_result, recorders
 from asyncgrad.core.variable import Variable
 from asyncgrad.ops import return_types
-from asyncgrad.ops.arguments import check_bool, many_dims, one_dim
+from asyncgrad.ops.arguments import many_dims, one_dim
 from asyncgrad.ops.batching import by_parts, mapped, mapped_along
+from asyncgrad.ops.converted import accumulates, writes, writes_exactly
 from asyncgrad.ops.dtype import REAL, check_dtype, check_inexact
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.node_names import watch
 from asyncgrad.ops.promotion import (
-    as_tensor_operand,
     cast,
     category,
     default_dtype,
-    number_argument,
 )
 from asyncgrad.ops.signatures import named
 from asyncgrad.ops.table.reduction import AllAxes
 from asyncgrad.ops.table.shape import in_order
 from asyncgrad.ops.tensors.new_tensors import leaf
-from asyncgrad.ops.tensors.out import accumulates, writes, writes_exactly
-from asyncgrad.types import Array, DTypeLike, Ints, Tensor
+from asyncgrad.types import Array, DTypeLike, Ints, Number, Tensor
 
 __all__ = [
     "all", "amax", "amin", "any", "argmax", "argmin", "cumsum", "logcumsumexp", "logsumexp", "max",
@@ -43,7 +42,6 @@ IN_PLACE = ("cumsum",)
 _INT64 = np.dtype("int64")
 #: All axes of an array, by its number of axes.
 _ALL = [AllAxes(range(ndim)) for ndim in range(65)]
-_PLAIN = frozenset({int, float})
 
 
 def _axes(name: str, dim: Ints | None, shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -53,19 +51,6 @@ def _axes(name: str, dim: Ints | None, shape: tuple[int, ...]) -> tuple[int, ...
     if dim.__class__ is int and 0 <= dim < len(shape):
         return (dim,)
     return many_dims(name, dim, len(shape))
-
-
-def _check_keepdim(name: str, keepdim: object) -> None:
-    if keepdim.__class__ is not bool and not isinstance(keepdim, np.bool_):
-        raise TypeError(f"{name}(): argument 'keepdim' must be bool, not {type(keepdim).__name__}")
-
-
-def _operand(name: str, input: object, keepdim: object) -> Any:
-    """The operand, after a check of it and of `keepdim`."""
-    x = as_tensor_operand(input, name, 1)
-    if keepdim.__class__ is not bool:
-        _check_keepdim(name, keepdim)
-    return x
 
 
 def _summed(x: Tensor, dtype: DTypeLike | None) -> Any:
@@ -86,7 +71,7 @@ def sum(
         keepdim: keep the reduced axes with length 1.
         dtype: converted to before the reduction; if None, int64 for integers and booleans.
     """
-    x = _operand("sum", input, keepdim)
+    x = input
     metadata = x._metadata
     if dtype is not None or metadata.special:
         x = _summed(x, dtype)
@@ -107,7 +92,7 @@ def mean(
     Raises:
         RuntimeError: for integers and booleans, or if an axis is named twice.
     """
-    x = _operand("mean", input, keepdim)
+    x = input
     if dtype is not None:
         x = cast(x, np.dtype(dtype))
     metadata = x._metadata
@@ -123,7 +108,7 @@ def mean(
 @writes
 def var(
     input: Tensor, dim: Ints | None = None, unbiased: bool | None = None, keepdim: bool = False, *,
-    correction: float | None = None,
+    correction: Number | None = None,
 ) -> Tensor:  # fmt: skip
     """The variance over some axes.
 
@@ -142,7 +127,7 @@ def var(
 @writes
 def std(
     input: Tensor, dim: Ints | None = None, unbiased: bool | None = None, keepdim: bool = False, *,
-    correction: float | None = None,
+    correction: Number | None = None,
 ) -> Tensor:  # fmt: skip
     """The standard deviation over some axes; the gradient of 0 is 0; see `var`."""
     return _spread_of("std", input, dim, unbiased, keepdim, correction)
@@ -150,24 +135,19 @@ def std(
 
 def _spread_of(
     name: str, input: Tensor, dim: Ints | None, unbiased: bool | None, keepdim: bool,
-    correction: float | None,
+    correction: Number | None,
 ) -> Any:  # fmt: skip
-    x = as_tensor_operand(input, name, 1)
+    x = input
     if dim.__class__ is bool:
         dim, unbiased = None, dim
-    _check_keepdim(name, keepdim)
-    if unbiased is not None:
-        check_bool(name, "unbiased", unbiased)
     if correction is None:
         correction = 0 if unbiased is False else 1
     elif unbiased is not None:
         raise TypeError(f"{name}(): pass one of unbiased= and correction=, not both")
-    elif correction.__class__ not in _PLAIN:
-        correction = number_argument(name, "correction", correction)
-        if isinstance(correction, complex):
-            raise RuntimeError(
-                f"{name}(): correction={correction} cannot be converted to a real number"
-            )
+    elif isinstance(correction, complex):
+        raise RuntimeError(
+            f"{name}(): correction={correction} cannot be converted to a real number"
+        )
     metadata = x._metadata
     if metadata.special and category(metadata.dtype) < 2:
         raise RuntimeError(
@@ -186,7 +166,7 @@ def _spread_of(
             f"{name}(): degrees of freedom is <= 0. Correction should be strictly less than the "
             f"reduction factor (input numel divided by output numel).",
             UserWarning,
-            stacklevel=3,
+            stacklevel=users_level(),
         )
     function = R.var if name == "var" else R.std
     return function(x, dims, correction, keepdim)
@@ -202,7 +182,7 @@ def prod(
         dim: an axis; all if None.
         dtype: converted to before the reduction; if None, int64 for integers and booleans.
     """
-    x = _operand("prod", input, keepdim)
+    x = input
     metadata = x._metadata
     if dtype is not None or metadata.special:
         x = _summed(x, dtype)
@@ -233,7 +213,7 @@ def _needs_dim(name: str) -> RuntimeError:
 
 def _extreme(name: str, greatest: str) -> Callable[..., Any]:
     def reduce(input: Tensor, dim: Ints | None = (), keepdim: bool = False) -> Tensor:
-        x = _operand(name, input, keepdim)
+        x = input
         metadata = x._metadata
         shape = metadata.shape
         dims = many_dims(name, dim, len(shape))
@@ -267,7 +247,7 @@ def _with_index(name: str, greatest: str) -> Callable[..., Any]:
         input: Tensor, dim: Tensor | int | None = None, keepdim: bool = False, *,
         other: Tensor | None = None,
     ) -> Tensor | return_types.max | return_types.min:  # fmt: skip
-        x = as_tensor_operand(input, name, 1)
+        x = input
         metadata = x._metadata
         if dim is None and other is None:
             if metadata.size == 0:
@@ -275,7 +255,6 @@ def _with_index(name: str, greatest: str) -> Callable[..., Any]:
             return getattr(R, name)(x)
         if isinstance(dim, Variable) or other is not None:
             return getattr(R, f"{name}imum")(x, dim if other is None else other)
-        _check_keepdim(name, keepdim)
         if metadata.is_complex:
             raise RuntimeError(f"{name}(): does not support complex input")
         shape = metadata.shape
@@ -330,7 +309,7 @@ min = _with_index("min", "smallest")
 
 def _arg_extreme(name: str, greatest: str) -> Callable[..., Tensor]:
     def reduce(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
-        x = _operand(name, input, keepdim)
+        x = input
         metadata = x._metadata
         if metadata.dtype.kind in "bc":
             kind = "bool" if metadata.dtype.kind == "b" else "complex"
@@ -378,7 +357,7 @@ def _logical(name: str) -> Callable[..., Tensor]:
     ufunc: Any = np.logical_and if name == "all" else np.logical_or
 
     def reduce(input: Tensor, dim: Ints | None = None, keepdim: bool = False) -> Tensor:
-        x = _operand(name, input, keepdim)
+        x = input
         metadata = x._metadata
         F = metadata.F
         # As in PyTorch, an empty sequence means no axes, not all.
@@ -422,7 +401,7 @@ def logsumexp(input: Tensor, dim: Ints | None, keepdim: bool = False) -> Tensor:
         input: any tensor; integers become floating.
         dim: an axis, or a sequence of them.
     """
-    x = _operand("logsumexp", input, keepdim)
+    x = input
     if dim is None:
         raise TypeError(
             "logsumexp(): argument 'dim' must be tuple of ints, not NoneType. Name the axes."
@@ -440,7 +419,7 @@ def cumsum(input: Tensor, dim: int, *, dtype: DTypeLike | None = None) -> Tensor
     Args:
         dtype: converted to first, not bool; if None, int64 for integers and booleans.
     """
-    x = as_tensor_operand(input, "cumsum", 1)
+    x = input
     metadata = x._metadata
     if dtype is not None or metadata.special:
         x = _summed(x, dtype)
@@ -455,8 +434,7 @@ def logcumsumexp(input: Tensor, dim: int) -> Tensor:
     Args:
         input: a floating or complex tensor.
     """
-    x = as_tensor_operand(input, "logcumsumexp", 1)
-    return R.logcumsumexp(x, one_dim("logcumsumexp", dim, len(x._metadata.shape)))
+    return R.logcumsumexp(input, one_dim("logcumsumexp", dim, len(input._metadata.shape)))
 
 
 @writes_exactly
@@ -473,14 +451,13 @@ def norm(
         dim: an axis, or a sequence of them; all if None.
         dtype: the dtype that the elements are converted to first.
     """
-    x = as_tensor_operand(input, "norm", 1)
     if isinstance(p, str) and p not in words(MatrixNorm):
         raise RuntimeError(f"linalg.matrix_norm: Order {p} not supported.")
     if p == "nuc":
-        return _nuclear_norm(x if dtype is None else cast(x, np.dtype(dtype)), dim, keepdim)
+        return _nuclear_norm(input if dtype is None else cast(input, np.dtype(dtype)), dim, keepdim)
     if p is None or p == "fro":
         p = 2
-    return vector_norm(x, p, dim, keepdim, dtype=dtype)
+    return vector_norm(input, p, dim, keepdim, dtype=dtype)
 
 
 def _nuclear_norm(x: Tensor, dim: Ints | None, keepdim: bool) -> Any:
@@ -509,7 +486,7 @@ def _nuclear_norm(x: Tensor, dim: Ints | None, keepdim: bool) -> Any:
 
 @writes_exactly
 def vector_norm(
-    x: Tensor, ord: float = 2, dim: Ints | None = None, keepdim: bool = False, *,
+    x: Tensor, ord: Number = 2, dim: Ints | None = None, keepdim: bool = False, *,
     dtype: DTypeLike | None = None,
 ) -> Tensor:  # fmt: skip
     """The norm of a tensor as a vector, over some axes.
@@ -524,10 +501,7 @@ def vector_norm(
         RuntimeError: for integers, a complex order, a dtype of less precision or another kind, or
             where the norm of no elements is not defined.
     """
-    x = _operand("linalg.vector_norm", x, keepdim)
     order: Any = ord
-    if ord.__class__ not in _PLAIN:
-        order = number_argument("linalg_vector_norm", "ord", ord)
     if isinstance(order, complex):
         raise RuntimeError(
             "linalg.vector_norm: Expected a non-complex scalar as the order of norm."

@@ -25,25 +25,22 @@ from asyncgrad.ops.api.index import (
 )
 from asyncgrad.ops.api.reduction import cumsum
 from asyncgrad.ops.api.shape import broadcast_to, expand, reshape
-from asyncgrad.ops.arguments import check_bool, one_dim
+from asyncgrad.ops.arguments import one_dim
 from asyncgrad.ops.batching import by_parts, for_each, mapped_along
+from asyncgrad.ops.converted import converted, writes, writes_exactly
 from asyncgrad.ops.dtype import refuse
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.node_names import no_view, one_node, renamed
 from asyncgrad.ops.promotion import (
     as_number,
-    as_tensor_operand,
     category,
     check_broadcast,
     check_device,
     constant,
     refusal,
-    tensor_operands,
 )
 from asyncgrad.ops.scalar_cast import fitted
-from asyncgrad.ops.spellings import spelled
 from asyncgrad.ops.tensors import in_place
-from asyncgrad.ops.tensors.out import writes, writes_exactly
 from asyncgrad.types import Array, Number, Tensor
 
 __all__ = [
@@ -62,7 +59,6 @@ def _at(axis: int, place: object) -> tuple[Any, ...]:
 
 def _index(name: str, index: Tensor, length: int, lowest: int | None = None) -> Any:
     """Check an index: integers, at most one axis, none below `lowest`, which is -length if None."""
-    index = as_tensor_operand(index, name, 3)
     if index.ndim > 1 or category(index._metadata.dtype) != 1:
         raise IndexError(f"{name}(): Expected a vector of int64 for index, got {index!r}")
     numbers = index._array
@@ -86,7 +82,7 @@ def _is_beyond(numbers: Array, lowest: int, length: int) -> bool:
 @writes
 def index_copy(input: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
     """A copy of `input` with the slices of `source` written at `index` along `dim`."""
-    x, y = as_tensor_operand(input, "index_copy", 1), as_tensor_operand(source, "index_copy", 4)
+    x, y = input, source
     if x.ndim != y.ndim and x.ndim and y.ndim:
         raise IndexError(
             f"index_copy: When source and destination are not scalars, their dimensionality must "
@@ -120,7 +116,7 @@ def index_copy(input: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor
 @writes
 def index_fill(input: Tensor, dim: int, index: Tensor, value: Tensor | Number) -> Tensor:
     """A copy of `input` with one value in all slices at `index` along `dim`."""
-    x = as_tensor_operand(input, "index_fill", 1)
+    x = input
     check_device("index_fill", x, index)
     axis = one_dim("index_fill", dim, x.ndim)
     if getattr(index, "_batched", False):
@@ -201,7 +197,6 @@ def _check_reduction(
         raise RuntimeError(
             f"{name}(): Expected reduce to be one of {', '.join(kinds)} but got {reduce!r}"
         )
-    check_bool(name, "include_self", include_self)
     kind = x._metadata.dtype.kind
     if (kind == "b" and reduce == "mean") or (kind == "c" and reduce in {"amax", "amin"}):
         refuse(f"{name} by {reduce}", x._metadata.dtype)
@@ -226,7 +221,7 @@ def scatter_reduce(
         NotImplementedError: for extremes of complex numbers, or means of booleans.
     """
     name = "scatter_reduce"
-    x, y = as_tensor_operand(input, name, 1), as_tensor_operand(src, name, 4)
+    x, y = input, src
     _check_reduction(name, x, reduce, include_self, words(ScatterReduceKind))
     if getattr(index, "_batched", False):
 
@@ -264,21 +259,20 @@ def index_reduce(
         NotImplementedError: for extremes of complex numbers, or means of booleans.
     """
     name = "index_reduce"
-    x, y = as_tensor_operand(input, name, 1), as_tensor_operand(source, name, 4)
-    at = as_tensor_operand(index, name, 3)
+    x, y = input, source
     _check_reduction(name, x, reduce, include_self, words(IndexReduceKind))
-    if at._batched:
-        return by_parts(index_reduce, x, dim, at, y, reduce, include_self=include_self)
+    if index._batched:
+        return by_parts(index_reduce, x, dim, index, y, reduce, include_self=include_self)
     shape = x._metadata.shape
     axis = one_dim(name, dim, len(shape))
-    check_device(name, x, at, y)
-    numbers = rows_to_change(name, x, axis, at, y, IndexError)
+    check_device(name, x, index, y)
+    numbers = rows_to_change(name, x, axis, index, y, IndexError)
     if not shape:
         line = reshape(x, (1,))
-        out = _reduced(line, (numbers.reshape(1),), at, reshape(y, (1,)), reduce, include_self)
+        out = _reduced(line, (numbers.reshape(1),), index, reshape(y, (1,)), reduce, include_self)
         return reshape(out, ())
     places = (*(slice(None),) * axis, numbers.reshape(-1))
-    return _reduced(x, places, at, y, reduce, include_self)
+    return _reduced(x, places, index, y, reduce, include_self)
 
 
 def put(input: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) -> Tensor:
@@ -289,7 +283,7 @@ def put(input: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) 
         source: of the dtype of `input`, with as many elements as `index`.
         accumulate: add the values instead of replacing; repeated indices add up.
     """
-    x, at, y = tensor_operands("put", input, index, source)
+    x, at, y = input, index, source
     if at._metadata.dtype != np.int64:
         raise RuntimeError(f"put(): Expected a long tensor for index, but got {at.dtype}")
     if x._metadata.dtype != y._metadata.dtype:
@@ -298,7 +292,6 @@ def put(input: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) 
             f"{x.dtype} and source.dtype = {y.dtype}"
         )
     check_device("put", x, at, y)
-    check_bool("put", "accumulate", accumulate)
     if at.numel() != y.numel():
         raise IndexError(
             f"put(): Expected source and index to have the same number of elements, but got "
@@ -317,7 +310,7 @@ def put(input: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) 
 
 def masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Tensor:
     """A copy of `input` with the first elements of `source`, in order, where the mask is True."""
-    x, mask, y = tensor_operands("masked_scatter", input, mask, source)
+    x, mask, y = input, mask, source
     if mask._metadata.dtype.kind != "b":
         raise RuntimeError(
             f"masked_scatter_ only supports boolean masks, but got mask with dtype "
@@ -364,7 +357,7 @@ def _scattered(x: Tensor, mask: Tensor, values: Tensor) -> Any:
 @writes
 def take(input: Tensor, index: Tensor) -> Tensor:
     """The elements at flat indices, in the shape of `index`."""
-    x, at = tensor_operands("take", input, index)
+    x, at = input, index
     if at._metadata.dtype != np.int64:
         raise RuntimeError(f"take(): Expected a long tensor for index, but got {at.dtype}")
     check_device("take", x, at)
@@ -375,10 +368,10 @@ def take(input: Tensor, index: Tensor) -> Tensor:
     return no_view(reshape(index_select(reshape(x, (-1,)), 0, places), at.shape))
 
 
-@spelled
+@converted
 def select_scatter(input: Tensor, src: Tensor, dim: int, index: int) -> Tensor:
     """A copy of `input` with `src` as the slice at `index` along `dim`."""
-    x = as_tensor_operand(input, "select_scatter", 1)
+    x = input
     return _replaced("select_scatter", x, src, _at(one_dim("select_scatter", dim, x.ndim), index))
 
 
@@ -388,13 +381,12 @@ def slice_scatter(
     step: int = 1,
 ) -> Tensor:  # fmt: skip
     """A copy of `input` with `src` as the slice along `dim`."""
-    x = as_tensor_operand(input, "slice_scatter", 1)
-    axis = one_dim("slice_scatter", dim, x.ndim)
-    return _replaced("slice_scatter", x, src, _at(axis, slice(start, end, step)))
+    axis = one_dim("slice_scatter", dim, input.ndim)
+    return _replaced("slice_scatter", input, src, _at(axis, slice(start, end, step)))
 
 
 def _replaced(name: str, x: Tensor, src: Tensor, at: object) -> Any:
-    out = for_each(R.clone(x), as_tensor_operand(src, name, 2))
+    out = for_each(R.clone(x), src)
     part = out[at]
     if part.shape != src.shape:
         raise RuntimeError(
@@ -412,7 +404,7 @@ def fill_diagonal_(input: Tensor, fill_value: Number, wrap: bool = False) -> Ten
         input: a tensor of two axes, or of more axes of equal length.
         wrap: in a tall matrix, start the diagonal again after its end.
     """
-    x = as_tensor_operand(input, "fill_diagonal_", 1)
+    x = input
     if x.ndim < 2:
         raise RuntimeError("fill_diagonal_: dimensions must larger than 1")
     if x.ndim > 2 and len(set(x.shape)) > 1:

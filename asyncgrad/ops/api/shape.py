@@ -19,6 +19,7 @@ from asyncgrad.ops.arguments import (
     one_int,
     one_shape,
 )
+from asyncgrad.ops.converted import converted, writes, writes_exactly
 from asyncgrad.ops.dtype import DTYPES, DType
 from asyncgrad.ops.dtype_device import as_memory_format, memory_format
 from asyncgrad.ops.namespace import RECORDED as R
@@ -32,7 +33,6 @@ from asyncgrad.ops.promotion import (
     tensor_operands,
 )
 from asyncgrad.ops.scalar_cast import fitted
-from asyncgrad.ops.spellings import spelled
 from asyncgrad.ops.split_nodes import (
     SplitBackward0,
     SplitWithSizesBackward0,
@@ -40,7 +40,6 @@ from asyncgrad.ops.split_nodes import (
     several,
 )
 from asyncgrad.ops.table.shape import Named
-from asyncgrad.ops.tensors.out import writes, writes_exactly
 from asyncgrad.types import DTypeLike, Ints, Tensor
 
 __all__ = [
@@ -123,36 +122,33 @@ def _reinterpreted(x: Tensor, dtype: np.dtype[Any]) -> Any:
 
 def flatten(input: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
     """Merge the axes from `start_dim` to `end_dim` into one."""
-    x = as_tensor_operand(input, "flatten", 1)
-    shape = x._metadata.shape
-    if end_dim == -1 and len(shape) > 1 and start_dim == 0 and start_dim.__class__ is int:
-        return R.reshape(x, (x._metadata.size,))
+    shape = input._metadata.shape
+    if end_dim == -1 and len(shape) > 1 and start_dim == 0:
+        return R.reshape(input, (input._metadata.size,))
     first = one_dim("flatten", start_dim, len(shape))
     last = one_dim("flatten", end_dim, len(shape))
     if first > last:
         raise RuntimeError("flatten() has invalid args: start_dim cannot come after end_dim")
     if not shape:
-        return R.reshape(x, (1,))
+        return R.reshape(input, (1,))
     if first == last:
-        return x
+        return input
     size = 1
     for n in shape[first : last + 1]:
         size *= n
-    return R.reshape(x, (*shape[:first], size, *shape[last + 1 :]))
+    return R.reshape(input, (*shape[:first], size, *shape[last + 1 :]))
 
 
 def ravel(input: Tensor) -> Tensor:
     """Flatten the tensor to one axis, contiguous in memory."""
-    x = as_tensor_operand(input, "ravel", 1)
-    out = R.reshape(x, (x._metadata.size,))
+    out = R.reshape(input, (input._metadata.size,))
     return out if out._batched or out._array.flags.c_contiguous else R.clone(out, "C")
 
 
-@spelled
+@converted
 def unflatten(input: Tensor, dim: int, sizes: Sequence[int]) -> Tensor:
     """Split the axis `dim` into several; one of `sizes` may be -1."""
-    x = as_tensor_operand(input, "unflatten", 1)
-    shape = x._metadata.shape
+    shape = input._metadata.shape
     axis = one_dim("unflatten", dim, len(shape))
     if not shape:
         raise RuntimeError("unflatten: a tensor without axes has none to unflatten")
@@ -166,7 +162,7 @@ def unflatten(input: Tensor, dim: int, sizes: Sequence[int]) -> Tensor:
             f"unflatten: Provided sizes {list(wanted)} don't multiply up to the size of dim "
             f"{axis} ({shape[axis]}) in the input tensor"
         ) from None
-    return R.reshape(x, (*shape[:axis], *inner, *shape[axis + 1 :]))
+    return R.reshape(input, (*shape[:axis], *inner, *shape[axis + 1 :]))
 
 
 def permute(input: Tensor, *order: Ints, dims: Ints | None = None) -> Tensor:
@@ -193,9 +189,7 @@ def _permuted(order: tuple[int, ...]) -> tuple[int, ...]:
 
 def transpose(input: Tensor, dim0: int, dim1: int) -> Tensor:
     """Exchange two axes; the result is a view."""
-    x = as_tensor_operand(input, "transpose", 1)
-    exchanged = _exchanged if dim0.__class__ is dim1.__class__ is int else _exchanged.__wrapped__
-    return R.permute(x, exchanged(len(x._metadata.shape), dim0, dim1))
+    return R.permute(input, _exchanged(len(input._metadata.shape), dim0, dim1))
 
 
 @lru_cache(_CACHE_LIMIT)
@@ -214,20 +208,18 @@ _TURNED = [Named(order, "TBackward0") for order in ((), (0,), (1, 0))]
 
 def t(input: Tensor) -> Tensor:
     """Transpose a matrix; tensors of fewer axes are not changed."""
-    x = as_tensor_operand(input, "t", 1)
-    ndim = len(x._metadata.shape)
+    ndim = len(input._metadata.shape)
     if ndim > 2:
         raise RuntimeError(
             f"t() expects a tensor with <= 2 dimensions, but self is {ndim}D. Use .mT or permute()."
         )
-    return R.permute(x, _TURNED[ndim])
+    return R.permute(input, _TURNED[ndim])
 
 
 def movedim(input: Tensor, source: Ints, destination: Ints) -> Tensor:
     """Move axes to other positions; the rest keep their order."""
-    x = as_tensor_operand(input, "movedim", 1)
     moved = _moved if source.__class__ is destination.__class__ is int else _moved.__wrapped__
-    return R.permute(x, moved(len(x._metadata.shape), source, destination))
+    return R.permute(input, moved(len(input._metadata.shape), source, destination))
 
 
 @lru_cache(_CACHE_LIMIT)
@@ -256,24 +248,22 @@ def _moved(ndim: int, source: Ints, destination: Ints) -> tuple[int, ...]:
     return tuple(order)
 
 
-@spelled
+@converted
 def unsqueeze(input: Tensor, dim: int) -> Tensor:
     """Insert a new axis of length 1 at `dim`."""
-    x = as_tensor_operand(input, "unsqueeze", 1)
-    shape = x._metadata.shape
+    shape = input._metadata.shape
     axis = one_dim("unsqueeze", dim, len(shape) + 1)
-    return R.unsqueeze(x, axis)
+    return R.unsqueeze(input, axis)
 
 
-@spelled
+@converted
 def squeeze(input: Tensor, *dims: Ints, dim: Ints | None = None) -> Tensor:
     """Remove the axes of length 1, all of them or those in `dim`."""
-    x = as_tensor_operand(input, "squeeze", 1)
     given: Any = dim
     if dims:
         given = dims[0] if len(dims) == 1 else dims
     dropped = _dropped if given.__class__ is int or given is None else _dropped.__wrapped__
-    return R.squeeze(x, dropped(x._metadata.shape, given))
+    return R.squeeze(input, dropped(input._metadata.shape, given))
 
 
 @lru_cache(_CACHE_LIMIT)
@@ -385,11 +375,10 @@ def meshgrid(
 # -- parts ----------------------------------------------------------------------------------------
 
 
-@spelled
+@converted
 def narrow(input: Tensor, dim: int, start: Tensor | int, length: int) -> Tensor:
     """A view of `length` elements of an axis, from `start`."""
-    x = as_tensor_operand(input, "narrow", 1)
-    shape = x._metadata.shape
+    shape = input._metadata.shape
     if not shape:
         raise RuntimeError("narrow() cannot be applied to a 0-dim tensor.")
     if isinstance(start, Variable) and (
@@ -398,7 +387,7 @@ def narrow(input: Tensor, dim: int, start: Tensor | int, length: int) -> Tensor:
         raise RuntimeError("narrow(): start must be an 0-dim integral Tensor.")
     axis = one_dim("narrow", dim, len(shape))
     size = shape[axis]
-    first, length = one_int("narrow", "start", start), one_int("narrow", "length", length)
+    first = one_int("narrow", "start", start)
     if length < 0:
         raise RuntimeError(f"narrow(): length must be non-negative, got {length}")
     if not -size <= first <= size:
@@ -412,7 +401,7 @@ def narrow(input: Tensor, dim: int, start: Tensor | int, length: int) -> Tensor:
         raise RuntimeError(
             f"narrow(): start ({first}) + length ({length}) exceeds dimension size ({size})."
         )
-    return R.narrow(x, axis, first, length)
+    return R.narrow(input, axis, first, length)
 
 
 @writes_exactly
@@ -422,11 +411,10 @@ def narrow_copy(input: Tensor, dim: int, start: Tensor | int, length: int) -> Te
     return R.clone(narrow(input, dim, start, length))
 
 
-@spelled
+@converted
 def select(input: Tensor, dim: int, index: Tensor | int) -> Tensor:
     """A view of the slice at `index` along an axis, without that axis."""
-    x = as_tensor_operand(input, "select", 1)
-    shape = x._metadata.shape
+    shape = input._metadata.shape
     if not shape:
         raise IndexError("select() cannot be applied to a 0-dim tensor.")
     axis = one_dim("select", dim, len(shape))
@@ -436,10 +424,16 @@ def select(input: Tensor, dim: int, index: Tensor | int) -> Tensor:
             f"select(): index {place} out of range for tensor of size {list(shape)} at dimension "
             f"{axis}"
         )
-    return R.getitem(x, (slice(None),) * axis + (place, Ellipsis))
+    return R.getitem(input, (slice(None),) * axis + (place, Ellipsis))
 
 
-@partial(spelled, split_size="split_size_or_sections", split_sizes="split_size_or_sections")
+@partial(
+    converted,
+    others={
+        "axis": "dim",
+        **dict.fromkeys(("split_size", "split_sizes"), "split_size_or_sections"),
+    },
+)
 def split(tensor: Tensor, split_size_or_sections: Ints, dim: int = 0) -> tuple[Tensor, ...]:
     """Split an axis into consecutive views.
 
@@ -479,7 +473,7 @@ def _in_turn(
 
 def _axis_to_divide(name: str, input: Tensor, dim: int) -> tuple[Any, int, int]:
     """The operand, the axis counted from the front, and its length."""
-    x = as_tensor_operand(input, name, 1)
+    x = input
     shape = x._metadata.shape
     if not shape:
         raise RuntimeError(f"{name} expects at least a 1-dimensional tensor")
@@ -487,11 +481,10 @@ def _axis_to_divide(name: str, input: Tensor, dim: int) -> tuple[Any, int, int]:
     return x, axis, shape[axis]
 
 
-@spelled
+@converted
 def chunk(input: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
     """At most `chunks` views of equal length along an axis; the last may be shorter."""
     x, axis, size = _axis_to_divide("chunk", input, dim)
-    chunks = one_int("chunk", "chunks", chunks)
     if chunks <= 0:
         raise RuntimeError(f"chunk expects `chunks` to be greater than 0, got: {chunks}")
     if not size:
@@ -500,17 +493,16 @@ def chunk(input: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
     return _in_turn(x, axis, [min(each, size - at) for at in range(0, size, each)])
 
 
-@spelled
+@converted
 def unbind(input: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
     """Views of all slices along an axis, without that axis."""
-    x = as_tensor_operand(input, "unbind", 1)
-    shape = x._metadata.shape
+    shape = input._metadata.shape
     axis = one_dim("unbind", dim, len(shape))
     if not shape:
         raise IndexError("unbind: Dimension specified as 0 but tensor has no dimensions")
     before = (slice(None),) * axis
     places = [((*before, i, Ellipsis),) for i in range(shape[axis])]
-    return several(x, "getitem", places, UnbindBackward0, axis)
+    return several(input, "getitem", places, UnbindBackward0, axis)
 
 
 def diagonal(input: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
@@ -522,36 +514,33 @@ def diagonal(input: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Te
         dim1: the axis of rows.
         dim2: the axis of columns.
     """
-    x = as_tensor_operand(input, "diagonal", 1)
-    ndim = len(x._metadata.shape)
+    ndim = len(input._metadata.shape)
     first, second = one_dim("diagonal", dim1, ndim), one_dim("diagonal", dim2, ndim)
     if first == second:
         raise RuntimeError(
             f"diagonal dimensions cannot be identical {dim1}, {dim2}. Name two different axes."
         )
-    return R.diagonal(x, one_int("diagonal", "offset", offset), first, second)
+    return R.diagonal(input, offset, first, second)
 
 
 @writes_exactly
 def diag(input: Tensor, diagonal: int = 0) -> Tensor:
     """A copy of a matrix's diagonal, or a matrix with a vector on its diagonal."""
-    x = as_tensor_operand(input, "diag", 1)
-    shape = x._metadata.shape
-    offset = one_int("diag", "diagonal", diagonal)
+    shape = input._metadata.shape
     if len(shape) == 2:
-        return R.clone(R.diagonal(x, offset, 0, 1))
+        return R.clone(R.diagonal(input, diagonal, 0, 1))
     if len(shape) != 1:
         raise RuntimeError(f"diag(): Supports 1D or 2D tensors. Got {len(shape)}D. Use diagonal().")
-    n = shape[0] + abs(offset)
-    return R.put_diagonal(x, (n, n), offset, 0, 1)
+    n = shape[0] + abs(diagonal)
+    return R.put_diagonal(input, (n, n), diagonal, 0, 1)
 
 
 def _triangle(input: Tensor, diagonal: int, name: str) -> Any:
-    x = as_tensor_operand(input, name, 1)
+    x = input
     ndim = len(x._metadata.shape)
     if ndim < 2:
         raise RuntimeError(f"{name}: input tensor must have at least 2 dimensions, got {ndim}")
-    return getattr(R, name)(x, one_int(name, "diagonal", diagonal))
+    return getattr(R, name)(x, diagonal)
 
 
 @writes_exactly
@@ -675,7 +664,7 @@ def roll(input: Tensor, shifts: Ints, dims: Ints | None = None) -> Tensor:
         shifts: the distance for each axis in `dims`.
         dims: the axes; None for the flattened tensor.
     """
-    x = as_tensor_operand(input, "roll", 1)
+    x = input
     steps = one_shape("roll", (shifts,))
     axes = () if dims is None else one_shape("roll", (dims,))
     if not steps:
@@ -709,7 +698,7 @@ def pad(
     Raises:
         NotImplementedError: if the mode does not support this number of axes.
     """
-    x = as_tensor_operand(input, "pad", 1)
+    x = input
     shape = x._metadata.shape
     numbers = one_shape("pad", (pad,))
     if len(numbers) % 2:
@@ -793,4 +782,4 @@ def _check_frame(
 def clone(input: Tensor, *, memory_format: memory_format | None = None) -> Tensor:
     """A recorded copy with the tensor's memory layout."""
     as_memory_format("clone", memory_format)
-    return R.clone(as_tensor_operand(input, "clone", 1))
+    return R.clone(input)

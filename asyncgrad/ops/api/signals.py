@@ -10,6 +10,7 @@ from typing import Any, Unpack
 import numpy as np
 
 from asyncgrad.choices import PadMode
+from asyncgrad.core.frames import users_level
 from asyncgrad.core.variable import Variable
 from asyncgrad.ops.api import fourier, shape
 from asyncgrad.ops.api.conversion import contiguous
@@ -19,7 +20,7 @@ from asyncgrad.ops.arguments import one_int
 from asyncgrad.ops.dtype_device import as_dtype
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.node_names import no_view
-from asyncgrad.ops.promotion import as_tensor_operand, category, check_device, default_dtype
+from asyncgrad.ops.promotion import category, check_device, default_dtype
 from asyncgrad.ops.tensors.new_tensors import from_host, place_of
 from asyncgrad.ops.tensors.out import as_made
 from asyncgrad.types import Array, MadeAs, Tensor
@@ -121,9 +122,8 @@ def _frame(
     name: str, x: Tensor, n_fft: int, hop: int | None, length: int | None, window: Tensor | None
 ) -> tuple[Any, ...]:
     """The checked frame size, the step, and a window of the frame's size."""
-    size = one_int(name, "n_fft", n_fft)
-    step = size // 4 if hop is None else one_int(name, "hop_length", hop)
-    width = size if length is None else one_int(name, "win_length", length)
+    size, step = n_fft, n_fft // 4 if hop is None else hop
+    width = size if length is None else length
     if step <= 0:
         raise RuntimeError(f"{name}: expected hop_length > 0, but got hop_length={step}")
     if not 0 < width <= size:
@@ -131,7 +131,7 @@ def _frame(
     if window is None:
         real = np.empty(0, x._metadata.dtype).real.dtype
         window = from_host(name, np.ones(width, real), x._metadata.device)
-    check_device(name, x, as_tensor_operand(window, name, 5))
+    check_device(name, x, window)
     if window._metadata.shape != (width,):
         raise RuntimeError(
             f"{name}: expected a 1D window tensor of size equal to win_length={width}, but got "
@@ -168,7 +168,7 @@ def stft(
     Raises:
         RuntimeError: if sizes do not fit, or `return_complex` is not given for real numbers.
     """
-    x = as_tensor_operand(input, "stft", 1)
+    x = input
     if category(x._metadata.dtype) < 2:
         raise RuntimeError("stft: expected a tensor of floating point or complex values")
     if not 1 <= len(x._metadata.shape) <= 2:
@@ -222,7 +222,7 @@ def istft(
     Raises:
         RuntimeError: if sizes do not fit, or the windows do not cover the signal.
     """
-    x = as_tensor_operand(input, "istft", 1)
+    x = input
     if not x._metadata.is_complex:
         raise RuntimeError(
             "istft requires a complex-valued input tensor matching the output from stft with "
@@ -259,7 +259,7 @@ def istft(
     squares = shape.expand(R.reshape(R.mul(weights, weights), (1, size)), (count, size))
     envelope = _overlapped(squares, step, total)
     first = size // 2 if center else 0
-    wanted = total - 2 * first if length is None else one_int("istft", "length", length)
+    wanted = total - 2 * first if length is None else length
     last = min(first + wanted, total)
     weighted, envelope = (shape.narrow(y, -1, first, last - first) for y in (weighted, envelope))
     lowest = float(R.abs(envelope.detach()).min()) if last > first else 0.0
@@ -270,7 +270,7 @@ def istft(
         warnings.warn(
             "The length of signal is shorter than the length parameter. Result is being padded "
             "with zeros in the tail. Please check your center and hop_length settings.",
-            stacklevel=2,
+            stacklevel=users_level(),
         )
         out = shape.pad(out, (0, first + wanted - last))
     return out

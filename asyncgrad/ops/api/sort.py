@@ -8,16 +8,16 @@ from typing import Any
 from asyncgrad.core.recording import note_result, recorders
 from asyncgrad.ops import return_types
 from asyncgrad.ops.api.reduction import selected
-from asyncgrad.ops.arguments import check_bool, one_dim, one_int
+from asyncgrad.ops.arguments import one_dim
 from asyncgrad.ops.batching import mapped_along
 from asyncgrad.ops.bfloat16 import sortable
+from asyncgrad.ops.converted import writes, writes_exactly
 from asyncgrad.ops.dtype import REAL, check_dtype
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.namespace import Raw
-from asyncgrad.ops.promotion import as_tensor_operand, operand_of
+from asyncgrad.ops.promotion import operand_of
 from asyncgrad.ops.signatures import named
 from asyncgrad.ops.tensors.new_tensors import leaf
-from asyncgrad.ops.tensors.out import writes, writes_exactly
 from asyncgrad.types import Array, Library, Tensor
 
 __all__ = ["argsort", "kthvalue", "median", "mode", "nanmedian", "sort", "topk"]
@@ -42,8 +42,6 @@ def sort(
     """
     if getattr(input, "_batched", False):
         return mapped_along("sort", lambda x, axis: sort(x, axis, descending), input, dim)
-    if stable is not None:
-        check_bool("sort", "stable", stable)
     x, order, axis = _ordered("sort", input, dim, descending)
     return return_types.sort(*selected(x, "sort", order, axis, True))
 
@@ -61,8 +59,7 @@ def argsort(
 
 def _ordered(name: str, input: Tensor, dim: int, descending: bool) -> tuple[Any, Any, int]:
     """The checked tensor, the indices that sort it, and the axis as a number from 0."""
-    x = as_tensor_operand(input, name, 1)
-    check_bool(name, "descending", descending)
+    x = input
     metadata = x._metadata
     if metadata.is_complex:
         raise RuntimeError("Sort does not support complex dtypes. Sort the absolute values.")
@@ -98,16 +95,14 @@ def topk(
         largest: return the greatest, otherwise the smallest.
         sorted: without effect, as the result is always sorted.
     """
-    x = as_tensor_operand(input, "topk", 1)
-    check_bool("topk", "largest", largest)
-    check_bool("topk", "sorted", sorted)
+    x = input
     metadata = x._metadata
     if metadata.dtype.kind in "bc":
         raise RuntimeError(f"topk does not support {metadata.dtype}. Convert it with .to().")
     shape = metadata.shape
     axis = one_dim("topk", dim, len(shape))
     length = shape[axis] if shape else 1
-    count = one_int("topk", "k", k)
+    count = k
     if not 0 <= count <= length:
         raise RuntimeError(
             f"selected index k out of range: topk of {count} elements along axis {axis} of shape "
@@ -151,8 +146,7 @@ def _found(
     place: Callable[..., Any],
 ) -> Any:  # fmt: skip
     """The elements at the ranks that `place` gives, in each line, and their indices."""
-    x = as_tensor_operand(input, name, 1)
-    check_bool(name, "keepdim", keepdim)
+    x = input
     metadata = x._metadata
     check_dtype(name, metadata.dtype, f"{REAL}b" if name == "mode" else REAL)
     shape = metadata.shape
@@ -232,7 +226,7 @@ def kthvalue(input: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> ret
         input: a real tensor, not of booleans. NaN is greater than all numbers.
         k: the rank, from 1.
     """
-    count = one_int("kthvalue", "k", k)
+    count = k
 
     def place(xp: Library, lines: Array) -> Any:
         if not 0 < count <= lines.shape[-1]:

@@ -86,16 +86,14 @@ def _nnz(input: Tensor) -> int:
 
 def sparse_dim(input: Tensor) -> int:
     """The number of sparse axes: 1, or 0 for a dense tensor."""
-    return int(isinstance(as_tensor_operand(input, "sparse_dim", 1)._array, Rows))
+    return int(isinstance(input._array, Rows))
 
 
 def dense_dim(input: Tensor) -> int:
     """The number of axes of a row's values."""
-    x = as_tensor_operand(input, "dense_dim", 1)
-    return len(x._metadata.shape) - sparse_dim(x)
+    return len(input._metadata.shape) - sparse_dim(input)
 
 
 def to_dense(input: Tensor) -> Tensor:
     """The dense tensor with all elements; a dense tensor is returned unchanged."""
-    x = as_tensor_operand(input, "to_dense", 1)
-    return R.to_dense(x) if isinstance(x._array, Rows) else x
+    return R.to_dense(input) if isinstance(input._array, Rows) else input

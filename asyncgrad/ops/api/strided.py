@@ -46,9 +46,8 @@ def as_strided(
                 [1, 2, 3],
                 [2, 3, 4]])
     """
-    x = as_tensor_operand(input, "as_strided", 1)
-    wanted, layout = _places("as_strided", x, size, stride, storage_offset)
-    out = R.as_strided(x, wanted.shape, wanted.steps, storage_offset, layout)
+    wanted, layout = _places("as_strided", input, size, stride, storage_offset)
+    out = R.as_strided(input, wanted.shape, wanted.steps, storage_offset, layout)
     view = None if out._batched else view_of(out)
     if view is not None:
         # Regenerated views start from the base, so elements outside `input` get gradients then.
@@ -66,7 +65,7 @@ def as_strided_scatter(
         src: the values, of the shape `size`.
         size, stride, storage_offset: as in `as_strided`.
     """
-    x, y = as_tensor_operand(input, "as_strided_scatter", 1), as_tensor_operand(src, "src", 2)
+    x, y = input, src
     check_device("as_strided_scatter", x, y)
     wanted, (steps, _) = _places("as_strided_scatter", x, size, stride, storage_offset)
     if y._metadata.shape != wanted.shape:
@@ -113,8 +112,7 @@ def resize_as_(
     input: Tensor, the_template: Tensor, *, memory_format: memory_format | None = None
 ) -> Tensor:
     """Give a tensor the shape of another, in place: see `resize_`."""
-    template = as_tensor_operand(the_template, "resize_as_", 2)
-    return resize_(input, template._metadata.shape, memory_format=memory_format)
+    return resize_(input, the_template._metadata.shape, memory_format=memory_format)
 
 
 def _resized(xp: Library, array: Array, shape: tuple[int, ...]) -> Any:

@@ -9,23 +9,19 @@ from typing import TYPE_CHECKING, Any
 from asyncgrad.ops.api.composite import logaddexp
 from asyncgrad.ops.api.elementwise import where
 from asyncgrad.ops.api.public import publish
-from asyncgrad.ops.arguments import one_int
+from asyncgrad.ops.converted import writes
 from asyncgrad.ops.dtype import FLOATING, REAL, check_dtype
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.node_names import one_node, renamed
 from asyncgrad.ops.promotion import (
-    as_tensor_operand,
     cast,
     category,
     default_dtype,
-    number_argument,
     result_dtype,
-    tensor_operands,
 )
 from asyncgrad.ops.signatures import named
 from asyncgrad.ops.table import transcendental as table
-from asyncgrad.ops.tensors.out import writes
-from asyncgrad.types import Number, Tensor
+from asyncgrad.types import Tensor
 
 __all__ = [
     "deg2rad", "fmax", "fmin", "heaviside", "logaddexp2", "logit", "mvlgamma", "polygamma",
@@ -50,7 +46,6 @@ def mvlgamma(input: Tensor, p: int) -> Tensor:
         input: any real tensor, above `(p - 1) / 2`.
         p: the dimension.
     """
-    p = one_int("mvlgamma", "p", p)
     if p < 1:
         raise RuntimeError(f"p has to be greater than or equal to 1, got {p}")
     x = _floating(input, "mvlgamma")
@@ -63,7 +58,6 @@ def mvlgamma(input: Tensor, p: int) -> Tensor:
 @writes
 def polygamma(n: int, input: Tensor) -> Tensor:
     """The derivative of `digamma` of order `n`."""
-    n = one_int("polygamma", "n", n)
     if n < 0:
         raise RuntimeError(f"polygamma(n, x) does not support negative n, got {n}")
     x = _floating(input, "polygamma")
@@ -71,7 +65,7 @@ def polygamma(n: int, input: Tensor) -> Tensor:
 
 
 def _floating(input: Tensor, name: str) -> Any:
-    x = as_tensor_operand(input, name, 1)
+    x = input
     return cast(x, default_dtype()) if category(x._metadata.dtype) < 2 else x
 
 
@@ -105,7 +99,6 @@ def logit(input: Tensor, eps: float | None = None) -> Tensor:
     x = _floating(input, "logit")
     check_dtype("logit", x._metadata.dtype, FLOATING)
     if eps is not None:
-        eps = number_argument("logit", "eps", eps)
         x = R.clamp(x, eps, 1 - eps)
     return R.logit(x)
 
@@ -113,11 +106,10 @@ def logit(input: Tensor, eps: float | None = None) -> Tensor:
 def _with_numbers(name: str, doc: str, first_wins: Callable[[Any, Any], Any]) -> Any:
     """The greater or less of two elements; NaN is only chosen if both are NaN."""
 
-    def function(input: Tensor, other: Tensor | Number) -> Tensor:
-        x, y = tensor_operands(name, input, other)
-        for operand in (x, y):
+    def function(input: Tensor, other: Tensor) -> Tensor:
+        for operand in (input, other):
             check_dtype(name, operand._metadata.dtype, f"{REAL}b")
-        return where(first_wins(x, y) | R.isnan(y), x, y)
+        return where(first_wins(input, other) | R.isnan(other), input, other)
 
     return writes(one_node(f"{name.capitalize()}Backward0")(named(function, name, doc)))
 
@@ -137,7 +129,7 @@ fmin = _with_numbers(
 def logaddexp2(input: Tensor, other: Tensor) -> Tensor:
     """The logarithm to base 2 of the sum of powers of 2, broadcast."""
     log2 = math.log(2)
-    x, y = tensor_operands("logaddexp2", input, other)
+    x, y = input, other
     dtype = result_dtype(x, y)
     x, y = cast(x, dtype), cast(y, dtype)
     return R.mul_scalar(logaddexp(R.mul_scalar(x, log2), R.mul_scalar(y, log2)), 1 / log2)
@@ -151,7 +143,7 @@ def heaviside(input: Tensor, values: Tensor) -> Tensor:
         RuntimeError: for complex numbers, or if the dtypes differ.
         NotImplementedError: in the backward pass: there is no derivative.
     """
-    x, at_zero = tensor_operands("heaviside", input, values)
+    x, at_zero = input, values
     if x._metadata.is_complex or at_zero._metadata.is_complex:
         raise RuntimeError("heaviside is not yet implemented for complex tensors.")
     if x._metadata.dtype != at_zero._metadata.dtype:

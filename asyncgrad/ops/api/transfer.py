@@ -31,8 +31,7 @@ def cuda(input: Tensor, device: DeviceLike | None = None, non_blocking: bool = F
         device: the device; `cuda:0` if None.
         non_blocking: don't wait for a copy from pinned memory.
     """
-    x = as_tensor_operand(input, "cuda", 1)
-    return to(x, device=cuda_device(device), non_blocking=non_blocking)
+    return to(input, device=cuda_device(device), non_blocking=non_blocking)
 
 
 def cuda_device(device: DeviceLike | None) -> Any:
@@ -55,7 +54,7 @@ def pin_memory(input: Tensor, device: DeviceLike | None = None) -> Tensor:
     Raises:
         RuntimeError: if there is no accelerator, or the tensor is not in the host's memory.
     """
-    x = as_tensor_operand(input, "pin_memory", 1)
+    x = input
     if x._metadata.device is not CPU:
         raise AutogradError(
             f"cannot pin a tensor of {x._metadata.device}: only dense CPU tensors can be pinned"
@@ -68,7 +67,7 @@ def pin_memory(input: Tensor, device: DeviceLike | None = None) -> Tensor:
 
 def is_pinned(input: Tensor, device: DeviceLike | None = None) -> bool:
     """Whether the tensor lies in pinned memory."""
-    return _lies_pinned(as_tensor_operand(input, "is_pinned", 1)._array)
+    return _lies_pinned(input._array)
 
 
 def get_device(input: Tensor) -> int:
@@ -113,7 +112,7 @@ def to_async(input: Tensor, *args: Any, **kwargs: Any) -> Coroutine[Any, Any, Te
     return _arrived(out, [current_stream(d).record_event() for d in devices if d.streamed])
 
 
-async def _arrived(value: Tensor, events: list[Event]) -> Any:
+async def _arrived(value: Any, events: list[Event]) -> Any:
     for event in events:
         # Only this coroutine holds the value. If cancelled, the copy completes and is dropped.
         await event
@@ -126,13 +125,12 @@ def item_async(input: Tensor) -> Coroutine[Any, Any, int | float]:
     Raises:
         RuntimeError: if there is not exactly one element, or for errors on the device.
     """
-    x = as_tensor_operand(input, "item_async", 1)
-    if x._metadata.size != 1:
-        x.item()
-    device = x._metadata.device
+    if input._metadata.size != 1:
+        input.item()
+    device = input._metadata.device
     if not device.streamed:
-        return _arrived(x.item(), [])
-    copy = moved(x._array, device, CPU, non_blocking=True)
+        return _arrived(input.item(), [])
+    copy = moved(input._array, device, CPU, non_blocking=True)
     return _number(copy, current_stream(device).record_event())
 
 

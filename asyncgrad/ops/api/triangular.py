@@ -13,16 +13,15 @@ from asyncgrad.errors import LinAlgError
 from asyncgrad.ops import return_types
 from asyncgrad.ops.api.matrices import alike, beside, matrices
 from asyncgrad.ops.api.shape import narrow, tril, triu
-from asyncgrad.ops.arguments import check_bool
 from asyncgrad.ops.batching import by_parts, mapped
+from asyncgrad.ops.converted import writes
 from asyncgrad.ops.dtype import INEXACT
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.namespace import Raw
 from asyncgrad.ops.node_names import one_node, renamed
-from asyncgrad.ops.promotion import as_tensor_operand, operand_of
+from asyncgrad.ops.promotion import operand_of
 from asyncgrad.ops.table.matrices import eliminate
 from asyncgrad.ops.tensors.new_tensors import leaf, new_beside
-from asyncgrad.ops.tensors.out import writes
 from asyncgrad.ops.tensors.transfer import computed_on_host
 from asyncgrad.types import Array, Library, Tensor
 
@@ -47,7 +46,6 @@ def _places(order: Array, count: int, m: int) -> tuple[Array, Array]:
 def _eliminated(name: str, A: Tensor, pivot: bool) -> tuple[Any, Any, Any]:
     """The packed LU decomposition, and the arrays of pivots and of the rows' order."""
     x = matrices(name, operand_of(INEXACT, A, name))
-    check_bool(name, "pivot", pivot)
     if not pivot:
         raise RuntimeError(f"{name}: LU without pivoting is not implemented. Pass pivot=True.")
     F = x._metadata.F
@@ -201,7 +199,7 @@ def lu_solve(
     name = "linalg.lu_solve"
     x = matrices(name, LU, square=True)
     y = matrices(name, B, place=3)
-    at = as_tensor_operand(pivots, name, 2)
+    at = pivots
     alike(name, x, y)
     n = x._metadata.shape[-1]
     if at._metadata.dtype != _INT32:
@@ -234,7 +232,7 @@ def lu_solve(
 def unpacked(LU: Tensor, pivots: Tensor, data: bool, permutation: bool) -> tuple[Any, Any, Any]:
     """P, L and U from the result of `lu_factor`; those not requested are empty."""
     name = "lu_unpack"
-    x, at = matrices(name, LU), as_tensor_operand(pivots, name, 2)
+    x, at = matrices(name, LU), pivots
     if at._metadata.dtype != _INT32:
         raise RuntimeError(f"{name}: LU_pivots is expected to be a contiguous tensor of int32")
     if at._batched or x._batched:

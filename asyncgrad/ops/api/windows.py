@@ -8,12 +8,12 @@ import numpy as np
 
 from asyncgrad.ops.api.shape import diagonal
 from asyncgrad.ops.api.strided import as_strided
-from asyncgrad.ops.arguments import is_expandable, one_dim, one_int, one_shape
+from asyncgrad.ops.arguments import is_expandable, one_dim, one_shape
 from asyncgrad.ops.batching import for_each
+from asyncgrad.ops.converted import writes
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.node_names import rename
-from asyncgrad.ops.promotion import as_tensor_operand, cast, category, tensor_operands
-from asyncgrad.ops.tensors.out import writes
+from asyncgrad.ops.promotion import as_tensor_operand, cast, category
 from asyncgrad.types import Ints, Tensor
 
 __all__ = ["diag_embed", "diagflat", "diagonal_scatter"]
@@ -32,19 +32,17 @@ def diag_embed(input: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -
         dim1: the axis of rows in the result.
         dim2: the axis of columns.
     """
-    x = as_tensor_operand(input, "diag_embed", 1)
-    ndim = len(x._metadata.shape) + 1
+    ndim = len(input._metadata.shape) + 1
     first, second = (one_dim("diag_embed", dim, ndim) for dim in (dim1, dim2))
     if first == second:
         raise RuntimeError(
             f"diagonal dimensions cannot be identical {dim1}, {dim2}. Name two different axes."
         )
-    shift = one_int("diag_embed", "offset", offset)
-    *lead, length = x._metadata.shape
-    length += abs(shift)
+    *lead, length = input._metadata.shape
+    length += abs(offset)
     rest = iter(lead)
     shape = tuple(length if axis in {first, second} else next(rest) for axis in range(ndim))
-    return R.put_diagonal(x, shape, shift, first, second)
+    return R.put_diagonal(input, shape, offset, first, second)
 
 
 def diagflat(input: Tensor, offset: int = 0) -> Tensor:
@@ -53,8 +51,7 @@ def diagflat(input: Tensor, offset: int = 0) -> Tensor:
     Args:
         offset: above the main diagonal if positive, below if negative.
     """
-    x = as_tensor_operand(input, "diagflat", 1)
-    return diag_embed(R.reshape(x, (x._metadata.size,)), offset)
+    return diag_embed(R.reshape(input, (input._metadata.size,)), offset)
 
 
 @writes
@@ -69,7 +66,7 @@ def diagonal_scatter(
         dim1: the axis of rows.
         dim2: the axis of columns.
     """
-    x, y = tensor_operands("diagonal_scatter", input, src)
+    x, y = input, src
     out = for_each(R.clone(x), y)
     part = diagonal(out, offset, dim1, dim2)
     if part._metadata.shape != y._metadata.shape:
@@ -105,11 +102,10 @@ def unfold(input: Tensor, dimension: int, size: int, step: int) -> Tensor:
         size: the length of a window.
         step: the distance between the starts of windows.
     """
-    x = as_tensor_operand(input, "unfold", 1)
+    x = input
     shape, strides = x._metadata.shape, x.stride()
     axis = one_dim("unfold", dimension, len(shape))
     length = shape[axis] if shape else 1
-    size, step = one_int("unfold", "size", size), one_int("unfold", "step", step)
     if size < 0:
         raise RuntimeError(f"unfold: size is {size} but must be >= 0")
     if size > length:

@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
+from asyncgrad.core.frames import users_level
 from asyncgrad.core.modes import current
 from asyncgrad.core.variable import Variable, requires_grad, view_of
 from asyncgrad.errors import AutogradError, OutOfMemoryError
@@ -18,7 +19,6 @@ from asyncgrad.ops.dtype_device import as_layout
 from asyncgrad.ops.forward import tangent_of
 from asyncgrad.ops.promotion import category
 from asyncgrad.ops.signatures import Postponed, extended
-from asyncgrad.ops.spellings import respell
 from asyncgrad.ops.tensors import in_place
 from asyncgrad.ops.tensors.transfer import made_pinned
 
@@ -116,50 +116,12 @@ def _write(out: Any, name: str, result: Any) -> Any:
                 f"{list(given.shape)}, which does not match the required output shape "
                 f"{list(found.shape)}. Reuse it with {name}(..., out=x.new_empty(0)).",
                 UserWarning,
-                stacklevel=4,
+                stacklevel=users_level(),
             )
         F = found.F
         out._array = F.xp.empty(found.shape, dtype=given.dtype)
         out._metadata = F.metadata_of(out._array)
     return in_place.assign(out, result, name)
-
-
-def writes(function: _F) -> _F:
-    """Wrap a function to accept `out` and NumPy's names of arguments.
-
-    It is for functions that take longer than a wrapper's call; others have a parameter `out`.
-    """
-    return _writing(function)
-
-
-def writes_exactly(function: _F) -> _F:
-    """`writes`, but `out` must have the result's dtype, as for all if the caller chooses one."""
-    return _writing(function, exact=True)
-
-
-def accumulates(function: _F) -> _F:
-    """`writes` for a function that computes in the dtype of `out` unless `dtype` is given."""
-    return _writing(function, accumulating=True)
-
-
-def _writing(function: _F, *, exact: bool = False, accumulating: bool = False) -> _F:
-    name = function.__name__
-
-    @functools.wraps(function)
-    def call(*args: Any, **kwargs: Any) -> Any:
-        if not kwargs:
-            return function(*args)
-        respell(name, kwargs)
-        out = kwargs.pop("out", None)
-        if out is None:
-            return function(*args, **kwargs)
-        chosen = kwargs.get("dtype") is not None
-        if accumulating and isinstance(out, Variable):
-            kwargs.setdefault("dtype", out._metadata.dtype)
-        return put(out, name, function(*args, **kwargs), exact=exact or chosen)
-
-    call.__signature__ = Postponed(extended, function, _OUT)  # type: ignore[attr-defined]
-    return cast("_F", call)
 
 
 #: Numbers in a row, which are written into any shape of as many elements.

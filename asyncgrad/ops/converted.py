@@ -1,0 +1,233 @@
+"""Public functions, which convert their arguments to the kinds that their annotations name.
+
+`k: int` takes what PyTorch takes for an int, and the function gets an int. `_CHECKS` says what is
+done for which annotation; all other arguments are passed on as they are. The function that users
+call is made from a text with these checks, which is compiled at the first call. It also knows
+NumPy's names of arguments, and writes into `out` where a function takes that.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from functools import partial
+from inspect import Parameter
+from types import FunctionType, ModuleType
+from typing import Any, TypeVar, cast
+
+from asyncgrad.core.variable import Variable
+from asyncgrad.ops.arguments import check_bool, one_int
+from asyncgrad.ops.generated import code_of
+from asyncgrad.ops.promotion import number_argument, real_argument, refusal
+from asyncgrad.ops.signatures import Postponed, extended
+from asyncgrad.ops.tensors.out import put
+
+_F = TypeVar("_F", bound="Callable[..., Any]")
+_NO_NUMBER = "{x}.__class__ is not float and {x}.__class__ is not int"
+#: Annotations of words. PyTorch reads those of losses in Python, and the functions check them.
+_WORDS = (
+    "str", "DistanceMode", "FourierNorm", "GeluFormula", "IndexReduceKind", "Indexing",
+    "Interpolation", "LstsqDriver", "PadMode", "QrMode", "Rounding", "ScatterKind",
+    "ScatterReduceKind", "Side", "Triangle",
+)  # fmt: skip
+#: By annotation, when an argument `{x}` is not passed on as it is, and what is done then.
+_CHECKS = {
+    "Tensor": ("not isinstance({x}, Variable)", "raise refusal({x}, '{title}', {place})"),
+    "bool": ("{x} is not True and {x} is not False", "check_bool('{title}', '{x}', {x})"),
+    "int": ("{x}.__class__ is not int", "{x} = one_int('{title}', '{x}', {x})"),
+    "float": (_NO_NUMBER, "{x} = real_argument('{title}', '{x}', {x})"),
+    "Number": (_NO_NUMBER, "{x} = number_argument('{title}', '{x}', {x})"),
+    **dict.fromkeys(_WORDS, ("not isinstance({x}, str)", "raise no_word('{title}', '{x}', {x})")),
+}
+#: Booleans of functions that PyTorch has written in Python, where they may be any objects.
+_TRUTHS = {
+    "add_zero_attn", "antialias", "average_attn_weights", "center", "full", "get_infos",
+    "include_last_offset", "inplace", "need_weights", "recompute_scale_factor", "reduce",
+    "return_indices", "size_average", "use_separate_proj_weight",
+}  # fmt: skip
+_CHECK_TEXT = """
+    if {when}:
+        {then}
+"""
+_OTHER_NAME = """
+    if {other} is not MISSING:
+        if {x} is not default_{x}:
+            raise TypeError("{title}(): {other}= is another name of {x}=; pass one of them")
+        {x} = {other}
+"""
+_NEEDED = """
+    if {x} is MISSING:
+        raise TypeError("{title}() missing 1 required positional argument: '{x}'")
+"""
+_CALL = """
+    return function({passed})
+"""
+_WITH_OUT = """
+    if out is None:
+        return function({passed})
+    {chosen}
+    return put(out, "{title}", function({passed}), exact={exact})
+"""
+#: What is done before the result is put into `out`, and whether that needs the result's dtype.
+_OUT = {
+    "cast": ("", "False"),
+    "cast or chosen": ("", "dtype is not None"),
+    "exact": ("", "True"),
+    "accumulated": (
+        "chosen = dtype is not None\n    dtype = dtype if chosen else dtype_of(out)", "chosen"
+    ),
+}  # fmt: skip
+_STARS: dict[Any, str] = {Parameter.VAR_POSITIONAL: "*", Parameter.VAR_KEYWORD: "**"}
+#: NumPy's names of arguments.
+_OTHERS = {"axis": "dim", "keepdims": "keepdim"}
+#: The value of an argument that is not given.
+_MISSING = object()
+
+
+def _dtype_of(out: Any) -> Any:
+    return out._metadata.dtype if isinstance(out, Variable) else None
+
+
+def _no_word(name: str, argument: str, value: Any) -> TypeError:
+    return TypeError(f"{name}(): argument '{argument}' must be str, not {type(value).__name__}")
+
+
+_NAMES = {
+    "MISSING": _MISSING,
+    "dtype_of": _dtype_of,
+    "no_word": _no_word,
+    **{
+        one.__name__: one
+        for one in (Variable, check_bool, number_argument, one_int, put, real_argument, refusal)
+    },
+}
+_STUB = code_of(
+    "def stub(*args, **kwargs):\n    return finished()(*args, **kwargs)\n",
+    "arguments of any function",
+)
+
+
+def converted(
+    function: _F, *, title: str = "", out: str = "", others: Mapping[str, str] = _OTHERS
+) -> _F:
+    """Make the function that users call of one that gets converted arguments.
+
+    Args:
+        title: the function's name in errors.
+        out: how a result is put into `out`, if that is taken: "exact" needs a tensor of its dtype,
+            "cast" converts it, and "accumulated" means that the function computes in the dtype of
+            `out` unless the caller chooses one.
+        others: other names of arguments.
+    """
+    name = function.__name__
+    names = {**_NAMES, "function": function, "__name__": function.__module__}
+
+    def finished() -> Any:
+        text, made.__defaults__, made.__kwdefaults__ = _written(
+            function, title or name, out, others, names
+        )
+        made.__code__ = code_of(text, f"arguments of {title or name}")
+        return made
+
+    names["finished"] = finished
+    made: Any = FunctionType(_STUB.replace(co_name=name, co_qualname=name), names, name)
+    for key in ("__annotations__", "__doc__", "__module__", "__qualname__"):
+        setattr(made, key, getattr(function, key))
+    made.__wrapped__ = function
+    made.__signature__ = Postponed(extended, function, {"out": None} if out else {})
+    return cast("_F", made)
+
+
+#: For functions that have an argument `out`, too.
+writes = partial(converted, out="cast")
+writes_exactly = partial(converted, out="exact")
+accumulates = partial(converted, out="accumulated")
+
+
+def convert_arguments(chapters: Mapping[ModuleType, str]) -> None:
+    """Have the functions of modules convert their arguments, unless a decorator has done so.
+
+    Functions that take any number of arguments do it themselves, and fast ones, which also write
+    into `out` themselves. A function whose first argument is the `name` of another helps that one.
+
+    Args:
+        chapters: the modules, and what comes before the names of their functions in errors.
+    """
+    made: dict[Any, Any] = {}
+    for chapter, space in chapters.items():
+        for name, one in vars(chapter).items():
+            own = isinstance(one, FunctionType) and one.__module__ == chapter.__name__
+            if not own or name[0] == "_" or "__signature__" in vars(one) or one in made:
+                continue
+            code = inspect.unwrap(one).__code__
+            given = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+            if given[:1] != ("name",) and "out" not in given and not code.co_flags & _ANY_NUMBER:
+                made[one] = converted(one, title=space + one.__name__)
+    for chapter in chapters:
+        functions = [(n, one) for n, one in vars(chapter).items() if isinstance(one, FunctionType)]
+        vars(chapter).update((n, made[one]) for n, one in functions if one in made)
+
+
+_ANY_NUMBER = inspect.CO_VARARGS | inspect.CO_VARKEYWORDS
+
+
+def _written(
+    function: Any, title: str, out: str, others: Mapping[str, str], names: dict[str, Any]
+) -> tuple[str, tuple[Any, ...], dict[str, Any]]:
+    """The text of the function that users call, its defaults, and those of arguments by name."""
+    parameters = inspect.signature(function).parameters
+    others = {n: x for n, x in others.items() if x in parameters and n not in parameters}
+    lines = [_OTHER_NAME.format(other=n, x=x, title=title) for n, x in others.items()]
+    heads: list[str] = []
+    passed: list[str] = []
+    defaults: list[Any] = []
+    by_name: dict[str, Any] = {}
+    for place, (x, one) in enumerate(parameters.items(), 1):
+        default = names[f"default_{x}"] = one.default
+        star = _STARS.get(one.kind, "")
+        if star:
+            heads.append(star + x)
+            passed.append(star + x)
+            continue
+        if default is Parameter.empty and (defaults or x in others.values()):
+            # It may be given by another name, or comes after such an argument.
+            default = names[f"default_{x}"] = _MISSING
+            lines.append(_NEEDED.format(x=x, title=title))
+        if one.kind is Parameter.KEYWORD_ONLY:
+            passed.append(f"{x}={x}")
+            by_name[x] = default
+        else:
+            heads.append(x)
+            passed.append(x)
+            defaults += [] if default is Parameter.empty else [default]
+        lines.append(_check(x, str(one.annotation), title, place))
+    by_name |= dict.fromkeys(others, _MISSING) | ({"out": None} if out else {})
+    if by_name:
+        at = len(heads) - any(head.startswith("**") for head in heads)
+        lead = [] if any(head[:1] == "*" for head in heads[:at]) else ["*"]
+        heads[at:at] = [*lead, *by_name]
+    end = _CALL
+    if any(head[:1] == "*" and head[1:] for head in heads) and not out:
+        # Without arguments by name the call is faster.
+        plain = ", ".join([one for one in passed if "=" not in one])
+        unchanged = " and ".join([f"{x} is default_{x}" for x in by_name if x in parameters])
+        end = f"    if {unchanged or True}:\n        return function({plain})\n" + _CALL
+    if out:
+        chooses = out == "cast" and "dtype" in parameters
+        chosen, exact = _OUT["cast or chosen" if chooses else out]
+        end = _WITH_OUT.replace("{chosen}", chosen).replace("{exact}", exact)
+    lines.append(end.format(passed=", ".join(passed), title=title))
+    body = "".join(line.lstrip("\n") for line in lines)
+    given = {x: d for x, d in by_name.items() if d is not Parameter.empty}
+    return f"def {function.__name__}({', '.join(heads)}):\n{body}", tuple(defaults), given
+
+
+def _check(x: str, annotation: str, title: str, place: int) -> str:
+    """What is done with an argument before it is passed on."""
+    kind = annotation.removesuffix(" | None")
+    if kind not in _CHECKS or (kind == "bool" and x in _TRUTHS):
+        return ""
+    when, then = _CHECKS[kind]
+    if kind != annotation:
+        when = f"{{x}} is not None and ({when})"
+    return _CHECK_TEXT.format(when=when, then=then).format(x=x, title=title, place=place)
