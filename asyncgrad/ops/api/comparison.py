@@ -50,12 +50,11 @@ def is_same_size(input: Tensor, other: Tensor) -> bool:
 
 def equal(input: Tensor, other: Tensor) -> bool:
     """Whether two tensors have one shape and the same elements."""
-    x, y = input, other
-    check_device("equal", x, y)
-    if x._metadata.shape != y._metadata.shape:
+    check_device("equal", input, other)
+    if input._metadata.shape != other._metadata.shape:
         return False
     recording.note_look("equal()")
-    return bool(x._metadata.F.xp.array_equal(x._array, y._array))
+    return bool(input._metadata.F.xp.array_equal(input._array, other._array))
 
 
 def isclose(
@@ -110,10 +109,9 @@ def isreal(input: Tensor) -> Tensor:
 
 
 def _infinite(name: str, input: Tensor, *, positive: bool) -> Any:
-    x = input
-    if x._metadata.is_complex:
+    if input._metadata.is_complex:
         raise RuntimeError(f"{name} does not support complex inputs.")
-    return R.isinf(x) & ((x > 0) if positive else (x < 0))
+    return R.isinf(input) & ((input > 0) if positive else (input < 0))
 
 
 @writes
@@ -131,14 +129,13 @@ def isneginf(input: Tensor) -> Tensor:
 @writes
 def signbit(input: Tensor) -> Tensor:
     """Where elements are negative or -0."""
-    x = input
-    if x._metadata.is_complex:
+    if input._metadata.is_complex:
         raise RuntimeError("signbit is not implemented for complex tensors.")
-    if x._batched:
-        return mapped(signbit, x)
-    if x._metadata.dtype.kind == "f":
-        return _made(x, recording.again(x._metadata.F.xp.signbit, x._array))
-    return x < 0
+    if input._batched:
+        return mapped(signbit, input)
+    if input._metadata.dtype.kind == "f":
+        return _made(input, recording.again(input._metadata.F.xp.signbit, input._array))
+    return input < 0
 
 
 @writes_exactly
@@ -293,18 +290,17 @@ def unique(
         RuntimeError: if parts along an axis have no elements.
         NotImplementedError: in the backward pass: there is no derivative.
     """
-    x = input
-    axis = None if dim is None else _axis_of_parts("unique", x, dim)
-    xp = x._metadata.F.xp
+    axis = None if dim is None else _axis_of_parts("unique", input, dim)
+    xp = input._metadata.F.xp
     found, inverse, counts = xp.unique(
-        sortable(x._array), return_inverse=True, return_counts=True, axis=axis, equal_nan=False
+        sortable(input._array), return_inverse=True, return_counts=True, axis=axis, equal_nan=False
     )
-    found = found.astype(x.dtype, copy=False)
-    inverse = inverse.reshape(x.shape if axis is None else (x.shape[axis],))
+    found = found.astype(input.dtype, copy=False)
+    inverse = inverse.reshape(input.shape if axis is None else (input.shape[axis],))
     results = [found]
     results += [inverse] if return_inverse else []
     results += [counts] if return_counts else []
-    return _one_or_all(x, results, R.unique)
+    return _one_or_all(input, results, R.unique)
 
 
 def _axis_of_parts(name: str, x: Tensor, dim: Ints) -> int:

@@ -84,8 +84,7 @@ def imag(input: Tensor) -> Tensor:
 
 def _checked(name: str, first: Tensor, second: Tensor) -> tuple[Any, Any]:
     """Check that two tensors are real, of one dtype, and can be broadcast."""
-    x, y = first, second
-    one, other = x._metadata.dtype, y._metadata.dtype
+    one, other = first._metadata.dtype, second._metadata.dtype
     if one not in _REAL or other not in _REAL:
         raise RuntimeError(
             f"{name}: Expected both inputs to be Float or Double tensors but got {one} and {other}"
@@ -95,9 +94,9 @@ def _checked(name: str, first: Tensor, second: Tensor) -> tuple[Any, Any]:
             f"{name}: Expected object of scalar type {one} but got scalar type {other} for second "
             f"argument. Convert one with .to()."
         )
-    check_device(name, x, y)
-    check_broadcast(name, x, y)
-    return x, y
+    check_device(name, first, second)
+    check_broadcast(name, first, second)
+    return first, second
 
 
 @writes_exactly

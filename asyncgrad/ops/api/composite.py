@@ -305,18 +305,17 @@ def nan_to_num(
     neginf: float | None = None,
 ) -> Tensor:  # fmt: skip
     """Replace NaN by 0 and infinities by the dtype's limits, unless other numbers are given."""
-    x = input
-    kind = x._metadata.dtype.kind
+    kind = input._metadata.dtype.kind
     if kind in "biu":
-        return R.clone(x)
-    if x._metadata.is_complex:
-        parts = [nan_to_num(part, nan, posinf, neginf) for part in (R.real(x), R.imag(x))]
+        return R.clone(input)
+    if input._metadata.is_complex:
+        parts = [nan_to_num(part, nan, posinf, neginf) for part in (R.real(input), R.imag(input))]
         return R.complex(*parts)
-    limits = floating_info(x._metadata.dtype)
+    limits = floating_info(input._metadata.dtype)
     high = float(limits.max) if posinf is None else posinf
     low = float(limits.min) if neginf is None else neginf
-    x = where(R.isnan(x), 0.0 if nan is None else nan, x)
-    return where(x == -math.inf, low, where(x == math.inf, high, x))
+    input = where(R.isnan(input), 0.0 if nan is None else nan, input)
+    return where(input == -math.inf, low, where(input == math.inf, high, input))
 
 
 @writes
@@ -353,12 +352,11 @@ def cumprod(input: Tensor, dim: int, *, dtype: DTypeLike | None = None) -> Tenso
     Args:
         dtype: converted to first, not bool; if None, int64 for integers and booleans.
     """
-    x = input
-    kind = x._metadata.dtype
+    kind = input._metadata.dtype
     if dtype is not None or category(kind) < 2:
-        x = cast(x, np.dtype("int64" if dtype is None else dtype))
-    check_dtype("cumprod", x._metadata.dtype, f"{REAL}c")
-    return R.cumprod(x, one_dim("cumprod", dim, len(x._metadata.shape)))
+        input = cast(input, np.dtype("int64" if dtype is None else dtype))
+    check_dtype("cumprod", input._metadata.dtype, f"{REAL}c")
+    return R.cumprod(input, one_dim("cumprod", dim, len(input._metadata.shape)))
 
 
 @writes
@@ -403,12 +401,11 @@ def nansum(
     input: Tensor, dim: Ints | None = None, keepdim: bool = False, *, dtype: DTypeLike | None = None
 ) -> Tensor:
     """The sum over some axes, without NaN."""
-    x = input
-    if x._metadata.is_complex:
+    if input._metadata.is_complex:
         raise RuntimeError("nansum does not support complex inputs")
-    if category(x._metadata.dtype) == 2:
-        x = where(R.isnan(x), x.new_zeros(()), x)
-    return sum(x, dim, keepdim, dtype=dtype)
+    if category(input._metadata.dtype) == 2:
+        input = where(R.isnan(input), input.new_zeros(()), input)
+    return sum(input, dim, keepdim, dtype=dtype)
 
 
 @writes

@@ -123,14 +123,13 @@ def contiguous(input: Tensor, memory_format: memory_format | None = None) -> Ten
 
     With `channels_last`, a tensor in that layout is also returned; a copy has the usual layout.
     """
-    x = input
-    ndim = len(x._metadata.shape)
+    ndim = len(input._metadata.shape)
     last = as_memory_format("contiguous", memory_format, ndim)
-    if x._batched:
-        return x
-    if last and x._array.transpose(0, *range(2, ndim), 1).flags.c_contiguous:
-        return x
-    return x if x._array.flags.c_contiguous else R.clone(x, "C")
+    if input._batched:
+        return input
+    if last and input._array.transpose(0, *range(2, ndim), 1).flags.c_contiguous:
+        return input
+    return input if input._array.flags.c_contiguous else R.clone(input, "C")
 
 
 def cpu(input: Tensor, memory_format: memory_format | None = None) -> Tensor:

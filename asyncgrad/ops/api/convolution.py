@@ -81,16 +81,15 @@ def _operands(
     dilation: Ints, groups: int,
 ) -> tuple[Any, Any, tuple[int, ...], tuple[int, ...]]:  # fmt: skip
     """The input, weight, strides and dilations, after the checks that all convolutions share."""
-    x, w = input, weight
-    shape, kernel = x._metadata.shape, w._metadata.shape
+    shape, kernel = input._metadata.shape, weight._metadata.shape
     if len(kernel) != ndim + 2 or len(shape) not in {ndim + 1, ndim + 2}:
         raise RuntimeError(
             f"{name}: Expected {ndim + 1}D (unbatched) or {ndim + 2}D (batched) input and a "
             f"{ndim + 2}D weight, but got input of size: {list(shape)} and weight of size: "
             f"{list(kernel)}"
         )
-    dtype = x._metadata.dtype
-    for what, tensor in (("weight", w), ("bias", bias)):
+    dtype = input._metadata.dtype
+    for what, tensor in (("weight", weight), ("bias", bias)):
         if tensor is not None and tensor._metadata.dtype != dtype:
             raise RuntimeError(
                 f"{name}: Input type ({dtype}) and {what} type ({tensor._metadata.dtype}) should "
@@ -104,7 +103,7 @@ def _operands(
         raise RuntimeError(f"{name}: dilation should be greater than zero, got {dilation}")
     if groups <= 0:
         raise RuntimeError(f"{name}: non-positive groups is not supported, got {groups}")
-    return x, w, strides, dilations
+    return input, weight, strides, dilations
 
 
 def _check_bias(name: str, bias: Tensor | None, weight: Tensor, outputs: int) -> None:

@@ -402,8 +402,7 @@ def masked_fill(input: Tensor, mask: Tensor, value: Tensor | Number) -> Tensor:
         mask: a bool tensor.
         value: a number, or a tensor without dimensions.
     """
-    x = input
-    dtype = x._metadata.dtype
+    dtype = input._metadata.dtype
     if mask._metadata.dtype.kind != "b":
         raise RuntimeError(
             f"masked_fill_ only supports boolean masks, but got mask with dtype "
@@ -414,7 +413,7 @@ def masked_fill(input: Tensor, mask: Tensor, value: Tensor | Number) -> Tensor:
             number = as_number(value)
             if number is None:
                 raise refusal(value, "masked_fill", 3)
-            return R.masked_fill(x, mask, fitted("masked_fill", number, dtype))
+            return R.masked_fill(input, mask, fitted("masked_fill", number, dtype))
         if value._metadata.shape:
             raise RuntimeError(
                 f"masked_fill_ only supports a 0-dimensional value tensor, but got tensor with "
@@ -424,10 +423,10 @@ def masked_fill(input: Tensor, mask: Tensor, value: Tensor | Number) -> Tensor:
             raise RuntimeError(
                 f"value cannot be converted to type {dtype} without overflow: it is complex"
             )
-        x, value = beside("masked_fill", x, value)
-        return renamed(R.where(mask, cast(value, dtype), x), "MaskedFillBackward1")
+        input, value = beside("masked_fill", input, value)
+        return renamed(R.where(mask, cast(value, dtype), input), "MaskedFillBackward1")
     except ValueError:
-        check_broadcast("masked_fill", x, mask)
+        check_broadcast("masked_fill", input, mask)
         raise
 
 

@@ -261,14 +261,13 @@ fft2, ifft2, rfft2, irfft2, hfft2, ihfft2 = (_along_several(name, 2) for name in
 
 
 def _moved(name: str, input: Tensor, dim: Any, back: bool) -> Any:
-    x = input
-    shape = x._metadata.shape
+    shape = input._metadata.shape
     if dim is None:
         dims = tuple(range(len(shape)))
     else:
         dims = tuple([one_dim(name, d, len(shape)) for d in ([dim] if _is_int(dim) else dim)])
     shifts = tuple((shape[d] + 1) // 2 if back else shape[d] // 2 for d in dims)
-    return roll(x, shifts, dims) if dims else R.clone(x)
+    return roll(input, shifts, dims) if dims else R.clone(input)
 
 
 def fftshift(input: Tensor, dim: Ints | None = None) -> Tensor:

@@ -138,14 +138,13 @@ def _slopes(x: Tensor, axis: int, spacing: Any, order: int) -> Any:
 
 def _areas(name: str, y: Tensor, x: Tensor | None, dx: Number | None, dim: int) -> tuple[Any, int]:
     """The areas between neighbours along an axis, and the axis."""
-    values = y
-    ndim = len(values._metadata.shape)
+    ndim = len(y._metadata.shape)
     axis = one_dim(name, dim, ndim)
     if not ndim:
         raise IndexError(f"{name}: Dimension specified as {dim} but tensor has no dimensions")
     if x is not None and dx is not None:
         raise TypeError(f"{name}() received an invalid combination of arguments: pass `x` or `dx`.")
-    for operand in (values, x):
+    for operand in (y, x):
         if isinstance(operand, Variable) and operand._metadata.dtype.kind == "b":
             raise RuntimeError(f"{name}: received a bool input, but bool is not supported")
     if x is None:
@@ -157,12 +156,12 @@ def _areas(name: str, y: Tensor, x: Tensor | None, dx: Number | None, dim: int) 
         elif len(places._metadata.shape) < ndim:
             lead = (1,) * (ndim - len(places._metadata.shape))
             places = R.reshape(places, (*lead, *places._metadata.shape))
-        if places._metadata.shape[axis] != values._metadata.shape[axis]:
+        if places._metadata.shape[axis] != y._metadata.shape[axis]:
             raise RuntimeError(f"{name}: There must be one `x` value for each sample point")
         width = R.sub(_part(places, axis, 1, 0), _part(places, axis, 0, -1))
-    if not values._metadata.shape[axis]:
-        return R.div(values, 2), axis
-    total = R.add(_part(values, axis, 0, -1), _part(values, axis, 1, 0))
+    if not y._metadata.shape[axis]:
+        return R.div(y, 2), axis
+    total = R.add(_part(y, axis, 0, -1), _part(y, axis, 1, 0))
     return R.div(R.mul(total, width), 2), axis
 
 
@@ -289,11 +288,10 @@ def _counted(x: Array, low: float, high: float, bins: int, weights: Tensor | Non
 
 
 def _checked(name: str, input: Tensor) -> Any:
-    x = input
-    dtype = x._metadata.dtype
+    dtype = input._metadata.dtype
     if dtype.kind != "f" or is_half(dtype):
         refuse(name, dtype)
-    return x
+    return input
 
 
 @writes
@@ -306,17 +304,16 @@ def histc(input: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Ten
         min: the start of the first bin.
         max: the end of the last bin; if both are equal, the elements' extremes are used.
     """
-    x = input
-    dtype = x._metadata.dtype
+    dtype = input._metadata.dtype
     if is_half(dtype):
-        return histc(x.to(np.float32), bins, min, max).to(dtype)
-    x = _checked("histc", x)
-    if level_of((x,)) is not None:
-        return by_parts(histc, x, bins, min, max)
+        return histc(input.to(np.float32), bins, min, max).to(dtype)
+    input = _checked("histc", input)
+    if level_of((input,)) is not None:
+        return by_parts(histc, input, bins, min, max)
     if bins <= 0:
         raise RuntimeError("histc: bins must be > 0")
-    counts = computed_on_host(partial(_histogram, bins, min, max), x)
-    return from_host("histc", counts, x._metadata.device)
+    counts = computed_on_host(partial(_histogram, bins, min, max), input)
+    return from_host("histc", counts, input._metadata.device)
 
 
 def _histogram(bins: int, low: float, high: float, x: Array) -> Any:

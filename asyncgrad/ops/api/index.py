@@ -690,20 +690,19 @@ def index_add_(
     input: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: Number = 1
 ) -> Tensor:
     """`index_add`, in place."""
-    x = input
     if getattr(index, "_batched", False):
-        out = by_parts(index_add, x, dim, index, source, alpha=alpha)
-        return in_place.copy(x, out, "index_add_")
-    shape = x._metadata.shape
+        out = by_parts(index_add, input, dim, index, source, alpha=alpha)
+        return in_place.copy(input, out, "index_add_")
+    shape = input._metadata.shape
     axis = one_dim("index_add_", dim, len(shape))
-    check_device("index_add_", x, index, source)
-    numbers = rows_to_change("index_add_", x, axis, index, source, RuntimeError)
+    check_device("index_add_", input, index, source)
+    numbers = rows_to_change("index_add_", input, axis, index, source, RuntimeError)
     if as_number(alpha) != 1:
         source = cast(R.mul(source, alpha), source._metadata.dtype)
     if not shape:
-        return in_place.change(x, "index_add_", R.add, source)
+        return in_place.change(input, "index_add_", R.add, source)
     at = (_ALL,) * axis + (numbers if numbers.ndim == 1 else numbers.reshape(-1),)
-    return _put_into(x, at, (index,), source, "index_add_", accumulate=True)
+    return _put_into(input, at, (index,), source, "index_add_", accumulate=True)
 
 
 def rows_to_change(
@@ -990,10 +989,9 @@ def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
         tensor: int64, of any shape.
         num_classes: the length of the rows; -1 for one more than the greatest number.
     """
-    x = tensor
-    if x._batched and num_classes > 0:
-        return mapped(lambda batch: one_hot(batch, num_classes), x)
-    array = _numbers("one_hot", x, RuntimeError)
+    if tensor._batched and num_classes > 0:
+        return mapped(lambda batch: one_hot(batch, num_classes), tensor)
+    array = _numbers("one_hot", tensor, RuntimeError)
     given = num_classes != -1
     if not array.size:
         if num_classes <= 0:
@@ -1004,16 +1002,16 @@ def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
     elif not isinstance(array, np.ndarray):
         # As in PyTorch, device values are not checked, and read only to infer `num_classes`.
         if num_classes == -1:
-            num_classes = 1 + x._metadata.device.launching(_greatest)(array)
+            num_classes = 1 + tensor._metadata.device.launching(_greatest)(array)
     elif given:
         again(_check_classes, array, num_classes)
     else:
         num_classes = 1 + _greatest_class(array)
-    F = x._metadata.F
-    rows = x._metadata.device.launching(_hot)(F.xp, array, num_classes)
+    F = tensor._metadata.F
+    rows = tensor._metadata.device.launching(_hot)(F.xp, array, num_classes)
     if recorders and given:
         note_result(rows, functools.partial(_hot, F.xp), array, num_classes)
-    return leaf("one_hot", rows, x._metadata.device)
+    return leaf("one_hot", rows, tensor._metadata.device)
 
 
 def _greatest_class(array: Array) -> int:

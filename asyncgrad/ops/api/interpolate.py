@@ -59,8 +59,7 @@ def interpolate(
     Raises:
         NotImplementedError: if the mode does not support the number of axes, or the dtype.
     """
-    x = input
-    axes = len(x._metadata.shape) - 2
+    axes = len(input._metadata.shape) - 2
     if mode not in words(ResizeMode):
         raise NotImplementedError(
             f"interpolate: unknown mode {mode!r}; it is one of {[*words(ResizeMode)]}"
@@ -75,7 +74,7 @@ def interpolate(
             f"Anti-alias option is restricted to the modes bilinear and bicubic, and requires a "
             f"4-D tensor as input: got {mode!r} and {axes + 2} axes"
         )
-    old = x._metadata.shape[2:]
+    old = input._metadata.shape[2:]
     new, factors = _sizes(old, size, scale_factor, bool(recompute_scale_factor))
     wanted = _AXES[mode]
     if axes not in {1, 2, 3} or (wanted is not None and axes != wanted):
@@ -84,26 +83,26 @@ def interpolate(
             f"modes: nearest | linear | bilinear | bicubic | trilinear | area | nearest-exact (got "
             f"{mode})"
         )
-    dtype = x._metadata.dtype
+    dtype = input._metadata.dtype
     whole = dtype == np.uint8 and mode in _SMOOTH
     if (category(dtype) != 2 or (antialias and is_half(dtype))) and not (
         whole or mode.startswith("nearest")
     ):
         refuse("interpolate", dtype)
-    if 0 in x._metadata.shape[1:] or min(new) <= 0:
+    if 0 in input._metadata.shape[1:] or min(new) <= 0:
         raise RuntimeError(
             f"interpolate: Input and output sizes should be greater than 0, but got input {old} "
             f"output {new}"
         )
     if mode == "area":
-        return _areas(x, new)
+        return _areas(input, new)
     if antialias or whole:
-        return _by_products(x, new, factors, mode, bool(align_corners), antialias)
-    out = R.clone(x) if new == old and mode.startswith("nearest") else x
+        return _by_products(input, new, factors, mode, bool(align_corners), antialias)
+    out = R.clone(input) if new == old and mode.startswith("nearest") else input
     for axis, (length, count, factor) in enumerate(zip(old, new, factors, strict=True), 2):
         out = _along(out, axis, length, count, factor, mode, bool(align_corners))
-    if out is x:
-        return x
+    if out is input:
+        return input
     stem = mode.title().replace("-", "")
     return renamed(out, f"Upsample{stem}{len(old)}DBackward0")
 

@@ -239,16 +239,15 @@ def cross(input: Tensor, other: Tensor, dim: int | None = None) -> Tensor:
 @writes
 def kron(input: Tensor, other: Tensor) -> Tensor:
     """The Kronecker product: a block of the second tensor for each element of the first."""
-    x, y = input, other
     # In type promotion, a tensor without dimensions has full weight here.
-    dtype = promote_dtypes(x._metadata.dtype, y._metadata.dtype)
-    x, y = cast(x, dtype), cast(y, dtype)
-    a, b = x._metadata.shape, y._metadata.shape
+    dtype = promote_dtypes(input._metadata.dtype, other._metadata.dtype)
+    input, other = cast(input, dtype), cast(other, dtype)
+    a, b = input._metadata.shape, other._metadata.shape
     ndim = max(len(a), len(b))
     a, b = (1,) * (ndim - len(a)) + a, (1,) * (ndim - len(b)) + b
     blocks = R.mul(
-        R.reshape(x, tuple(n for pair in a for n in (pair, 1))),
-        R.reshape(y, tuple(n for pair in b for n in (1, pair))),
+        R.reshape(input, tuple(n for pair in a for n in (pair, 1))),
+        R.reshape(other, tuple(n for pair in b for n in (1, pair))),
     )
     return no_view(R.reshape(blocks, tuple(map(math.prod, zip(a, b, strict=True)))))
 

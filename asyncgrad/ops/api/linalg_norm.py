@@ -471,8 +471,7 @@ def cross(input: Tensor, other: Tensor, *, dim: int = -1) -> Tensor:
 
 def crossed(name: str, input: Tensor, other: Tensor, dim: int) -> Any:
     """The cross products along an axis."""
-    x, y = input, other
-    a, b = x._metadata.shape, y._metadata.shape
+    a, b = input._metadata.shape, other._metadata.shape
     if len(a) != len(b):
         raise RuntimeError(
             f"{name}: inputs must have the same number of dimensions, got shapes {a} and {b}."
@@ -482,8 +481,8 @@ def crossed(name: str, input: Tensor, other: Tensor, dim: int) -> Any:
         raise RuntimeError(
             f"{name}: inputs dimension {dim} must have length 3. Got shapes {a} and {b}"
         )
-    check_broadcast(name, x, y)
-    (u, v, w), (r, s, t) = (shape.unbind(z, axis) for z in (x, y))
+    check_broadcast(name, input, other)
+    (u, v, w), (r, s, t) = (shape.unbind(z, axis) for z in (input, other))
     parts = (
         R.sub(R.mul(v, t), R.mul(w, s)),
         R.sub(R.mul(w, r), R.mul(u, t)),

@@ -195,11 +195,10 @@ def poisson_nll_loss(
         reduction: "mean", "sum" or "none"; `size_average` and `reduce` are deprecated.
     """
     reduction = chosen_reduction(reduction, size_average, reduce)
-    x, y = input, target
-    losses = x.exp() - y * x if log_input else x - y * (x + eps).log()
+    losses = input.exp() - target * input if log_input else input - target * (input + eps).log()
     if full:
-        stirling = y * y.log() - y + 0.5 * (2 * math.pi * y).log()
-        losses = losses + stirling.masked_fill(y <= 1, 0)
+        stirling = target * target.log() - target + 0.5 * (2 * math.pi * target).log()
+        losses = losses + stirling.masked_fill(target <= 1, 0)
     return reduced(losses, reduction)
 
 

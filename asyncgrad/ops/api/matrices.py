@@ -44,8 +44,7 @@ def matrices(name: str, value: Tensor, *, square: bool = False, place: int = 1) 
         RuntimeError: if it has less than two axes or another dtype, or if the matrices are not
             square but should be.
     """
-    x = value
-    shape, dtype = x._metadata.shape, x._metadata.dtype
+    shape, dtype = value._metadata.shape, value._metadata.dtype
     if len(shape) < 2:
         raise RuntimeError(
             f"{name}: The input tensor A must have at least 2 dimensions, got shape {shape}."
@@ -60,7 +59,7 @@ def matrices(name: str, value: Tensor, *, square: bool = False, place: int = 1) 
             f"{name}: A must be batches of square matrices, but they are {shape[-2]} by "
             f"{shape[-1]} matrices"
         )
-    return x
+    return value
 
 
 def turned(x: Tensor) -> Any:

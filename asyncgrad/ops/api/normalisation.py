@@ -24,9 +24,8 @@ __all__ = ["rms_norm"]
 
 def _checked(name: str, input: Tensor, normalized_shape: Ints) -> tuple[Any, tuple[int, ...]]:
     """The checked input and the shape of its last axes."""
-    x = input
     wanted = one_shape(name, (normalized_shape,))
-    shape = x._metadata.shape
+    shape = input._metadata.shape
     if not wanted:
         raise RuntimeError(
             f"{name}: Expected normalized_shape to be at least 1-dimensional, i.e., containing at "
@@ -37,8 +36,8 @@ def _checked(name: str, input: Tensor, normalized_shape: Ints) -> tuple[Any, tup
             f"{name}: Given normalized_shape={list(wanted)}, expected input with shape "
             f"[*, {', '.join(map(str, wanted))}], but got input of size {list(shape)}"
         )
-    check_dtype(name, x._metadata.dtype, INEXACT)
-    return x, wanted
+    check_dtype(name, input._metadata.dtype, INEXACT)
+    return input, wanted
 
 
 def _parameter(name: str, what: str, value: Tensor, x: Tensor, shape: tuple[int, ...]) -> Any:
@@ -157,12 +156,11 @@ def batch_norm(
         ValueError: in training, if there is one value per channel only, or `eps` is out of range.
     """
     name = "batch_norm"
-    x = input
-    metadata = x._metadata
+    metadata = input._metadata
     shape = metadata.shape
     if len(shape) < 2:
         if shape == (0,):
-            return R.clone(x)
+            return R.clone(input)
         raise RuntimeError(f"{name}: expected input of 2 dimensions or more, got shape {shape}")
     check_dtype(name, metadata.dtype, FLOATING)
     channels = shape[1]
@@ -182,23 +180,23 @@ def batch_norm(
         ("bias", bias),
     ):
         if value is not None:
-            _check_channels(name, what, value, x, channels)
+            _check_channels(name, what, value, input, channels)
             if what.startswith("running"):
                 check_constant(name, what, value)
         elif not training and what.startswith("running"):
             raise RuntimeError(
                 f"{name}: Expected running_mean and running_var to be defined when training=False"
             )
-    weight = _constant(x, (channels,), 1) if weight is None else weight
-    bias = _constant(x, (channels,), 0) if bias is None else bias
+    weight = _constant(input, (channels,), 1) if weight is None else weight
+    bias = _constant(input, (channels,), 0) if bias is None else bias
     if not training:
-        return R.batch_norm_by_moments(x, weight, bias, running_mean, running_var, eps)
+        return R.batch_norm_by_moments(input, weight, bias, running_mean, running_var, eps)
     kept: list[Any] = []
-    out = R.batch_norm(x, weight, bias, eps, kept)
+    out = R.batch_norm(input, weight, bias, eps, kept)
     if (running_mean is None and running_var is None) or not count:
         return out
-    if level_of((x, weight, bias, running_mean, running_var)) is not None:
-        _move_examples(x, running_mean, running_var, momentum)
+    if level_of((input, weight, bias, running_mean, running_var)) is not None:
+        _move_examples(input, running_mean, running_var, momentum)
         return out
     mean, variance = kept[0]
     move = metadata.device.launching(_move)

@@ -115,8 +115,7 @@ def _flat_layers(x: Tensor) -> Any:
 
 def _operand(name: str, input: Tensor, ndim: int) -> Any:
     """The operand; lines (n, channels, length) become images (n, channels, 1, length)."""
-    x = input
-    return _as_rows(name, x) if ndim == 1 else x
+    return _as_rows(name, input) if ndim == 1 else input
 
 
 def _as_rows(name: str, x: Tensor) -> Any:
@@ -407,11 +406,10 @@ def _adaptive_max_pool(ndim: int) -> Callable[..., Any]:
     def function(
         input: Tensor, output_size: OutputSize, return_indices: bool = False
     ) -> Tensor | tuple[Tensor, Tensor]:
-        x = input
-        sizes = _sizes(name, x, output_size, ndim)
+        sizes = _sizes(name, input, output_size, ndim)
         if ndim == 1:
-            x, sizes = _as_rows(name, x), (1, *sizes)
-        out, indices = _adaptive_peaks(name, x, sizes, return_indices)
+            input, sizes = _as_rows(name, input), (1, *sizes)
+        out, indices = _adaptive_peaks(name, input, sizes, return_indices)
         if ndim == 3:
             out = renamed(out, "AdaptiveMaxPool3DBackward0")
         return _with_indices(out, indices, ndim, return_indices)

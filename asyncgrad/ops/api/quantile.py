@@ -32,10 +32,9 @@ METHODS = tuple(__all__)
 
 
 def _real(name: str, input: Tensor) -> Any:
-    x = input
-    if x._metadata.is_complex:
+    if input._metadata.is_complex:
         raise NotImplementedError(f"{name}(): does not support complex input. Take its real part.")
-    return x
+    return input
 
 
 def _is_nan(xp: Library, array: Array) -> Any:
@@ -90,10 +89,9 @@ def _quantiles(
     name: str, input: Tensor, q: Tensor | float, dim: int | None, keepdim: bool,
     interpolation: Interpolation, skip: bool,
 ) -> Any:  # fmt: skip
-    x = input
-    if level_of((x, q)) is not None:
-        return by_parts(_quantiles, name, x, q, dim, keepdim, interpolation, skip)
-    dtype = x._metadata.dtype
+    if level_of((input, q)) is not None:
+        return by_parts(_quantiles, name, input, q, dim, keepdim, interpolation, skip)
+    dtype = input._metadata.dtype
     if dtype.kind != "f" or is_half(dtype):
         raise RuntimeError(
             f"{name}() input tensor must be either float or double dtype, not {dtype}"
@@ -104,7 +102,7 @@ def _quantiles(
             f"but got {interpolation}"
         )
     if not isinstance(q, Variable):
-        levels = constant(float(q), x, dtype)
+        levels = constant(float(q), input, dtype)
     elif q._metadata.dtype == dtype:
         levels = q
     else:
@@ -113,19 +111,19 @@ def _quantiles(
     if count > 1:
         raise RuntimeError(f"{name}() q must be a scalar or 1D tensor")
     computed_on_host(partial(_check_levels, name), levels)
-    shape = x._metadata.shape
-    if not x._metadata.size:
+    shape = input._metadata.shape
+    if not input._metadata.size:
         raise RuntimeError(f"{name}() input tensor must be non-empty")
     if dim is None:
-        axis, lines = 0, R.reshape(x, (x._metadata.size,))
+        axis, lines = 0, R.reshape(input, (input._metadata.size,))
     else:
         axis = one_dim(name, dim, len(shape))
-        lines = x if shape else R.reshape(x, (1,))
+        lines = input if shape else R.reshape(input, (1,))
     ordered = sort(lines, axis).values
     spread = tuple(-1 if i == axis else 1 for i in range(len(lines._metadata.shape)))
     found = computed_on_host(partial(_ranks, axis, spread, skip, interpolation), ordered, levels)
     lower, higher, share, scale, rest = [
-        from_host(name, array, x._metadata.device) for array in found
+        from_host(name, array, input._metadata.device) for array in found
     ]
     out = gather(ordered, axis, lower)
     if interpolation in {"linear", "midpoint"}:

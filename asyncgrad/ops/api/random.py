@@ -351,18 +351,17 @@ def bernoulli(
         p: one probability for all elements.
         generator: the source of the numbers; the default generator if None.
     """
-    x = input
     if current().batch is not None:
-        out = drawn_for(partial(bernoulli, p=p, generator=generator), x)
+        out = drawn_for(partial(bernoulli, p=p, generator=generator), input)
         if out is not None:
             return out
     source = source_of(generator)
-    if p is None and x._metadata.device.streamed:
-        check_dtype("bernoulli", x._metadata.dtype, FLOATING)
-        throws = source.uniform(x._metadata.shape, np.dtype("float64"))
-        return R.bernoulli(x, _there(x, _below, throws))
-    values = _trials(source, x, _floating("bernoulli", x) if p is None else p)
-    return R.bernoulli(x, values)
+    if p is None and input._metadata.device.streamed:
+        check_dtype("bernoulli", input._metadata.dtype, FLOATING)
+        throws = source.uniform(input._metadata.shape, np.dtype("float64"))
+        return R.bernoulli(input, _there(input, _below, throws))
+    values = _trials(source, input, _floating("bernoulli", input) if p is None else p)
+    return R.bernoulli(input, values)
 
 
 def _below(xp: Library, p: Array, throws: Array) -> Any:
@@ -531,8 +530,7 @@ def multinomial(
     Raises:
         RuntimeError: if the weights are none, or too few to draw from.
     """
-    x = input
-    shape, dtype = x._metadata.shape, x._metadata.dtype
+    shape, dtype = input._metadata.shape, input._metadata.dtype
     if not 1 <= len(shape) <= 2:
         raise RuntimeError(f"multinomial: prob_dist must be 1 or 2 dim, got shape {shape}")
     if category(dtype) != 2:
@@ -549,20 +547,20 @@ def multinomial(
         )
     if current().batch is not None:
         draws = partial(multinomial, replacement=replacement, generator=generator)
-        out = drawn_for(lambda batch: stack([draws(row, count) for row in batch]), x)
+        out = drawn_for(lambda batch: stack([draws(row, count) for row in batch]), input)
         if out is not None:
             return out
     draw = _with_replacement if replacement else _without_replacement
     source = source_of(generator)
-    if x._metadata.device.streamed:
-        found = _there(x, _drawn, draw, source, count)
-        return from_host("multinomial", found, x._metadata.device)
-    weights = np.atleast_2d(_on_host(x)).astype(np.float64)
+    if input._metadata.device.streamed:
+        found = _there(input, _drawn, draw, source, count)
+        return from_host("multinomial", found, input._metadata.device)
+    weights = np.atleast_2d(_on_host(input)).astype(np.float64)
     if not bool(np.all(np.isfinite(weights) & (weights >= 0))):
         raise RuntimeError("probability tensor contains either `inf`, `nan` or element < 0")
     if not bool(np.all(weights.sum(-1) > 0)):
         raise RuntimeError("invalid multinomial distribution (sum of probabilities <= 0)")
-    return from_host("multinomial", _drawn(np, x._array, draw, source, count), CPU)
+    return from_host("multinomial", _drawn(np, input._array, draw, source, count), CPU)
 
 
 def _drawn(xp: Library, x: Array, draw: Callable[..., Any], source: Generator, count: int) -> Any:

@@ -71,11 +71,10 @@ def sum(
         keepdim: keep the reduced axes with length 1.
         dtype: converted to before the reduction; if None, int64 for integers and booleans.
     """
-    x = input
-    metadata = x._metadata
+    metadata = input._metadata
     if dtype is not None or metadata.special:
-        x = _summed(x, dtype)
-    return R.sum(x, _axes("sum", dim, metadata.shape), keepdim)
+        input = _summed(input, dtype)
+    return R.sum(input, _axes("sum", dim, metadata.shape), keepdim)
 
 
 @accumulates
@@ -92,17 +91,16 @@ def mean(
     Raises:
         RuntimeError: for integers and booleans, or if an axis is named twice.
     """
-    x = input
     if dtype is not None:
-        x = cast(x, np.dtype(dtype))
-    metadata = x._metadata
+        input = cast(input, np.dtype(dtype))
+    metadata = input._metadata
     if metadata.special and category(metadata.dtype) < 2:
         raise RuntimeError(
             f"mean(): could not infer output dtype. {'Input' if dtype is None else 'Optional'} "
             f"dtype must be either a floating point or complex dtype. Got: {metadata.dtype}. "
             f"Convert it first, or pass dtype=."
         )
-    return R.mean(x, _axes("mean", dim, metadata.shape), keepdim)
+    return R.mean(input, _axes("mean", dim, metadata.shape), keepdim)
 
 
 @writes
@@ -137,7 +135,6 @@ def _spread_of(
     name: str, input: Tensor, dim: Ints | None, unbiased: bool | None, keepdim: bool,
     correction: Number | None,
 ) -> Any:  # fmt: skip
-    x = input
     if dim.__class__ is bool:
         dim, unbiased = None, dim
     if correction is None:
@@ -148,7 +145,7 @@ def _spread_of(
         raise RuntimeError(
             f"{name}(): correction={correction} cannot be converted to a real number"
         )
-    metadata = x._metadata
+    metadata = input._metadata
     if metadata.special and category(metadata.dtype) < 2:
         raise RuntimeError(
             f"std and var only support floating point and complex dtypes: {name}() got "
@@ -169,7 +166,7 @@ def _spread_of(
             stacklevel=users_level(),
         )
     function = R.var if name == "var" else R.std
-    return function(x, dims, correction, keepdim)
+    return function(input, dims, correction, keepdim)
 
 
 @accumulates
@@ -182,13 +179,12 @@ def prod(
         dim: an axis; all if None.
         dtype: converted to before the reduction; if None, int64 for integers and booleans.
     """
-    x = input
-    metadata = x._metadata
+    metadata = input._metadata
     if dtype is not None or metadata.special:
-        x = _summed(x, dtype)
+        input = _summed(input, dtype)
     ndim = len(metadata.shape)
     dims = _ALL[ndim] if dim is None else (one_dim("prod", dim, ndim),)[:ndim]
-    return R.prod(x, dims, keepdim)
+    return R.prod(input, dims, keepdim)
 
 
 # -- extremes -------------------------------------------------------------------------------------
@@ -213,15 +209,14 @@ def _needs_dim(name: str) -> RuntimeError:
 
 def _extreme(name: str, greatest: str) -> Callable[..., Any]:
     def reduce(input: Tensor, dim: Ints | None = (), keepdim: bool = False) -> Tensor:
-        x = input
-        metadata = x._metadata
+        metadata = input._metadata
         shape = metadata.shape
         dims = many_dims(name, dim, len(shape))
         if metadata.size == 0:
             if dim is None or (isinstance(dim, (tuple, list)) and not dim):
                 raise _needs_dim(name)
             _no_identity(name, shape, dims)
-        return getattr(R, name)(x, dims, keepdim)
+        return getattr(R, name)(input, dims, keepdim)
 
     doc = f"""The {greatest} elements over some axes; the gradient is shared among ties.
 
@@ -357,24 +352,23 @@ def _logical(name: str) -> Callable[..., Tensor]:
     ufunc: Any = np.logical_and if name == "all" else np.logical_or
 
     def reduce(input: Tensor, dim: Ints | None = None, keepdim: bool = False) -> Tensor:
-        x = input
-        metadata = x._metadata
+        metadata = input._metadata
         F = metadata.F
         # As in PyTorch, an empty sequence means no axes, not all.
         empty = dim is not None and isinstance(dim, (tuple, list)) and not dim
         dims = () if empty else _axes(name, dim, metadata.shape)
-        if x._batched:
+        if input._batched:
             shifted = tuple(axis + 1 for axis in dims)
-            return mapped(lambda batch: reduce(batch, shifted, keepdim), x)
+            return mapped(lambda batch: reduce(batch, shifted, keepdim), input)
         if F.array_type is np.ndarray:
             # `np.all` and `np.any` call this in the end.
-            array = in_order(F.as_array(ufunc.reduce(x._array, dims, bool, None, keepdim)))
+            array = in_order(F.as_array(ufunc.reduce(input._array, dims, bool, None, keepdim)))
         else:
-            array = getattr(F.xp, name)(x._array, axis=dims, keepdims=keepdim)
+            array = getattr(F.xp, name)(input._array, axis=dims, keepdims=keepdim)
         if metadata.dtype == np.uint8:
             array = array.astype(np.uint8)
         if recorders:
-            note_result(array, reduce, x, dim, keepdim)
+            note_result(array, reduce, input, dim, keepdim)
         return leaf(name, array, metadata.device)
 
     doc = f"""Whether {name} elements are nonzero; no gradient.
@@ -401,15 +395,14 @@ def logsumexp(input: Tensor, dim: Ints | None, keepdim: bool = False) -> Tensor:
         input: any tensor; integers become floating.
         dim: an axis, or a sequence of them.
     """
-    x = input
     if dim is None:
         raise TypeError(
             "logsumexp(): argument 'dim' must be tuple of ints, not NoneType. Name the axes."
         )
-    metadata = x._metadata
+    metadata = input._metadata
     if metadata.special and category(metadata.dtype) < 2:
-        x = cast(x, default_dtype())
-    return R.logsumexp(x, many_dims("logsumexp", dim, len(metadata.shape)), keepdim)
+        input = cast(input, default_dtype())
+    return R.logsumexp(input, many_dims("logsumexp", dim, len(metadata.shape)), keepdim)
 
 
 @accumulates
@@ -419,12 +412,11 @@ def cumsum(input: Tensor, dim: int, *, dtype: DTypeLike | None = None) -> Tensor
     Args:
         dtype: converted to first, not bool; if None, int64 for integers and booleans.
     """
-    x = input
-    metadata = x._metadata
+    metadata = input._metadata
     if dtype is not None or metadata.special:
-        x = _summed(x, dtype)
-        check_dtype("cumsum", x._metadata.dtype, f"{REAL}c")
-    return R.cumsum(x, one_dim("cumsum", dim, len(metadata.shape)))
+        input = _summed(input, dtype)
+        check_dtype("cumsum", input._metadata.dtype, f"{REAL}c")
+    return R.cumsum(input, one_dim("cumsum", dim, len(metadata.shape)))
 
 
 @writes

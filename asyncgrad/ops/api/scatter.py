@@ -404,13 +404,12 @@ def fill_diagonal_(input: Tensor, fill_value: Number, wrap: bool = False) -> Ten
         input: a tensor of two axes, or of more axes of equal length.
         wrap: in a tall matrix, start the diagonal again after its end.
     """
-    x = input
-    if x.ndim < 2:
+    if input.ndim < 2:
         raise RuntimeError("fill_diagonal_: dimensions must larger than 1")
-    if x.ndim > 2 and len(set(x.shape)) > 1:
+    if input.ndim > 2 and len(set(input.shape)) > 1:
         raise RuntimeError("fill_diagonal_: all dimensions of input must be of equal length")
-    mask = np.zeros(x.shape, dtype=bool)
+    mask = np.zeros(input.shape, dtype=bool)
     np.fill_diagonal(mask, True, wrap=wrap)
-    number = fitted("fill_diagonal_", fill_value, x._metadata.dtype)
-    value = expand(constant(number, x, x._metadata.dtype), x.shape)
-    return in_place.change(x, "fill_diagonal_", lambda held: where(tensor(mask), value, held))
+    number = fitted("fill_diagonal_", fill_value, input._metadata.dtype)
+    value = expand(constant(number, input, input._metadata.dtype), input.shape)
+    return in_place.change(input, "fill_diagonal_", lambda held: where(tensor(mask), value, held))

@@ -473,12 +473,11 @@ def _in_turn(
 
 def _axis_to_divide(name: str, input: Tensor, dim: int) -> tuple[Any, int, int]:
     """The operand, the axis counted from the front, and its length."""
-    x = input
-    shape = x._metadata.shape
+    shape = input._metadata.shape
     if not shape:
         raise RuntimeError(f"{name} expects at least a 1-dimensional tensor")
     axis = one_dim(name, dim, len(shape))
-    return x, axis, shape[axis]
+    return input, axis, shape[axis]
 
 
 @converted
@@ -536,11 +535,10 @@ def diag(input: Tensor, diagonal: int = 0) -> Tensor:
 
 
 def _triangle(input: Tensor, diagonal: int, name: str) -> Any:
-    x = input
-    ndim = len(x._metadata.shape)
+    ndim = len(input._metadata.shape)
     if ndim < 2:
         raise RuntimeError(f"{name}: input tensor must have at least 2 dimensions, got {ndim}")
-    return getattr(R, name)(x, diagonal)
+    return getattr(R, name)(input, diagonal)
 
 
 @writes_exactly
@@ -698,8 +696,7 @@ def pad(
     Raises:
         NotImplementedError: if the mode does not support this number of axes.
     """
-    x = input
-    shape = x._metadata.shape
+    shape = input._metadata.shape
     numbers = one_shape("pad", (pad,))
     if len(numbers) % 2:
         raise RuntimeError(f"Padding length must be divisible by 2, got {list(numbers)}")
@@ -711,7 +708,7 @@ def pad(
     pairs = tuple(zip(numbers[::2], numbers[1::2], strict=True))[::-1]
     widths = ((0, 0),) * (len(shape) - len(pairs)) + pairs
     if mode == "constant":
-        return _constant_pad(x, widths, 0 if value is None else value)
+        return _constant_pad(input, widths, 0 if value is None else value)
     if value is not None and value != 0:
         raise RuntimeError(f'Padding mode "{mode}" doesn\'t take in value argument')
     if mode not in words(PadMode):
@@ -727,8 +724,8 @@ def pad(
     is_cut = any(map(any, cut))
     # Elements that are cut off may be repeated at the other end, but not by circular padding.
     if is_cut and mode == "circular":
-        x = R.pad(x, cut, 0)
-    framed = R.frame(x, wider, mode)
+        input = R.pad(input, cut, 0)
+    framed = R.frame(input, wider, mode)
     if is_cut and mode != "circular":
         framed = R.pad(framed, cut, 0)
     return renamed(framed, _PAD_NODES[mode].format(len(pairs)), saves=True)

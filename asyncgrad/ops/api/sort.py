@@ -59,15 +59,14 @@ def argsort(
 
 def _ordered(name: str, input: Tensor, dim: int, descending: bool) -> tuple[Any, Any, int]:
     """The checked tensor, the indices that sort it, and the axis as a number from 0."""
-    x = input
-    metadata = x._metadata
+    metadata = input._metadata
     if metadata.is_complex:
         raise RuntimeError("Sort does not support complex dtypes. Sort the absolute values.")
     axis = one_dim(name, dim, len(metadata.shape))
-    order = _order(metadata.F, x._array, axis, descending)
+    order = _order(metadata.F, input._array, axis, descending)
     if recorders:
-        note_result(order, argsort, x, dim, descending)
-    return x, order, axis
+        note_result(order, argsort, input, dim, descending)
+    return input, order, axis
 
 
 def _order(F: Raw, array: Array, axis: int, descending: bool) -> Any:
@@ -146,18 +145,17 @@ def _found(
     place: Callable[..., Any],
 ) -> Any:  # fmt: skip
     """The elements at the ranks that `place` gives, in each line, and their indices."""
-    x = input
-    metadata = x._metadata
+    metadata = input._metadata
     check_dtype(name, metadata.dtype, f"{REAL}b" if name == "mode" else REAL)
     shape = metadata.shape
     axis = one_dim(name, dim, len(shape))
-    if x._batched:
-        return mapped_along(name, function, x, axis)
+    if input._batched:
+        return mapped_along(name, function, input, axis)
     xp = metadata.F.xp
     kind = getattr(return_types, name)
     if not shape:
-        place(xp, x._array.reshape(1))
-        return kind(*selected(x, op, xp.zeros((), dtype=xp.int64), 0, True))
+        place(xp, input._array.reshape(1))
+        return kind(*selected(input, op, xp.zeros((), dtype=xp.int64), 0, True))
     if not shape[axis]:
         raise IndexError(f"{name}(): Expected reduction dim {axis} to have non-zero size.")
 
@@ -168,10 +166,10 @@ def _found(
         indices = xp.moveaxis(xp.take_along_axis(order, places, -1), -1, axis)
         return metadata.F.as_array(indices)
 
-    indices = found(x._array)
+    indices = found(input._array)
     if recorders:
-        note_result(indices, found, x._array)
-    return kind(*selected(x, op, indices, axis, keepdim))
+        note_result(indices, found, input._array)
+    return kind(*selected(input, op, indices, axis, keepdim))
 
 
 def _middle(name: str, doc: str, place: Callable[[Any, Any], Any]) -> Callable[..., Any]:

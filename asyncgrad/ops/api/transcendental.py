@@ -65,8 +65,7 @@ def polygamma(n: int, input: Tensor) -> Tensor:
 
 
 def _floating(input: Tensor, name: str) -> Any:
-    x = input
-    return cast(x, default_dtype()) if category(x._metadata.dtype) < 2 else x
+    return cast(input, default_dtype()) if category(input._metadata.dtype) < 2 else input
 
 
 @writes
@@ -129,10 +128,9 @@ fmin = _with_numbers(
 def logaddexp2(input: Tensor, other: Tensor) -> Tensor:
     """The logarithm to base 2 of the sum of powers of 2, broadcast."""
     log2 = math.log(2)
-    x, y = input, other
-    dtype = result_dtype(x, y)
-    x, y = cast(x, dtype), cast(y, dtype)
-    return R.mul_scalar(logaddexp(R.mul_scalar(x, log2), R.mul_scalar(y, log2)), 1 / log2)
+    dtype = result_dtype(input, other)
+    input, other = cast(input, dtype), cast(other, dtype)
+    return R.mul_scalar(logaddexp(R.mul_scalar(input, log2), R.mul_scalar(other, log2)), 1 / log2)
 
 
 @writes
