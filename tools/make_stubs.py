@@ -354,7 +354,11 @@ def _member(stub: Stub, module: str, name: str, value: Any) -> list[str]:
         return [f"from {value.__module__} import {value.__qualname__} as {name}"]
     if isinstance(value, types.FunctionType):
         home = importlib.import_module(value.__module__)
-        plain = not hasattr(value, "__wrapped__") and "__signature__" not in vars(value)
+        # Functions whose arguments are converted have the signature of what they call.
+        called = getattr(value, "__wrapped__", value)
+        plain = "__signature__" not in vars(called) and (
+            inspect.signature(value) == inspect.signature(called)
+        )
         made = module == value.__module__ or getattr(home, name, None) is not value
         rewritten = {*OVERLOADS, "engine"}
         if plain and not made and _defined(value.__module__, name) and name not in rewritten:
