@@ -196,7 +196,7 @@ def div(
 
 
 @writes
-def floor_divide(input: Tensor, other: Tensor | Number) -> Tensor:
+def floor_divide(input: Tensor | Number, other: Tensor | Number) -> Tensor:
     """`input / other` rounded down, broadcast; as in PyTorch it has no gradient, see `div`."""
     return R.floor_divide(input, other)
 
