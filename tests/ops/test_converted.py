@@ -25,7 +25,7 @@ def given(
 
 @pytest.mark.parametrize(("arguments", "expected"), [
     ({"k": np.int32(3)}, 3), ({"k": ag.tensor(3)}, 3), ({"count": np.uint8(3)}, 3),
-    ({"p": np.float64(2)}, 2.0), ({"p": ag.tensor(0.5)}, 0.5), ({"p": True}, True),
+    ({"p": np.float64(2)}, 2.0), ({"p": ag.tensor(0.5)}, 0.5), ({"p": True}, 1.0),
     ({"scale": np.complex64(1j)}, 1j), ({"word": "a"}, "a"), ({"word": None}, None),
 ])  # fmt: skip
 def test_a_function_gets_arguments_of_plain_types(arguments, expected):
