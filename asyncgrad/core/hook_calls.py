@@ -33,7 +33,8 @@ def tensor_hooks(task: PassState, node: Node, gradients: list[Any]) -> Steps[lis
         if gradient is not None:
             variable = retain()
             # A batch of gradients (`is_grads_batched`) is no gradient of one tensor.
-            if variable is not None and not getattr(gradient, "_batched", False):
+            batched = isinstance(gradient, Variable) and gradient._batched
+            if variable is not None and not batched:
                 # Copied, because later hooks may change the gradient in place.
                 F = task.recorded or metadata_at(node, position).F
                 task.staged.append((variable, F.own_copy(gradient), True))
