@@ -795,13 +795,13 @@ def floor(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """Each element rounded down; the gradient is 0."""
 def floor_(self: Tensor) -> Tensor:
     """`floor`, in place."""
-def floor_divide(input: Tensor, other: Tensor | Number, *, out: Tensor | None = None) -> Tensor:
+def floor_divide(input: Tensor | Number, other: Tensor | Number, *, out: Tensor | None = None) -> Tensor:
     """`input / other` rounded down, broadcast; as in PyTorch it has no gradient, see `div`."""
 def floor_divide_(self: Tensor, other: Tensor | Number) -> Tensor:
     """`floor_divide`, in place."""
-def fmax(input: Tensor, other: Tensor | Number, *, out: Tensor | None = None) -> Tensor:
+def fmax(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The greater of two elements, broadcast; a number is greater than NaN."""
-def fmin(input: Tensor, other: Tensor | Number, *, out: Tensor | None = None) -> Tensor:
+def fmin(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The less of two elements, broadcast; a number is less than NaN."""
 def fmod(input: Tensor, other: Tensor | Number, *, out: Tensor | None = None) -> Tensor:
     """The remainder of a division rounded towards 0, broadcast: it has `input`'s sign."""
@@ -1853,7 +1853,7 @@ def squeeze_(self: Tensor, *dims: Ints, dim: Ints | None = None) -> Tensor:
     """`squeeze`, in place: the same tensor with other axes."""
 def stack(tensors: Sequence[Tensor], dim: builtins.int = 0, *, out: Tensor | None = None) -> Tensor:
     """Tensors of one shape joined along a new axis."""
-def std(input: Tensor, dim: Ints | None = None, unbiased: builtins.bool | None = None, keepdim: builtins.bool = False, *, correction: builtins.float | None = None, out: Tensor | None = None) -> Tensor:
+def std(input: Tensor, dim: Ints | None = None, unbiased: builtins.bool | None = None, keepdim: builtins.bool = False, *, correction: Number | None = None, out: Tensor | None = None) -> Tensor:
     """The standard deviation over some axes; the gradient of 0 is 0; see `var`."""
 def std_mean(input: Tensor, dim: Ints | None = None, unbiased: builtins.bool | None = None, keepdim: builtins.bool = False, *, correction: builtins.float | None = None, out: Tensor | Sequence[Tensor] | None = None) -> tuple[Tensor, Tensor]:
     """What `std` and `mean` return; the arguments are those of `var`."""
@@ -2082,7 +2082,7 @@ def unsqueeze_(self: Tensor, dim: builtins.int) -> Tensor:
 from asyncgrad.settings import use_deterministic_algorithms as use_deterministic_algorithms
 from asyncgrad import utils as utils
 from asyncgrad.ops.api.grids import vander as vander
-def var(input: Tensor, dim: Ints | None = None, unbiased: builtins.bool | None = None, keepdim: builtins.bool = False, *, correction: builtins.float | None = None, out: Tensor | None = None) -> Tensor:
+def var(input: Tensor, dim: Ints | None = None, unbiased: builtins.bool | None = None, keepdim: builtins.bool = False, *, correction: Number | None = None, out: Tensor | None = None) -> Tensor:
     """The variance over some axes.
 
     Args:

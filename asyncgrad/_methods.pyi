@@ -723,9 +723,9 @@ class Methods(Variable):
         """`input / other` rounded down, broadcast; as in PyTorch it has no gradient, see `div`."""
     def floor_divide_(self, other: Tensor | Number) -> Tensor:
         """`floor_divide`, in place."""
-    def fmax(self, other: Tensor | Number, *, out: Tensor | None = None) -> Tensor:
+    def fmax(self, other: Tensor, *, out: Tensor | None = None) -> Tensor:
         """The greater of two elements, broadcast; a number is greater than NaN."""
-    def fmin(self, other: Tensor | Number, *, out: Tensor | None = None) -> Tensor:
+    def fmin(self, other: Tensor, *, out: Tensor | None = None) -> Tensor:
         """The less of two elements, broadcast; a number is less than NaN."""
     def fmod(self, other: Tensor | Number) -> Tensor:
         """The remainder of a division rounded towards 0, broadcast: it has `input`'s sign."""
@@ -1604,7 +1604,7 @@ class Methods(Variable):
         """Remove the axes of length 1, all of them or those in `dim`."""
     def squeeze_(self, *dims: Ints, dim: Ints | None = None) -> Tensor:
         """`squeeze`, in place: the same tensor with other axes."""
-    def std(self, dim: Ints | None = None, unbiased: builtins.bool | None = None, keepdim: builtins.bool = False, *, correction: builtins.float | None = None, out: Tensor | None = None) -> Tensor:
+    def std(self, dim: Ints | None = None, unbiased: builtins.bool | None = None, keepdim: builtins.bool = False, *, correction: Number | None = None, out: Tensor | None = None) -> Tensor:
         """The standard deviation over some axes; the gradient of 0 is 0; see `var`."""
     def stft(self, n_fft: builtins.int, hop_length: builtins.int | None = None, win_length: builtins.int | None = None, window: Tensor | None = None, center: builtins.bool = True, pad_mode: PadMode = 'reflect', normalized: builtins.bool = False, onesided: builtins.bool | None = None, return_complex: builtins.bool | None = None, align_to_window: builtins.bool | None = None) -> Tensor:
         """The short-time Fourier transform: transforms of overlapping frames of a signal.
@@ -1863,7 +1863,7 @@ class Methods(Variable):
         Raises:
             RuntimeError: if the tensor is dense, or may have duplicate rows.
         """
-    def var(self, dim: Ints | None = None, unbiased: builtins.bool | None = None, keepdim: builtins.bool = False, *, correction: builtins.float | None = None, out: Tensor | None = None) -> Tensor:
+    def var(self, dim: Ints | None = None, unbiased: builtins.bool | None = None, keepdim: builtins.bool = False, *, correction: Number | None = None, out: Tensor | None = None) -> Tensor:
         """The variance over some axes.
 
         Args:

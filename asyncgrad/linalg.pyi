@@ -10,6 +10,7 @@ from asyncgrad.ops import return_types
 from asyncgrad.tensor import Tensor
 from asyncgrad.types import DTypeLike
 from asyncgrad.types import Ints
+from asyncgrad.types import Number
 from collections.abc import Sequence
 
 __all__ = ['LinAlgError', 'cholesky', 'cholesky_ex', 'cond', 'cross', 'det', 'diagonal', 'eig', 'eigh', 'eigvals', 'eigvalsh', 'inv', 'inv_ex', 'lstsq', 'lu', 'lu_factor', 'lu_factor_ex', 'lu_solve', 'matmul', 'matrix_exp', 'matrix_norm', 'matrix_power', 'matrix_rank', 'multi_dot', 'norm', 'pinv', 'qr', 'slogdet', 'solve', 'solve_ex', 'solve_triangular', 'svd', 'svdvals', 'tensorinv', 'tensorsolve', 'vander', 'vecdot', 'vector_norm']
@@ -313,7 +314,7 @@ def vecdot(x: Tensor, y: Tensor, *, dim: int = -1, out: Tensor | None = None) ->
         y: a tensor of its dtype, broadcast against it.
         dim: the axis of the vectors.
     """
-def vector_norm(x: Tensor, ord: float = 2, dim: Ints | None = None, keepdim: bool = False, *, dtype: DTypeLike | None = None, out: Tensor | None = None) -> Tensor:
+def vector_norm(x: Tensor, ord: Number = 2, dim: Ints | None = None, keepdim: bool = False, *, dtype: DTypeLike | None = None, out: Tensor | None = None) -> Tensor:
     """The norm of a tensor as a vector, over some axes.
 
     Args:
