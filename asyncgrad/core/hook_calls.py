@@ -15,9 +15,12 @@ from asyncgrad.errors import AutogradError
 
 
 class Settled:
-    """What can be awaited for the sake of uniformity, but never waits: it has no need of a loop."""
+    """A result that is there already. It can be awaited, which needs no loop as it never waits."""
 
     __slots__ = ()
+
+    def __await__(self) -> Steps[Any]:
+        raise NotImplementedError
 
 
 def tensor_hooks(task: PassState, node: Node, gradients: list[Any]) -> Steps[list[Any]]:
@@ -106,7 +109,7 @@ def post_accumulate_hooks(variable: Variable) -> Steps[None]:
 def awaited(result: Value) -> Steps[Any]:
     """The value that a hook or node returned; awaited if it is awaitable."""
     if isinstance(result, Settled):
-        result = yield from result.__await__()  # type: ignore[attr-defined]
+        result = yield from result.__await__()
     elif isawaitable(result) and not isinstance(result, Variable):
         result = yield result
     return result

@@ -207,11 +207,11 @@ def _written(
         lead = [] if any(head[:1] == "*" for head in heads[:at]) else ["*"]
         heads[at:at] = [*lead, *by_name]
     end = _CALL
-    if any(head[:1] == "*" and head[1:] for head in heads) and not out:
+    unchanged = " and ".join([f"{x} is default_{x}" for x in by_name if x in parameters])
+    if unchanged and any(head[:1] == "*" and head[1:] for head in heads) and not out:
         # Without arguments by name the call is faster.
         plain = ", ".join([one for one in passed if "=" not in one])
-        unchanged = " and ".join([f"{x} is default_{x}" for x in by_name if x in parameters])
-        end = f"    if {unchanged or True}:\n        return function({plain})\n" + _CALL
+        end = f"    if {unchanged}:\n        return function({plain})\n" + _CALL
     if out:
         chooses = out == "cast" and "dtype" in parameters
         chosen, exact = _OUT["cast or chosen" if chooses else out]
