@@ -249,7 +249,7 @@ class Interleavings(RuleBasedStateMachine):
     @rule(data=st.data(), by_inbox=st.booleans())
     def resume(self, data: st.DataObject, by_inbox: bool) -> None:
         place = data.draw(st.integers(0, len(self.task.suspended) - 1))
-        node, steps, _ = self.task.suspended.pop(place)
+        node, steps, *_ = self.task.suspended.pop(place)
         gradients = steps.gi_yieldfrom.gi_frame.f_locals["gradients"]
         answer = node.answer(tuple(gradients))
 
@@ -267,7 +267,7 @@ class Interleavings(RuleBasedStateMachine):
     @rule(data=st.data())
     def resume_with_an_error(self, data: st.DataObject) -> None:
         place = data.draw(st.integers(0, len(self.task.suspended) - 1))
-        node, steps, _ = self.task.suspended.pop(place)
+        node, steps, *_ = self.task.suspended.pop(place)
         self.note(error := ValueError(len(self.errors)))
         self.task.resume(node, steps, None, error)
 
@@ -323,7 +323,7 @@ class Interleavings(RuleBasedStateMachine):
             task.drain()
             validate(task)
             while task.suspended:
-                node, steps, _ = task.suspended.pop()
+                node, steps, *_ = task.suspended.pop()
                 gradients = steps.gi_yieldfrom.gi_frame.f_locals["gradients"]
                 task.resume(node, steps, node.answer(tuple(gradients)), None)
             while self.out:
