@@ -26,7 +26,9 @@ class ExecInfo:
         self.needed: Any = _NONE
         #: The nodes in `needed` of which some edges lead to nothing requested.
         self.trimmed: Any = _NONE
-        oldest, newest = 0, 0
+        oldest = 0
+        #: Something other than a leaf is requested.
+        self.inner = False
         # Fast path for the usual case: only leaves are requested, each once.
         entries: Any = _FIRST_INPUTS
         if len(edges) > len(entries):
@@ -38,15 +40,13 @@ class ExecInfo:
             node: Any
             for place, edge in enumerate(edges):
                 node, input_nr = as_edge(edge)
-                number = node.topological_nr
-                oldest, newest = min(oldest, number), max(newest, number)
+                oldest = min(oldest, node.topological_nr)
                 captures[node] = (*captures.get(node, ()), (input_nr, place))
+            self.inner = set(map(type, captures)) != _LEAVES
         #: For captured nodes: pairs of an input number and a position in the result.
         self.captures: dict[Any, tuple[tuple[int, int], ...]] = captures
         #: A node with a smaller topological number can't lead to anything requested.
         self.oldest = oldest if edges else 0
-        #: Something other than a leaf is requested.
-        self.inner = newest > 0
         #: The walk has found no leaf that is not requested.
         self.all_requested = True
         if run:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import math
 from bisect import bisect_left, insort
 from collections.abc import Awaitable, Callable
@@ -291,11 +290,13 @@ class Batcher(Generic[_Item, _Result]):
 def _like(error: Exception) -> Exception:
     """A copy of an error, so that what one caller does to its own is not done to the others'."""
     try:
-        other = copy.copy(error)
+        # Not by `copy`, which reduces errors as Dask has registered for pickling.
+        reduced: Any = error.__reduce__()
+        other: Exception = reduced[0](*reduced[1])
     except Exception:
-        # `copy` calls the class with `args`, and this class takes other arguments.
+        # The class takes other arguments than those in `args`.
         other = type(error).__new__(type(error), *error.args)
-        vars(other).update(vars(error))
+    vars(other).update(vars(error))
     # An `__init__` that makes its message from its arguments has just been given the message.
     other.args = error.args
     if notes := getattr(error, "__notes__", None):

@@ -354,3 +354,11 @@ class _Last:
 TestInterleavings = Interleavings.TestCase
 # Runs are short and graphs small: what matters is how many.
 TestInterleavings.settings = settings(max_examples=300, stateful_step_count=40)
+
+
+def test_a_requested_node_that_leads_nowhere_is_captured() -> None:
+    node = by_rule(Step([None], label="0"))
+    task = pass_over(node, gradients=[("root",)], inputs=[node], accumulate=False)
+    task.start()
+    assert task.run(ENDLESS) is Outcome.FINISHED
+    assert list(task.captured) == [("root",)]
