@@ -103,7 +103,7 @@ _NAMES = {
 }
 _STUB = code_of(
     "def stub(*args, **kwargs):\n    return finished()(*args, **kwargs)\n",
-    "arguments of any function",
+    "arguments before the first call",
 )
 
 
