@@ -18,7 +18,7 @@ from typing import Any, TypeVar, cast
 from asyncgrad.core.variable import Variable
 from asyncgrad.ops.arguments import check_bool, one_int
 from asyncgrad.ops.generated import code_of
-from asyncgrad.ops.promotion import number_argument, real_argument, refusal
+from asyncgrad.ops.promotion import number_argument, refusal
 from asyncgrad.ops.signatures import Postponed, extended
 from asyncgrad.ops.tensors.out import put
 
@@ -84,6 +84,14 @@ _OTHERS = {"axis": "dim", "keepdims": "keepdim"}
 _MISSING = object()
 
 
+def _real_argument(name: str, argument: str, value: Any) -> Any:
+    """A number argument that must not be complex; of booleans, 0 or 1."""
+    number = number_argument(name, argument, value)
+    if isinstance(number, complex):
+        raise TypeError(f"{name}(): argument '{argument}' must be float, not complex")
+    return float(number) if isinstance(number, bool) else number
+
+
 def _dtype_of(out: Any) -> Any:
     return out._metadata.dtype if isinstance(out, Variable) else None
 
@@ -96,10 +104,8 @@ _NAMES = {
     "MISSING": _MISSING,
     "dtype_of": _dtype_of,
     "no_word": _no_word,
-    **{
-        one.__name__: one
-        for one in (Variable, check_bool, number_argument, one_int, put, real_argument, refusal)
-    },
+    "real_argument": _real_argument,
+    **{one.__name__: one for one in (Variable, check_bool, number_argument, one_int, put, refusal)},
 }
 _STUB = code_of(
     "def stub(*args, **kwargs):\n    return finished()(*args, **kwargs)\n",

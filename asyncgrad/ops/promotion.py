@@ -181,14 +181,6 @@ def number_argument(name: str, argument: str, value: Any) -> Any:
     return number
 
 
-def real_argument(name: str, argument: str, value: Any) -> Any:
-    """A number argument that must not be complex; of booleans, 0 or 1."""
-    number = number_argument(name, argument, value)
-    if isinstance(number, complex):
-        raise TypeError(f"{name}(): argument '{argument}' must be float, not complex")
-    return float(number) if isinstance(number, bool) else number
-
-
 def as_tensor_operand(value: Any, name: str, place: int) -> Any:
     """Return an operand that is a tensor; raise a TypeError with a remedy for any other."""
     if isinstance(value, Variable):
