@@ -8,7 +8,7 @@ from typing import Any, cast
 import numpy as np
 
 from asyncgrad.choices import IndexReduceKind, ScatterReduceKind, words
-from asyncgrad.core.recording import again
+from asyncgrad.core.recording import again, note_look
 from asyncgrad.core.variable import Variable
 from asyncgrad.ops.api.creation import zeros
 from asyncgrad.ops.api.data import tensor
@@ -329,6 +329,7 @@ def masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Tensor:
     x, mask = broadcast_to(x, shape), broadcast_to(mask, shape)
     if x._metadata.device.streamed:
         return _scattered(x, mask, reshape(y, (-1,)))
+    note_look("masked_scatter()")
     held: Any = mask
     while held._batched:
         held = held._value
