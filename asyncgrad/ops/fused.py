@@ -42,6 +42,16 @@ ZEROS, ONES = (
 _BITS = {dtype: (np.dtype(f"i{dtype.itemsize}"), zero) for dtype, zero in ZEROS.items()}
 
 
+def number(xp: Any, value: float, dtype: Any) -> Any:
+    """A number as an operand for arrays of a dtype: see `ZEROS`."""
+    return _number(value, dtype) if xp.ndarray is np.ndarray else value
+
+
+@functools.lru_cache(256)
+def _number(value: float, dtype: Any) -> Any:
+    return np.full((), value, dtype)
+
+
 class Once(list[Any]):
     """A list of intermediate values that the first rule that reads it may overwrite."""
 

@@ -12,9 +12,10 @@ import numpy as np
 
 from asyncgrad.core.variable import Variable
 from asyncgrad.ops import batch_products, batch_rules
-from asyncgrad.ops.fused import along, blocks_of, compiled, elementwise, widened, widening
+from asyncgrad.ops.dtype import is_half
+from asyncgrad.ops.fused import along, blocks_of, compiled, elementwise, number, widened, widening
 from asyncgrad.ops.op import fused, linear, operation
-from asyncgrad.ops.table.activation import line_total
+from asyncgrad.ops.table.activation import ones, spread_total
 from asyncgrad.ops.table.linalg import total_of_rows
 from asyncgrad.ops.table.shape import in_order
 from asyncgrad.types import Array, Library, Namespace, Shape, Value
@@ -44,11 +45,10 @@ def _line(x: Array | None) -> Any:
 
 
 def _row_dots(xp: Library, x: Array, y: Array) -> Any:
-    if x.dtype.kind == "V" or xp.ndarray is not np.ndarray:
-        # `vecdot` and `einsum` support NumPy's own dtypes only, and CuPy's `einsum` takes this for
-        # many products of matrices.
-        return (x * y).sum(axis=1, keepdims=True)
-    if x.size <= _FEW or x.shape[1] >= _LONG:
+    if x.size <= _FEW or xp.ndarray is not np.ndarray:
+        # CuPy's `einsum` takes this for many products of matrices.
+        return spread_total(xp, x * y, 1)
+    if x.shape[1] >= _LONG:
         return np.vecdot(x, y)[:, None]
     return np.einsum("ij,ij->i", x, y)[:, None]
 
@@ -58,8 +58,8 @@ def _layer_norm(
     xp: Library, out: Array | None, x: Array, dim: int, weight: Array | None, bias: Array | None,
     eps: float, kept: list[Any],
 ) -> Any:  # fmt: skip
-    n = x.shape[1]
-    mean = line_total(xp, x, 1)
+    n = number(xp, x.shape[1], x.dtype)
+    mean = spread_total(xp, x, 1)
     mean /= n
     y = xp.subtract(x, mean, out)
     inverse = _row_dots(xp, y, y)
@@ -91,13 +91,13 @@ def _layer_norm_gradient(
     xp: Library, out: Array | None, g: Array, x: Array, mean: Array, inverse: Array, dim: int,
     weight: Array | None, sums: list[Any] | None,
 ) -> Any:  # fmt: skip
-    n = x.shape[1]
+    n = number(xp, x.shape[1], x.dtype)
     y = xp.subtract(x, mean)
     d = xp.multiply(g, inverse, out)
     if sums is not None:
         # The parts of the gradients by weight and bias are computed while both are in the cache.
-        ones = xp.ones(len(x), x.dtype)
-        sums.append((ones.dot(xp.multiply(y, d)), ones.dot(g)))
+        line = ones(len(x), x.dtype)
+        sums.append((line.dot(xp.multiply(y, d)), line.dot(g)))
     if weight is not None:
         xp.multiply(d, weight, d)
     part = _row_dots(xp, d, y)
@@ -105,7 +105,7 @@ def _layer_norm_gradient(
     part *= inverse
     part /= n
     xp.multiply(y, part, y)
-    total = line_total(xp, d, 1)
+    total = spread_total(xp, d, 1)
     total /= n
     xp.subtract(d, total, d)
     return xp.subtract(d, y, d)
@@ -137,25 +137,24 @@ def _layer_pull(
     """All gradients of `layer_norm`, in one pass over memory on the host."""
     if not F.fused:
         return tuple([_LAYER_RULES[name](F, g, x, weight, count, eps) for name in wanted])
+    if is_half(x.dtype):
+        parts = _layer_pull(F, widened(g), wanted, widened(x), widened(weight), count, eps, kept)
+        return tuple([part.astype(x.dtype) for part in parts])
     xp = F.xp
-    slopes, lines, factors = map(widened, (g, x, weight))
     made: dict[str, Any] = {}
     sums: list[Any] = []
     if "x" in wanted:
         together = sums if len(wanted) > 1 and xp.ndarray is np.ndarray else None
-        made["x"] = _by_input(xp, slopes, lines, factors, count, kept, together)
+        made["x"] = _by_input(xp, g, x, weight, count, kept, together)
     if sums:
         made["weight"], made["bias"] = map(sum, zip(*sums, strict=True)) if sums[1:] else sums[0]
     else:
         if "weight" in wanted:
-            made["weight"] = _by_weight(xp, slopes, lines, count, kept)
+            made["weight"] = _by_weight(xp, g, x, count, kept)
         if "bias" in wanted:
-            made["bias"] = total_of_rows(xp, _rows(slopes, count))
+            made["bias"] = total_of_rows(xp, _rows(g, count))
     shapes = {"x": x.shape}
-    return tuple([
-        made[name].reshape(shapes.get(name, weight.shape)).astype(x.dtype, copy=False)
-        for name in wanted
-    ])  # fmt: skip
+    return tuple([made[name].reshape(shapes.get(name, weight.shape)) for name in wanted])
 
 
 def _number(x: Value, dims: Shape) -> int:
