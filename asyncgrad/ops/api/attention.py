@@ -16,7 +16,7 @@ from asyncgrad.ops.dtype import FLOATING, check_dtype
 from asyncgrad.ops.float32_compute import in_float32
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.promotion import as_tensor_operand, cast
-from asyncgrad.types import Tensor
+from asyncgrad.types import Shape, Tensor
 
 #: A function of `nn.functional`.
 __all__: list[str] = []
@@ -30,14 +30,14 @@ def attention(
     name = "scaled_dot_product_attention"
     q, k, v = query, key, value
     mask = None if attn_mask is None else as_tensor_operand(attn_mask, name, 4)
-    _check(name, q, k, v, mask, is_causal)
+    shapes = _checked_shapes(name, q, k, v, mask, is_causal)
     if mask is not None and mask._metadata.dtype.kind != "b":
         mask = cast(mask, q._metadata.dtype)
     if enable_gqa:
         k, v = _repeated(name, q, k), _repeated(name, q, v)
+        shapes = [x._metadata.shape for x in (q, k, v)]
     if q._metadata.dtype.kind == "V":
         return in_float32(attention, q, k, v, mask, dropout, is_causal, scale, False)
-    shapes = [x._metadata.shape for x in (q, k, v)]
     if scale is None:
         scale = 1 / math.sqrt(shapes[0][-1]) if shapes[0][-1] else 1.0
     alike = shapes[0][:-2] == shapes[1][:-2] == shapes[2][:-2]
@@ -63,19 +63,19 @@ def attention(
     return matmul(weights if dropout is None else dropout(weights), v)
 
 
-def _check(
+def _checked_shapes(
     name: str, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, is_causal: bool
-) -> None:
-    """Raise unless shapes, dtypes and the mask fit."""
+) -> list[Shape]:
+    """The three shapes; raises unless they, the dtypes and the mask fit."""
     dtype = q._metadata.dtype
     shapes = [x._metadata.shape for x in (q, k, v)]
-    if any(x._metadata.dtype != dtype for x in (k, v)):
+    if not k._metadata.dtype == dtype == v._metadata.dtype:
         raise RuntimeError(
             f"{name}: Expected query, key, and value to have the same dtype, but got {dtype}, "
             f"{k._metadata.dtype} and {v._metadata.dtype}. Convert them with .to()."
         )
     check_dtype(name, dtype, FLOATING)
-    if min(map(len, shapes)) < 2:
+    if min([len(shape) for shape in shapes]) < 2:
         raise RuntimeError(
             f"{name}: Expected query, key, and value to all be at least 2 dimensional, but got "
             f"shapes {shapes}"
@@ -86,7 +86,7 @@ def _check(
             f"keys, but got shapes {shapes}"
         )
     if mask is None:
-        return
+        return shapes
     if is_causal:
         raise RuntimeError(
             f"{name}: Explicit attn_mask should not be set when is_causal=True. Combine the two "
@@ -97,6 +97,7 @@ def _check(
             f"{name}: Expected attn_mask dtype to be bool or to match query dtype, but got "
             f"{mask._metadata.dtype} and {dtype}."
         )
+    return shapes
 
 
 def _check_shape(name: str, mask: Tensor, scores: tuple[int, ...]) -> None:

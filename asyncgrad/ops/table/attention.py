@@ -18,7 +18,8 @@ from asyncgrad.devices.arena import reshaped
 from asyncgrad.devices.pieces import here
 from asyncgrad.ops import batch_products
 from asyncgrad.ops.bfloat16 import floating_info
-from asyncgrad.ops.fused import compiled, share, silent, widened, widening
+from asyncgrad.ops.dtype import is_half
+from asyncgrad.ops.fused import compiled, number, share, silent, widened, widening
 from asyncgrad.ops.op import operation
 from asyncgrad.ops.table.activation import ones
 from asyncgrad.ops.table.linalg import product_cost
@@ -42,17 +43,27 @@ def _flat(x: Array) -> Any:
 
 
 @functools.lru_cache(256)
-def _tiles(
-    batch: int, queries: int, keys: int, most: int, parts: int = 1
-) -> tuple[tuple[slice, tuple[slice, ...]], ...]:
-    """Independent slices of the batch, and of the queries of each, with `most` scores or fewer."""
+def _tiles(shape: tuple[int, ...], keys: int, most: int, parts: int, causal: bool) -> list[Any]:
+    """Independent slices of the groups, and the tiles of each, with `most` scores or fewer.
+
+    For a tile: the slice of its queries, their index, and the index of the keys that they see.
+    """
+    groups, _, queries, _ = shape
     size = max(1, queries * keys)
     some = max(1, most // size)
     step = queries if size <= most else max(_FEWEST, most // keys)
     step = min(step, max(_FEWEST, -(-queries // parts)))
-    starts = range(0, queries, max(1, step))
-    rows = tuple([slice(i, min(i + step, queries)) for i in starts])
-    return tuple([(slice(i, min(i + some, batch)), rows) for i in range(0, batch, some)])
+    tiles = []
+    for part in [slice(i, min(i + some, groups)) for i in range(0, groups, some)]:
+        cut: list[tuple[slice, Any, Any]] = []
+        for start in range(0, queries, max(1, step)):
+            rows = slice(start, min(start + step, queries))
+            seen = min(keys, rows.stop) if causal else keys
+            at = ... if some >= groups and step >= queries else (part, slice(None), rows)
+            of_keys = (part, slice(None), slice(seen))
+            cut.append((rows, at, ... if some >= groups and seen == keys else of_keys))
+        tiles.append((part, cut))
+    return tiles
 
 
 def _later(xp: Library, queries: int, keys: int) -> Any:
@@ -72,11 +83,6 @@ def _added_later(start: int, queries: int, keys: int, dtype: Any) -> Any:
     """-inf for keys that come after the queries from `start` on, and 0 for others."""
     later = np.arange(start, start + queries)[:, None] < np.arange(keys)
     return np.where(later, -np.inf, 0).astype(dtype)
-
-
-@functools.lru_cache(64)
-def _zeros(count: int, dtype: Any) -> Any:
-    return np.zeros(count, dtype)
 
 
 class _Mask:
@@ -111,7 +117,7 @@ class _Mask:
         count = rows.stop - rows.start
         later = _added_later(rows.start, count, keys, dtype) if self.causal else None
         if self.array is None:
-            return (_zeros(keys, dtype), (0, 0)) if later is None else (later, (0, keys))
+            return (np.zeros(keys, dtype), (0, 0)) if later is None else (later, (0, keys))
         part = self._part(some, heads, rows, keys)
         if part.dtype == bool:
             part = np.where(part, 0, -np.inf)
@@ -132,27 +138,21 @@ class _Mask:
         part = self.array[(*places, *cut)]
         return part.reshape(-1, heads, *part.shape[1:])
 
-    def seen(self, keys: int, rows: slice) -> int:
-        """How many keys the queries of a tile can attend to."""
-        return min(keys, rows.stop) if self.causal else keys
 
-
-def _row_sums(xp: Library, scores: Array) -> Any:
-    """The sums along the last axis; in host memory BLAS adds them up."""
+def _row_sums(xp: Library, x: Array, y: Array | None = None) -> Any:
+    """The sums along the last axis, of products if two arrays are given; BLAS adds them up."""
     if xp.ndarray is np.ndarray:
-        return np.matmul(scores, ones(scores.shape[-1], scores.dtype)[:, None])
-    return scores.sum(axis=-1, keepdims=True)
+        return np.vecdot(x, ones(x.shape[-1], x.dtype) if y is None else y)[..., None]
+    return (x if y is None else x * y).sum(axis=-1, keepdims=True)
 
 
-def _sum_up(xp: Library, total: Array, seen: int, x: Array, y: Array, *, first: bool) -> None:
-    """Add a product to the rows of the keys that were seen; the first one is stored in all rows."""
-    target = total[:, :, :seen]
+def _sum_up(xp: Library, total: Array, x: Array, y: Array, *, first: bool) -> None:
+    """Add a product to the rows of the keys that were seen; the first one is stored there."""
     if first:
         # CuPy takes the output by its name alone.
-        xp.matmul(x, y, out=target)
-        total[..., seen:, :] = 0
+        xp.matmul(x, y, out=total)
     else:
-        target += xp.matmul(x, y)
+        total += xp.matmul(x, y)
 
 
 @functools.lru_cache(8)
@@ -167,7 +167,7 @@ def _greatest(xp: Library, scores: Array) -> Any:
     """
     lowest = _lowest(scores.dtype)
     if xp.ndarray is np.ndarray:
-        return scores.max(axis=-1, keepdims=True, initial=lowest)
+        return np.maximum.reduce(scores, -1, None, None, True, lowest)
     # CuPy has no `initial`.
     if not scores.shape[-1]:
         return xp.full((*scores.shape[:-1], 1), lowest, scores.dtype)
@@ -184,7 +184,7 @@ def _exponentials(xp: Library, scores: Array) -> tuple[Any, Any]:
     xp.exp(scores, scores)
     total = _row_sums(xp, scores)
     # The greatest score of a row contributes 1, so a smaller total belongs to a masked row.
-    xp.maximum(total, 1, out=total)
+    xp.maximum(total, number(xp, 1, total.dtype), out=total)
     top += xp.log(total)
     return total, top
 
@@ -213,13 +213,15 @@ def _slopes(xp: Library, g: Array, out: Array, slopes: Array, weights: Array) ->
         made = compiled(xp, "attention_slopes", slopes, total, weights)
         if made is not NotImplemented:
             return made
-    slopes -= _row_sums(xp, g * out)
+    slopes -= _row_sums(xp, g, out)
     slopes *= weights
     return slopes
 
 
 def _over(xp: Library, name: str, q: Array) -> Any:
     """The host's compiled kernel that scales and masks scores, and writes over them, or None."""
+    if not xp.compiled:
+        return None
     fits = q.dtype.char in "fd" and q.dtype.isnative and q.size
     return xp.compiled.get(name) if fits and xp.ndarray is np.ndarray else None
 
@@ -250,10 +252,13 @@ def _scores(xp: Library, x: Array, y: Array) -> Any:
     return xp.matmul(x, y.swapaxes(2, 3), out=out)
 
 
-def _tiles_of_groups(xp: Library, q: Array, k: Array, parts: int) -> Any:
-    groups, heads, queries, _ = q.shape
-    most = _TILE // heads if xp.ndarray is np.ndarray else _TILE_OF_DEVICE
-    return _tiles(groups, queries, k.shape[2], most, parts)
+def _share_tiles(
+    xp: Library, compute: Callable[[Any], object], q: Array, k: Array, causal: bool, over: Any
+) -> None:
+    """Compute the tiles of groups of queries."""
+    most = _TILE // q.shape[1] if xp.ndarray is np.ndarray else _TILE_OF_DEVICE
+    parts = _CAUSAL_PARTS if causal and over is not None else 1
+    share(xp, compute, _tiles(q.shape, k.shape[2], most, parts, causal))
 
 
 @silent
@@ -269,25 +274,23 @@ def _attention(
     out = _laid_out(xp.empty, q, v.shape[3])
     sums = xp.empty((*q.shape[:3], 1), q.dtype)
 
-    def compute(tiles: tuple[slice, tuple[slice, ...]]) -> None:
+    def compute(tiles: Any) -> None:
         some, cut = tiles
-        for rows in cut:
-            seen, total = masks.seen(k.shape[2], rows), None
-            part, keys, target = q[some, :, rows], k[some, :, :seen], out[some, :, rows]
+        for rows, at, seen in cut:
+            part, keys, target, total = q[at], k[seen], out[at], None
             if over is not None:
                 shares = _scores(xp, part, keys)
-                added = masks.added(some, q.shape[1], rows, seen, q.dtype)
-                sums[some, :, rows] = over(shares, *added, scale, lowest)
+                added = masks.added(some, q.shape[1], rows, keys.shape[2], q.dtype)
+                sums[at] = over(shares, *added, scale, lowest)
             else:
-                scores = _scores(xp, part * scale, keys)
+                scores = _scores(xp, part * number(xp, scale, q.dtype), keys)
                 masks.apply(xp, scores, some, rows)
-                shares, total, sums[some, :, rows] = _shares(xp, scores)
-            xp.matmul(shares, v[some, :, :seen], out=target)
+                shares, total, sums[at] = _shares(xp, scores)
+            xp.matmul(shares, v[seen], out=target)
             if total is not None:
                 xp.divide(target, total, target)
 
-    parts = _CAUSAL_PARTS if causal and over is not None else 1
-    share(xp, compute, _tiles_of_groups(xp, q, k, parts))
+    _share_tiles(xp, compute, q, k, causal, over)
     if not kept:
         kept.append(sums)
     return out.reshape(*batch, *out.shape[2:])
@@ -299,51 +302,52 @@ def _gradients(
     mask: Array | None, causal: bool, scale: float, kept: list[Any],
 ) -> Any:  # fmt: skip
     """The gradients by the wanted inputs; the scores are computed once for all of them."""
+    if is_half(q.dtype):
+        wide = map(widened, (q, k, v, out))
+        found = _gradients(xp, widened(g), wanted, *wide, mask, causal, scale, kept)
+        return tuple([part.astype(q.dtype) for part in found])
     over = _over(xp, "attention_slopes_over", q) if wanted != ("v",) else None
     shapes = {"q": q.shape, "k": k.shape, "v": v.shape}
     masks = _Mask(mask, causal, q.shape[:-2])
-    dtype = q.dtype
-    q, k, v, g, out = _grouped(xp, *map(widened, (q, k, v, g, out)))
+    q, k, v, g, out = _grouped(xp, q, k, v, g, out)
     (sums,) = kept
-    make = xp.empty if q.shape[2] else xp.zeros
-    made = {
-        name: _laid_out(make, x, x.shape[3])
-        for name, x in (("q", q), ("k", k), ("v", v))
-        if name in wanted
-    }
+    # Keys may be seen by no query.
+    make = xp.zeros if causal or not q.shape[2] else xp.empty
+    made = {}
+    for name, x in ("q", q), ("k", k), ("v", v):
+        if name in wanted:
+            made[name] = _laid_out(make, x, x.shape[3])
+    factor = number(xp, scale, q.dtype)
 
-    def compute(tiles: tuple[slice, tuple[slice, ...]]) -> None:
+    def compute(tiles: Any) -> None:
         some, cut = tiles
-        for rows in cut:
-            seen, first = masks.seen(k.shape[2], rows), rows is cut[0]
-            part, keys, upper = q[some, :, rows], k[some, :, :seen], g[some, :, rows]
-            values = v[some, :, :seen]
+        for rows, at, seen in cut:
+            first = not rows.start
+            part, keys, upper, values = q[at], k[seen], g[at], v[seen]
             if over is not None:
                 shares, slopes = _scores(xp, part, keys), _scores(xp, upper, values)
-                added = masks.added(some, q.shape[1], rows, seen, q.dtype)
-                over(shares, slopes, sums[some, :, rows], *added, scale)
+                added = masks.added(some, q.shape[1], rows, keys.shape[2], q.dtype)
+                over(shares, slopes, sums[at], *added, scale)
             else:
-                part = part * scale
+                part = part * factor
                 scores = _scores(xp, part, keys)
                 masks.apply(xp, scores, some, rows)
-                shares = _exponentials_of(xp, scores, sums[some, :, rows])
+                shares = _exponentials_of(xp, scores, sums[at])
             if "v" in wanted:
-                _sum_up(xp, made["v"][some], seen, shares.swapaxes(2, 3), upper, first=first)
+                _sum_up(xp, made["v"][seen], shares.swapaxes(2, 3), upper, first=first)
             if wanted == ("v",):
                 continue
             if over is None:
-                slopes = _scores(xp, upper, values)
-                slopes = _slopes(xp, upper, out[some, :, rows], slopes, shares)
+                slopes = _slopes(xp, upper, out[at], _scores(xp, upper, values), shares)
             if "q" in wanted:
-                target = xp.matmul(slopes, keys, out=made["q"][some, :, rows])
+                target = xp.matmul(slopes, keys, out=made["q"][at])
                 if over is None:
-                    target *= scale
+                    target *= factor
             if "k" in wanted:
-                _sum_up(xp, made["k"][some], seen, slopes.swapaxes(2, 3), part, first=first)
+                _sum_up(xp, made["k"][seen], slopes.swapaxes(2, 3), part, first=first)
 
-    parts = _CAUSAL_PARTS if causal and over is not None else 1
-    share(xp, compute, _tiles_of_groups(xp, q, k, parts))
-    return tuple([made[key].reshape(shapes[key]).astype(dtype, copy=False) for key in wanted])
+    _share_tiles(xp, compute, q, k, causal, over)
+    return tuple([made[key].reshape(shapes[key]) for key in wanted])
 
 
 def _weights(
