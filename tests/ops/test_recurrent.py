@@ -7,7 +7,9 @@ import numpy as np
 import pytest
 
 import asyncgrad as ag
+from asyncgrad.devices import pieces
 from asyncgrad.ops.namespace import RECORDED as R
+from asyncgrad.ops.table import recurrent
 
 STEPS, BATCH, SIZE, FEATURES = 4, 3, 2, 5
 RANDOM = np.random.default_rng(0)
@@ -82,3 +84,20 @@ def test_graphs_can_be_kept(name):
     for a, b, c in zip(first, second, recorded, strict=True):
         np.testing.assert_array_equal(a.numpy(), b.numpy())
         np.testing.assert_allclose(a.numpy(), c.detach().numpy(), rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("size", [(5, 2), (32, 128)])
+def test_the_halves_of_a_batch_give_what_all_its_rows_give(size, monkeypatch):
+    """An engine's threads share long sequences of an LSTM."""
+    batch, width = size
+    values = inputs("lstm", recurrent._LONG, batch, width)
+    found = []
+    for threads in (0, 2):
+        monkeypatch.setattr(pieces, "threads", threads)
+        monkeypatch.setattr(recurrent, "_LARGE", 1)
+        leaves = [ag.from_numpy(x).requires_grad_() for x in values]
+        out = R.lstm(*leaves, [])
+        out.square().sum().backward()
+        found.append([out.detach(), *(leaf.grad for leaf in leaves)])
+    for whole, halves in zip(*found, strict=True):
+        np.testing.assert_allclose(halves.numpy(), whole.numpy(), 1e-9, 1e-12)

@@ -169,16 +169,24 @@ w = [
         ((8, 4, 32, 32), "f4"), ((6, 4, 3, 3), "f4"), ((4, 16, 65, 32), "f4"), ((0, 700), "f4"),
     )
 ]
+reader = ag.nn.LSTM(60, 129)
+for at, weight in enumerate(reader.parameters()):
+    with ag.no_grad():
+        weight.copy_(w[4].detach().ravel()[at : at + weight.numel()].reshape(weight.shape))
+rows = w[5].detach()[..., :60].reshape(30, 10, 60).tile((1, 4, 1))[:, :33]
 
 def loss():
-    a, b, c, d, e, batch, matrices, images, kernels, heads, none = w
+    a, b, c, d, e, batch, matrices, images, kernels, heads, none = w[:11]
     loss = ag.tanh(ag.tanh(ag.tanh(a @ b) @ c).T @ a).sum() + ag.tanh(ag.sin(d) @ e).sum()
     loss = loss + ag.tanh(batch @ matrices).sum() + (none @ e).sum() + (e[::2].T @ e[1::2]).std()
     loss = loss + F.conv2d(images, kernels, padding=1).square().mean()
     loss = loss + F.gelu(e).sum() + F.softmax(e, 1).square().sum()
     loss = loss + (F.layer_norm(e, (777,), e[0], e[1]) + F.rms_norm(e, (777,), e[2])).exp().mean()
     loss = loss + (ag.complex(d, d * 0.5) @ ag.complex(e, e * 0.3)).abs().mean()
+    loss = loss + reader(rows)[0].square().mean()
     return loss + F.scaled_dot_product_attention(heads, heads * 2, heads).square().sum()
+
+w += reader.parameters()
 
 async def given_up():
     # A pass and a forward pass that are cancelled while they compute.
@@ -223,7 +231,7 @@ print(found, max(len(pieces._tiles(640, 333 * 8, 517)), len(pieces._tiles(300, 2
 
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="processes choose no cores here")
 def test_on_any_number_of_cores_idle_and_loaded() -> None:
-    """Products, elementwise functions and attention are cut into pieces, always the same ones."""
+    """Products, elementwise functions, attention and an LSTM are cut, always in the same way."""
     found = set()
     for cores in ("1", "2"):
         run = subprocess.run(
