@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import defaultdict
 from contextvars import ContextVar
 from typing import Any
 
@@ -13,7 +14,7 @@ from asyncgrad.autograd.passes import backward
 from asyncgrad.core.variable import Variable
 from asyncgrad.distributed.remote import Ref
 from asyncgrad.distributed.site import Site
-from asyncgrad.distributed.staging import Ambient, PassRequest, ambient
+from asyncgrad.distributed.staging import Ambient, PassRequest, Place, ambient
 from asyncgrad.distributed.sums import Staged, summed
 from asyncgrad.distributed.values import check_plain, cut, requires_grad
 from asyncgrad.ops.tensors.pytree import flatten
@@ -59,10 +60,12 @@ class Entry:
 class StagedPass:
     """What a host has staged under one key."""
 
-    __slots__ = ("deposits", "gradients", "totals")
+    __slots__ = ("deposits", "entered", "gradients", "totals")
 
     def __init__(self) -> None:
         self.gradients = Staged()
+        #: By `Place`: set when the micro-batch before it has its turn.
+        self.entered: defaultdict[Place, asyncio.Event] = defaultdict(asyncio.Event)
         #: By turn and call: for each consumer, the gradients of the call's results.
         self.deposits: dict[Any, dict[Any, list[Any]]] = {}
         #: The sums, once all is prepared.

@@ -7,8 +7,8 @@ that have ended, and refuses messages that belong to them.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
-from contextlib import AbstractAsyncContextManager, nullcontext
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager, nullcontext
 from typing import Any
 
 from asyncgrad.autograd import graph
@@ -25,7 +25,7 @@ from asyncgrad.distributed.metrics import counted
 from asyncgrad.distributed.remote import Needed, Ref, RemoteCall, Reply, current_call
 from asyncgrad.distributed.runs import Runs
 from asyncgrad.distributed.site import Site
-from asyncgrad.distributed.staging import PassRequest
+from asyncgrad.distributed.staging import PassRequest, Place
 from asyncgrad.distributed.values import applied, awaited, called, cut, without_graphs
 from asyncgrad.errors import AutogradError
 
@@ -128,8 +128,15 @@ class Host(Inbox):
         """Let a part and another compute one forward or backward at a time, as they arrive."""
         self._turns[number] = self._turns.setdefault(other, asyncio.Lock())
 
-    def _turn(self, number: int) -> AbstractAsyncContextManager[Any]:
-        return self._turns.get(number) or nullcontext()
+    @asynccontextmanager
+    async def _turn(self, number: int, place: Place | None = None) -> AsyncIterator[None]:
+        """The turn of a part, if it takes turns, after that of the micro-batch before."""
+        if place is not None and place.number:
+            await self._pass(place.key).entered[place].wait()
+        async with self._turns.get(number) or nullcontext():
+            if place is not None:
+                self._pass(place.key).entered[place._replace(number=place.number + 1)].set()
+            yield
 
     def part(self, number: int) -> Any:
         """The module of a part."""
@@ -169,10 +176,10 @@ class Host(Inbox):
 
     async def on_forward(
         self, call: Any, number: int, structure: Any, leaves: Any, record: bool, fetch: bool,
-        at_once: tuple[float, PassRequest] | None,
+        place: Place | None, at_once: tuple[float, PassRequest] | None,
     ) -> tuple[Reply, Any]:  # fmt: skip
         """Run a part, and keep its graph if it is recorded, or run its part of a pass at once."""
-        scope = nullcontext() if at_once is None else self._lives.scope(at_once[1].key)
+        scope = nullcontext() if place is None else self._lives.scope(place.key)
         async with self._lives.scope(call), scope:
             current_call.set(call)
             entry = Entry()
@@ -191,7 +198,7 @@ class Host(Inbox):
             args, kwargs = structure.build(iter(given))
             part = self.part(number)
             entry.part = number
-            async with self._turn(number):
+            async with self._turn(number, place):
                 with set_grad_enabled(record):
                     output = await called(part, *args, **kwargs)
                     if isinstance(output, RemoteCall):

@@ -16,7 +16,7 @@ from asyncgrad.creation import full_like
 from asyncgrad.distributed.errors import PassEndedError
 from asyncgrad.distributed.lifetimes import all_of
 from asyncgrad.distributed.remote import RemoteCall, RemoteModule
-from asyncgrad.distributed.staging import limited_context, turn_of_passes
+from asyncgrad.distributed.staging import Place, limited_context, turn_of_passes
 from asyncgrad.distributed.values import as_loss, called
 from asyncgrad.errors import AutogradError
 from asyncgrad.nn.module import Module
@@ -26,7 +26,7 @@ __all__ = ["Pipeline"]
 
 
 class Pipeline:
-    """Stages on workers, each of which computes one micro-batch at a time.
+    """Stages on workers, each of which computes one micro-batch at a time, forwards in order.
 
     Args:
         stages: parts, in order; each takes what the one before it gives. Activations and gradients
@@ -128,16 +128,20 @@ class Pipeline:
             in_flight = len(self._stages) + 1 if self._schedule == "1f1b" else self._microbatches
             window = asyncio.Semaphore(in_flight)
             filled = asyncio.Barrier(self._microbatches)
+            key = shared.touch(last.site, {stage.rank for stage in self._stages})
+            step = next(last.site.numbers)
 
             async def run(number: int) -> Any:
                 turn_of_passes.set(number)
                 start, stop = bounds[number], bounds[number + 1]
                 async with window:
                     value: Any = x[start:stop]
-                    for stage in self._stages[:-1]:
-                        # One stage at a time, so that micro-batches enter a stage in order.
-                        value = await stage(value).sent()
+                    for i, stage in enumerate(self._stages[:-1]):
+                        call = stage(value)
+                        call.place = Place(key, step, i, number)
+                        value = await call.sent()
                     call = last(value, target[start:stop])
+                    call.place = Place(key, step, len(self._stages) - 1, number)
                     share = (stop - start) / rows
                     if self._schedule == "1f1b":
                         within = shared.place(last.site)

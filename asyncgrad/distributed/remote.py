@@ -23,7 +23,7 @@ from asyncgrad.core.variable import Variable
 from asyncgrad.distributed.errors import limited
 from asyncgrad.distributed.lifetimes import Shared
 from asyncgrad.distributed.site import Site, site_of
-from asyncgrad.distributed.staging import Ambient, current_staging, pass_request
+from asyncgrad.distributed.staging import Ambient, Place, current_staging, pass_request
 from asyncgrad.distributed.values import check_plain
 from asyncgrad.errors import AutogradError
 from asyncgrad.ops.tensors.pytree import Structure, flatten
@@ -169,6 +169,8 @@ class RemoteCall:
         self._values: Any = None
         #: When an await of its result gives it up: that of `asyncgrad.request`, or None.
         self.deadline = current().deadline
+        #: That of the micro-batch, if its part is a stage of a pipeline.
+        self.place: Place | None = None
         #: The pass whose backward follows on the worker at once, and the gradient it begins with.
         self.at_once: tuple[Ambient, float, float | None, int] | None = None
 
@@ -281,7 +283,7 @@ class _Request:
             at_once = share, asked
         args = (call.lease.call, call._part.number, self.structure, leaves)
         call._reply, call.lease.found = await call._site.call(
-            call._part.rank, "forward", *args, self.record, self.fetch, at_once
+            call._part.rank, "forward", *args, self.record, self.fetch, call.place, at_once
         )
         return call._reply
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import weakref
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from contextvars import ContextVar
 from functools import partial
@@ -47,6 +47,16 @@ class Ambient(NamedTuple):
     touched: set[int]
     #: Of the passes that `turn_of_passes` numbers from 0 on, those whose nodes have all run.
     finished: set[int]
+
+
+class Place(NamedTuple):
+    """The place of a micro-batch in a step of a pipeline."""
+
+    #: The key under which hosts stage the gradients of the step.
+    key: tuple[int, int]
+    step: int
+    stage: int
+    number: int
 
 
 class PassRequest(NamedTuple):
@@ -269,11 +279,14 @@ class context:
 
     def stage(self, site: Site, deadline: float | None) -> tuple[Any, tuple[int, int]]:
         """Let all hosts stage what each computes for one pass: the key for that, and the turn."""
-        whole = self._whole()
-        decision = whole._decided(site)
-        whole._deadlines.append(deadline)
-        decision.touched.update(range(site.size))
-        return decision.key, (graph.next_pass_id(), 0)
+        self._whole()._deadlines.append(deadline)
+        return self.touch(site, range(site.size)), (graph.next_pass_id(), 0)
+
+    def touch(self, site: Site, ranks: Iterable[int]) -> tuple[int, int]:
+        """Tell some hosts of the end, also those that stage no gradients: the key for that."""
+        decision = self._whole()._decided(site)
+        decision.touched.update(ranks)
+        return decision.key
 
     def _decided(self, site: Site) -> Decision:
         """The decision on what is staged in a world."""

@@ -18,7 +18,7 @@ from models import Affine, Held, Outer, gradients
 import asyncgrad as ag
 from asyncgrad import distributed as dist
 from asyncgrad.distributed.engine import Message
-from asyncgrad.distributed.staging import PassRequest
+from asyncgrad.distributed.staging import PassRequest, Place
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -296,7 +296,8 @@ async def test_what_comes_late_or_twice_is_refused() -> None:
         await site.call(0, "abort", key)
         asked = PassRequest(key, (0, 0), set(), True, set(), False, None, 0)
         late = ("backward", call.lease.call, [[ag.ones(3)], None], asked)
-        at_once = ("forward", (-1, 10**6), part.number, None, [], True, True, (1.0, asked))
+        forward = ("forward", (-1, 10**6), part.number, None, [], True, True)
+        at_once = (*forward, Place(key, 0, 0, 0), (1.0, asked))
         deposit = ("deposit", key, 0, 0, 0, [])
         for message in (late, at_once, ("prepare", key), ("commit", key), deposit):
             with pytest.raises(dist.PassEndedError):
@@ -322,7 +323,7 @@ async def test_what_comes_late_or_twice_is_refused() -> None:
             assert words in str(error)
         await site.call(0, "release", [("call", (-1, 10**6 + 2))])
         with pytest.raises(dist.PassEndedError):
-            await site.call(0, "forward", (-1, 10**6 + 2), part.number, None, [], True, True, None)
+            await site.call(0, "forward", (-1, 10**6 + 2), *forward[2:], None, None)
         succeeded, error = await type(host)(site.session, 0).take(message)
         assert "made anew" in str(error)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import random
 from collections import Counter
 from contextlib import suppress
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from deterministic import Engine, world_of
-from models import Failing, gradients
+from models import Failing, freeze, gradients
 
 import asyncgrad as ag
 from asyncgrad import distributed as dist
@@ -130,6 +131,50 @@ async def test_stages_compute_one_micro_batch_at_a_time(schedule: str) -> None:
             assert log == "fb" * 6
             assert modules[-1].most_kept == 1
             assert max(module.most_kept for module in modules) <= 3
+
+
+class Counting(Layer):
+    """Keeps a running mean, as a BatchNorm does, so that the order of what it is given matters."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed)
+        self.register_buffer("mean", ag.zeros(3, dtype=ag.float64))
+
+    def forward(self, x: Any) -> Any:
+        self.mean.mul_(0.9).add_(0.1 * x.detach().mean(0))
+        return super().forward(x)
+
+
+def mean_of(module: Counting) -> Any:
+    return module.mean.tolist()
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("schedule", ["1f1b", "gpipe"])
+@pytest.mark.parametrize("frozen", [False, True])
+async def test_micro_batches_enter_a_stage_in_order_whichever_message_comes_first(
+    schedule: str, frozen: bool
+) -> None:
+    """Buffers, and random numbers, would otherwise be others in each run."""
+    turn = random.Random(4)
+    async with world_of(Engine(3, lambda most: turn.randrange(most + 1))) as world:
+        stages = [await world.remote(rank, Counting, rank) for rank in (0, 1, 2)]
+        stages.append(stages[0])
+        if frozen:
+            await stages[0].apply(freeze)
+        pipeline = Pipeline(stages, microbatches=5, schedule=schedule)
+        layers = [Counting(rank) for rank in (0, 1, 2)]
+        x, target = data()
+        for _ in range(3):
+            await pipeline.step(x, target, mean_square)
+            for start in range(0, 10, 2):
+                y = x[start : start + 2]
+                for layer in layers:
+                    y = layer(y)
+        found = [await stage.apply(mean_of) for stage in stages[1:3]]
+        assert found == [layer.mean.tolist() for layer in layers[1:]]
+        while any(one["calls"] or one["passes"] for one in await world.statistics()):
+            pass
 
 
 class Asked(ag.nn.Module):
