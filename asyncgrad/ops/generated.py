@@ -5,7 +5,7 @@ from __future__ import annotations
 import builtins
 import functools
 import linecache
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from types import CodeType, FunctionType
 from typing import Any
 
@@ -35,6 +35,11 @@ def compiled(source: str, file: str) -> CodeType:
     if mode == "eval":
         return code
     return next(constant for constant in code.co_consts if isinstance(constant, CodeType))
+
+
+def function_of(code: CodeType, values: Iterable[Any]) -> Any:
+    """A function of some code, whose last parameters have these values."""
+    return FunctionType(code, {}, code.co_name, tuple(values))
 
 
 def postponed(

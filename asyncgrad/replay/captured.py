@@ -15,7 +15,7 @@ from typing import Any
 from asyncgrad.devices import current_stream
 from asyncgrad.errors import AcceleratorError, OutOfMemoryError
 from asyncgrad.replay.device_arrays import is_host_work
-from asyncgrad.replay.order import ends_of, made_by, read_by
+from asyncgrad.replay.order import ends_of
 from asyncgrad.replay.steps import MADE, Compute, Load, Place, filled, is_list
 
 #: How often steps are captured again because an array was replaced that had always been the same.
@@ -75,7 +75,7 @@ def is_work_of_the_device(step: Any, lists: set[Place]) -> bool:
         and step.name != MADE
         and all(
             place in lists or (place.sample.is_array and not place.sample.on_host)
-            for place in (*read_by(step), *made_by(step))
+            for place in (*step.read, *step.made)
         )
     )
 
@@ -85,15 +85,15 @@ def inputs_of(steps: list[Any]) -> tuple[list[Place], list[Place]]:
     inputs: dict[Place, None] = {}
     made: dict[Place, None] = {}
     for step in steps:
-        inputs.update(dict.fromkeys(x for x in read_by(step) if x not in made))
+        inputs.update(dict.fromkeys(x for x in step.read if x not in made))
         # A function may return an array that it is given.
-        made.update(dict.fromkeys(x for x in made_by(step) if x not in inputs))
+        made.update(dict.fromkeys(x for x in step.made if x not in inputs))
     return list(inputs), list(made)
 
 
 def last_uses(steps: list[Any], outs: list[Place]) -> list[list[Place]]:
     """For each step the places that are not needed after it."""
-    last = {place: step for step in steps for place in (*read_by(step), *made_by(step))}
+    last = {place: step for step in steps for place in (*step.read, *step.made)}
     kept = set(outs)
     return [[x for x, at in last.items() if at is step and x not in kept] for step in steps]
 

@@ -37,7 +37,6 @@ from asyncgrad.replay.arrays import KnownArrays, Recorded
 from asyncgrad.replay.changes import OUTGROWN, Changes
 from asyncgrad.replay.graph_node import Front, GraphNode, State, become
 from asyncgrad.replay.memory import Families
-from asyncgrad.replay.order import read_by
 from asyncgrad.replay.program import Program
 from asyncgrad.replay.steps import Load, Place, Source, UnrepeatableError, filled, places_in
 from asyncgrad.replay.watched_pass import WatchedPass
@@ -475,7 +474,7 @@ class Graph:
         """Make the program of a recorded pass."""
         if len(self.backwards) >= _LIMIT:
             raise UnrepeatableError("the gradients of its results have another layout each time")
-        read = [place for step in recorder.steps for place in read_by(step)]
+        read = [place for step in recorder.steps for place in step.read]
         read += [place for place in slots if place is not None]
         needed = [
             x for x in dict.fromkeys(read) if x in numbers and x not in recorder.constants

@@ -18,7 +18,7 @@ from asyncgrad.devices.plain_numpy import COMPILED
 from asyncgrad.ops.namespace import IgnoringFpErrors
 from asyncgrad.ops.registry import OPS
 from asyncgrad.replay.memory import Layout
-from asyncgrad.replay.steps import Compute, Place, Same, filled, places_in
+from asyncgrad.replay.steps import Compute, Place, Same, filled
 
 #: Larger arrays take longer than the calls that are saved.
 _LARGEST = 1 << 18
@@ -201,7 +201,7 @@ class Inliner:
         rule = bool(step.arguments) and step.arguments[0].__class__ is Same
         if step.outs.__class__ is not Place or not step.outs.sample.on_host:
             return [step]
-        places = list(dict.fromkeys(places_in(step.arguments)))
+        places = list(dict.fromkeys(step.read))
         layouts = [Layout(x.sample) if isinstance(x.sample, (np.ndarray, np.generic)) else x.sample
                    for x in places]  # fmt: skip
         if not all(x.is_array and x.ndim and x.nbytes <= _LARGEST for x in layouts):

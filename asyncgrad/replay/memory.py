@@ -113,22 +113,19 @@ class Families:
         for step in steps:
             if step.__class__ is Compute:
                 outs = step.outs
-                if outs.__class__ is Place and not lists and not _is_view(outs):
-                    # The usual case: one array, in memory of its own.
-                    continue
-                outs = places_in(outs)
-                if not lists and not any(map(_is_view, outs)):
+                made = (outs,) if outs.__class__ is Place else step.made
+                if not lists and not any(map(_is_view, made)):
+                    # The usual case: arrays in memory of their own.
                     continue
             elif step.__class__ is Again:
-                outs = places_in(step.outs)
-                self.foreign.update(outs)
+                self.foreign.update(step.made)
             else:
                 if step.__class__ is Load:
                     self.foreign.add(step.out)
                 continue
-            read = [x for x in places_in(step.arguments) if x.sample.__class__ is not Opaque]
+            read = [x for x in step.read if x.sample.__class__ is not Opaque]
             holding = [place for place in read if place.sample.__class__ is list]
-            for out in outs:
+            for out in step.made:
                 if holding:
                     # The list may hold what the step has read, and what it gives.
                     for place in (out, *read):
@@ -198,9 +195,7 @@ class Plan:
         committed: dict[Place, int] = {}
         for step in steps:
             if step.__class__ is Again:
-                seen |= {
-                    families.of(x) for x in (*places_in(step.arguments), *places_in(step.keywords))
-                }
+                seen.update(map(families.of, step.read))
             elif step.__class__ is Commit:
                 for _, place in step.staged:
                     root = families.of(place)

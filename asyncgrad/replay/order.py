@@ -30,22 +30,6 @@ from asyncgrad.replay.steps import (
 _SMALL = 1 << 12
 
 
-def read_by(step: Any) -> list[Place]:
-    """The places that a step reads."""
-    if step.__class__ is Compute:
-        return places_in(step.arguments)
-    if step.__class__ is Again:
-        return places_in(step.arguments) + places_in(step.keywords)
-    return [place for _, place in step.staged] if step.__class__ is Commit else []
-
-
-def made_by(step: Any) -> list[Place]:
-    """The places that a step makes."""
-    if step.__class__ is Load:
-        return [step.out]
-    return [] if step.__class__ is Commit else places_in(step.outs)
-
-
 def useful(steps: list[Any], outputs: Any) -> list[Any]:
     """The steps whose results are used, or that have effects."""
     wanted = set(places_in(outputs))
@@ -54,12 +38,11 @@ def useful(steps: list[Any], outputs: Any) -> list[Any]:
     #: By list of intermediate values: the first step that gets it, which fills it.
     fills: dict[Place, Any] = {}
     for step in steps if lists else ():
-        for place in lists.intersection(read_by(step)):
+        for place in lists.intersection(step.read):
             fills.setdefault(place, step)
     for step in reversed(steps):
         if step.__class__ is Compute:
-            mine = made_by(step)
-            mine += [place for place in fills if fills[place] is step]
+            mine = [*step.made, *[place for place in fills if fills[place] is step]]
             # Some ops raise for some values, on integers a division by zero. They are kept for that
             # error, even if nothing uses their results.
             op: Any = OPS.get(step.name)
@@ -68,7 +51,7 @@ def useful(steps: list[Any], outputs: Any) -> list[Any]:
                 continue
         elif step.__class__ is Load and step.out not in wanted:
             continue
-        wanted.update(read_by(step))
+        wanted.update(step.read)
         kept.append(step)
     return kept[::-1]
 
@@ -82,7 +65,7 @@ def folded(steps: list[Any], outputs: Any, constants: set[Place], families: Fami
     seen = [*places_in(outputs)]
     for step in steps:
         if step.__class__ is not Compute:
-            seen += read_by(step)
+            seen += step.read
     shown = set(map(families.of, seen))
     kept = []
     for step in steps:
@@ -93,7 +76,7 @@ def folded(steps: list[Any], outputs: Any, constants: set[Place], families: Fami
             and out.sample.is_array
             and out.sample.nbytes <= _SMALL
             and families.of(out) not in shown
-            and (read := places_in(step.arguments))
+            and (read := step.read)
             and constants.issuperset(read)
             and (value := _value_of(step)) is not None
         ):
@@ -108,7 +91,7 @@ def folded(steps: list[Any], outputs: Any, constants: set[Place], families: Fami
 def _value_of(step: Any) -> Any:
     """What a step makes of constants; None if it is not as it was recorded."""
     layout = step.outs.sample
-    arrays = {place: place.sample for place in places_in(step.arguments)}
+    arrays = {place: place.sample for place in step.read}
     try:
         with np.errstate(all="ignore"):
             value = step.function(*[filled(part, arrays) for part in step.arguments])
@@ -145,20 +128,20 @@ def checks_first(steps: list[Any], constants: set[Place]) -> list[Any]:
             if touched:
                 early = early and _of_integers(step) and step.out.sample.nbytes > changed
         else:
-            needed = [place for place in read_by(step) if place not in constants]
+            needed = [place for place in step.read if place not in constants]
             early = not is_change(step) and all(place in makers for place in needed)
             early = early and not (touched and step.name == MADE)
             if step.__class__ is Again and step.effect and step.name not in GRADIENTS_ONLY:
                 touched = True
         if early:
-            for place in made_by(step):
+            for place in step.made:
                 makers.setdefault(place, step)
             if step.__class__ is Again:
                 front.append(step)
     wanted = set(front)
     todo = [*front]
     while todo:
-        for place in read_by(todo.pop()):
+        for place in todo.pop().read:
             if place not in constants and makers[place] not in wanted:
                 wanted.add(makers[place])
                 todo.append(makers[place])
@@ -174,7 +157,7 @@ def _changed_integers(steps: list[Any]) -> float:
         if (
             step.__class__ is Again
             and step.name == IN_PLACE
-            and any(place.sample.dtype.kind in "iub" for place in read_by(step))
+            and any(place.sample.dtype.kind in "iub" for place in step.read)
         ):
             holder = step.arguments[0]
             own = holder.__class__ is Source and holder.argument is None
@@ -188,7 +171,7 @@ def _of_integers(step: Any) -> bool:
     """Whether a step makes integers."""
     return all(
         getattr(place.sample, "dtype", None) is not None and place.sample.dtype.kind in "iub"
-        for place in made_by(step)
+        for place in step.made
     )
 
 
@@ -252,7 +235,7 @@ def sums_early(steps: list[Any], ends: dict[Place, int]) -> list[Any]:
     for number, step in enumerate(steps):
         position = (number, 0)
         if step.__class__ is Compute and isinstance(step.function, np.ufunc):
-            read = set(places_in(step.arguments))
+            read = set(step.read)
             if len(read) > 1 and all(ends[place] == number for place in read):
                 ready = [made.get(place, (number, 0)) for place in read]
                 latest, depth = max(ready)
@@ -260,7 +243,7 @@ def sums_early(steps: list[Any], ends: dict[Place, int]) -> list[Any]:
                 if not any(map(is_change, steps[latest:number])):
                     position = (latest, depth + 1)
         order.append(position)
-        made.update(dict.fromkeys(made_by(step), position))
+        made.update(dict.fromkeys(step.made, position))
     return [steps[number] for number in sorted(range(len(steps)), key=order.__getitem__)]
 
 
@@ -270,7 +253,7 @@ def read_once(steps: list[Any], outputs: Any) -> list[Any]:
     for place in places_in(outputs):
         readers.pop(place, None)
     for step in steps if readers else ():
-        for place in set(read_by(step)).intersection(readers):
+        for place in set(step.read).intersection(readers):
             readers[place].append(step)
     once = {
         place
@@ -290,7 +273,7 @@ def ends_of(steps: list[Any], outputs: Any) -> dict[Place, int]:
     """By place, the number of the last step that reads or makes it."""
     ends: dict[Place, int] = {}
     for number, step in enumerate(steps):
-        for place in (*read_by(step), *made_by(step)):
+        for place in (*step.read, *step.made):
             ends[place] = number
     for place in places_in(outputs):
         ends[place] = len(steps)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import linecache
 from collections.abc import Callable
 from typing import Any
-from weakref import finalize, ref
+from weakref import ref
 
 from asyncgrad.core.locks import lasting_lock
 from asyncgrad.devices.arena import Arena, Lives, Places
@@ -24,8 +23,6 @@ from asyncgrad.replay.order import (
     is_graded,
     is_lasting,
     loads_first,
-    made_by,
-    read_by,
     read_once,
     sums_early,
     useful,
@@ -120,7 +117,7 @@ class Program:
         for device in recorder.devices:
             self.device = device
             for step in computed:
-                if any(not x.sample.on_host for x in made_by(step)):
+                if any(not x.sample.on_host for x in step.made):
                     step.cost = device.launch_cost
         #: Steps that are launched as one, where the device can.
         self.graphs: list[CapturedSteps] = []
@@ -145,7 +142,7 @@ class Program:
                 given.add(self._families.of(step.out))
             elif step.__class__ is Commit:
                 committed = True
-            elif committed and any(self._families.of(x) in given for x in read_by(step)):
+            elif committed and any(self._families.of(x) in given for x in step.read):
                 return True
         return False
 
@@ -169,11 +166,10 @@ class Program:
         return self._walk or self._write(divided=True)
 
     def _write(self, *, divided: bool) -> Any:
-        """Write the function or the generator; its source is forgotten with this program."""
+        """Write the function or the generator."""
         with _writing:
             writer = self._written(divided=divided)
             function = writer.function()
-            finalize(self, linecache.cache.pop, writer.file, None)
             if divided:
                 self.parts, self._walk = writer.parts, function
             else:
@@ -205,7 +201,7 @@ class Program:
         self._ends = ends_of(self._steps, self._outputs)
         self.length = len(self._steps)
         self._large = self.device is None and any(
-            place.sample.nbytes >= POOL.large for step in steps for place in made_by(step)
+            place.sample.nbytes >= POOL.large for step in steps for place in step.made
         )
         self._plan = Plan(self._steps, self._outputs, self._families, self._ends)
         return self._plan

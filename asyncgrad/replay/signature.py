@@ -11,12 +11,13 @@ from typing import Any
 from asyncgrad.core.size import Size
 from asyncgrad.core.variable import Variable, is_inference, requires_grad
 from asyncgrad.core.versions import owner_of
+from asyncgrad.ops.generated import function_of
 from asyncgrad.ops.storage import address
 from asyncgrad.replay.device_arrays import shares_memory
 from asyncgrad.replay.known import check_tensor, is_named_tuple, is_record
 from asyncgrad.replay.names import is_own
 from asyncgrad.replay.reach import Reached
-from asyncgrad.replay.unchanged import is_number, meta_state, same_value
+from asyncgrad.replay.unchanged import comparing, is_number, meta_state, same_value
 
 #: Arguments that are compared item by item, besides tuples and records.
 _CONTAINERS = frozenset({list, dict, OrderedDict, defaultdict})
@@ -76,13 +77,11 @@ class Signature:
         """The comparison, made when it is first needed."""
         code = self._code
         if code is None:
-            parameters = "".join(f", {name}={name}" for name in self._constants)
+            parameters = "".join(f", {name}" for name in self._constants)
             lines = "".join(f"    {line}\n" for line in (*self._lines, self._last))
-            scope = dict(self._constants)
             text = f"def match(args, kwargs{parameters}):\n{lines}"
-            exec(compile(text, "<asyncgrad signature>", "exec"), scope)
-            # Without the function, its globals make no cycle with it.
-            code = self._code = scope.pop("match")
+            code = function_of(comparing(text), self._constants.values())
+            self._code = code
         return code
 
     def tell_apart(self, reached: Reached) -> None:

@@ -74,7 +74,31 @@ class Made:
         self.metadata = metadata
 
 
-class Compute:
+class Step:
+    """What steps have in common: the places that they read and make, found when first asked for."""
+
+    __slots__ = ("made", "read")
+
+    def __getattr__(self, name: str) -> Any:
+        """The value of a slot that was not set yet."""
+        if name == "read":
+            self.read = found = tuple(places_in(self._inputs()))
+            return found
+        if name == "made":
+            self.made = found = tuple(places_in(self._outputs()))
+            return found
+        raise AttributeError(name)
+
+    def _inputs(self) -> Any:
+        """The template of what it takes."""
+        return ()
+
+    def _outputs(self) -> Any:
+        """The template of what it gives."""
+        return ()
+
+
+class Compute(Step):
     """A step: arrays from arrays."""
 
     __slots__ = ("arguments", "cost", "function", "name", "outs", "over")
@@ -89,8 +113,14 @@ class Compute:
         #: A function that does the same, and may overwrite the second argument.
         self.over: Any = None
 
+    def _inputs(self) -> Any:
+        return self.arguments
 
-class Load:
+    def _outputs(self) -> Any:
+        return self.outs
+
+
+class Load(Step):
     """A step: read the present array of a source, or of its `.grad`."""
 
     __slots__ = ("gradient", "out", "source")
@@ -99,6 +129,9 @@ class Load:
         self.source = source
         self.out = out
         self.gradient = gradient
+
+    def _outputs(self) -> Any:
+        return self.out
 
 
 class Users(NamedTuple):
@@ -112,7 +145,7 @@ class Users(NamedTuple):
     commits: bool = False
 
 
-class Again:
+class Again(Step):
     """A step: call a function anew, and compare what it returns besides arrays."""
 
     __slots__ = ("arguments", "effect", "function", "keywords", "name", "outs", "users")
@@ -129,13 +162,19 @@ class Again:
         self.effect = effect
         self.users = users
 
+    def _inputs(self) -> Any:
+        return self.arguments, self.keywords
+
+    def _outputs(self) -> Any:
+        return self.outs
+
     @property
     def only_raises(self) -> bool:
         """Whether it may raise, as in the recorded call, but can't return anything else."""
         return self.outs.__class__ is Same and self.outs.value is None
 
 
-class Commit:
+class Commit(Step):
     """A step: add gradients to the `.grad` of leaves, all or none."""
 
     __slots__ = ("staged", "streamed", "waits")
@@ -153,6 +192,9 @@ class Commit:
         self.staged = staged
         self.streamed = streamed
         self.waits = waits
+
+    def _inputs(self) -> Any:
+        return self.staged
 
 
 class Output:

@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import marshal
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 from itertools import islice
 from operator import attrgetter, is_, itemgetter
+from types import CodeType
 from typing import Any, cast
 
 import numpy as np
 
 from asyncgrad.ops.dtype import DType
+from asyncgrad.ops.generated import compiled, function_of
 
 #: The types of values that never change. Others of these types are compared by value.
 VALUES = frozenset({
@@ -33,6 +36,12 @@ _FEW = 320
 #: What tools that reload code replace in a function.
 _FUNCTION = ("__code__", "__defaults__", "__kwdefaults__")
 function_state = attrgetter(*_FUNCTION)
+
+
+@lru_cache(256)
+def comparing(text: str) -> CodeType:
+    """The code of a function that compares: many calls differ in what is compared alone."""
+    return compiled(text, "<asyncgrad comparison>")
 
 
 class _Checks:
@@ -74,15 +83,12 @@ class _Checks:
         """A function that says whether all hold; None if they are many."""
         if len(self._conditions) > _FEW:
             return None
-        scope = dict(self._constants)
-        parameters = ", ".join(f"{name}={name}" for name in scope)
+        parameters = ", ".join(self._constants)
         text = (
             f"def checks({parameters}):\n try:\n  return {' and '.join(self._conditions) or True}\n"
             " except (AttributeError, LookupError, RuntimeError, ValueError):\n  return False\n"
         )
-        exec(compile(text, "<asyncgrad checks>", "exec"), scope)
-        # Without the function, its globals make no cycle with it.
-        return cast("Callable[[], bool]", scope.pop("checks"))
+        return cast("Callable[[], bool]", function_of(comparing(text), self._constants.values()))
 
 
 class Unchanged:

@@ -21,7 +21,6 @@ from asyncgrad.core.variable import AccumulateGrad, Variable, requires_grad, vie
 from asyncgrad.nn.backward_hooks import BackwardHooks, Passage
 from asyncgrad.replay.anew import apply_function, versions_of, within
 from asyncgrad.replay.names import names_in
-from asyncgrad.replay.order import made_by, read_by
 from asyncgrad.replay.steps import Again, Opaque, Place, Same, UnrepeatableError, Users
 from asyncgrad.replay.watched_pass import WatchedPass
 
@@ -145,14 +144,14 @@ def check_waits(steps: list[Any], called: list[tuple[Again, bool]]) -> None:
     """
     if len(called) < 2 or not any(waited for _, waited in called):
         return
-    makers = {place: step for step in steps for place in made_by(step)}
+    makers = {place: step for step in steps for place in step.made}
     needed: dict[Again, set[Any]] = {}
     for step, _ in called:
         found: set[Any] = set()
         todo: list[Any] = [step]
         while todo:
             one = todo.pop()
-            makes = {makers[x] for x in read_by(one) if x in makers} - found
+            makes = {makers[x] for x in one.read if x in makers} - found
             found |= makes
             todo += makes
         needed[step] = found

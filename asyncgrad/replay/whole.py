@@ -8,10 +8,8 @@ replayed step by step.
 
 from __future__ import annotations
 
-import linecache
 from collections.abc import Iterable
 from typing import Any
-from weakref import finalize
 
 from asyncgrad.nn.utils import clip
 from asyncgrad.ops.api import normalisation
@@ -21,7 +19,7 @@ from asyncgrad.replay.captured import inputs_of, is_work_of_the_device, lists_in
 from asyncgrad.replay.device_arrays import kept_constant
 from asyncgrad.replay.memory import Families, Memory, Plan
 from asyncgrad.replay.names import is_own
-from asyncgrad.replay.order import ends_of, made_by, read_by
+from asyncgrad.replay.order import ends_of
 from asyncgrad.replay.steps import (
     GRADIENTS_ONLY,
     IN_PLACE,
@@ -85,7 +83,6 @@ class WholeCall:
         """The function of a program, of which the graph is one step."""
         if self._run is None:
             self._run = self._writer.function()
-            finalize(self, linecache.cache.pop, self._writer.file, None)
         return self._run
 
     def new_memory(self) -> Memory:
@@ -148,7 +145,7 @@ class Sorted:
         if not any(step.__class__ is Commit for step in self.inside):
             raise UnrepeatableError("it runs no pass")
         self._use([leaf for leaf in self.graded if self.leaves[leaf] > 1])
-        later = {*places_in(outputs), *(place for step in self.after for place in read_by(step))}
+        later = {*places_in(outputs), *(place for step in self.after for place in step.read)}
         #: The places that the graph reads and does not make, and those that are read later.
         self.inputs, made = inputs_of(self.inside)
         self.outs = [place for place in made if place in later]
@@ -179,7 +176,7 @@ class Sorted:
 
     def _sort(self, step: Any) -> None:
         """Put a step before the graph, into it or after it."""
-        ready = all(place in self._outside for place in read_by(step))
+        ready = all(place in self._outside for place in step.read)
         kept = kept_constant(step)
         if kept is not None:
             array, made = kept
@@ -199,7 +196,7 @@ class Sorted:
 
     def _before(self, step: Any) -> None:
         self.before.append(step)
-        self._outside.update(made_by(step))
+        self._outside.update(step.made)
 
     @property
     def _is_over(self) -> bool:
@@ -207,8 +204,8 @@ class Sorted:
         return any(map(_has_effect, self.after))
 
     def _put_inside(self, step: Any) -> None:
-        late = {place for one in self.after for place in made_by(one)}
-        if self._is_over or not late.isdisjoint(read_by(step)):
+        late = {place for one in self.after for place in one.made}
+        if self._is_over or not late.isdisjoint(step.read):
             raise UnrepeatableError("the device works on after the host")
         self.inside.append(step)
 

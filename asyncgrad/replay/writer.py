@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import linecache
 from itertools import count
+from types import CodeType
 from typing import Any
+from weakref import WeakValueDictionary, finalize
 
 import numpy as np
 
 from asyncgrad.core.commit import commit
 from asyncgrad.core.variable import autograd_meta, counter_of, wrap
 from asyncgrad.devices.pool import POOL
+from asyncgrad.ops.generated import compiled, function_of, show
 from asyncgrad.replay.anew import BailError, changed
 from asyncgrad.replay.memory import Plan
 from asyncgrad.replay.order import is_change, is_graded, is_lasting
@@ -33,6 +36,8 @@ from asyncgrad.replay.steps import (
 )
 
 _numbers = count()
+#: By text: the code of programs that there are.
+_codes: WeakValueDictionary[str, CodeType] = WeakValueDictionary()
 #: Arrays of at least this many bytes are given back as soon as they are not needed.
 _LARGE = 1 << 14
 #: What `state[0]` becomes when user code has been called, and when others can see a change.
@@ -62,7 +67,6 @@ class Writer:
         *,
         divided: bool,
     ) -> None:
-        self.file = ""
         self._divided = divided
         #: What is done between two yields, and its expected nanoseconds: "compute"; "commit" if
         #: gradients are yielded at its end, "enqueue" if also no device is waited for; "call" for
@@ -89,19 +93,23 @@ class Writer:
         self._loaded: dict[Place, Source] = {}
         self._number = 0
         lines = self._lines(steps, outputs)
-        parameters = "".join(f", {name}={name}" for name in self._constants)
+        parameters = "".join(f", {name}" for name in self._constants)
         self.text = f"def replayed(arguments, state, memory{parameters}):\n" + "".join(
             f"    {line}\n" for line in lines
         )
 
     def function(self) -> Any:
-        """The compiled function; its source can be seen in tracebacks."""
-        file = self.file = f"<asyncgrad replay {next(_numbers)}>"
-        linecache.cache[file] = (len(self.text), None, self.text.splitlines(True), file)
-        scope: dict[str, Any] = dict(self._constants)
-        exec(compile(self.text, file, "exec"), scope)
-        # Without the function, its globals make no cycle with it.
-        return scope.pop("replayed")
+        """The compiled function; its source can be seen in tracebacks.
+
+        Programs of equal text share their code, such as those of one function for several shapes.
+        """
+        code = _codes.get(self.text)
+        if code is None:
+            file = f"<asyncgrad replay {next(_numbers)}>"
+            show(self.text, file)
+            code = _codes[self.text] = compiled(self.text, file)
+            finalize(code, linecache.cache.pop, file, None)
+        return function_of(code, self._constants.values())
 
     # -- names ------------------------------------------------------------------------------------
 
