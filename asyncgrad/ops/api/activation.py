@@ -81,17 +81,16 @@ def _normalised(name: str, doc: str) -> Callable[..., Tensor]:
     ) -> Tensor:
         if out is not None:
             return put(out, name, function(input, dim, dtype), exact=True)
-        x = input
         if dtype is not None:
-            x = cast(x, as_dtype(name, dtype))
-        shape = x._metadata.shape
+            input = cast(input, as_dtype(name, dtype))
+        shape = input._metadata.shape
         axis = one_dim(name, dim, len(shape))
-        check_dtype(name, x._metadata.dtype, FLOATING)
+        check_dtype(name, input._metadata.dtype, FLOATING)
         if not shape:
-            return renamed(R.reshape(dispatch(R.reshape(x, (1,)), 0), ()), node)
-        if x._metadata.size:
-            return dispatch(x, axis)
-        return renamed(R.clone(x), node, saves=True)
+            return renamed(R.reshape(dispatch(R.reshape(input, (1,)), 0), ()), node)
+        if input._metadata.size:
+            return dispatch(input, axis)
+        return renamed(R.clone(input), node, saves=True)
 
     doc = f"""{doc}
 

@@ -192,8 +192,7 @@ def normalize(
     """Divide vectors along an axis by their norms, which are clamped to at least `eps`."""
     if out is not None:
         return put(out, "normalize", normalize(input, p, dim, eps))
-    x = input
-    return R.div(x, vector_norm(x, p, dim, True).clamp_min(eps))
+    return R.div(input, vector_norm(input, p, dim, True).clamp_min(eps))
 
 
 def pairwise_distance(
@@ -256,24 +255,23 @@ def pixel_shuffle(input: Tensor, upscale_factor: int) -> Tensor:
     Args:
         input: of shape (..., channels * factor**2, height, width).
     """
-    x = input
     r = upscale_factor
-    if x.ndim < 3:
+    if input.ndim < 3:
         raise RuntimeError(
             f"pixel_shuffle expects input to have at least 3 dimensions, but got input with "
-            f"{x.ndim} dimension(s)"
+            f"{input.ndim} dimension(s)"
         )
-    *lead, channels, height, width = x.shape
+    *lead, channels, height, width = input.shape
     if r <= 0 or channels % (r * r):
         raise RuntimeError(
             f"pixel_shuffle expects its input's 'channel' dimension to be divisible by the square "
             f"of upscale_factor, but input.size(-3)={channels} is not divisible by {r * r}"
         )
     n = len(lead)
-    x = reshape(x, (*lead, channels // (r * r), r, r, height, width))
-    x = permute(x, (*range(n + 1), n + 3, n + 1, n + 4, n + 2))
+    input = reshape(input, (*lead, channels // (r * r), r, r, height, width))
+    input = permute(input, (*range(n + 1), n + 3, n + 1, n + 4, n + 2))
     # With a factor of 1, too, the result is a copy.
-    return reshape(R.clone(x, "C"), (*lead, channels // (r * r), height * r, width * r))
+    return reshape(R.clone(input, "C"), (*lead, channels // (r * r), height * r, width * r))
 
 
 @one_node("PixelUnshuffleBackward0")

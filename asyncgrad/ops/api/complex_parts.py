@@ -26,13 +26,12 @@ def view_as_real(input: Tensor) -> Tensor:
     Args:
         input: complex64 or complex128, of shape (...).
     """
-    x = input
-    if not x._metadata.is_complex:
+    if not input._metadata.is_complex:
         raise RuntimeError(
             f"view_as_real is only supported for complex tensors, but got one of dtype "
-            f"{x._metadata.dtype}"
+            f"{input._metadata.dtype}"
         )
-    return R.view_as_real(x)
+    return R.view_as_real(input)
 
 
 def view_as_complex(input: Tensor) -> Tensor:

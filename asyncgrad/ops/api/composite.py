@@ -246,10 +246,9 @@ def frexp(input: Tensor) -> return_types.frexp:
     Returns:
         A named tuple of the mantissas and, int32 and without a gradient, of the exponents.
     """
-    x = input
-    if category(x._metadata.dtype) != 2:
+    if category(input._metadata.dtype) != 2:
         raise RuntimeError("torch.frexp() only supports floating-point dtypes")
-    F = x._metadata.F
+    F = input._metadata.F
 
     def exponents(x: Tensor) -> Any:
         if x._batched:
@@ -257,8 +256,8 @@ def frexp(input: Tensor) -> return_types.frexp:
         array = F.as_array(F.xp.frexp(x._array)[1])
         return wrap(array, F.metadata_of(array))
 
-    exponent = exponents(x)
-    mantissa = renamed(_by_power_of_two(x, R.neg(exponent)), "FrexpBackward0")
+    exponent = exponents(input)
+    mantissa = renamed(_by_power_of_two(input, R.neg(exponent)), "FrexpBackward0")
     return return_types.frexp(mantissa, exponent)
 
 
@@ -286,16 +285,15 @@ def logaddexp(input: Tensor, other: Tensor) -> Tensor:
     Raises:
         NotImplementedError: if both are integers.
     """
-    x, y = input, other
-    dtype = result_dtype(x, y)
+    dtype = result_dtype(input, other)
     check_dtype("logaddexp", dtype, INEXACT)
-    x, y = cast(x, dtype), cast(y, dtype)
-    if not x._metadata.is_complex:
-        return R.logaddexp(x, y)
-    first, second = x.detach(), y.detach()
+    input, other = cast(input, dtype), cast(other, dtype)
+    if not input._metadata.is_complex:
+        return R.logaddexp(input, other)
+    first, second = input.detach(), other.detach()
     greater = where(real(first) >= real(second), first, second)
     shift = where(R.abs(greater) < math.inf, greater, greater.new_zeros(()))
-    return R.add(R.log(R.add(R.exp(R.sub(x, shift)), R.exp(R.sub(y, shift)))), shift)
+    return R.add(R.log(R.add(R.exp(R.sub(input, shift)), R.exp(R.sub(other, shift)))), shift)
 
 
 @writes

@@ -63,35 +63,34 @@ def ctc_loss(
     name = "ctc_loss"
     if reduction not in words(Reduction):
         raise ValueError(f"{reduction} is not a valid value for reduction")
-    x = log_probs
     counted = (targets, input_lengths, target_lengths)
     if level_of(counted) is not None:
-        return by_parts(ctc_loss, x, *counted, blank, reduction, zero_infinity)
-    alone = len(x._metadata.shape) == 2
+        return by_parts(ctc_loss, log_probs, *counted, blank, reduction, zero_infinity)
+    alone = len(log_probs._metadata.shape) == 2
     if alone:
-        x = R.unsqueeze(x, 1)
-    if len(x._metadata.shape) != 3 or x._metadata.dtype.kind != "f":
+        log_probs = R.unsqueeze(log_probs, 1)
+    if len(log_probs._metadata.shape) != 3 or log_probs._metadata.dtype.kind != "f":
         raise RuntimeError(
             f"{name}(): log_probs must be floating, of shape (steps, batch, classes), got "
-            f"{x._metadata.dtype} of shape {x._metadata.shape}"
+            f"{log_probs._metadata.dtype} of shape {log_probs._metadata.shape}"
         )
-    shape = x._metadata.shape
+    shape = log_probs._metadata.shape
     if not 0 <= blank < shape[2]:
         raise RuntimeError(f"{name}(): blank must be in label range, got {blank} of {shape[2]}")
     counts = [
         part if isinstance(part, (tuple, list)) else _host(name, part, place)
         for place, part in ((3, input_lengths), (4, target_lengths))
     ]
-    labels, dtype = _host(name, targets, 2), x._metadata.dtype
+    labels, dtype = _host(name, targets, 2), log_probs._metadata.dtype
     *tables, shares = again(_tables, labels, *counts, shape, blank, alone, dtype)
-    losses, mass = _alignments(x, *tables)
+    losses, mass = _alignments(log_probs, *tables)
     if zero_infinity:
         losses = where(R.isinf(losses), 0.0, losses)
     else:
         # An infinite loss has no gradient: that of log(0 * mass) is NaN in each step.
         losses = R.sub(losses, R.log(where(R.isinf(losses), R.mul(mass, 0.0), 1.0)))
     if reduction == "mean":
-        losses = R.div(losses, _constant(x, shares))
+        losses = R.div(losses, _constant(log_probs, shares))
         return R.mean(losses, (0,), False)
     if reduction == "sum":
         return R.sum(losses, (0,), False)

@@ -84,32 +84,31 @@ def cdist(
     name = "cdist"
     if compute_mode not in words(DistanceMode):
         raise ValueError(f"cdist: {compute_mode} is not a valid value for compute_mode")
-    x, y = x1, x2
     p = _order(name, p)
-    for place, operand in enumerate((x, y), 1):
+    for place, operand in enumerate((x1, x2), 1):
         _check_dtype(name, operand)
         if operand.ndim < 2:
             raise RuntimeError(
                 f"cdist only supports at least 2D tensors, X{place} got: {operand.ndim}D"
             )
-    if x._metadata.dtype != y._metadata.dtype:
-        raise RuntimeError(f"cdist: expected scalar type {x.dtype} but found {y.dtype}")
-    if x.shape[-1] != y.shape[-1]:
+    if x1._metadata.dtype != x2._metadata.dtype:
+        raise RuntimeError(f"cdist: expected scalar type {x1.dtype} but found {x2.dtype}")
+    if x1.shape[-1] != x2.shape[-1]:
         raise RuntimeError(
-            f"cdist: X1 and X2 must have the same number of columns. X1: {x.shape[-1]} X2: "
-            f"{y.shape[-1]}"
+            f"cdist: X1 and X2 must have the same number of columns. X1: {x1.shape[-1]} X2: "
+            f"{x2.shape[-1]}"
         )
-    check_device(name, x, y)
-    x, y = beside(name, x, y)
+    check_device(name, x1, x2)
+    x1, x2 = beside(name, x1, x2)
     product = _MODES[compute_mode]
     if product is None:
-        product = max(x.shape[-2], y.shape[-2]) > _MANY
-    if p == 2 and product and x.shape[-1]:
-        return R.euclidean_distances(x, y)
-    *lead, m, k = x.shape
-    n = y.shape[-2]
-    rows = expand(R.reshape(x, (*lead, m, 1, k)), (*lead, m, n, k))
-    columns = expand(R.reshape(y, (*lead, 1, n, k)), (*lead, m, n, k))
+        product = max(x1.shape[-2], x2.shape[-2]) > _MANY
+    if p == 2 and product and x1.shape[-1]:
+        return R.euclidean_distances(x1, x2)
+    *lead, m, k = x1.shape
+    n = x2.shape[-2]
+    rows = expand(R.reshape(x1, (*lead, m, 1, k)), (*lead, m, n, k))
+    columns = expand(R.reshape(x2, (*lead, 1, n, k)), (*lead, m, n, k))
     return renamed(_lengths(R.sub(rows, columns), p), "CdistBackward0", saves=True)
 
 
@@ -121,13 +120,12 @@ def pdist(input: Tensor, p: float = 2.0) -> Tensor:
         p: the order of the norm, not negative; infinity for the greatest difference.
     """
     name = "pdist"
-    x = input
-    if x.ndim != 2:
-        raise RuntimeError(f"pdist only supports 2D tensors, got: {x.ndim}D")
-    _check_dtype(name, x)
+    if input.ndim != 2:
+        raise RuntimeError(f"pdist only supports 2D tensors, got: {input.ndim}D")
+    _check_dtype(name, input)
     p = _order(name, p)
-    first, second = (x._metadata.F.xp.asarray(part) for part in np.triu_indices(len(x), 1))
+    first, second = (input._metadata.F.xp.asarray(part) for part in np.triu_indices(len(input), 1))
     note_constant(first)
     note_constant(second)
-    pairs = R.sub(R.index(x, (first,)), R.index(x, (second,)))
+    pairs = R.sub(R.index(input, (first,)), R.index(input, (second,)))
     return renamed(_lengths(pairs, p), "PdistBackward0", saves=True)

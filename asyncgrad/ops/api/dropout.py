@@ -55,10 +55,9 @@ def _dropout(
         training: the default of the argument.
         alpha: keep mean and variance.
     """
-    usually = training
 
     def function(
-        input: Tensor, p: float = 0.5, training: bool = usually, inplace: bool = False, *,
+        input: Tensor, p: float = 0.5, training: bool = training, inplace: bool = False, *,
         generator: Generator | None = None,
     ) -> Tensor:  # fmt: skip
         axes = None if channels is None else channels(name, input)
@@ -151,8 +150,7 @@ def _dropped(
     """Dropout of elements, or of channels: the first `channels` axes. See `_dropout`."""
     if not 0 <= p <= 1:
         raise ValueError(f"dropout probability has to be between 0 and 1, but got {p}")
-    x = input
-    metadata = x._metadata
+    metadata = input._metadata
     shape = metadata.shape
     if not training or p == 0 or not metadata.size:
         return input
@@ -170,19 +168,19 @@ def _dropped(
         def drop(held: Tensor) -> Any:
             return _dropped(name, held, p, training, False, generator, channels, alpha=alpha)
 
-        return change(x, f"{name}_", drop)
+        return change(input, f"{name}_", drop)
     if p == 1:
-        return R.mul_scalar(x, 0.0)
+        return R.mul_scalar(input, 0.0)
     if current().batch is not None:
         own = None if channels is None else channels + 1
         out = drawn_for(
-            lambda batch: _dropped(name, batch, p, True, False, generator, own, alpha=alpha), x
+            lambda batch: _dropped(name, batch, p, True, False, generator, own, alpha=alpha), input
         )
         if out is not None:
             return out
     chosen = shape if channels is None else shape[:channels] + (1,) * (len(shape) - channels)
     mask = _drawn(generator, chosen, p, shape, metadata.device)
-    return _self_normalised(x, mask, p) if alpha else R.dropout(x, mask, 1 / (1 - p))
+    return _self_normalised(input, mask, p) if alpha else R.dropout(input, mask, 1 / (1 - p))
 
 
 @drawn_anew

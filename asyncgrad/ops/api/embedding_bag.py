@@ -48,10 +48,8 @@ def embedding_bag(
         include_last_offset: `offsets` also says where the last bag ends.
         padding_idx: a row that is ignored in all bags.
     """
-    index = input
-    table = weight
     shares = per_sample_weights
-    if table._metadata.dtype == _INT64 and category(index._metadata.dtype) == 2:
+    if weight._metadata.dtype == _INT64 and category(input._metadata.dtype) == 2:
         warnings.warn(
             "Argument order of nn.functional.embedding_bag was changed. Usage "
             "`embedding_bag(weight, input, ...)` is deprecated, and should now be "
@@ -59,27 +57,27 @@ def embedding_bag(
             UserWarning,
             stacklevel=users_level(),
         )
-        index, table = table, index
-    if shares is not None and shares.shape != index.shape:
+        input, weight = weight, input
+    if shares is not None and shares.shape != input.shape:
         raise ValueError(
             f"embedding_bag: If per_sample_weights ({shares.shape}) is not None, then it must "
-            f"have the same shape as the input ({index.shape})"
+            f"have the same shape as the input ({input.shape})"
         )
-    if table.ndim != 2:
-        raise ValueError(f"weight has to be a 2D Tensor, but got Tensor of dimension {table.ndim}")
-    read = (index, offsets, table if mode == "max" else None)
+    if weight.ndim != 2:
+        raise ValueError(f"weight has to be a 2D Tensor, but got Tensor of dimension {weight.ndim}")
+    read = (input, offsets, weight if mode == "max" else None)
     if any(getattr(part, "_batched", False) for part in read):
         return by_parts(
-            embedding_bag, index, table, offsets, max_norm, norm_type, scale_grad_by_freq, mode,
+            embedding_bag, input, weight, offsets, max_norm, norm_type, scale_grad_by_freq, mode,
             sparse, shares, include_last_offset, padding_idx,
         )  # fmt: skip
-    numbers = on_host(index)
+    numbers = on_host(input)
     starts = _starts(numbers, offsets)
     _check_mode(mode, scale_grad_by_freq, sparse, shares)
-    _check_numbers(numbers, table, shares)
+    _check_numbers(numbers, weight, shares)
     count, bags = _bags(starts, numbers.size, include_last_offset and offsets is not None)
     numbers = numbers.reshape(-1)
-    rows = table.shape[0]
+    rows = weight.shape[0]
     kept = bags >= 0
     if padding_idx is not None:
         if not -rows <= padding_idx < rows:
@@ -92,26 +90,26 @@ def embedding_bag(
 
     def there(array: Array) -> Any:
         """Move an array to the table's device."""
-        place = table._metadata.device
+        place = weight._metadata.device
         return to(wrap(array, metadata_of(array, CPU)), place)
 
     found = embedding(
-        there(numbers[kept]), table, None, max_norm, norm_type, scale_grad_by_freq, sparse
+        there(numbers[kept]), weight, None, max_norm, norm_type, scale_grad_by_freq, sparse
     )
     if shares is not None:
         found = found * reshape(reshape(shares, (-1,))[there(np.flatnonzero(kept))], (-1, 1))
-    if index.ndim == 2 and kept.all():
+    if input.ndim == 2 and kept.all():
         # Bags of one length are an axis.
-        found = reshape(found, (count, index.shape[1], table.shape[1]))
+        found = reshape(found, (count, input.shape[1], weight.shape[1]))
         return max(found, 1).values if mode == "max" else {"sum": sum, "mean": mean}[mode](found, 1)
-    empty = zeros(count, table.shape[1], dtype=table.dtype, device=table.device)
+    empty = zeros(count, weight.shape[1], dtype=weight.dtype, device=weight.device)
     if mode == "max":
         return _greatest(found, bags, empty, there)
     total = index_add(empty, 0, there(bags), found)
     if mode == "sum":
         return total
     sizes = np.maximum(np.bincount(bags, minlength=count), 1)
-    return total / there(sizes.astype(on_host(table[:0]).dtype)[:, None])
+    return total / there(sizes.astype(on_host(weight[:0]).dtype)[:, None])
 
 
 def _starts(numbers: Array, offsets: Tensor | None) -> Any:

@@ -37,14 +37,13 @@ def _floating(name: str, input: Tensor) -> Any:
     Raises:
         RuntimeError: for numbers of half precision.
     """
-    x = input
-    if category(x._metadata.dtype) < 2:
-        return cast(x, default_dtype())
-    if is_half(x._metadata.dtype):
+    if category(input._metadata.dtype) < 2:
+        return cast(input, default_dtype())
+    if is_half(input._metadata.dtype):
         raise RuntimeError(
-            f"fft.{name}: Unsupported dtype {x._metadata.dtype}. Convert it with .to()."
+            f"fft.{name}: Unsupported dtype {input._metadata.dtype}. Convert it with .to()."
         )
-    return x
+    return input
 
 
 def _as_complex(x: Tensor) -> Any:

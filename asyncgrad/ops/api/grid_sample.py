@@ -84,24 +84,23 @@ def grid_sample(
             f"{name}(): expected padding_mode to be one of {_PADDINGS}, but got: {padding_mode!r}"
         )
     aligned = _aligned(name, align_corners)
-    x, places = input, grid
-    _check_grid(x, places, mode)
-    check_device(name, x, places)
-    if places._batched:
-        return by_parts(grid_sample, x, places, mode, padding_mode, aligned)
-    n, channels, *image = x._metadata.shape
-    out = places._metadata.shape[1:-1]
+    _check_grid(input, grid, mode)
+    check_device(name, input, grid)
+    if grid._batched:
+        return by_parts(grid_sample, input, grid, mode, padding_mode, aligned)
+    n, channels, *image = input._metadata.shape
+    out = grid._metadata.shape[1:-1]
     points = prod(out)
-    places = R.reshape(places, (n, points, len(image)))
+    grid = R.reshape(grid, (n, points, len(image)))
     lines = []
     for axis, length in enumerate(image):
-        at = R.getitem(places, (Ellipsis, len(image) - 1 - axis))
+        at = R.getitem(grid, (Ellipsis, len(image) - 1 - axis))
         if aligned:
             at = R.mul_scalar(R.add_scalar(at, 1), (length - 1) / 2)
         else:
             at = R.mul_scalar(R.sub_scalar(R.mul_scalar(R.add_scalar(at, 1), length), 1), 0.5)
         lines.append(list(_taps(at, length, mode, padding_mode, aligned)))
-    pixels = R.permute(R.reshape(x, (n, channels, prod(image))), (0, 2, 1))
+    pixels = R.permute(R.reshape(input, (n, channels, prod(image))), (0, 2, 1))
     each = np.arange(n)[:, None]
     note_constant(each)
     total = None
@@ -201,9 +200,8 @@ def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool | None =
         align_corners: see `grid_sample`.
     """
     name = "affine_grid"
-    x = theta
-    if x._metadata.dtype.kind not in FLOATING:
-        raise ValueError(f"Expected theta to have floating point type, but got {x.dtype}")
+    if theta._metadata.dtype.kind not in FLOATING:
+        raise ValueError(f"Expected theta to have floating point type, but got {theta.dtype}")
     size = tuple(size)
     axes = len(size) - 2
     if axes not in {2, 3}:
@@ -211,25 +209,25 @@ def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool | None =
             f"affine_grid only supports 4D and 5D sizes, for 2D and 3D affine transforms, "
             f"respectively. Got size {size}."
         )
-    if x._metadata.shape[-2:] != (axes, axes + 1) or x.ndim != 3:
+    if theta._metadata.shape[-2:] != (axes, axes + 1) or theta.ndim != 3:
         raise ValueError(
             f"Expected a batch of {axes}D affine matrices of shape Nx{axes}x{axes + 1} for size "
-            f"{size}. Got {x.shape}."
+            f"{size}. Got {theta.shape}."
         )
     if min(size) <= 0:
         raise ValueError(f"Expected non-zero, positive output size. Got {size}")
     n, _, *image = size
-    if n != x._metadata.shape[0]:
+    if n != theta._metadata.shape[0]:
         raise RuntimeError(
             f"affine_grid: expected as many matrices as the size {size} has images, got shape "
-            f"{x.shape}"
+            f"{theta.shape}"
         )
     lines = _centres(image, _aligned(name, align_corners))
     points = np.stack([*np.meshgrid(*lines, indexing="ij")[::-1], np.ones(image)], -1)
-    known = points.reshape(-1, axes + 1).astype(x._metadata.dtype)
-    base = from_host(name, known, x._metadata.device)
+    known = points.reshape(-1, axes + 1).astype(theta._metadata.dtype)
+    base = from_host(name, known, theta._metadata.device)
     # As in PyTorch, the node saves no tensor, so it can run twice.
-    product = renamed(matmul(base, R.permute(x, (0, 2, 1))), "BmmBackward0", saves=False)
+    product = renamed(matmul(base, R.permute(theta, (0, 2, 1))), "BmmBackward0", saves=False)
     return renamed(
         R.reshape(product, (n, *image, axes)), "AffineGridGeneratorBackward0", saves=False
     )

@@ -72,10 +72,9 @@ def gradient(
         dim: the axis, or several; all if None.
         edge_order: the order of accuracy at the edges: 1, or 2 with three points.
     """
-    x = input
-    if x._metadata.dtype.kind in "bu":
-        raise RuntimeError(f"torch.gradient does not support {x._metadata.dtype} input.")
-    ndim = len(x._metadata.shape)
+    if input._metadata.dtype.kind in "bu":
+        raise RuntimeError(f"torch.gradient does not support {input._metadata.dtype} input.")
+    ndim = len(input._metadata.shape)
     axes = () if dim in ([], ()) else many_dims("gradient", dim, ndim)
     if edge_order not in {1, 2}:
         raise RuntimeError("torch.gradient only supports edge_order=1 and edge_order=2.")
@@ -94,7 +93,7 @@ def gradient(
             f"torch.gradient expected spacing to be unspecified, a scalar, or a list of length "
             f"equal to dim, {len(axes)}"
         )
-    return tuple([_slopes(x, *pair, edge_order) for pair in zip(axes, spacings, strict=True)])
+    return tuple([_slopes(input, *pair, edge_order) for pair in zip(axes, spacings, strict=True)])
 
 
 def _slopes(x: Tensor, axis: int, spacing: Any, order: int) -> Any:
@@ -248,12 +247,11 @@ def cov(
 
 def corrcoef(input: Tensor) -> Tensor:
     """The correlations of variables, whose observations are rows; see `cov`."""
-    x = input
-    if len(x._metadata.shape) > 2:
+    if len(input._metadata.shape) > 2:
         raise RuntimeError(
-            f"corrcoef(): expected input to have two or fewer dimensions but got {x.ndim}"
+            f"corrcoef(): expected input to have two or fewer dimensions but got {input.ndim}"
         )
-    found = cov(x)
+    found = cov(input)
     if not found._metadata.shape:
         return R.div(found, found)
     spread = shape.diagonal(found)
@@ -405,17 +403,16 @@ def combinations(input: Tensor, r: int = 2, with_replacement: bool = False) -> T
         r: the number of elements in a combination.
         with_replacement: an element may be taken several times.
     """
-    x = input
-    if len(x._metadata.shape) != 1:
-        raise RuntimeError(f"Expect a 1D vector, but got shape {list(x._metadata.shape)}")
+    if len(input._metadata.shape) != 1:
+        raise RuntimeError(f"Expect a 1D vector, but got shape {list(input._metadata.shape)}")
     if r < 0:
         raise RuntimeError(f"Expect a non-negative number, but got {r}")
     if r == 0:
-        return x.new_empty((0,))
+        return input.new_empty((0,))
     ways = itertools.combinations_with_replacement if with_replacement else itertools.combinations
-    places = np.array(list(ways(np.arange(x._metadata.size), r)), np.int64).reshape(-1)
-    numbers = from_host("combinations", places, x._metadata.device)
-    return no_view(R.reshape(index_select(x, 0, numbers), (places.size // r, r)))
+    places = np.array(list(ways(np.arange(input._metadata.size), r)), np.int64).reshape(-1)
+    numbers = from_host("combinations", places, input._metadata.device)
+    return no_view(R.reshape(index_select(input, 0, numbers), (places.size // r, r)))
 
 
 def vander(x: Tensor, N: int | None = None, increasing: bool = False) -> Tensor:
@@ -426,13 +423,12 @@ def vander(x: Tensor, N: int | None = None, increasing: bool = False) -> Tensor:
         N: how many powers; as many as elements if None.
         increasing: the lowest first.
     """
-    values = x
-    if len(values._metadata.shape) != 1:
-        raise RuntimeError(f"vander: x must be a one-dimensional tensor, got {values.ndim}")
-    count = values._metadata.size if N is None else N
+    if len(x._metadata.shape) != 1:
+        raise RuntimeError(f"vander: x must be a one-dimensional tensor, got {x.ndim}")
+    count = x._metadata.size if N is None else N
     if count < 0:
         raise RuntimeError(f"vander: N must be non-negative, got {count}")
-    out = shape.narrow(powers(values, N=max(count, 2)), -1, 0, count)
+    out = shape.narrow(powers(x, N=max(count, 2)), -1, 0, count)
     return out if increasing else shape.flip(out, (-1,))
 
 

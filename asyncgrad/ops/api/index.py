@@ -558,13 +558,12 @@ def gather(input: Tensor, dim: int, index: Tensor, *, sparse_grad: bool = False)
 @writes_exactly
 def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Tensor:
     """`gather` with broadcasting apart from `dim`; if `dim` is None, of the flattened input."""
-    x, index = input, indices
-    if not index._batched:
-        _numbers("take_along_dim", index, RuntimeError)
+    if not indices._batched:
+        _numbers("take_along_dim", indices, RuntimeError)
     if dim is None:
-        x = R.reshape(x, (x._metadata.size,))
-        return _wrapped_gather(x, 0, R.reshape(index, (index._metadata.size,)))
-    a, b = x._metadata.shape, index._metadata.shape
+        input = R.reshape(input, (input._metadata.size,))
+        return _wrapped_gather(input, 0, R.reshape(indices, (indices._metadata.size,)))
+    a, b = input._metadata.shape, indices._metadata.shape
     if len(a) != len(b):
         raise RuntimeError(
             f"take_along_dim(): input and indices should have the same number of dimensions, but "
@@ -572,14 +571,14 @@ def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Te
         )
     axis = one_dim("take_along_dim", dim, len(a))
     if not a:
-        return _wrapped_gather(x, 0, index)
+        return _wrapped_gather(input, 0, indices)
     if (*a[:axis], *a[axis + 1 :]) == (*b[:axis], *b[axis + 1 :]):
-        return _wrapped_gather(x, axis, index)
+        return _wrapped_gather(input, axis, indices)
     shape = _broadcast_but(a, b, axis)
     return _wrapped_gather(
-        expand(x, (*shape[:axis], a[axis], *shape[axis + 1 :])),
+        expand(input, (*shape[:axis], a[axis], *shape[axis + 1 :])),
         axis,
-        expand(index, (*shape[:axis], b[axis], *shape[axis + 1 :])),
+        expand(indices, (*shape[:axis], b[axis], *shape[axis + 1 :])),
     )
 
 
@@ -635,8 +634,6 @@ def index_put_(
     if level_of(indices) is not None:
         out = by_parts(index_put, input, tuple(indices), values, accumulate)
         return in_place.copy(input, out, "index_put_")
-    x = input
-    value = values
     if not isinstance(indices, (tuple, list)):
         raise TypeError(
             f"index_put_(): argument 'indices' must be tuple of Tensors, not "
@@ -646,7 +643,7 @@ def index_put_(
         raise RuntimeError("index_put_(): at least one index is needed")
     parts = tuple(as_tensor_operand(part, "index_put_", 2) for part in indices)
     basic, arrays, watched = _parsed(
-        x._metadata.shape,
+        input._metadata.shape,
         tuple(
             R.reshape(part, (1,)) if isinstance(part, Variable) and not part._metadata.shape
             else part
@@ -655,7 +652,7 @@ def index_put_(
     )  # fmt: skip
     assert arrays is not None
     assert not basic
-    return _put_into(x, arrays, watched, value, "index_put_", accumulate)
+    return _put_into(input, arrays, watched, values, "index_put_", accumulate)
 
 
 def copied(input: Tensor, name: str, *others: Any) -> Any:
@@ -778,7 +775,6 @@ def scatter_add_(input: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
 def _scatter_into(
     input: Tensor, dim: int, index: Tensor, src: Any, reduce: ScatterKind | None, name: str
 ) -> Any:
-    x = input
     if reduce is not None and reduce not in words(ScatterKind):
         raise RuntimeError(
             f"{name}(): reduce argument must be either add or multiply, got {reduce!r}"
@@ -789,25 +785,25 @@ def _scatter_into(
             return _scatter_into(R.clone(x), dim, index, src, reduce, name)
 
         tensors = (index, src) if isinstance(src, Variable) else (index,)
-        return in_place.copy(x, mapped_along(name, scattered, x, dim, *tensors), name)
-    axis, numbers = axis_and_numbers(name, x, dim, index)
-    shape = x._metadata.shape
-    src = scattered_values(x, src, numbers, name)
+        return in_place.copy(input, mapped_along(name, scattered, input, dim, *tensors), name)
+    axis, numbers = axis_and_numbers(name, input, dim, index)
+    shape = input._metadata.shape
+    src = scattered_values(input, src, numbers, name)
     check_scattered(name, shape, axis, numbers)
     if not numbers.size:
-        return in_place.change(x, name, R.clone)
+        return in_place.change(input, name, R.clone)
     if not shape and numbers.size > 1:
-        _scatter_into(R.unsqueeze(x, 0), dim, index, src, reduce, name)
-        return x
+        _scatter_into(R.unsqueeze(input, 0), dim, index, src, reduce, name)
+        return input
     if reduce == "multiply" and shape:
-        return in_place.change(x, name, R.scatter_multiply, src, along(numbers, axis))
+        return in_place.change(input, name, R.scatter_multiply, src, along(numbers, axis))
     if not shape:
         values = R.reshape(src, ())
         if reduce is None:
-            return in_place.copy(x, values, name)
-        return in_place.change(x, name, R.add if reduce == "add" else R.mul, values)
+            return in_place.copy(input, values, name)
+        return in_place.change(input, name, R.add if reduce == "add" else R.mul, values)
     at = along(numbers, axis)
-    return _put_into(x, at, (index,), src, name, reduce == "add", numbers.shape)
+    return _put_into(input, at, (index,), src, name, reduce == "add", numbers.shape)
 
 
 def check_scattered(name: str, shape: tuple[int, ...], axis: int, numbers: Array) -> None:

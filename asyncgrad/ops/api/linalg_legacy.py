@@ -214,9 +214,8 @@ def svd(input: Tensor, some: bool = True, compute_uv: bool = True) -> return_typ
         u, s, vh = matrices.svd(input, not some)
         return return_types.svd(u, s, R.adjoint(vh))
     values = matrices.svdvals(input)
-    x = input
-    *lead, m, n = x._metadata.shape
-    u, v = (new_beside("svd", x, "zeros", (*lead, k, k)) for k in (m, n))
+    *lead, m, n = input._metadata.shape
+    u, v = (new_beside("svd", input, "zeros", (*lead, k, k)) for k in (m, n))
     return return_types.svd(u, values, v)
 
 

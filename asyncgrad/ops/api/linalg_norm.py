@@ -290,13 +290,12 @@ def lstsq(
     """
     name = "torch.linalg.lstsq"
     x = matrices(name, A)
-    y = B
-    alike(name, x, y)
+    alike(name, x, B)
     if driver is not None and driver not in words(LstsqDriver):
         raise RuntimeError(
             f"{name}: parameter `driver` should be one of (gels, gelsy, gelsd, gelss), got {driver}"
         )
-    a, b = x._metadata.shape, y._metadata.shape
+    a, b = x._metadata.shape, B._metadata.shape
     vector = len(b) == len(a) - 1 and b == a[:-1]
     if not vector and (len(b) < 2 or b[-2] != a[-2]):
         raise RuntimeError(
@@ -304,17 +303,17 @@ def lstsq(
             f"got shapes {a} and {b}."
         )
     if vector:
-        y = R.unsqueeze(y, len(b))
-    x, y = beside(name, x, y)
+        B = R.unsqueeze(B, len(b))
+    x, B = beside(name, x, B)
     m, n = a[-2:]
     if rcond is None or driver == "gels":
         rcond = np.finfo(x._metadata.dtype).eps * max(m, n)
     relative = float(rcond)
-    solution = R.bmm(R.pinv(x, 0.0, relative, False), y)
+    solution = R.bmm(R.pinv(x, 0.0, relative, False), B)
     ranks = matrix_rank(x, rtol=relative)
     measured = m > n and driver not in {None, "gelsy"}
     if measured and (driver == "gels" or seen(bottom(ranks), lambda held: bool((held == n).all()))):
-        error = R.abs(R.sub(R.bmm(x, solution), y))
+        error = R.abs(R.sub(R.bmm(x, solution), B))
         residuals = R.sum(R.square(error), (len(error._metadata.shape) - 2,), False)
     else:
         residuals = no_view(R.narrow(R.reshape(R.abs(x), (x._metadata.size,)), 0, 0, 0))
@@ -344,25 +343,24 @@ def matrix_power(A: Tensor, n: int) -> Tensor:
         LinAlgError: if a matrix has no inverse.
     """
     name = "linalg.matrix_power"
-    x = A
-    a = x._metadata.shape
+    a = A._metadata.shape
     power = n
     if len(a) < 2 or a[-1] != a[-2]:
         raise RuntimeError(
             f"{name}: A must be batches of square matrices of at least 2 dimensions, got shape {a}"
         )
     if power < 0:
-        x, power = inv(x), -power
+        A, power = inv(A), -power
     if power == 0:
-        one = new_beside(name, x, "eye", a[-1])
-        return R.overwrite(x, one if len(a) == 2 else R.clone(R.expand(one, a), "C"))
+        one = new_beside(name, A, "eye", a[-1])
+        return R.overwrite(A, one if len(a) == 2 else R.clone(R.expand(one, a), "C"))
     out: Any = None
     while power:
         if power & 1:
-            out = x if out is None else matmul(out, x)
+            out = A if out is None else matmul(out, A)
         power >>= 1
         if power:
-            x = matmul(x, x)
+            A = matmul(A, A)
     return R.clone(out) if n == 1 else out
 
 
@@ -444,16 +442,15 @@ def vecdot(x: Tensor, y: Tensor, *, dim: int = -1) -> Tensor:
         dim: the axis of the vectors.
     """
     name = "linalg.vecdot"
-    a, b = x, y
-    check_broadcast(name, a, b)
-    dtype = result_dtype(a, b)
-    a, b = cast(a, dtype), cast(b, dtype)
+    check_broadcast(name, x, y)
+    dtype = result_dtype(x, y)
+    x, y = cast(x, dtype), cast(y, dtype)
     if dtype.kind == "c":
-        a = R.conj(a)
-    if len(a._metadata.shape) == len(b._metadata.shape) == 1 and a.shape == b.shape:
+        x = R.conj(x)
+    if len(x._metadata.shape) == len(y._metadata.shape) == 1 and x.shape == y.shape:
         one_dim(name, dim, 1)
-        return dot(a, b)
-    product = R.mul(a, b)
+        return dot(x, y)
+    product = R.mul(x, y)
     summed = reduction.sum(product, many_dims(name, dim, len(product._metadata.shape)))
     return cast(summed, dtype)
 
@@ -505,17 +502,16 @@ def vander(x: Tensor, *, N: int | None = None) -> Tensor:
         N: how many powers; n if None.
     """
     name = "linalg.vander"
-    base = x
-    if not base._metadata.shape:
-        base = R.unsqueeze(base, 0)
-    lengths = base._metadata.shape
+    if not x._metadata.shape:
+        x = R.unsqueeze(x, 0)
+    lengths = x._metadata.shape
     count = lengths[-1] if N is None else N
     if N is not None and N <= 1:
         raise RuntimeError(f"{name}: N must be greater than 1, got {count}")
-    if category(base._metadata.dtype) < 2:
-        base = cast(base, _INT64)
-    column = R.unsqueeze(base, len(lengths))
-    columns = [new_beside(name, base, "ones", (*lengths, 1))]
+    if category(x._metadata.dtype) < 2:
+        x = cast(x, _INT64)
+    column = R.unsqueeze(x, len(lengths))
+    columns = [new_beside(name, x, "ones", (*lengths, 1))]
     for _ in range(count - 1):
         columns.append(R.mul(columns[-1], column))
     return shape.cat(columns[:count], -1)

@@ -718,17 +718,16 @@ def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -
         x2: a tensor that can be broadcast against the first.
         eps: the lower bound of the norms.
     """
-    x, y = x1, x2
-    if category(result_dtype(x, y)) < 2:
+    if category(result_dtype(x1, x2)) < 2:
         raise RuntimeError(
             f"cosine_similarity: expected common dtype to be floating point, yet common dtype is "
-            f"{result_dtype(x, y)}. Convert one with .to({default_dtype()})."
+            f"{result_dtype(x1, x2)}. Convert one with .to({default_dtype()})."
         )
-    x, y = _pair("cosine_similarity", x, y)
-    if x._metadata.dtype.kind == "V":
-        return in_float32(cosine_similarity, x, y, dim, eps)
-    shape = x._metadata.shape
+    x1, x2 = _pair("cosine_similarity", x1, x2)
+    if x1._metadata.dtype.kind == "V":
+        return in_float32(cosine_similarity, x1, x2, dim, eps)
+    shape = x1._metadata.shape
     axis = one_dim("cosine_similarity", dim, len(shape))
     if not shape:
-        return R.reshape(R.cosine_similarity(R.reshape(x, (1,)), R.reshape(y, (1,)), 0, eps), ())
-    return R.cosine_similarity(x, y, axis, eps)
+        return R.reshape(R.cosine_similarity(R.reshape(x1, (1,)), R.reshape(x2, (1,)), 0, eps), ())
+    return R.cosine_similarity(x1, x2, axis, eps)

@@ -43,13 +43,12 @@ def margin_ranking_loss(
         reduction: "mean", "sum" or "none"; `size_average` and `reduce` are deprecated.
     """
     reduction = chosen_reduction(reduction, size_average, reduce)
-    a, b, y = input1, input2, target
-    if not a.ndim == b.ndim == y.ndim:
+    if not input1.ndim == input2.ndim == target.ndim:
         raise RuntimeError(
             f"margin_ranking_loss : All input tensors should have same dimension but got sizes: "
-            f"input1: {a.shape}, input2: {b.shape}, target: {y.shape} "
+            f"input1: {input1.shape}, input2: {input2.shape}, target: {target.shape} "
         )
-    return reduced(_at_least_0(-y * (a - b) + float(margin)), reduction)
+    return reduced(_at_least_0(-target * (input1 - input2) + float(margin)), reduction)
 
 
 def hinge_embedding_loss(
@@ -217,20 +216,19 @@ def gaussian_nll_loss(
         eps: the lower bound of variances; the gradient passes below it.
         reduction: "mean", "sum" or "none".
     """
-    x, y = input, target
-    v: Any = var if isinstance(var, Variable) else constant(var, x).expand(x.shape)
-    if v.shape != x.shape:
-        if v.shape == x.shape[:-1]:
+    v: Any = var if isinstance(var, Variable) else constant(var, input).expand(input.shape)
+    if v.shape != input.shape:
+        if v.shape == input.shape[:-1]:
             v = unsqueeze(v, -1)
-        elif v.ndim != x.ndim or any(
-            m != n and n != 1 for m, n in zip(x.shape, v.shape, strict=True)
+        elif v.ndim != input.ndim or any(
+            m != n and n != 1 for m, n in zip(input.shape, v.shape, strict=True)
         ):
-            raise ValueError(f"var is of incorrect size: {v.shape} beside input of {x.shape}")
+            raise ValueError(f"var is of incorrect size: {v.shape} beside input of {input.shape}")
     reduction = chosen_reduction(reduction)
     if not v._metadata.device.streamed and bool((v < 0).any()):
         raise ValueError("var has negative entry/entries")
     v = v + where(v < eps, eps - v.detach(), v.new_zeros(()))
-    losses = 0.5 * (v.log() + (x - y).square() / v)
+    losses = 0.5 * (v.log() + (input - target).square() / v)
     return reduced(losses + 0.5 * math.log(2 * math.pi) if full else losses, reduction)
 
 

@@ -141,9 +141,8 @@ def solve(A: Tensor, B: Tensor, *, left: bool = True) -> Tensor:
 
 def _solved(name: str, A: Tensor, B: Tensor, left: bool, function: Callable[..., Any]) -> Any:
     x = matrices(name, A, square=True)
-    y = B
-    alike(name, x, y)
-    a, b = x._metadata.shape, y._metadata.shape
+    alike(name, x, B)
+    a, b = x._metadata.shape, B._metadata.shape
     vector = len(b) == 1 or (len(b) == len(a) - 1 and b == a[:-1])
     if not b or (vector and not left):
         raise RuntimeError(
@@ -151,17 +150,17 @@ def _solved(name: str, A: Tensor, B: Tensor, left: bool, function: Callable[...,
             f"and B needs an axis: got shapes {a} and {b}."
         )
     if vector:
-        y = R.unsqueeze(y, len(b))
-    rows = y._metadata.shape[-2 if left else -1]
+        B = R.unsqueeze(B, len(b))
+    rows = B._metadata.shape[-2 if left else -1]
     if rows != a[-1]:
         raise RuntimeError(
             f"{name}: Incompatible shapes of A and B for the equation "
             f"{'AX = B' if left else 'XA = B'} ({a[-2]}x{a[-1]} and {b[-2:]})"
         )
-    x, y = beside(name, x, y)
+    x, B = beside(name, x, B)
     if not left:
-        return no_view(turned(function(turned(x), turned(y))))
-    out = function(x, y)
+        return no_view(turned(function(turned(x), turned(B))))
+    out = function(x, B)
     return no_view(R.squeeze(out, (len(out._metadata.shape) - 1,))) if vector else out
 
 
@@ -292,20 +291,19 @@ def tensorsolve(A: Tensor, B: Tensor, dims: Sequence[int] | None = None) -> Tens
     Raises:
         LinAlgError: if the map is singular.
     """
-    x, y = A, B
     if dims is not None:
-        ndim = len(x._metadata.shape)
+        ndim = len(A._metadata.shape)
         last = [one_dim("linalg.tensorsolve", dim, ndim) for dim in dims]
-        x = permute(x, (*[i for i in range(ndim) if i not in last], *last))
-    rest = x._metadata.shape[len(y._metadata.shape) :]
+        A = permute(A, (*[i for i in range(ndim) if i not in last], *last))
+    rest = A._metadata.shape[len(B._metadata.shape) :]
     size = prod(rest)
-    if size != y._metadata.size or x._metadata.size != size * size:
+    if size != B._metadata.size or A._metadata.size != size * size:
         raise RuntimeError(
             f"linalg.tensorsolve: Expected self to satisfy the requirement "
             f"prod(self.shape[other.ndim:]) == prod(self.shape[:other.ndim]), got shapes "
-            f"{x._metadata.shape} and {y._metadata.shape}"
+            f"{A._metadata.shape} and {B._metadata.shape}"
         )
-    out = solve(R.reshape(x, (size, size)), R.reshape(y, (size,)))
+    out = solve(R.reshape(A, (size, size)), R.reshape(B, (size,)))
     return R.reshape(out, rest)
 
 

@@ -85,21 +85,20 @@ def unfold(
         padding: zeros on both sides.
         stride: the distance between patches.
     """
-    x = input
-    if x.ndim not in {3, 4} or 0 in x.shape[-3:]:
+    if input.ndim not in {3, 4} or 0 in input.shape[-3:]:
         raise RuntimeError(
             f"unfold: Expected 3D or 4D (batch mode) tensor with possibly 0 batch size and other "
-            f"non-zero dimensions for input, but got: {x.shape}"
+            f"non-zero dimensions for input, but got: {input.shape}"
         )
     sizes, frame, counts, places = _patches(
-        "unfold", x.shape[-2:], kernel_size, dilation, padding, stride
+        "unfold", input.shape[-2:], kernel_size, dilation, padding, stride
     )
-    images = reshape(x, (-1, *x.shape[-3:])) if x.ndim == 3 else x
+    images = reshape(input, (-1, *input.shape[-3:])) if input.ndim == 3 else input
     if any(frame):
         images = pad(images, (frame[1], frame[1], frame[0], frame[0]))
     found = R.index(images, places)
-    shape = (x.shape[-3] * math.prod(sizes), math.prod(counts))
-    return reshape(found, shape if x.ndim == 3 else (x.shape[0], *shape))
+    shape = (input.shape[-3] * math.prod(sizes), math.prod(counts))
+    return reshape(found, shape if input.ndim == 3 else (input.shape[0], *shape))
 
 
 def fold(
@@ -116,37 +115,36 @@ def fold(
         padding: the width that is cut off on each side.
         stride: the distance between patches.
     """
-    x = input
-    if x.ndim not in {2, 3} or 0 in x.shape[-2:]:
+    if input.ndim not in {2, 3} or 0 in input.shape[-2:]:
         raise RuntimeError(
             f"fold: Expected 2D or 3D (batch mode) tensor for input with possibly 0 batch size and "
-            f"non-zero dimensions for input, but got: {x.shape}"
+            f"non-zero dimensions for input, but got: {input.shape}"
         )
     image = for_each("fold", "output_size", output_size, 2)
     if min(image) < 1:
         raise RuntimeError(f"fold: output size should be greater than zero, but got {image}")
     sizes, frame, counts, places = _patches("fold", image, kernel_size, dilation, padding, stride)
     elements = math.prod(sizes)
-    if x.shape[-2] % elements:
+    if input.shape[-2] % elements:
         raise RuntimeError(
             f"fold: Expected size of input's dimension 1 to be divisible by the product of "
-            f"kernel_size, but got input.size(1)={x.shape[-2]} and kernel_size={sizes}."
+            f"kernel_size, but got input.size(1)={input.shape[-2]} and kernel_size={sizes}."
         )
-    if x.shape[-1] != math.prod(counts):
+    if input.shape[-1] != math.prod(counts):
         raise RuntimeError(
             f"fold: Given output_size={image}, kernel_size={sizes}, dilation={dilation}, "
             f"padding={frame}, stride={stride}, expected size of input's dimension 2 to match the "
             f"calculated number of sliding blocks {' * '.join(map(str, counts))} = "
-            f"{math.prod(counts)}, but got input.size(2)={x.shape[-1]}."
+            f"{math.prod(counts)}, but got input.size(2)={input.shape[-1]}."
         )
-    channels = x.shape[-2] // elements
-    batch = x.shape[0] if x.ndim == 3 else 1
-    patches = reshape(x, (batch, channels, *sizes, *counts))
+    channels = input.shape[-2] // elements
+    batch = input.shape[0] if input.ndim == 3 else 1
+    patches = reshape(input, (batch, channels, *sizes, *counts))
     framed = tuple(n + 2 * p for n, p in zip(image, frame, strict=True))
     out = R.zeros_plus(patches, (batch, channels, *framed), places)
     for axis, (n, p) in enumerate(zip(image, frame, strict=True), 2):
         out = narrow(out, axis, p, n) if p else out
-    return out if x.ndim == 3 else reshape(out, (channels, *image))
+    return out if input.ndim == 3 else reshape(out, (channels, *image))
 
 
 def channel_shuffle(input: Tensor, groups: int) -> Tensor:
@@ -155,23 +153,22 @@ def channel_shuffle(input: Tensor, groups: int) -> Tensor:
     Args:
         input: of shape (n, channels, ...).
     """
-    x = input
-    if x.ndim < 3:
+    if input.ndim < 3:
         raise RuntimeError(
-            f"channel_shuffle expects input with > 2 dims, but got input with sizes {x.shape}"
+            f"channel_shuffle expects input with > 2 dims, but got input with sizes {input.shape}"
         )
     if groups <= 0:
         raise RuntimeError(
             f"Number of groups to divide channels in must be positive. Value of groups:{groups}"
         )
-    n, channels, *image = x.shape
+    n, channels, *image = input.shape
     if channels % groups:
         raise RuntimeError(
             f"Number of channels must be divisible by groups. Got {channels} channels and {groups} "
             f"groups."
         )
-    dealt = transpose(reshape(x, (n, groups, channels // groups, *image)), 1, 2)
-    return reshape(dealt, x.shape)
+    dealt = transpose(reshape(input, (n, groups, channels // groups, *image)), 1, 2)
+    return reshape(dealt, input.shape)
 
 
 def local_response_norm(

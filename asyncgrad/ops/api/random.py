@@ -537,30 +537,29 @@ def multinomial(
         raise RuntimeError(
             f"multinomial only supports floating-point dtypes for input, got: {dtype}"
         )
-    count = num_samples
-    if count <= 0:
-        raise RuntimeError(f"multinomial: cannot sample n_sample <= 0 samples, got {count}")
-    if not replacement and count > shape[-1]:
+    if num_samples <= 0:
+        raise RuntimeError(f"multinomial: cannot sample n_sample <= 0 samples, got {num_samples}")
+    if not replacement and num_samples > shape[-1]:
         raise RuntimeError(
             f"multinomial: cannot sample n_sample > prob_dist.size(-1) samples without "
-            f"replacement: {count} of {shape[-1]}"
+            f"replacement: {num_samples} of {shape[-1]}"
         )
     if current().batch is not None:
         draws = partial(multinomial, replacement=replacement, generator=generator)
-        out = drawn_for(lambda batch: stack([draws(row, count) for row in batch]), input)
+        out = drawn_for(lambda batch: stack([draws(row, num_samples) for row in batch]), input)
         if out is not None:
             return out
     draw = _with_replacement if replacement else _without_replacement
     source = source_of(generator)
     if input._metadata.device.streamed:
-        found = _there(input, _drawn, draw, source, count)
+        found = _there(input, _drawn, draw, source, num_samples)
         return from_host("multinomial", found, input._metadata.device)
     weights = np.atleast_2d(_on_host(input)).astype(np.float64)
     if not bool(np.all(np.isfinite(weights) & (weights >= 0))):
         raise RuntimeError("probability tensor contains either `inf`, `nan` or element < 0")
     if not bool(np.all(weights.sum(-1) > 0)):
         raise RuntimeError("invalid multinomial distribution (sum of probabilities <= 0)")
-    return from_host("multinomial", _drawn(np, input._array, draw, source, count), CPU)
+    return from_host("multinomial", _drawn(np, input._array, draw, source, num_samples), CPU)
 
 
 def _drawn(xp: Library, x: Array, draw: Callable[..., Any], source: Generator, count: int) -> Any:

@@ -100,19 +100,17 @@ def adjoint(input: Tensor) -> Tensor:
 @one_node("TraceBackward0")
 def trace(input: Tensor) -> Tensor:
     """The sum of the diagonal of a matrix, not of booleans."""
-    x = input
-    if len(x._metadata.shape) != 2:
-        raise RuntimeError(f"trace: expected a matrix, but got tensor with dim {x.ndim}")
-    check_dtype("trace", x._metadata.dtype, f"{REAL}c")
-    return diagonal(x).sum()
+    if len(input._metadata.shape) != 2:
+        raise RuntimeError(f"trace: expected a matrix, but got tensor with dim {input.ndim}")
+    check_dtype("trace", input._metadata.dtype, f"{REAL}c")
+    return diagonal(input).sum()
 
 
 def fliplr(input: Tensor) -> Tensor:
     """Reverse the second axis."""
-    x = input
-    if x.ndim < 2:
-        raise RuntimeError(f"Input must be >= 2-d for fliplr, got {x.ndim}-D")
-    return flip(x, (1,))
+    if input.ndim < 2:
+        raise RuntimeError(f"Input must be >= 2-d for fliplr, got {input.ndim}-D")
+    return flip(input, (1,))
 
 
 def flipud(input: Tensor) -> Tensor:
@@ -128,22 +126,21 @@ def flipud(input: Tensor) -> Tensor:
 
 def rot90(input: Tensor, k: int = 1, dims: Sequence[int] = (0, 1)) -> Tensor:
     """Rotate by 90 degrees `k` times, from the first of two axes towards the second."""
-    x = input
     if len(dims) != 2:
         raise RuntimeError(f"rot90: expected total rotation dims == 2, but got dims = {len(dims)}")
-    if x.ndim < 2:
-        raise RuntimeError(f"rot90: expected total dims >= 2, but got total dims = {x.ndim}")
-    first, second = (one_dim("rot90", dim, x.ndim) for dim in dims)
+    if input.ndim < 2:
+        raise RuntimeError(f"rot90: expected total dims >= 2, but got total dims = {input.ndim}")
+    first, second = (one_dim("rot90", dim, input.ndim) for dim in dims)
     if first == second:
         raise RuntimeError(f"rot90: expected rotation dims to be different, but got {tuple(dims)}")
     turns = k % 4
     if turns == 0:
-        return R.clone(x)
+        return R.clone(input)
     if turns == 2:
-        return flip(x, (first, second))
+        return flip(input, (first, second))
     if turns == 1:
-        return no_view(transpose(flip(x, (second,)), first, second))
-    return flip(transpose(x, first, second), (second,))
+        return no_view(transpose(flip(input, (second,)), first, second))
+    return flip(transpose(input, first, second), (second,))
 
 
 # -- joined ---------------------------------------------------------------------------------------
@@ -240,20 +237,19 @@ def repeat_interleave(
         dim: the axis; None flattens the tensor first.
         output_size: the expected length of the result; another length raises.
     """
-    x = input
-    if level_of((x if repeats is None else repeats,)) is not None:
-        return by_parts(repeat_interleave, x, repeats, dim, output_size=output_size)
+    if level_of((input if repeats is None else repeats,)) is not None:
+        return by_parts(repeat_interleave, input, repeats, dim, output_size=output_size)
     if repeats is None:
-        counts = np.asarray(on_host(x))
-        x, dim = x.new_tensor(np.arange(len(counts)), dtype="int64"), 0
+        counts = np.asarray(on_host(input))
+        input, dim = input.new_tensor(np.arange(len(counts)), dtype="int64"), 0
     else:
         if isinstance(repeats, bool):
             repeats = one_int("repeat_interleave", "repeats", repeats)
         counts = np.asarray(on_host(repeats) if isinstance(repeats, Variable) else repeats)
     if dim is None:
-        x, dim = reshape(x, (-1,)), 0
-    axis = one_dim("repeat_interleave", dim, x.ndim)
-    length = x.shape[axis]
+        input, dim = reshape(input, (-1,)), 0
+    axis = one_dim("repeat_interleave", dim, input.ndim)
+    length = input.shape[axis]
     if counts.dtype.kind not in "iu" or counts.ndim > 1 or (counts.size and counts.min() < 0):
         raise RuntimeError(
             "repeat_interleave: repeats has to be made of integers that are not negative, in one "
@@ -270,7 +266,7 @@ def repeat_interleave(
             f"repeat_interleave: allocated size {output_size} does not match required size "
             f"{len(places)}"
         )
-    return index_select(x, axis, tensor(places, dtype="int64", device=x.device))
+    return index_select(input, axis, tensor(places, dtype="int64", device=input.device))
 
 
 # -- split ----------------------------------------------------------------------------------------
@@ -325,22 +321,21 @@ def tensor_split(
 
 def _splitter(name: str, axis: int, least: int) -> Callable[..., Any]:
     def function(input: Tensor, indices_or_sections: Ints, *more: int) -> tuple[Tensor, ...]:
-        x = input
-        if x.ndim < least:
+        if input.ndim < least:
             raise RuntimeError(
                 f"{name} requires a tensor with at least {least} dimension(s), but got a tensor "
-                f"with {x.ndim} dimensions!"
+                f"with {input.ndim} dimensions!"
             )
-        along = 0 if x.ndim == 1 else axis
+        along = 0 if input.ndim == 1 else axis
         given: Any = (indices_or_sections, *more) if more else indices_or_sections
         if hasattr(given, "__index__") and not getattr(given, "ndim", 0):
             given = one_int(name, "sections", given)
-        if isinstance(given, int) and (given < 1 or x.shape[along] % given):
+        if isinstance(given, int) and (given < 1 or input.shape[along] % given):
             raise RuntimeError(
                 f"{name} attempted to split along dimension {along}, but the size of the dimension "
-                f"{x.shape[along]} is not divisible by the split_size {given}!"
+                f"{input.shape[along]} is not divisible by the split_size {given}!"
             )
-        return tensor_split(x, given, along)
+        return tensor_split(input, given, along)
 
     doc = f"`tensor_split` along axis {axis}, in parts that have to be equal."
     return _placed(named(function, name, doc))

@@ -242,30 +242,29 @@ def _with_index(name: str, greatest: str) -> Callable[..., Any]:
         input: Tensor, dim: Tensor | int | None = None, keepdim: bool = False, *,
         other: Tensor | None = None,
     ) -> Tensor | return_types.max | return_types.min:  # fmt: skip
-        x = input
-        metadata = x._metadata
+        metadata = input._metadata
         if dim is None and other is None:
             if metadata.size == 0:
                 raise _needs_dim(name)
-            return getattr(R, name)(x)
+            return getattr(R, name)(input)
         if isinstance(dim, Variable) or other is not None:
-            return getattr(R, f"{name}imum")(x, dim if other is None else other)
+            return getattr(R, f"{name}imum")(input, dim if other is None else other)
         if metadata.is_complex:
             raise RuntimeError(f"{name}(): does not support complex input")
         shape = metadata.shape
         axis = one_dim(name, dim, len(shape))
-        if x._batched:
-            return mapped_along(name, lambda x, axis: reduce(x, axis, keepdim), x, axis)
+        if input._batched:
+            return mapped_along(name, lambda x, axis: reduce(x, axis, keepdim), input, axis)
         F = metadata.F
         if not shape:
-            return kind(*selected(x, f"{name}_along", F.xp.zeros((), dtype=_INT64), 0, True))
+            return kind(*selected(input, f"{name}_along", F.xp.zeros((), dtype=_INT64), 0, True))
         if shape[axis] == 0:
             _no_identity(name, shape, (axis,))
         places = getattr(F.xp, pick)
-        indices = places(x._array, axis=axis, keepdims=True)
+        indices = places(input._array, axis=axis, keepdims=True)
         if recorders:
-            note_result(indices, functools.partial(places, axis=axis, keepdims=True), x._array)
-        return kind(*selected(x, f"{name}_along", indices, axis, keepdim))
+            note_result(indices, functools.partial(places, axis=axis, keepdims=True), input._array)
+        return kind(*selected(input, f"{name}_along", indices, axis, keepdim))
 
     doc = f"""The {greatest} element of all, along an axis, or of each pair.
 

@@ -116,33 +116,32 @@ def index_copy(input: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor
 @writes
 def index_fill(input: Tensor, dim: int, index: Tensor, value: Tensor | Number) -> Tensor:
     """A copy of `input` with one value in all slices at `index` along `dim`."""
-    x = input
-    check_device("index_fill", x, index)
-    axis = one_dim("index_fill", dim, x.ndim)
+    check_device("index_fill", input, index)
+    axis = one_dim("index_fill", dim, input.ndim)
     if getattr(index, "_batched", False):
-        return by_parts(index_fill, x, axis, index, value)
-    at = _index("index_fill", index, x.shape[axis] if x.ndim else 1)
+        return by_parts(index_fill, input, axis, index, value)
+    at = _index("index_fill", index, input.shape[axis] if input.ndim else 1)
     if isinstance(value, Variable):
         if value._metadata.shape:
             raise RuntimeError(
                 f"index_fill only supports a 0-dimensional value tensor, but got tensor with "
                 f"{len(value._metadata.shape)} dimension(s)."
             )
-        if value._metadata.is_complex and not x._metadata.is_complex:
+        if value._metadata.is_complex and not input._metadata.is_complex:
             raise RuntimeError("index_fill: Converting complex Scalar to non-complex type")
     else:
         number = as_number(value)
         if number is None:
             raise refusal(value, "index_fill", 3)
-        value = constant(fitted("index_fill", number, x._metadata.dtype), x)
-    value = cast("Tensor", value).to(x._metadata.dtype)
-    if not x.ndim:
-        return R.overwrite(x, R.clone(value)) if len(at) else R.clone(x)
-    length = x.shape[axis]
+        value = constant(fitted("index_fill", number, input._metadata.dtype), input)
+    value = cast("Tensor", value).to(input._metadata.dtype)
+    if not input.ndim:
+        return R.overwrite(input, R.clone(value)) if len(at) else R.clone(input)
+    length = input.shape[axis]
     # With a mask, repeated indices count only once in the value's gradient.
-    none = zeros(length, dtype=np.bool_, device=x.device)
+    none = zeros(length, dtype=np.bool_, device=input.device)
     mask = index_put(none, (at,), constant(True, none))
-    out = where(reshape(mask, (length,) + (1,) * (x.ndim - axis - 1)), value, x)
+    out = where(reshape(mask, (length,) + (1,) * (input.ndim - axis - 1)), value, input)
     return renamed(out, "IndexFillBackward0")
 
 
@@ -358,15 +357,14 @@ def _scattered(x: Tensor, mask: Tensor, values: Tensor) -> Any:
 @writes
 def take(input: Tensor, index: Tensor) -> Tensor:
     """The elements at flat indices, in the shape of `index`."""
-    x, at = input, index
-    if at._metadata.dtype != np.int64:
-        raise RuntimeError(f"take(): Expected a long tensor for index, but got {at.dtype}")
-    check_device("take", x, at)
-    length = x.numel()
-    if not at._batched and _is_outside(at._array, length):
+    if index._metadata.dtype != np.int64:
+        raise RuntimeError(f"take(): Expected a long tensor for index, but got {index.dtype}")
+    check_device("take", input, index)
+    length = input.numel()
+    if not index._batched and _is_outside(index._array, length):
         raise IndexError(f"take(): out of range: tried to access index of {length} elements")
-    places = R.remainder(reshape(at, (-1,)), length) if length else reshape(at, (-1,))
-    return no_view(reshape(index_select(reshape(x, (-1,)), 0, places), at.shape))
+    places = R.remainder(reshape(index, (-1,)), length) if length else reshape(index, (-1,))
+    return no_view(reshape(index_select(reshape(input, (-1,)), 0, places), index.shape))
 
 
 @converted

@@ -168,12 +168,11 @@ def stft(
     Raises:
         RuntimeError: if sizes do not fit, or `return_complex` is not given for real numbers.
     """
-    x = input
-    if category(x._metadata.dtype) < 2:
+    if category(input._metadata.dtype) < 2:
         raise RuntimeError("stft: expected a tensor of floating point or complex values")
-    if not 1 <= len(x._metadata.shape) <= 2:
-        raise RuntimeError(f"stft: expected a 1D or 2D tensor, but got {len(x.shape)}D tensor")
-    is_complex = x._metadata.is_complex
+    if not 1 <= len(input._metadata.shape) <= 2:
+        raise RuntimeError(f"stft: expected a 1D or 2D tensor, but got {len(input.shape)}D tensor")
+    is_complex = input._metadata.is_complex
     is_complex = is_complex or (isinstance(window, Variable) and window._metadata.is_complex)
     if return_complex is None and not is_complex:
         raise RuntimeError(
@@ -184,21 +183,21 @@ def stft(
         raise RuntimeError("Cannot have onesided output if window or input is complex")
     if center and align_to_window is not None:
         raise RuntimeError("stft: align_to_window should only be set when center = false")
-    size, step, weights = _frame("stft", x, n_fft, hop_length, win_length, window)
-    lead, length = x._metadata.shape[:-1], x._metadata.shape[-1]
+    size, step, weights = _frame("stft", input, n_fft, hop_length, win_length, window)
+    lead, length = input._metadata.shape[:-1], input._metadata.shape[-1]
     if center and size > 0:
-        rows = R.reshape(x, (1, *(lead or (1,)), length))
-        x = shape.pad(rows, (size // 2, size // 2), pad_mode)
-        length = x._metadata.shape[-1]
-        x = R.reshape(x, (*lead, length))
+        rows = R.reshape(input, (1, *(lead or (1,)), length))
+        input = shape.pad(rows, (size // 2, size // 2), pad_mode)
+        length = input._metadata.shape[-1]
+        input = R.reshape(input, (*lead, length))
     elif align_to_window:
         width = size if win_length is None else win_length
         left = (size - width) // 2
-        x = shape.pad(x, (left, size - width - left))
-        length = x._metadata.shape[-1]
+        input = shape.pad(input, (left, size - width - left))
+        length = input._metadata.shape[-1]
     if not 0 < size <= length:
         raise RuntimeError(f"stft: expected 0 < n_fft <= {length}, but got n_fft={size}")
-    parts = R.mul(unfold(contiguous(x), -1, size, step), weights)
+    parts = R.mul(unfold(contiguous(input), -1, size, step), weights)
     transform = fourier.fft if is_complex or onesided is False else fourier.rfft
     out = transform(parts, norm="ortho" if normalized else "backward")
     out = no_view(shape.transpose(out, -1, -2))
@@ -222,22 +221,21 @@ def istft(
     Raises:
         RuntimeError: if sizes do not fit, or the windows do not cover the signal.
     """
-    x = input
-    if not x._metadata.is_complex:
+    if not input._metadata.is_complex:
         raise RuntimeError(
             "istft requires a complex-valued input tensor matching the output from stft with "
             "return_complex=True."
         )
-    if not x._metadata.size or not 2 <= len(x._metadata.shape) <= 3:
+    if not input._metadata.size or not 2 <= len(input._metadata.shape) <= 3:
         raise RuntimeError(
             f"istft: expected a tensor with 2 or 3 dimensions that is not empty, but got shape "
-            f"{list(x._metadata.shape)}"
+            f"{list(input._metadata.shape)}"
         )
     if isinstance(window, Variable) and window._metadata.is_complex and not return_complex:
         raise RuntimeError("Complex windows are incompatible with return_complex=False")
-    size, step, weights = _frame("istft", x, n_fft, hop_length, win_length, window)
+    size, step, weights = _frame("istft", input, n_fft, hop_length, win_length, window)
     width = size if win_length is None else win_length
-    frequencies, count = x._metadata.shape[-2:]
+    frequencies, count = input._metadata.shape[-2:]
     halved = frequencies != size if onesided is None else onesided
     if frequencies != (size // 2 + 1 if halved else size):
         raise RuntimeError(
@@ -248,7 +246,7 @@ def istft(
         raise RuntimeError(f"istft: expected 0 < hop_length <= win_length, but got {step}")
     if halved and return_complex:
         raise RuntimeError("Cannot have onesided output if window or input is complex")
-    parts = shape.transpose(x, -1, -2)
+    parts = shape.transpose(input, -1, -2)
     norm = "ortho" if normalized else "backward"
     if return_complex:
         parts = fourier.ifft(parts, norm=norm)

@@ -94,31 +94,29 @@ def topk(
         largest: return the greatest, otherwise the smallest.
         sorted: without effect, as the result is always sorted.
     """
-    x = input
-    metadata = x._metadata
+    metadata = input._metadata
     if metadata.dtype.kind in "bc":
         raise RuntimeError(f"topk does not support {metadata.dtype}. Convert it with .to().")
     shape = metadata.shape
     axis = one_dim("topk", dim, len(shape))
     length = shape[axis] if shape else 1
-    count = k
-    if not 0 <= count <= length:
+    if not 0 <= k <= length:
         raise RuntimeError(
-            f"selected index k out of range: topk of {count} elements along axis {axis} of shape "
+            f"selected index k out of range: topk of {k} elements along axis {axis} of shape "
             f"{shape}"
         )
-    if x._batched:
-        return mapped_along("topk", lambda x, axis: topk(x, k, axis, largest), x, axis)
+    if input._batched:
+        return mapped_along("topk", lambda x, axis: topk(x, k, axis, largest), input, axis)
 
     def places(array: Array) -> Any:
         if shape:
-            return _first(metadata.F, array, count, axis, largest)
+            return _first(metadata.F, array, k, axis, largest)
         return _order(metadata.F, array, axis, largest)
 
-    indices = places(x._array)
+    indices = places(input._array)
     if recorders:
-        note_result(indices, places, x._array)
-    return return_types.topk(*selected(x, "topk", indices, axis, True))
+        note_result(indices, places, input._array)
+    return return_types.topk(*selected(input, "topk", indices, axis, True))
 
 
 def _first(F: Raw, array: Array, count: int, axis: int, largest: bool) -> Any:
@@ -224,15 +222,14 @@ def kthvalue(input: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> ret
         input: a real tensor, not of booleans. NaN is greater than all numbers.
         k: the rank, from 1.
     """
-    count = k
 
     def place(xp: Library, lines: Array) -> Any:
-        if not 0 < count <= lines.shape[-1]:
+        if not 0 < k <= lines.shape[-1]:
             raise RuntimeError(
-                f"kthvalue(): selected number k out of range for dimension {dim}: {count} of "
+                f"kthvalue(): selected number k out of range for dimension {dim}: {k} of "
                 f"{lines.shape[-1]}"
             )
-        return xp.full((*lines.shape[:-1], 1), count - 1)
+        return xp.full((*lines.shape[:-1], 1), k - 1)
 
     along = lambda x, axis: kthvalue(x, k, axis, keepdim)  # noqa: E731  a name for it
     return _found("kthvalue", "kthvalue", along, input, dim, keepdim, place)

@@ -65,16 +65,15 @@ def as_strided_scatter(
         src: the values, of the shape `size`.
         size, stride, storage_offset: as in `as_strided`.
     """
-    x, y = input, src
-    check_device("as_strided_scatter", x, y)
-    wanted, (steps, _) = _places("as_strided_scatter", x, size, stride, storage_offset)
-    if y._metadata.shape != wanted.shape:
+    check_device("as_strided_scatter", input, src)
+    wanted, (steps, _) = _places("as_strided_scatter", input, size, stride, storage_offset)
+    if src._metadata.shape != wanted.shape:
         raise AutogradError(
             f"as_strided_scatter: expected src to have a size equal to the slice of self. src size "
-            f"= {list(y._metadata.shape)}, slice size = {list(wanted.shape)}"
+            f"= {list(src._metadata.shape)}, slice size = {list(wanted.shape)}"
         )
-    held = Strides(x._metadata.shape, steps)
-    return R.as_strided_scatter(x, cast(y, x._metadata.dtype), held, wanted)
+    held = Strides(input._metadata.shape, steps)
+    return R.as_strided_scatter(input, cast(src, input._metadata.dtype), held, wanted)
 
 
 def resize_(input: Tensor, *sizes: Ints, memory_format: memory_format | None = None) -> Tensor:

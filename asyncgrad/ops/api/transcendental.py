@@ -141,12 +141,11 @@ def heaviside(input: Tensor, values: Tensor) -> Tensor:
         RuntimeError: for complex numbers, or if the dtypes differ.
         NotImplementedError: in the backward pass: there is no derivative.
     """
-    x, at_zero = input, values
-    if x._metadata.is_complex or at_zero._metadata.is_complex:
+    if input._metadata.is_complex or values._metadata.is_complex:
         raise RuntimeError("heaviside is not yet implemented for complex tensors.")
-    if x._metadata.dtype != at_zero._metadata.dtype:
+    if input._metadata.dtype != values._metadata.dtype:
         raise RuntimeError(
             f"heaviside is not yet implemented for tensors with different dtypes: got "
-            f"{x._metadata.dtype} and {at_zero._metadata.dtype}"
+            f"{input._metadata.dtype} and {values._metadata.dtype}"
         )
-    return R.heaviside(x, at_zero)
+    return R.heaviside(input, values)

@@ -54,15 +54,14 @@ def pin_memory(input: Tensor, device: DeviceLike | None = None) -> Tensor:
     Raises:
         RuntimeError: if there is no accelerator, or the tensor is not in the host's memory.
     """
-    x = input
-    if x._metadata.device is not CPU:
+    if input._metadata.device is not CPU:
         raise AutogradError(
-            f"cannot pin a tensor of {x._metadata.device}: only dense CPU tensors can be pinned"
+            f"cannot pin a tensor of {input._metadata.device}: only dense CPU tensors can be pinned"
         )
     target = as_accelerator(device)
     if target is CPU:
         raise RuntimeError("pin_memory(): cpu is not an accelerator. Name one, or leave it out.")
-    return x if _lies_pinned(x._array) else R.pin_memory(x, target)
+    return input if _lies_pinned(input._array) else R.pin_memory(input, target)
 
 
 def is_pinned(input: Tensor, device: DeviceLike | None = None) -> bool:

@@ -199,27 +199,26 @@ def lu_solve(
     name = "linalg.lu_solve"
     x = matrices(name, LU, square=True)
     y = matrices(name, B, place=3)
-    at = pivots
     alike(name, x, y)
     n = x._metadata.shape[-1]
-    if at._metadata.dtype != _INT32:
-        raise RuntimeError(f"{name}: pivots should be a Tensor of int32, got {at.dtype}")
-    if at._metadata.shape != x._metadata.shape[:-1]:
+    if pivots._metadata.dtype != _INT32:
+        raise RuntimeError(f"{name}: pivots should be a Tensor of int32, got {pivots.dtype}")
+    if pivots._metadata.shape != x._metadata.shape[:-1]:
         raise RuntimeError(
             f"{name}: Number of pivots per batch should be same as the dimension of the matrix, "
-            f"got shapes {at._metadata.shape} and {x._metadata.shape}"
+            f"got shapes {pivots._metadata.shape} and {x._metadata.shape}"
         )
-    if at._batched:
-        return by_parts(lu_solve, x, at, y, left=left, adjoint=adjoint)
+    if pivots._batched:
+        return by_parts(lu_solve, x, pivots, y, left=left, adjoint=adjoint)
     if y._metadata.shape[-2 if left else -1] != n:
         raise RuntimeError(
             f"{name}: Incompatible shapes of A and B for the equation "
             f"{'AX = B' if left else 'XA = B'} ({n}x{n} and {y._metadata.shape[-2:]})"
         )
     if not left:
-        return R.adjoint(lu_solve(x, at, R.adjoint(y), adjoint=not adjoint))
+        return R.adjoint(lu_solve(x, pivots, R.adjoint(y), adjoint=not adjoint))
     F = x._metadata.F
-    order = _order_by(name, x, at)
+    order = _order_by(name, x, pivots)
     x, y = beside(name, x, y)
     order = again(F.xp.broadcast_to, order, y._metadata.shape[:-1])
     lower, upper = _triangles(x)

@@ -66,15 +66,14 @@ def diagonal_scatter(
         dim1: the axis of rows.
         dim2: the axis of columns.
     """
-    x, y = input, src
-    out = for_each(R.clone(x), y)
+    out = for_each(R.clone(input), src)
     part = diagonal(out, offset, dim1, dim2)
-    if part._metadata.shape != y._metadata.shape:
+    if part._metadata.shape != src._metadata.shape:
         raise RuntimeError(
             f"diagonal_scatter: expected src to have a size equal to the slice of self. src size = "
-            f"{list(y._metadata.shape)}, slice size = {list(part._metadata.shape)}"
+            f"{list(src._metadata.shape)}, slice size = {list(part._metadata.shape)}"
         )
-    part.copy_(y)
+    part.copy_(src)
     return out
 
 
