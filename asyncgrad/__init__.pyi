@@ -1680,7 +1680,16 @@ from asyncgrad.ops import return_types as return_types
 from asyncgrad.ops.api.normalisation import rms_norm as rms_norm
 from asyncgrad.ops.api.shape import roll as roll
 from asyncgrad.ops.api.rearrange import rot90 as rot90
-from asyncgrad.ops.api.elementwise import round as round
+def round(input: Tensor, *, decimals: builtins.int = 0, out: Tensor | None = None) -> Tensor:
+    """Each element rounded to the nearest, halves to even; the gradient is 0.
+
+    Args:
+        input: any real tensor.
+        decimals: how many decimal places are kept; if negative, places before the point.
+
+    Raises:
+        NotImplementedError: for dtypes that are not rounded, or integers with `decimals`.
+    """
 def round_(self: Tensor, *, decimals: builtins.int = 0) -> Tensor:
     """`round`, in place."""
 def row_stack(tensors: Sequence[Tensor], *, out: Tensor | None = None) -> Tensor:

@@ -100,7 +100,16 @@ def polygamma(n: int, input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The derivative of `digamma` of order `n`."""
 def psi(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The derivative of the logarithm of the gamma function."""
-from asyncgrad.ops.api.elementwise import round as round
+def round(input: Tensor, *, decimals: int = 0, out: Tensor | None = None) -> Tensor:
+    """Each element rounded to the nearest, halves to even; the gradient is 0.
+
+    Args:
+        input: any real tensor.
+        decimals: how many decimal places are kept; if negative, places before the point.
+
+    Raises:
+        NotImplementedError: for dtypes that are not rounded, or integers with `decimals`.
+    """
 def scaled_modified_bessel_k0(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """`modified_bessel_k0`, times `exp(x)`."""
 def scaled_modified_bessel_k1(input: Tensor, *, out: Tensor | None = None) -> Tensor:

@@ -36,6 +36,18 @@ Shape: TypeAlias = "tuple[int, ...]"
 Ints: TypeAlias = "int | Sequence[int]"
 #: How many windows an axis is divided into, for adaptive pooling; None for one at each element.
 OutputSize: TypeAlias = "int | Sequence[int | None] | None"
+#: Kinds of arguments that `ops/converted.py` knows; users see the types. An axis of the first
+#: argument, counted from the front; and a boolean of a function that PyTorch has written in Python,
+#: where it may be any object.
+Axis: TypeAlias = int
+Truth: TypeAlias = bool
+#: Tensors of floating dtypes, of floating and complex ones, and of real ones but booleans.
+Floating: TypeAlias = Tensor
+Inexact: TypeAlias = Tensor
+Real: TypeAlias = Tensor
+#: Floating or complex matrices, batched over leading axes; and those that have to be square.
+Matrices: TypeAlias = Tensor
+SquareMatrices: TypeAlias = Tensor
 #: A dtype argument: one of the package, of NumPy, or a Python type such as float.
 DTypeLike: TypeAlias = "DType | np.dtype[Any] | type[Any] | str"
 #: A device argument: a device, its name, or the number of an accelerator.

@@ -3,6 +3,7 @@
 # Written by tools/make_stubs.py from the running package.
 
 from asyncgrad.choices import ConvPadding
+from asyncgrad.choices import GeluFormula
 from asyncgrad.choices import Reduction
 from asyncgrad.ops.tensors.rng import Generator
 from asyncgrad.tensor import Tensor
@@ -337,7 +338,13 @@ def fractional_max_pool3d(input: Tensor, kernel_size: Ints, output_size: Ints | 
 @overload
 def fractional_max_pool3d(input: Tensor, kernel_size: Ints, output_size: Ints | None = None, output_ratio: float | Sequence[float] | None = None, return_indices: bool = False, _random_samples: Tensor | None = None) -> Tensor | tuple[Tensor, Tensor]: ...
 from asyncgrad.ops.api.margin_loss import gaussian_nll_loss as gaussian_nll_loss
-from asyncgrad.ops.api.activation import gelu as gelu
+def gelu(input: Tensor, *, approximate: GeluFormula = 'none', out: Tensor | None = None) -> Tensor:
+    """The elements times the standard normal distribution function of them.
+
+    Args:
+        input: a tensor of a floating dtype.
+        approximate: "none", or "tanh" for a formula without the error function.
+    """
 def glu(input: Tensor, dim: int = -1) -> Tensor:
     """The first half of an axis times the logistic function of the second."""
 from asyncgrad.ops.api.grid_sample import grid_sample as grid_sample
@@ -376,7 +383,8 @@ def leaky_relu_(input: Tensor, negative_slope: float = 0.01) -> Tensor:
 from asyncgrad.ops.api.linalg import linear as linear
 from asyncgrad.ops.api.patches import local_response_norm as local_response_norm
 from asyncgrad.nn.activation_functions import log_softmax as log_softmax
-from asyncgrad.ops.api.activation import logsigmoid as logsigmoid
+def logsigmoid(input: Tensor, *, out: Tensor | None = None) -> Tensor:
+    """The logarithm of the logistic function."""
 def lp_pool1d(input: Tensor, norm_type: float, kernel_size: Ints, stride: Ints | None = None, ceil_mode: bool = False) -> Tensor:
     """The p-norm of each window of a line, `norm_type` being p.
 
@@ -564,7 +572,8 @@ def soft_margin_loss(input: Tensor, target: Tensor, size_average: bool | None = 
     """
 from asyncgrad.nn.activation_functions import softmax as softmax
 from asyncgrad.nn.activation_functions import softmin as softmin
-from asyncgrad.ops.api.activation import softplus as softplus
+def softplus(input: Tensor, beta: float = 1, threshold: float = 20, *, out: Tensor | None = None) -> Tensor:
+    """`log(1 + exp(beta * x)) / beta`, and x itself where `beta * x` is above the threshold."""
 def softshrink(input: Tensor, lambd: float = 0.5, *, out: Tensor | None = None) -> Tensor:
     """The elements moved towards 0 by `lambd`, and 0 where they are nearer than that."""
 from asyncgrad.ops.api.activation_composite import softsign as softsign

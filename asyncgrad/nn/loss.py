@@ -9,7 +9,7 @@ from asyncgrad.choices import DivergenceReduction, Reduction
 from asyncgrad.nn import functional as F
 from asyncgrad.nn.function_module import FunctionModule
 from asyncgrad.nn.module import Module
-from asyncgrad.ops.api.loss import chosen_reduction
+from asyncgrad.ops.arguments import chosen_reduction
 from asyncgrad.types import Tensor
 
 

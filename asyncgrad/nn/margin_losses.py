@@ -7,7 +7,7 @@ from collections.abc import Callable
 from asyncgrad.choices import Reduction
 from asyncgrad.nn import functional as F
 from asyncgrad.nn.loss import PairwiseDistance, _Loss, _WeightedLoss
-from asyncgrad.ops.api.loss import chosen_reduction
+from asyncgrad.ops.arguments import chosen_reduction
 from asyncgrad.types import Ints, Tensor
 
 

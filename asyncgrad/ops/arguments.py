@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import operator
+import warnings
 from collections.abc import Sequence
 from math import prod
 from typing import Any
 
 import numpy as np
 
+from asyncgrad.choices import Reduction, words
+from asyncgrad.core.frames import users_level
 from asyncgrad.core.modes import current
 from asyncgrad.core.variable import Variable, requires_grad
 
@@ -22,12 +25,7 @@ def one_dim(name: str, dim: Any, ndim: int) -> int:
     """Count an axis from the front; raise IndexError for an axis that the tensor lacks."""
     if dim.__class__ is int and -ndim <= dim < ndim:
         return dim + ndim if dim < 0 else dim
-    if isinstance(dim, bool):
-        raise TypeError(f"{name}(): argument 'dim' must be int, not bool")
-    try:
-        axis = operator.index(dim)
-    except TypeError:
-        raise TypeError(f"{name}(): argument 'dim' must be int, not {type(dim).__name__}") from None
+    axis = one_int(name, "dim", dim)
     bound = max(ndim, 1)
     if not -bound <= axis < bound:
         raise IndexError(
@@ -90,6 +88,25 @@ def one_int(name: str, what: str, value: Any) -> int:
             f"{name}(): argument '{what}' must be int, not {type(value).__name__}"
         ) from None
     return number
+
+
+def chosen_reduction(
+    reduction: Reduction, size_average: bool | None = None, reduce: bool | None = None
+) -> Reduction:  # fmt: skip
+    """The reduction, or the one that the deprecated arguments ask for."""
+    if size_average is not None or reduce is not None:
+        each, total = (given is not None and not given for given in (reduce, size_average))
+        reduction = "none" if each else "sum" if total else "mean"
+        warnings.warn(
+            f"size_average and reduce args will be deprecated, please use "
+            f"reduction='{reduction}' instead.",
+            stacklevel=users_level(),
+        )
+    if reduction not in words(Reduction):
+        raise ValueError(
+            f"{reduction} is not a valid value for reduction. It is one of {words(Reduction)}."
+        )
+    return reduction
 
 
 def filled_shape(name: str, shape: tuple[int, ...], size: int) -> tuple[int, ...]:

@@ -16,7 +16,6 @@ from asyncgrad.core.metadata import Metadata
 from asyncgrad.core.modes import Mode, current
 from asyncgrad.core.variable import Variable, wrap
 from asyncgrad.errors import AutogradError
-from asyncgrad.ops.arguments import one_dim
 from asyncgrad.ops.batch_rules import Call, by_example, in_front
 from asyncgrad.ops.namespace import RECORDED
 from asyncgrad.ops.op import Op
@@ -192,12 +191,10 @@ def mapped(function: Callable[..., Any], *tensors: Any) -> Any:
     return _again(out, [lift_batch(part, level) for part in out])
 
 
-def mapped_along(name: str, function: Callable[..., Any], x: Any, dim: int, *tensors: Any) -> Any:
-    """`mapped` for a function `function(x, dim, *tensors)` that works along an axis."""
-    shape = x._metadata.shape
-    axis = one_dim(name, dim, len(shape))
-    if not shape:
-        return by_parts(function, x, dim, *tensors)
+def mapped_along(function: Callable[..., Any], x: Any, axis: int, *tensors: Any) -> Any:
+    """`mapped` for a function `function(x, axis, *tensors)` that works along an axis."""
+    if not x._metadata.shape:
+        return by_parts(function, x, axis, *tensors)
     return mapped(lambda batch, *others: function(batch, axis + 1, *others), x, *tensors)
 
 

@@ -9,16 +9,17 @@ NumPy's names of arguments, and writes into `out` where a function takes that.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from inspect import Parameter
 from types import FunctionType, ModuleType
 from typing import Any, TypeVar, cast
 
 from asyncgrad.core.variable import Variable
-from asyncgrad.ops.arguments import check_bool, one_int
+from asyncgrad.ops.arguments import check_bool, chosen_reduction, one_dim, one_int
+from asyncgrad.ops.dtype import FLOATING, INEXACT, REAL, check_inexact, is_half
 from asyncgrad.ops.generated import code_of
-from asyncgrad.ops.promotion import number_argument, refusal
+from asyncgrad.ops.promotion import number_argument, operand_of, refusal
 from asyncgrad.ops.signatures import Postponed, extended
 from asyncgrad.ops.tensors.out import put
 
@@ -37,18 +38,27 @@ _CHECKS = {
     "int": ("{x}.__class__ is not int", "{x} = one_int('{title}', '{x}', {x})"),
     "float": (_NO_NUMBER, "{x} = real_argument('{title}', '{x}', {x})"),
     "Number": (_NO_NUMBER, "{x} = number_argument('{title}', '{x}', {x})"),
+    "Axis": (
+        "{x}.__class__ is not int or not 0 <= {x} < len({first}._metadata.shape)",
+        "{x} = one_dim('{title}', {x}, len({first}._metadata.shape))",
+    ),
+    "Reduction": ("", "{x} = chosen_reduction({x}{deprecated})"),
+    "Matrices": ("", "matrices('{title}', {x}, False, {place})"),
+    "SquareMatrices": ("", "matrices('{title}', {x}, True, {place})"),
+    **{
+        kind: (
+            f"not isinstance({{x}}, Variable) or {{x}}._metadata.dtype.kind not in '{kinds}'",
+            f"operand_of('{kinds}', {{x}}, '{{title}}', {{place}})",
+        )
+        for kind, kinds in (("Floating", FLOATING), ("Inexact", INEXACT), ("Real", REAL))
+    },
     **dict.fromkeys(_WORDS, ("not isinstance({x}, str)", "raise no_word('{title}', '{x}', {x})")),
 }
-#: Booleans of functions that PyTorch has written in Python, where they may be any objects.
-_TRUTHS = {
-    "add_zero_attn", "antialias", "average_attn_weights", "center", "full", "get_infos",
-    "include_last_offset", "inplace", "need_weights", "recompute_scale_factor", "reduce",
-    "return_indices", "size_average", "use_separate_proj_weight",
+#: What users see of kinds that are no types.
+_PUBLIC = {
+    "Axis": "int", "Axis | None": "int | None", "Truth": "bool", "Truth | None": "bool | None",
+    **dict.fromkeys(("Floating", "Inexact", "Matrices", "Real", "SquareMatrices"), "Tensor"),
 }  # fmt: skip
-_CHECK_TEXT = """
-    if {when}:
-        {then}
-"""
 _OTHER_NAME = """
     if {other} is not MISSING:
         if {x} is not default_{x}:
@@ -92,6 +102,33 @@ def _real_argument(name: str, argument: str, value: Any) -> Any:
     return float(number) if isinstance(number, bool) else number
 
 
+def matrices(name: str, value: Any, square: bool = False, place: int = 1) -> Any:
+    """Check that a value is a tensor of floating or complex matrices.
+
+    Raises:
+        RuntimeError: if it has less than two axes or another dtype, or if the matrices are not
+            square but should be.
+    """
+    if not isinstance(value, Variable):
+        raise refusal(value, name, place)
+    shape, dtype = value._metadata.shape, value._metadata.dtype
+    if len(shape) < 2:
+        raise RuntimeError(
+            f"{name}: The input tensor A must have at least 2 dimensions, got shape {shape}."
+        )
+    check_inexact(name, dtype)
+    if is_half(dtype):
+        raise RuntimeError(
+            f"{name}: Low precision dtypes not supported. Got {dtype}. Convert it with .to()."
+        )
+    if square and shape[-1] != shape[-2]:
+        raise RuntimeError(
+            f"{name}: A must be batches of square matrices, but they are {shape[-2]} by "
+            f"{shape[-1]} matrices"
+        )
+    return value
+
+
 def _dtype_of(out: Any) -> Any:
     return out._metadata.dtype if isinstance(out, Variable) else None
 
@@ -105,34 +142,41 @@ _NAMES = {
     "dtype_of": _dtype_of,
     "no_word": _no_word,
     "real_argument": _real_argument,
-    **{one.__name__: one for one in (Variable, check_bool, number_argument, one_int, put, refusal)},
-}
+    "matrices": matrices,
+    "operand_of": operand_of,
+    **{one.__name__: one for one in (
+        Variable, check_bool, chosen_reduction, number_argument, one_dim, one_int, put, refusal,
+    )},
+}  # fmt: skip
 _STUB = code_of(
     "def stub(*args, **kwargs):\n    return finished()(*args, **kwargs)\n",
     "arguments before the first call",
 )
 
 
-def converted(
-    function: _F, *, title: str = "", out: str = "", others: Mapping[str, str] = _OTHERS
-) -> _F:
+def converted(function: _F, *, out: str = "", others: Mapping[str, str] = _OTHERS) -> _F:
     """Make the function that users call of one that gets converted arguments.
 
+    Errors name it with what its module says in `SPACE` before it.
+
     Args:
-        title: the function's name in errors.
         out: how a result is put into `out`, if that is taken: "exact" needs a tensor of its dtype,
             "cast" converts it, and "accumulated" means that the function computes in the dtype of
             `out` unless the caller chooses one.
         others: other names of arguments.
     """
     name = function.__name__
+    kinds = dict(function.__annotations__)
+    # In place, because what a decorator has wrapped shares them.
+    function.__annotations__.update((x, _PUBLIC.get(kind, kind)) for x, kind in kinds.items())
     names = {**_NAMES, "function": function, "__name__": function.__module__}
 
     def finished() -> Any:
+        title = inspect.unwrap(function).__globals__.get("SPACE", "") + name
         text, made.__defaults__, made.__kwdefaults__ = _written(
-            function, title or name, out, others, names
+            function, kinds, title, out, others, names
         )
-        made.__code__ = code_of(text, f"arguments of {title or name}")
+        made.__code__ = code_of(text, f"arguments of {title}")
         return made
 
     names["finished"] = finished
@@ -150,17 +194,14 @@ writes_exactly = partial(converted, out="exact")
 accumulates = partial(converted, out="accumulated")
 
 
-def convert_arguments(chapters: Mapping[ModuleType, str]) -> None:
+def convert_arguments(chapters: Sequence[ModuleType]) -> None:
     """Have the functions of modules convert their arguments, unless a decorator has done so.
 
     Functions that take any number of arguments do it themselves, and fast ones, which also write
     into `out` themselves. A function whose first argument is the `name` of another helps that one.
-
-    Args:
-        chapters: the modules, and what comes before the names of their functions in errors.
     """
     made: dict[Any, Any] = {}
-    for chapter, space in chapters.items():
+    for chapter in chapters:
         for name, one in vars(chapter).items():
             own = isinstance(one, FunctionType) and one.__module__ == chapter.__name__
             if not own or name[0] == "_" or "__signature__" in vars(one) or one in made:
@@ -168,7 +209,7 @@ def convert_arguments(chapters: Mapping[ModuleType, str]) -> None:
             code = inspect.unwrap(one).__code__
             given = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
             if given[:1] != ("name",) and "out" not in given and not code.co_flags & _ANY_NUMBER:
-                made[one] = converted(one, title=space + one.__name__)
+                made[one] = converted(one)
     for chapter in chapters:
         functions = [(n, one) for n, one in vars(chapter).items() if isinstance(one, FunctionType)]
         vars(chapter).update((n, made[one]) for n, one in functions if one in made)
@@ -178,8 +219,9 @@ _ANY_NUMBER = inspect.CO_VARARGS | inspect.CO_VARKEYWORDS
 
 
 def _written(
-    function: Any, title: str, out: str, others: Mapping[str, str], names: dict[str, Any]
-) -> tuple[str, tuple[Any, ...], dict[str, Any]]:
+    function: Any, kinds: Mapping[str, str], title: str, out: str, others: Mapping[str, str],
+    names: dict[str, Any],
+) -> tuple[str, tuple[Any, ...], dict[str, Any]]:  # fmt: skip
     """The text of the function that users call, its defaults, and those of arguments by name."""
     parameters = inspect.signature(function).parameters
     others = {n: x for n, x in others.items() if x in parameters and n not in parameters}
@@ -206,7 +248,7 @@ def _written(
             heads.append(x)
             passed.append(x)
             defaults += [] if default is Parameter.empty else [default]
-        lines.append(_check(x, str(one.annotation), title, place))
+        lines.append(_check(x, str(kinds.get(x)), parameters, title, place))
     by_name |= dict.fromkeys(others, _MISSING) | ({"out": None} if out else {})
     if by_name:
         at = len(heads) - any(head.startswith("**") for head in heads)
@@ -228,12 +270,18 @@ def _written(
     return f"def {function.__name__}({', '.join(heads)}):\n{body}", tuple(defaults), given
 
 
-def _check(x: str, annotation: str, title: str, place: int) -> str:
+def _check(
+    x: str, annotation: str, parameters: Mapping[str, Parameter], title: str, place: int
+) -> str:
     """What is done with an argument before it is passed on."""
     kind = annotation.removesuffix(" | None")
-    if kind not in _CHECKS or (kind == "bool" and x in _TRUTHS):
+    if kind not in _CHECKS:
         return ""
     when, then = _CHECKS[kind]
     if kind != annotation:
         when = f"{{x}} is not None and ({when})"
-    return _CHECK_TEXT.format(when=when, then=then).format(x=x, title=title, place=place)
+    check = f"    if {when}:\n        {then}\n" if when else f"    {then}\n"
+    deprecated = ", size_average, reduce" if "reduce" in parameters else ""
+    return check.format(
+        x=x, title=title, place=place, first=next(iter(parameters)), deprecated=deprecated
+    )

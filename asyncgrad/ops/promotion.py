@@ -196,10 +196,10 @@ def tensor_operands(name: str, *values: Any) -> tuple[Any, ...]:
     return values
 
 
-def operand_of(kinds: str, value: Any, name: str) -> Any:
-    """Return a first operand that is a tensor of a dtype of these kinds; raise for any other."""
+def operand_of(kinds: str, value: Any, name: str, place: int = 1) -> Any:
+    """Return an operand that is a tensor of a dtype of these kinds; raise for any other."""
     if not isinstance(value, Variable):
-        raise refusal(value, name, 1)
+        raise refusal(value, name, place)
     dtype = value._metadata.dtype
     if dtype.kind not in kinds:
         refuse(name, dtype)

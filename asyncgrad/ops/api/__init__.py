@@ -72,10 +72,7 @@ TOP = (
 for _chapter in (*CHAPTERS, *TOP):
     vars(_chapter).setdefault("METHODS", ())
     vars(_chapter).setdefault("IN_PLACE", ())
-#: How errors name the functions of chapters that are not at the top.
-_SPACES = {matrices: "linalg.", linalg_norm: "linalg.", triangular: "linalg.", fourier: "fft_"}
-_ALL = (
-    *TOP, *CHAPTERS, *_SPACES, ctc, dropout, embedding_bag, grid_sample, interpolate, margin_loss,
-    multihead_attention, patches,
-)  # fmt: skip
-convert_arguments({chapter: _SPACES.get(chapter, "") for chapter in _ALL})
+convert_arguments((
+    *TOP, *CHAPTERS, ctc, dropout, embedding_bag, fourier, grid_sample, interpolate, linalg_norm,
+    margin_loss, matrices, multihead_attention, patches, triangular,
+))  # fmt: skip

@@ -10,13 +10,13 @@ from asyncgrad.ops.api.elementwise import where
 from asyncgrad.ops.api.normalisation import layer_norm
 from asyncgrad.ops.api.reduction import vector_norm
 from asyncgrad.ops.api.shape import permute, reshape, split
-from asyncgrad.ops.dtype import FLOATING, REAL
+from asyncgrad.ops.converted import writes
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.node_names import one_node
-from asyncgrad.ops.promotion import as_tensor_operand, operand_of
+from asyncgrad.ops.promotion import as_tensor_operand
 from asyncgrad.ops.tensors.in_place import assign
 from asyncgrad.ops.tensors.out import put
-from asyncgrad.types import Ints, Tensor
+from asyncgrad.types import Floating, Ints, Real, Tensor, Truth
 
 #: The functions at PyTorch's top level; all functions here are in `nn.functional`.
 __all__ = ["hardshrink", "prelu"]
@@ -36,58 +36,57 @@ def _held(input: Tensor, inplace: bool) -> Any:
 
 @one_node("HardtanhBackward0")
 def hardtanh(
-    input: Tensor, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False
+    input: Real, min_val: float = -1.0, max_val: float = 1.0, inplace: Truth = False
 ) -> Tensor:
     """Clamp the elements between two bounds; the gradient is 0 at the bounds and beyond."""
     if min_val > max_val:
         raise ValueError(
             f"min_val cannot be greater than max_val: hardtanh got {min_val} and {max_val}"
         )
-    x = operand_of(REAL, input, "hardtanh")
-    if x._metadata.dtype.kind == "u" and min_val <= -1:
+    if input._metadata.dtype.kind == "u" and min_val <= -1:
         raise RuntimeError("cannot do hardtanh on an unsigned type with negative limits")
     # As in PyTorch, NaN is treated as inside the bounds.
-    within = ~((x <= min_val) | (x >= max_val))
-    bounded = x.detach().clamp(min_val, max_val).to(x.dtype)
-    return _done(input, where(within, _held(x, inplace), bounded), "hardtanh", inplace)
+    within = ~((input <= min_val) | (input >= max_val))
+    bounded = input.detach().clamp(min_val, max_val).to(input.dtype)
+    return _done(input, where(within, _held(input, inplace), bounded), "hardtanh", inplace)
 
 
-def relu6(input: Tensor, inplace: bool = False) -> Tensor:
+def relu6(input: Tensor, inplace: Truth = False) -> Tensor:
     """Clamp the elements between 0 and 6."""
     return hardtanh(input, 0.0, 6.0, inplace)
 
 
 @one_node("HardsigmoidBackward0")
-def hardsigmoid(input: Tensor, inplace: bool = False) -> Tensor:
+def hardsigmoid(input: Floating, inplace: Truth = False) -> Tensor:
     """`clamp(x / 6 + 0.5, 0, 1)`: linear from 0 at -3 to 1 at 3."""
-    x = _held(operand_of(FLOATING, input, "hardsigmoid"), inplace)
+    x = _held(input, inplace)
     bounded = where((x > -3) & (x < 3), x + 3, (x.detach() + 3).clamp(0.0, 6.0))
     return _done(input, bounded / 6, "hardsigmoid", inplace)
 
 
-def hardswish(input: Tensor, inplace: bool = False) -> Tensor:
+def hardswish(input: Floating, inplace: Truth = False) -> Tensor:
     """The elements times their `hardsigmoid`."""
-    x = _held(operand_of(FLOATING, input, "hardswish"), inplace)
+    x = _held(input, inplace)
     return _done(input, R.hardswish(x), "hardswish", inplace)
 
 
-def mish(input: Tensor, inplace: bool = False) -> Tensor:
+def mish(input: Floating, inplace: Truth = False) -> Tensor:
     """The elements times the hyperbolic tangent of their `softplus`."""
-    x = _held(operand_of(FLOATING, input, "mish"), inplace)
+    x = _held(input, inplace)
     return _done(input, R.mish(x), "mish", inplace)
 
 
 @one_node("EluBackward0")
-def selu(input: Tensor, inplace: bool = False) -> Tensor:
+def selu(input: Floating, inplace: Truth = False) -> Tensor:
     """A scaled `elu` whose constants keep mean 0 and variance 1 in self-normalising networks."""
-    x = _held(operand_of(FLOATING, input, "selu"), inplace)
+    x = _held(input, inplace)
     return _done(input, elu(x, _SELU_ALPHA) * _SELU_SCALE, "selu", inplace)
 
 
 @one_node("CeluBackward0")
-def celu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
+def celu(input: Floating, alpha: float = 1.0, inplace: Truth = False) -> Tensor:
     """The positive elements, and `alpha * (exp(x / alpha) - 1)` of the others."""
-    x = _held(operand_of(FLOATING, input, "celu"), inplace)
+    x = _held(input, inplace)
     if alpha == 0:
         raise RuntimeError("ZeroDivisionError: alpha cannot be 0 for CELU")
     below = x < 0
@@ -107,35 +106,30 @@ def tanhshrink(input: Tensor) -> Tensor:
     return R.sub(input, R.tanh(input))
 
 
+@writes
 @one_node("HardshrinkBackward0")
-def hardshrink(input: Tensor, lambd: float = 0.5, *, out: Tensor | None = None) -> Tensor:
+def hardshrink(input: Floating, lambd: float = 0.5) -> Tensor:
     """The elements, and 0 where they are between `-lambd` and `lambd`."""
-    if out is not None:
-        return put(out, "hardshrink", hardshrink(input, lambd))
-    x = operand_of(FLOATING, input, "hardshrink")
-    return where((x >= -lambd) & (x <= lambd), x.new_zeros(()), x)
+    return where((input >= -lambd) & (input <= lambd), input.new_zeros(()), input)
 
 
+@writes
 @one_node("SoftshrinkBackward0")
-def softshrink(input: Tensor, lambd: float = 0.5, *, out: Tensor | None = None) -> Tensor:
+def softshrink(input: Floating, lambd: float = 0.5) -> Tensor:
     """The elements moved towards 0 by `lambd`, and 0 where they are nearer than that."""
-    if out is not None:
-        return put(out, "softshrink", softshrink(input, lambd))
-    x = operand_of(FLOATING, input, "softshrink")
     if lambd < 0:
         raise RuntimeError(
             f"softshrink: lambda must be greater or equal to 0, but found to be {lambd}."
         )
-    moved = where(x > lambd, x - lambd, x + lambd)
+    moved = where(input > lambd, input - lambd, input + lambd)
     # x * 0 keeps the signs of zeros; NaN fails both comparisons and is passed on.
-    return where((x >= -lambd) & (x <= lambd), x.detach() * 0, moved)
+    return where((input >= -lambd) & (input <= lambd), input.detach() * 0, moved)
 
 
 @one_node("ThresholdBackward0")
-def threshold(input: Tensor, threshold: float, value: float, inplace: bool = False) -> Tensor:
+def threshold(input: Real, threshold: float, value: float, inplace: Truth = False) -> Tensor:
     """The elements above a threshold, and one value for the others."""
-    x = operand_of(REAL, input, "threshold")
-    chosen = where(x <= threshold, x.new_full((), value), _held(x, inplace))
+    chosen = where(input <= threshold, input.new_full((), value), _held(input, inplace))
     return _done(input, chosen, "threshold", inplace)
 
 
@@ -172,17 +166,16 @@ def prelu(input: Tensor, weight: Tensor) -> Tensor:
 
 
 @one_node("GluBackward0")
-def glu(input: Tensor, dim: int = -1) -> Tensor:
+def glu(input: Floating, dim: int = -1) -> Tensor:
     """The first half of an axis times the logistic function of the second."""
-    x = operand_of(FLOATING, input, "glu")
-    if not x.ndim:
+    if not input.ndim:
         raise RuntimeError("glu does not support 0-dimensional tensors")
-    size = x.size(dim)
+    size = input.size(dim)
     if size % 2:
         raise RuntimeError(
             f"glu: Halving dimension must be even, but dimension {dim} is size {size}"
         )
-    first, second = split(x, size // 2, dim) if size else (x, x)
+    first, second = split(input, size // 2, dim) if size else (input, input)
     return first * R.sigmoid(second)
 
 
@@ -204,7 +197,7 @@ def pairwise_distance(
 
 @one_node("NativeGroupNormBackward0")
 def group_norm(
-    input: Tensor, num_groups: int, weight: Tensor | None = None, bias: Tensor | None = None,
+    input: Floating, num_groups: int, weight: Tensor | None = None, bias: Tensor | None = None,
     eps: float = 1e-5,
 ) -> Tensor:  # fmt: skip
     """Normalise groups of channels to mean 0 and variance 1, then scale and shift.
@@ -218,21 +211,23 @@ def group_norm(
     Raises:
         ValueError: if there is one value per group, and one example.
     """
-    x = operand_of(FLOATING, input, "group_norm")
-    if x.ndim < 2:
-        raise RuntimeError(f"Expected at least 2 dimensions for input tensor but received {x.ndim}")
-    batch, channels, *rest = x.shape
+    shape = input.shape
+    if len(shape) < 2:
+        raise RuntimeError(
+            f"Expected at least 2 dimensions for input tensor but received {len(shape)}"
+        )
+    batch, channels, *rest = shape
     if num_groups <= 0 or channels % num_groups:
         raise RuntimeError(
             f"group_norm: Expected number of channels in input to be divisible by num_groups, but "
-            f"got input of shape {list(x.shape)} and num_groups={num_groups}"
+            f"got input of shape {list(shape)} and num_groups={num_groups}"
         )
     size = channels // num_groups * math.prod(rest)
     if batch * size == 1:
         raise ValueError(
-            f"Expected more than 1 value per channel when training, got input size {list(x.shape)}"
+            f"Expected more than 1 value per channel when training, got input size {list(shape)}"
         )
-    out = reshape(layer_norm(reshape(x, (batch, num_groups, size)), (size,), eps=eps), x.shape)
+    out = reshape(layer_norm(reshape(input, (batch, num_groups, size)), (size,), eps=eps), shape)
     for name, scale in (("weight", weight), ("bias", bias)):
         if scale is None:
             continue
@@ -241,7 +236,7 @@ def group_norm(
             raise RuntimeError(
                 f"group_norm: Expected {name} to be a vector of size equal to the number of "
                 f"channels in input, but got {name} of shape {list(scale.shape)} and input of "
-                f"shape {list(x.shape)}"
+                f"shape {list(shape)}"
             )
         wide = reshape(scale, (1, channels, *[1] * len(rest)))
         out = out * wide if name == "weight" else out + wide

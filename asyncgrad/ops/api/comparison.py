@@ -14,7 +14,6 @@ from asyncgrad.core import recording
 from asyncgrad.core.variable import Variable, wrap
 from asyncgrad.ops.api.index import nonzero
 from asyncgrad.ops.api.reduction import sum
-from asyncgrad.ops.arguments import one_dim
 from asyncgrad.ops.batching import by_parts, level_of, mapped
 from asyncgrad.ops.bfloat16 import sortable
 from asyncgrad.ops.converted import writes, writes_exactly
@@ -27,7 +26,7 @@ from asyncgrad.ops.promotion import (
     check_device,
     refusal,
 )
-from asyncgrad.types import Array, Ints, Library, Number, Tensor
+from asyncgrad.types import Array, Axis, Ints, Library, Number, Tensor
 
 __all__ = [
     "allclose", "argwhere", "bincount", "bucketize", "count_nonzero", "equal", "is_same_size",
@@ -276,7 +275,7 @@ def bucketize(
 
 def unique(
     input: Tensor, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False,
-    dim: int | None = None,
+    dim: Axis | None = None,
 ) -> Any:  # fmt: skip
     """The distinct elements, or distinct slices along an axis, in order.
 
@@ -290,32 +289,33 @@ def unique(
         RuntimeError: if parts along an axis have no elements.
         NotImplementedError: in the backward pass: there is no derivative.
     """
-    axis = None if dim is None else _axis_of_parts("unique", input, dim)
+    _check_parts("unique", input, dim)
     xp = input._metadata.F.xp
     found, inverse, counts = xp.unique(
-        sortable(input._array), return_inverse=True, return_counts=True, axis=axis, equal_nan=False
+        sortable(input._array), return_inverse=True, return_counts=True, axis=dim, equal_nan=False
     )
     found = found.astype(input.dtype, copy=False)
-    inverse = inverse.reshape(input.shape if axis is None else (input.shape[axis],))
+    inverse = inverse.reshape(input.shape if dim is None else (input.shape[dim],))
     results = [found]
     results += [inverse] if return_inverse else []
     results += [counts] if return_counts else []
     return _one_or_all(input, results, R.unique)
 
 
-def _axis_of_parts(name: str, x: Tensor, dim: Ints) -> int:
-    """The axis along which slices are compared, as a number from 0."""
-    axis = one_dim(name, dim, x.ndim)
-    if 0 in x.shape[:axis] + x.shape[axis + 1 :]:
+def _check_parts(name: str, x: Tensor, dim: int | None) -> None:
+    """Raise if the slices along an axis have no elements."""
+    if dim is not None and 0 in x.shape[:dim] + x.shape[dim + 1 :]:
         raise RuntimeError(
             f"{name}: There are 0 sized dimensions, and they aren't selected, so unique cannot be "
             f"applied: shape {list(x.shape)}, dim {dim}"
         )
-    return axis
 
 
 def unique_consecutive(
-    input: Tensor, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None
+    input: Tensor,
+    return_inverse: bool = False,
+    return_counts: bool = False,
+    dim: Axis | None = None,
 ) -> Any:
     """The elements, or slices along an axis, without those equal to the one before.
 
@@ -328,11 +328,9 @@ def unique_consecutive(
         RuntimeError: if parts along an axis have no elements.
         NotImplementedError: in the backward pass: there is no derivative.
     """
-    xp = input._metadata.F.xp
-    if dim is None:
-        parts = input._array.reshape(-1)
-    else:
-        parts = xp.moveaxis(input._array, _axis_of_parts("unique_consecutive", input, dim), 0)
+    _check_parts("unique_consecutive", input, dim)
+    xp, array = input._metadata.F.xp, input._array
+    parts = array.reshape(-1) if dim is None else xp.moveaxis(array, dim, 0)
     begins = xp.ones(len(parts), dtype=bool)
     differ = parts[1:] != parts[:-1]
     begins[1:] = differ.any(tuple(range(1, parts.ndim))) if parts.ndim > 1 else differ

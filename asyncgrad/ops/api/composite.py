@@ -15,7 +15,6 @@ from asyncgrad.ops.api.elementwise import add, check_factor, where
 from asyncgrad.ops.api.linalg import bmm, dot, mv, of_one_dtype, outer
 from asyncgrad.ops.api.reduction import amax, amin, mean, norm, std, sum, var, vector_norm
 from asyncgrad.ops.api.shape import cat, expand, narrow
-from asyncgrad.ops.arguments import one_dim
 from asyncgrad.ops.batching import mapped
 from asyncgrad.ops.bfloat16 import floating_info
 from asyncgrad.ops.converted import accumulates, writes, writes_exactly
@@ -32,7 +31,7 @@ from asyncgrad.ops.promotion import (
 from asyncgrad.ops.scalar_cast import fitted
 from asyncgrad.ops.signatures import named
 from asyncgrad.ops.table.reduction import max_beside, mean_beside
-from asyncgrad.types import DTypeLike, Ints, Number, Tensor
+from asyncgrad.types import Axis, DTypeLike, Ints, Number, Tensor
 
 __all__ = [
     "addbmm", "addcdiv", "addcmul", "addmv", "addr", "aminmax", "angle", "baddbmm", "conj",
@@ -318,7 +317,7 @@ def nan_to_num(
 
 @writes
 @one_node("RenormBackward0")
-def renorm(input: Tensor, p: float, dim: int, maxnorm: float) -> Tensor:
+def renorm(input: Tensor, p: float, dim: Axis, maxnorm: float) -> Tensor:
     """Scale slices along an axis down to a norm of at most `maxnorm`.
 
     Args:
@@ -333,8 +332,7 @@ def renorm(input: Tensor, p: float, dim: int, maxnorm: float) -> Tensor:
         raise RuntimeError(f"renorm: expected maxnorm to be >= 0 but got {maxnorm}")
     if x.ndim < 2:
         raise RuntimeError(f"renorm: input needs at least 2 dimensions, got {x.ndim} dimensions")
-    axis = one_dim("renorm", dim, x.ndim)
-    others = [i for i in range(x.ndim) if i != axis]
+    others = [i for i in range(x.ndim) if i != dim]
     length = vector_norm(x, p, others, True)
     # PyTorch also adds 1e-7 to keep the quotient finite.
     return R.mul(x, where(length > maxnorm, R.div(maxnorm, R.add(length, 1e-7)), 1.0))
@@ -344,7 +342,7 @@ def renorm(input: Tensor, p: float, dim: int, maxnorm: float) -> Tensor:
 
 
 @accumulates
-def cumprod(input: Tensor, dim: int, *, dtype: DTypeLike | None = None) -> Tensor:
+def cumprod(input: Tensor, dim: Axis, *, dtype: DTypeLike | None = None) -> Tensor:
     """The cumulative products along an axis; gradients are exact even at zeros.
 
     Args:
@@ -354,12 +352,12 @@ def cumprod(input: Tensor, dim: int, *, dtype: DTypeLike | None = None) -> Tenso
     if dtype is not None or category(kind) < 2:
         input = cast(input, np.dtype("int64" if dtype is None else dtype))
     check_dtype("cumprod", input._metadata.dtype, f"{REAL}c")
-    return R.cumprod(input, one_dim("cumprod", dim, len(input._metadata.shape)))
+    return R.cumprod(input, dim)
 
 
 @writes
 def diff(
-    input: Tensor, n: int = 1, dim: int = -1, prepend: Tensor | None = None,
+    input: Tensor, n: int = 1, dim: Axis = -1, prepend: Tensor | None = None,
     append: Tensor | None = None,
 ) -> Tensor:  # fmt: skip
     """The n-th differences of neighbours along an axis.
@@ -374,14 +372,13 @@ def diff(
         raise RuntimeError("diff expects input to be at least one-dimensional")
     if n < 0:
         raise RuntimeError(f"diff: order must be non-negative but got {n}")
-    axis = one_dim("diff", dim, x.ndim)
     if n == 0:
         return R.clone(x)
     parts = [part for part in (prepend, x, append) if part is not None]
-    x = cat(parts, axis) if len(parts) > 1 else x
-    for _ in range(min(n, x.shape[axis])):
-        length = max(x.shape[axis] - 1, 0)
-        low, high = narrow(x, axis, 0, length), narrow(x, axis, x.shape[axis] - length, length)
+    x = cat(parts, dim) if len(parts) > 1 else x
+    for _ in range(min(n, x.shape[dim])):
+        length = max(x.shape[dim] - 1, 0)
+        low, high = narrow(x, dim, 0, length), narrow(x, dim, x.shape[dim] - length, length)
         boolean = x._metadata.dtype.kind == "b"
         x = R.logical_xor(high, low) if boolean else R.sub(high, low)
     return x

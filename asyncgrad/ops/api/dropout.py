@@ -28,7 +28,7 @@ from asyncgrad.ops.promotion import category, operand_of
 from asyncgrad.ops.signatures import named
 from asyncgrad.ops.tensors.in_place import change
 from asyncgrad.ops.tensors.rng import Generator, source_of
-from asyncgrad.types import Array, Library, Tensor
+from asyncgrad.types import Array, Library, Tensor, Truth
 
 __all__ = [
     "alpha_dropout", "dropout", "dropout1d", "dropout2d", "dropout3d", "feature_alpha_dropout",
@@ -57,7 +57,7 @@ def _dropout(
     """
 
     def function(
-        input: Tensor, p: float = 0.5, training: bool = training, inplace: bool = False, *,
+        input: Tensor, p: float = 0.5, training: bool = training, inplace: Truth = False, *,
         generator: Generator | None = None,
     ) -> Tensor:  # fmt: skip
         axes = None if channels is None else channels(name, input)

@@ -13,8 +13,7 @@ from asyncgrad.choices import Rounding, words
 from asyncgrad.core.recording import note_look
 from asyncgrad.core.variable import Variable, requires_grad, wrap
 from asyncgrad.ops.api.public import publish
-from asyncgrad.ops.arguments import one_int
-from asyncgrad.ops.converted import writes
+from asyncgrad.ops.converted import writes, writes_exactly
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.node_names import one_node, renamed
 from asyncgrad.ops.promotion import (
@@ -77,7 +76,8 @@ def bitwise_not(input: Tensor) -> Tensor:
     return R.bitwise_not(input)
 
 
-def round(input: Tensor, *, decimals: int = 0, out: Tensor | None = None) -> Tensor:
+@writes_exactly
+def round(input: Tensor, *, decimals: int = 0) -> Tensor:
     """Each element rounded to the nearest, halves to even; the gradient is 0.
 
     Args:
@@ -87,11 +87,7 @@ def round(input: Tensor, *, decimals: int = 0, out: Tensor | None = None) -> Ten
     Raises:
         NotImplementedError: for dtypes that are not rounded, or integers with `decimals`.
     """
-    if out is not None:
-        return put(out, "round", round(input, decimals=decimals), exact=True)
-    if one_int("round", "decimals", decimals) == 0:
-        return R.round(input)
-    return R.round_decimals(as_tensor_operand(input, "round", 1), decimals)
+    return R.round_decimals(input, decimals) if decimals else R.round(input)
 
 
 #: The default of `alpha`, compared by identity, since True and 1.0 are equal to it.

@@ -22,7 +22,7 @@ from asyncgrad.ops.dtype import FLOATING
 from asyncgrad.ops.namespace import metadata_of
 from asyncgrad.ops.promotion import category
 from asyncgrad.ops.tensors.transfer import on_host
-from asyncgrad.types import Array, Tensor
+from asyncgrad.types import Array, Tensor, Truth
 
 _INT64 = np.dtype("int64")
 
@@ -31,7 +31,7 @@ def embedding_bag(
     input: Tensor, weight: Tensor, offsets: Tensor | None = None, max_norm: float | None = None,
     norm_type: float = 2, scale_grad_by_freq: bool = False, mode: BagMode = "mean",
     sparse: bool = False, per_sample_weights: Tensor | None = None,
-    include_last_offset: bool = False, padding_idx: int | None = None,
+    include_last_offset: Truth = False, padding_idx: int | None = None,
 ) -> Tensor:  # fmt: skip
     """The sum, mean or maximum of each bag of rows, (bags, features); an empty bag gives zeros.
 

@@ -28,6 +28,10 @@ __all__ = [
 ]  # fmt: skip
 
 
+#: What errors say before the names of these functions.
+SPACE = "fft_"
+
+
 # -- arguments ------------------------------------------------------------------------------------
 
 
@@ -198,10 +202,6 @@ def _along_one(name: str) -> Any:
     def transform(
         input: Tensor, n: int | None = None, dim: int = -1, norm: FourierNorm | None = None
     ) -> Tensor:
-        if n is not None and not _is_int(n):
-            raise TypeError(f"fft_{name}(): argument 'n' must be int, not {type(n).__name__}")
-        if not _is_int(dim) or isinstance(dim, bool):
-            raise TypeError(f"fft_{name}(): argument 'dim' must be int, not {type(dim).__name__}")
         if not input._metadata.shape:
             raise IndexError(
                 f"fft.{name}: Dimension specified as {dim} but tensor has no dimensions. Give it "

@@ -18,7 +18,7 @@ from asyncgrad.ops.api.index import index_select
 from asyncgrad.ops.api.linalg import matmul
 from asyncgrad.ops.api.linalg_norm import vander as powers
 from asyncgrad.ops.api.reduction import sum
-from asyncgrad.ops.arguments import many_dims, one_dim, one_int, one_shape
+from asyncgrad.ops.arguments import many_dims, one_int, one_shape
 from asyncgrad.ops.batching import by_parts, level_of
 from asyncgrad.ops.converted import converted, writes
 from asyncgrad.ops.dtype import is_half, refuse
@@ -35,7 +35,7 @@ from asyncgrad.ops.promotion import (
 )
 from asyncgrad.ops.tensors.new_tensors import from_host
 from asyncgrad.ops.tensors.transfer import computed_on_host, on_host
-from asyncgrad.types import Array, Ints, Number, Tensor
+from asyncgrad.types import Array, Axis, Ints, Number, Tensor
 
 __all__ = [
     "cartesian_prod", "combinations", "corrcoef", "cov", "cumulative_trapezoid", "gradient",
@@ -135,12 +135,11 @@ def _slopes(x: Tensor, axis: int, spacing: Any, order: int) -> Any:
     return shape.cat((first, inside, last), axis)
 
 
-def _areas(name: str, y: Tensor, x: Tensor | None, dx: Number | None, dim: int) -> tuple[Any, int]:
-    """The areas between neighbours along an axis, and the axis."""
+def _areas(name: str, y: Tensor, x: Tensor | None, dx: Number | None, axis: int) -> Any:
+    """The areas between neighbours along an axis."""
     ndim = len(y._metadata.shape)
-    axis = one_dim(name, dim, ndim)
     if not ndim:
-        raise IndexError(f"{name}: Dimension specified as {dim} but tensor has no dimensions")
+        raise IndexError(f"{name}: Dimension specified as {axis} but tensor has no dimensions")
     if x is not None and dx is not None:
         raise TypeError(f"{name}() received an invalid combination of arguments: pass `x` or `dx`.")
     for operand in (y, x):
@@ -159,14 +158,14 @@ def _areas(name: str, y: Tensor, x: Tensor | None, dx: Number | None, dim: int) 
             raise RuntimeError(f"{name}: There must be one `x` value for each sample point")
         width = R.sub(_part(places, axis, 1, 0), _part(places, axis, 0, -1))
     if not y._metadata.shape[axis]:
-        return R.div(y, 2), axis
+        return R.div(y, 2)
     total = R.add(_part(y, axis, 0, -1), _part(y, axis, 1, 0))
-    return R.div(R.mul(total, width), 2), axis
+    return R.div(R.mul(total, width), 2)
 
 
 @converted
 def trapezoid(
-    y: Tensor, x: Tensor | None = None, *, dx: Number | None = None, dim: int = -1
+    y: Tensor, x: Tensor | None = None, *, dx: Number | None = None, dim: Axis = -1
 ) -> Tensor:
     """The integral along an axis by the trapezoidal rule.
 
@@ -175,8 +174,7 @@ def trapezoid(
         x: the coordinates: one vector, or a tensor broadcast against `y`.
         dx: the distance of neighbours, if `x` is not given.
     """
-    areas, axis = _areas("trapezoid", y, x, dx, dim)
-    return sum(areas, axis)
+    return sum(_areas("trapezoid", y, x, dx, dim), dim)
 
 
 trapz = trapezoid
@@ -184,11 +182,10 @@ trapz = trapezoid
 
 @converted
 def cumulative_trapezoid(
-    y: Tensor, x: Tensor | None = None, *, dx: Number | None = None, dim: int = -1
+    y: Tensor, x: Tensor | None = None, *, dx: Number | None = None, dim: Axis = -1
 ) -> Tensor:
     """The integrals up to each point but the first; see `trapezoid`."""
-    areas, axis = _areas("cumulative_trapezoid", y, x, dx, dim)
-    return R.cumsum(areas, axis)
+    return R.cumsum(_areas("cumulative_trapezoid", y, x, dx, dim), dim)
 
 
 # -- statistics -----------------------------------------------------------------------------------

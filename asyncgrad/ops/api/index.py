@@ -33,7 +33,6 @@ from asyncgrad.core.variable import (
 from asyncgrad.core.versions import VersionCounter
 from asyncgrad.devices import CPU
 from asyncgrad.ops.api.shape import broadcast_tensors, expand
-from asyncgrad.ops.arguments import one_dim
 from asyncgrad.ops.batching import by_parts, for_each, level_of, lift_batch, mapped, mapped_along
 from asyncgrad.ops.converted import writes_exactly
 from asyncgrad.ops.dtype import is_half
@@ -53,7 +52,7 @@ from asyncgrad.ops.table.index import refused_index
 from asyncgrad.ops.tensors import in_place
 from asyncgrad.ops.tensors.new_tensors import leaf
 from asyncgrad.ops.tensors.transfer import on_host
-from asyncgrad.types import Array, Index, Library, Number, Tensor
+from asyncgrad.types import Array, Axis, Index, Library, Number, Tensor
 
 __all__ = [
     "gather", "index_add", "index_put", "index_select", "masked_select", "nonzero",
@@ -446,26 +445,25 @@ def _put_into(
 
 
 @writes_exactly
-def index_select(input: Tensor, dim: int, index: Tensor) -> Tensor:
+def index_select(input: Tensor, dim: Axis, index: Tensor) -> Tensor:
     """The slices of `input` along `dim` at `index`, a tensor with at most one axis."""
     shape = input._metadata.shape
-    axis = one_dim("index_select", dim, len(shape))
     if index._batched:
-        return by_parts(index_select, input, axis, index)
+        return by_parts(index_select, input, dim, index)
     check_device("index_select", input, index)
     numbers = _numbers("index_select", index, RuntimeError, int32=True)
     if numbers.ndim > 1:
         raise IndexError(
             f"index_select(): Index is supposed to be a vector, got shape {list(numbers.shape)}"
         )
-    check_range("index_select", numbers, shape[axis] if shape else 1, IndexError)
+    check_range("index_select", numbers, shape[dim] if shape else 1, IndexError)
     if not shape:
         if numbers.size != 1:
             raise RuntimeError(
                 f"index_select(): Index to scalar can have only 1 value, got {numbers.size}"
             )
         return renamed(R.clone(input), "IndexSelectBackward0", saves=True)
-    picked = (_ALL,) * axis + (numbers if numbers.ndim == 1 else numbers.reshape(-1),)
+    picked = (_ALL,) * dim + (numbers if numbers.ndim == 1 else numbers.reshape(-1),)
     return _picked(input, picked, (index,), "IndexSelectBackward0")
 
 
@@ -517,11 +515,10 @@ def _places(shape: tuple[int, ...]) -> tuple[Any, ...]:
     )
 
 
-def axis_and_numbers(name: str, x: Tensor, dim: int, index: Tensor) -> tuple[int, Any]:
-    """The checked axis and index array of `gather` and `scatter`."""
+def numbers_along(name: str, x: Tensor, axis: int, index: Tensor) -> Any:
+    """The checked index array of `gather` and `scatter`."""
     check_device(name, x, index)
     shape = x._metadata.shape
-    axis = one_dim(name, dim, len(shape))
     numbers = index._array
     if numbers.size:
         _numbers(name, index, RuntimeError, int32=True)
@@ -531,32 +528,27 @@ def axis_and_numbers(name: str, x: Tensor, dim: int, index: Tensor) -> tuple[int
                 f"index has shape {list(numbers.shape)}, self {list(shape)}"
             )
         check_range(name, numbers, shape[axis] if shape else 1, RuntimeError)
-    return axis, numbers
+    return numbers
 
 
 @writes_exactly
-def gather(input: Tensor, dim: int, index: Tensor, *, sparse_grad: bool = False) -> Tensor:
+def gather(input: Tensor, dim: Axis, index: Tensor, *, sparse_grad: bool = False) -> Tensor:
     """The elements at `index` along `dim`; the result has the shape of `index`."""
     if getattr(index, "_batched", False):
-        return mapped_along("gather", gather, input, dim, index)
-    axis, numbers = axis_and_numbers("gather", input, dim, index)
+        return mapped_along(gather, input, dim, index)
+    numbers = numbers_along("gather", input, dim, index)
     shape = input._metadata.shape
-    if any(m > n for i, (m, n) in enumerate(zip(numbers.shape, shape, strict=False)) if i != axis):
-        raise RuntimeError(
-            f"gather(): Size does not match at dimension {axis}: expected index "
-            f"{list(numbers.shape)} to be no larger than self {list(shape)} apart from dimension "
-            f"{axis}"
-        )
+    check_scattered("gather", shape, dim, numbers)
     if not shape or len(numbers.shape) != len(shape):
         # A tensor without axes is treated as a vector of one; an empty index fits any shape.
         flat = R.reshape(input, (-1,) if input._metadata.size else (0,))
         picked = _picked(flat, (numbers.reshape(-1),), (index,))
         return renamed(R.reshape(picked, numbers.shape), "GatherBackward0")
-    return _picked(input, along(numbers, axis), (index,), "GatherBackward0")
+    return _picked(input, along(numbers, dim), (index,), "GatherBackward0")
 
 
 @writes_exactly
-def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Tensor:
+def take_along_dim(input: Tensor, indices: Tensor, dim: Axis | None = None) -> Tensor:
     """`gather` with broadcasting apart from `dim`; if `dim` is None, of the flattened input."""
     if not indices._batched:
         _numbers("take_along_dim", indices, RuntimeError)
@@ -569,23 +561,22 @@ def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Te
             f"take_along_dim(): input and indices should have the same number of dimensions, but "
             f"got {len(a)} dimensions for input, and {len(b)} dimensions for indices"
         )
-    axis = one_dim("take_along_dim", dim, len(a))
     if not a:
         return _wrapped_gather(input, 0, indices)
-    if (*a[:axis], *a[axis + 1 :]) == (*b[:axis], *b[axis + 1 :]):
-        return _wrapped_gather(input, axis, indices)
-    shape = _broadcast_but(a, b, axis)
+    if (*a[:dim], *a[dim + 1 :]) == (*b[:dim], *b[dim + 1 :]):
+        return _wrapped_gather(input, dim, indices)
+    shape = _broadcast_but(a, b, dim)
     return _wrapped_gather(
-        expand(input, (*shape[:axis], a[axis], *shape[axis + 1 :])),
-        axis,
-        expand(indices, (*shape[:axis], b[axis], *shape[axis + 1 :])),
+        expand(input, (*shape[:dim], a[dim], *shape[dim + 1 :])),
+        dim,
+        expand(indices, (*shape[:dim], b[dim], *shape[dim + 1 :])),
     )
 
 
 def _wrapped_gather(x: Tensor, axis: int, index: Tensor) -> Any:
     """`gather` in which negative numbers count from the end."""
     if index._batched:
-        return mapped_along("take_along_dim", _wrapped_gather, x, axis, index)
+        return mapped_along(_wrapped_gather, x, axis, index)
     numbers, metadata = index._array, index._metadata
     size = x._metadata.shape[axis] if x._metadata.shape else 1
     if metadata.device.streamed:
@@ -671,7 +662,7 @@ def copied(input: Tensor, name: str, *others: Any) -> Any:
 
 @writes_exactly
 def index_add(
-    input: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: Number = 1
+    input: Tensor, dim: Axis, index: Tensor, source: Tensor, *, alpha: Number = 1
 ) -> Tensor:
     """A copy of `input` with `alpha` times the slices of `source` added at `index` along `dim`.
 
@@ -684,21 +675,19 @@ def index_add(
 
 
 def index_add_(
-    input: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: Number = 1
+    input: Tensor, dim: Axis, index: Tensor, source: Tensor, *, alpha: Number = 1
 ) -> Tensor:
     """`index_add`, in place."""
     if getattr(index, "_batched", False):
         out = by_parts(index_add, input, dim, index, source, alpha=alpha)
         return in_place.copy(input, out, "index_add_")
-    shape = input._metadata.shape
-    axis = one_dim("index_add_", dim, len(shape))
     check_device("index_add_", input, index, source)
-    numbers = rows_to_change("index_add_", input, axis, index, source, RuntimeError)
+    numbers = rows_to_change("index_add_", input, dim, index, source, RuntimeError)
     if as_number(alpha) != 1:
         source = cast(R.mul(source, alpha), source._metadata.dtype)
-    if not shape:
+    if not input._metadata.shape:
         return in_place.change(input, "index_add_", R.add, source)
-    at = (_ALL,) * axis + (numbers if numbers.ndim == 1 else numbers.reshape(-1),)
+    at = (_ALL,) * dim + (numbers if numbers.ndim == 1 else numbers.reshape(-1),)
     return _put_into(input, at, (index,), source, "index_add_", accumulate=True)
 
 
@@ -732,7 +721,7 @@ def rows_to_change(
 
 @writes_exactly
 def scatter(
-    input: Tensor, dim: int, index: Tensor, src: Tensor | Number | None = None, *,
+    input: Tensor, dim: Axis, index: Tensor, src: Tensor | Number | None = None, *,
     value: Number | None = None, reduce: ScatterKind | None = None,
 ) -> Tensor:  # fmt: skip
     """A copy of `input` with the elements of `src` written at `index` along `dim`.
@@ -749,7 +738,7 @@ def scatter(
 
 
 def scatter_(
-    input: Tensor, dim: int, index: Tensor, src: Tensor | Number | None = None, *,
+    input: Tensor, dim: Axis, index: Tensor, src: Tensor | Number | None = None, *,
     value: Number | None = None, reduce: ScatterKind | None = None,
 ) -> Tensor:  # fmt: skip
     """`scatter`, in place."""
@@ -762,18 +751,18 @@ def scatter_(
 
 
 @writes_exactly
-def scatter_add(input: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
+def scatter_add(input: Tensor, dim: Axis, index: Tensor, src: Tensor) -> Tensor:
     """A copy of `input` with the elements of `src` added at `index` along `dim`."""
     return scatter_add_(copied(input, "scatter_add", index, src), dim, index, src)
 
 
-def scatter_add_(input: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
+def scatter_add_(input: Tensor, dim: Axis, index: Tensor, src: Tensor) -> Tensor:
     """`scatter_add`, in place."""
     return _scatter_into(input, dim, index, src, "add", "scatter_add_")
 
 
 def _scatter_into(
-    input: Tensor, dim: int, index: Tensor, src: Any, reduce: ScatterKind | None, name: str
+    input: Tensor, axis: int, index: Tensor, src: Any, reduce: ScatterKind | None, name: str
 ) -> Any:
     if reduce is not None and reduce not in words(ScatterKind):
         raise RuntimeError(
@@ -781,19 +770,19 @@ def _scatter_into(
         )
     if getattr(index, "_batched", False):
 
-        def scattered(x: Tensor, dim: int, index: Tensor, src: Tensor | Number = src) -> Any:
-            return _scatter_into(R.clone(x), dim, index, src, reduce, name)
+        def scattered(x: Tensor, axis: int, index: Tensor, src: Tensor | Number = src) -> Any:
+            return _scatter_into(R.clone(x), axis, index, src, reduce, name)
 
         tensors = (index, src) if isinstance(src, Variable) else (index,)
-        return in_place.copy(input, mapped_along(name, scattered, input, dim, *tensors), name)
-    axis, numbers = axis_and_numbers(name, input, dim, index)
+        return in_place.copy(input, mapped_along(scattered, input, axis, *tensors), name)
+    numbers = numbers_along(name, input, axis, index)
     shape = input._metadata.shape
     src = scattered_values(input, src, numbers, name)
     check_scattered(name, shape, axis, numbers)
     if not numbers.size:
         return in_place.change(input, name, R.clone)
     if not shape and numbers.size > 1:
-        _scatter_into(R.unsqueeze(input, 0), dim, index, src, reduce, name)
+        _scatter_into(R.unsqueeze(input, 0), axis, index, src, reduce, name)
         return input
     if reduce == "multiply" and shape:
         return in_place.change(input, name, R.scatter_multiply, src, along(numbers, axis))

@@ -21,7 +21,7 @@ from asyncgrad.ops.dtype import is_half, refuse
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.node_names import renamed
 from asyncgrad.ops.promotion import category
-from asyncgrad.types import Array, Ints, Library, Tensor
+from asyncgrad.types import Array, Ints, Library, Tensor, Truth
 
 #: The number of axes of an image in each mode; None for any.
 _AXES: dict[ResizeMode, int | None] = {
@@ -40,7 +40,7 @@ _BITS = 15
 def interpolate(
     input: Tensor, size: Ints | None = None, scale_factor: float | Sequence[float] | None = None,
     mode: ResizeMode = "nearest", align_corners: bool | None = None,
-    recompute_scale_factor: bool | None = None, antialias: bool = False,
+    recompute_scale_factor: Truth | None = None, antialias: Truth = False,
 ) -> Tensor:  # fmt: skip
     """Resize images.
 

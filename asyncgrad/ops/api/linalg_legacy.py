@@ -6,6 +6,7 @@ import math
 
 from asyncgrad.ops import return_types
 from asyncgrad.ops.api import linalg_norm, matrices, triangular
+from asyncgrad.ops.api.elementwise import where
 from asyncgrad.ops.api.reduction import mean
 from asyncgrad.ops.api.shape import narrow, tril
 from asyncgrad.ops.converted import writes
@@ -13,7 +14,7 @@ from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.node_names import no_view
 from asyncgrad.ops.promotion import as_tensor_operand, cast, promote_dtypes
 from asyncgrad.ops.tensors.new_tensors import new_beside
-from asyncgrad.types import Tensor
+from asyncgrad.types import Axis, Matrices, SquareMatrices, Tensor, Truth
 
 __all__ = [
     "chain_matmul", "cholesky", "cholesky_inverse", "cholesky_solve", "cross", "det", "inverse",
@@ -41,13 +42,16 @@ def slogdet(input: Tensor) -> return_types.slogdet:
     return return_types.slogdet(*matrices.slogdet(input))
 
 
-def logdet(input: Tensor) -> Tensor:
+def logdet(input: SquareMatrices) -> Tensor:
     """The logarithms of determinants, NaN for negative ones.
 
     Args:
         input: of shape (..., n, n), floating or complex.
     """
-    return matrices.log_det(input)
+    sign, size = R.det_sign(input), R.log_abs_det(input)
+    if input._metadata.is_complex:
+        return R.add(R.log(sign), R.to(size, sign.dtype))
+    return where(sign < 0, math.nan, size)
 
 
 def pinverse(input: Tensor, rcond: Tensor | float = 1e-15) -> Tensor:
@@ -78,7 +82,7 @@ def svd_lowrank(
 
 
 def pca_lowrank(
-    A: Tensor, q: int | None = None, center: bool = True, niter: int = 2
+    A: Tensor, q: int | None = None, center: Truth = True, niter: int = 2
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The principal components of rows: `svd_lowrank` after subtracting their means.
 
@@ -113,7 +117,7 @@ def cholesky(input: Tensor, upper: bool = False) -> Tensor:
 
 
 @writes
-def cholesky_solve(input: Tensor, input2: Tensor, upper: bool = False) -> Tensor:
+def cholesky_solve(input: Matrices, input2: SquareMatrices, upper: bool = False) -> Tensor:
     """The solutions of linear systems from the Cholesky factors of their matrices.
 
     Args:
@@ -122,35 +126,32 @@ def cholesky_solve(input: Tensor, input2: Tensor, upper: bool = False) -> Tensor
         upper: they are `L.mH`.
     """
     name = "cholesky_solve"
-    y = matrices.matrices(name, input)
-    x = matrices.matrices(name, input2, square=True, place=2)
-    matrices.alike(name, x, y)
-    if x._metadata.shape[-1] != y._metadata.shape[-2]:
+    matrices.alike(name, input2, input)
+    (m, k), n = input._metadata.shape[-2:], input2._metadata.shape[-1]
+    if n != m:
         raise RuntimeError(
-            f"{name}: Incompatible matrix sizes for cholesky_solve: each A matrix is "
-            f"{x._metadata.shape[-1]} by {x._metadata.shape[-1]} but each b matrix is "
-            f"{y._metadata.shape[-2]} by {y._metadata.shape[-1]}"
+            f"{name}: Incompatible matrix sizes for cholesky_solve: each A matrix is {n} by {n} "
+            f"but each b matrix is {m} by {k}"
         )
-    x, y = matrices.beside(name, R.adjoint(x) if upper else x, y)
+    x, y = matrices.beside(name, R.adjoint(input2) if upper else input2, input)
     # As in PyTorch: only the triangle's values are used, but the gradient is that of all of x.
     x = R.add(x, R.sub(tril(x), x).detach())
     return R.solve(R.adjoint(x), R.solve(x, y))
 
 
 @writes
-def cholesky_inverse(input: Tensor, upper: bool = False) -> Tensor:
+def cholesky_inverse(input: SquareMatrices, upper: bool = False) -> Tensor:
     """The inverses of matrices from their Cholesky factors L.
 
     Args:
         input: the Cholesky factors L, of shape (..., n, n).
         upper: they are `L.mH`.
     """
-    x = matrices.matrices("cholesky_inverse", input, square=True)
-    one = new_beside("cholesky_inverse", x, "eye", x._metadata.shape[-1])
-    return cholesky_solve(one, x, upper)
+    one = new_beside("cholesky_inverse", input, "eye", input._metadata.shape[-1])
+    return cholesky_solve(one, input, upper)
 
 
-def lu(input: Tensor, pivot: bool = True, get_infos: bool = False) -> tuple[Tensor, ...]:
+def lu(input: Tensor, pivot: bool = True, get_infos: Truth = False) -> tuple[Tensor, ...]:
     """The LU decomposition, packed in one matrix, and the pivots; see `linalg.lu_factor`.
 
     Args:
@@ -220,7 +221,7 @@ def svd(input: Tensor, some: bool = True, compute_uv: bool = True) -> return_typ
 
 
 @writes
-def cross(input: Tensor, other: Tensor, dim: int | None = None) -> Tensor:
+def cross(input: Tensor, other: Tensor, dim: Axis | None = None) -> Tensor:
     """The cross products of vectors of length 3 along an axis.
 
     Args:

@@ -17,11 +17,11 @@ from asyncgrad.ops import return_types
 from asyncgrad.ops.api import reduction, shape
 from asyncgrad.ops.api.elementwise import where
 from asyncgrad.ops.api.linalg import dot, matmul, mm
-from asyncgrad.ops.api.matrices import alike, beside, inv, inv_ex, matrices
+from asyncgrad.ops.api.matrices import alike, beside, inv, inv_ex
 from asyncgrad.ops.api.reduction import vector_norm
 from asyncgrad.ops.arguments import many_dims, one_dim
 from asyncgrad.ops.batching import bottom, by_parts, level_of
-from asyncgrad.ops.converted import writes, writes_exactly
+from asyncgrad.ops.converted import matrices, writes, writes_exactly
 from asyncgrad.ops.dtype import check_inexact
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.namespace import Raw
@@ -36,13 +36,15 @@ from asyncgrad.ops.promotion import (
 )
 from asyncgrad.ops.tensors.new_tensors import leaf, new_beside
 from asyncgrad.ops.tensors.transfer import seen
-from asyncgrad.types import Array, DTypeLike, Ints, Tensor
+from asyncgrad.types import Array, Axis, DTypeLike, Ints, Tensor
 
 __all__ = [
     "cond", "cross", "diagonal", "lstsq", "matrix_norm", "matrix_power", "matrix_rank", "multi_dot",
     "norm", "pinv", "vander", "vecdot",
 ]  # fmt: skip
 
+#: What errors say before the names of these functions.
+SPACE = "linalg."
 _INT64 = np.dtype("int64")
 
 
@@ -456,7 +458,7 @@ def vecdot(x: Tensor, y: Tensor, *, dim: int = -1) -> Tensor:
 
 
 @writes
-def cross(input: Tensor, other: Tensor, *, dim: int = -1) -> Tensor:
+def cross(input: Tensor, other: Tensor, *, dim: Axis = -1) -> Tensor:
     """The cross products of vectors of length 3 along an axis.
 
     Args:
@@ -466,17 +468,16 @@ def cross(input: Tensor, other: Tensor, *, dim: int = -1) -> Tensor:
     return crossed("linalg.cross", input, other, dim)
 
 
-def crossed(name: str, input: Tensor, other: Tensor, dim: int) -> Any:
+def crossed(name: str, input: Tensor, other: Tensor, axis: int) -> Any:
     """The cross products along an axis."""
     a, b = input._metadata.shape, other._metadata.shape
     if len(a) != len(b):
         raise RuntimeError(
             f"{name}: inputs must have the same number of dimensions, got shapes {a} and {b}."
         )
-    axis = one_dim(name, dim, len(a))
     if not a or a[axis] != 3 or b[axis] != 3:
         raise RuntimeError(
-            f"{name}: inputs dimension {dim} must have length 3. Got shapes {a} and {b}"
+            f"{name}: inputs dimension {axis} must have length 3. Got shapes {a} and {b}"
         )
     check_broadcast(name, input, other)
     (u, v, w), (r, s, t) = (shape.unbind(z, axis) for z in (input, other))

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from asyncgrad.choices import DivergenceReduction, Reduction, words
+from asyncgrad.choices import DivergenceReduction, Reduction
 from asyncgrad.core.frames import users_level
 from asyncgrad.core.metadata import Metadata
 from asyncgrad.core.recording import again
@@ -18,7 +18,7 @@ from asyncgrad.devices import Device
 from asyncgrad.errors import AutogradError
 from asyncgrad.ops.api.activation import log_softmax, logsigmoid
 from asyncgrad.ops.api.index import getitem
-from asyncgrad.ops.arguments import check_constant, one_dim
+from asyncgrad.ops.arguments import check_constant, chosen_reduction, one_dim
 from asyncgrad.ops.batching import by_parts, level_of, mapped, unwrap_batch
 from asyncgrad.ops.converted import converted
 from asyncgrad.ops.dtype import FLOATING, INEXACT, check_dtype
@@ -37,29 +37,10 @@ from asyncgrad.ops.promotion import (
     result_dtype,
     tensor_operands,
 )
-from asyncgrad.types import Array, Library, Tensor
+from asyncgrad.types import Array, Library, Tensor, Truth
 
 #: The functions at PyTorch's top level; all functions here are in `nn.functional`.
 __all__ = ["cosine_similarity"]
-
-
-def chosen_reduction(
-    reduction: Reduction, size_average: bool | None = None, reduce: bool | None = None
-) -> Reduction:  # fmt: skip
-    """The reduction, or the one that the deprecated arguments ask for."""
-    if size_average is not None or reduce is not None:
-        each, total = (given is not None and not given for given in (reduce, size_average))
-        reduction = "none" if each else "sum" if total else "mean"
-        warnings.warn(
-            f"size_average and reduce args will be deprecated, please use "
-            f"reduction='{reduction}' instead.",
-            stacklevel=users_level(),
-        )
-    if reduction not in words(Reduction):
-        raise ValueError(
-            f"{reduction} is not a valid value for reduction. It is one of {words(Reduction)}."
-        )
-    return reduction
 
 
 #: PyTorch's nodes of reductions that are separate from the loss.
@@ -162,7 +143,7 @@ def _weighted_mean(
 
 
 def mse_loss(
-    input: Tensor, target: Tensor, size_average: bool | None = None, reduce: bool | None = None,
+    input: Tensor, target: Tensor, size_average: Truth | None = None, reduce: Truth | None = None,
     reduction: Reduction = "mean", weight: Tensor | None = None,
 ) -> Tensor:  # fmt: skip
     """The squares of the differences.
@@ -173,7 +154,6 @@ def mse_loss(
         reduction: "mean", "sum" or "none"; `size_average` and `reduce` are deprecated.
         weight: the weight of each element, of the same shape; the mean is weighted, too.
     """
-    reduction = chosen_reduction(reduction, size_average, reduce)
     x, y = _pair("mse_loss", input, target, warns=True)
     if weight is None:
         return _of_pair(R.squared_loss, x, y, None, reduction)
@@ -182,7 +162,7 @@ def mse_loss(
 
 
 def l1_loss(
-    input: Tensor, target: Tensor, size_average: bool | None = None, reduce: bool | None = None,
+    input: Tensor, target: Tensor, size_average: Truth | None = None, reduce: Truth | None = None,
     reduction: Reduction = "mean", weight: Tensor | None = None,
 ) -> Tensor:  # fmt: skip
     """The absolute values of the differences.
@@ -193,7 +173,6 @@ def l1_loss(
         reduction: "mean", "sum" or "none"; `size_average` and `reduce` are deprecated.
         weight: the weight of each element, of the same shape; the mean is weighted, too.
     """
-    reduction = chosen_reduction(reduction, size_average, reduce)
     x, y = _pair("l1_loss", input, target, warns=True)
     if x._metadata.is_complex:
         losses = R.abs(R.sub(x, y))
@@ -207,7 +186,7 @@ def l1_loss(
 
 
 def smooth_l1_loss(
-    input: Tensor, target: Tensor, size_average: bool | None = None, reduce: bool | None = None,
+    input: Tensor, target: Tensor, size_average: Truth | None = None, reduce: Truth | None = None,
     reduction: Reduction = "mean", beta: float = 1.0,
 ) -> Tensor:  # fmt: skip
     """`d**2 / (2 * beta)` for differences `d` below `beta`, and `d - beta / 2` for others.
@@ -218,7 +197,6 @@ def smooth_l1_loss(
         reduction: "mean", "sum" or "none"; `size_average` and `reduce` are deprecated.
         beta: the difference at which the loss becomes linear; 0 gives `l1_loss`.
     """
-    reduction = chosen_reduction(reduction, size_average, reduce)
     x, y = _pair("smooth_l1_loss", input, target, warns=True)
     if beta < 0:
         raise RuntimeError(f"smooth_l1_loss does not support negative values for beta, got {beta}.")
@@ -241,7 +219,6 @@ def huber_loss(
         delta: the difference at which the loss becomes linear.
         weight: the weight of each element, of the same shape.
     """
-    reduction = chosen_reduction(reduction)
     x, y = _pair("huber_loss", input, target, warns=True)
     if delta <= 0:
         raise RuntimeError(
@@ -254,7 +231,7 @@ def huber_loss(
 
 
 def kl_div(
-    input: Tensor, target: Tensor, size_average: bool | None = None, reduce: bool | None = None,
+    input: Tensor, target: Tensor, size_average: Truth | None = None, reduce: Truth | None = None,
     reduction: DivergenceReduction = "mean", log_target: bool = False,
 ) -> Tensor:  # fmt: skip
     """The Kullback-Leibler divergence of log-probabilities from a target.
@@ -308,8 +285,8 @@ def _check_probabilities(what: str, array: Array) -> None:
 
 
 def binary_cross_entropy(
-    input: Tensor, target: Tensor, weight: Tensor | None = None, size_average: bool | None = None,
-    reduce: bool | None = None, reduction: Reduction = "mean",
+    input: Tensor, target: Tensor, weight: Tensor | None = None, size_average: Truth | None = None,
+    reduce: Truth | None = None, reduction: Reduction = "mean",
 ) -> Tensor:  # fmt: skip
     """The binary cross entropy of probabilities; logarithms are clamped to at least -100.
 
@@ -319,7 +296,6 @@ def binary_cross_entropy(
         weight: the weight of each element, broadcast to the target's shape.
         reduction: "mean", "sum" or "none"; `size_average` and `reduce` are deprecated.
     """
-    reduction = chosen_reduction(reduction, size_average, reduce)
     x, y = _same_size(
         "binary_cross_entropy",
         input,
@@ -345,8 +321,8 @@ def binary_cross_entropy(
 
 
 def binary_cross_entropy_with_logits(
-    input: Tensor, target: Tensor, weight: Tensor | None = None, size_average: bool | None = None,
-    reduce: bool | None = None, reduction: Reduction = "mean", pos_weight: Tensor | None = None,
+    input: Tensor, target: Tensor, weight: Tensor | None = None, size_average: Truth | None = None,
+    reduce: Truth | None = None, reduction: Reduction = "mean", pos_weight: Tensor | None = None,
 ) -> Tensor:  # fmt: skip
     """The binary cross entropy of logits.
 
@@ -358,7 +334,6 @@ def binary_cross_entropy_with_logits(
         pos_weight: the weight of positive targets, broadcast.
     """
     name = "binary_cross_entropy_with_logits"
-    reduction = chosen_reduction(reduction, size_average, reduce)
     x, y = _same_size(name, input, target, "Target size ({}) must be the same as input size ({}).")
     if category(y._metadata.dtype) < 2 == category(x._metadata.dtype):
         raise RuntimeError(
@@ -543,8 +518,8 @@ def _divided(xp: Library, weights: Array, total: Array) -> Any:
 
 
 def nll_loss(
-    input: Tensor, target: Tensor, weight: Tensor | None = None, size_average: bool | None = None,
-    ignore_index: int = -100, reduce: bool | None = None, reduction: Reduction = "mean",
+    input: Tensor, target: Tensor, weight: Tensor | None = None, size_average: Truth | None = None,
+    ignore_index: int = -100, reduce: Truth | None = None, reduction: Reduction = "mean",
 ) -> Tensor:  # fmt: skip
     """The negative log-probabilities of the target's classes.
 
@@ -555,7 +530,6 @@ def nll_loss(
         ignore_index: a class whose elements are ignored.
         reduction: "mean", "sum" or "none"; `size_average` and `reduce` are deprecated.
     """
-    reduction = chosen_reduction(reduction, size_average, reduce)
     x = operand_of(INEXACT, input, "nll_loss")
     t = target
     if x._metadata.dtype.kind == "V":
@@ -583,8 +557,8 @@ def _plus(out: Tensor, extra: Tensor | float | None) -> Any:
 
 
 def cross_entropy(
-    input: Tensor, target: Tensor, weight: Tensor | None = None, size_average: bool | None = None,
-    ignore_index: int = -100, reduce: bool | None = None, reduction: Reduction = "mean",
+    input: Tensor, target: Tensor, weight: Tensor | None = None, size_average: Truth | None = None,
+    ignore_index: int = -100, reduce: Truth | None = None, reduction: Reduction = "mean",
     label_smoothing: float = 0.0,
 ) -> Tensor:  # fmt: skip
     """The cross entropy of logits and classes, or probabilities of classes.
@@ -598,7 +572,6 @@ def cross_entropy(
         reduction: "mean", "sum" or "none"; `size_average` and `reduce` are deprecated.
         label_smoothing: the share of the target that is spread over all classes, in [0, 1].
     """
-    reduction = chosen_reduction(reduction, size_average, reduce)
     x = operand_of(FLOATING, input, "cross_entropy")
     t = target
     metadata = x._metadata

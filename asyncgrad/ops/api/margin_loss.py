@@ -13,12 +13,12 @@ from asyncgrad.ops.api.activation import logsigmoid
 from asyncgrad.ops.api.activation_composite import pairwise_distance
 from asyncgrad.ops.api.elementwise import where
 from asyncgrad.ops.api.index import gather
-from asyncgrad.ops.api.loss import chosen_reduction, in_dtype, reduced
+from asyncgrad.ops.api.loss import in_dtype, reduced
 from asyncgrad.ops.api.shape import reshape, unsqueeze
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.node_names import one_node
 from asyncgrad.ops.promotion import constant
-from asyncgrad.types import Tensor
+from asyncgrad.types import Tensor, Truth
 
 #: PyTorch adds this to squared norms.
 _COSINE_EPS = 1e-12
@@ -31,7 +31,7 @@ def _at_least_0(x: Tensor) -> Any:
 
 def margin_ranking_loss(
     input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0,
-    size_average: bool | None = None, reduce: bool | None = None, reduction: Reduction = "mean",
+    size_average: Truth | None = None, reduce: Truth | None = None, reduction: Reduction = "mean",
 ) -> Tensor:  # fmt: skip
     """The ranking loss of two scores: `max(0, -y * (a - b) + margin)`.
 
@@ -42,7 +42,6 @@ def margin_ranking_loss(
         margin: the margin by which it should be greater.
         reduction: "mean", "sum" or "none"; `size_average` and `reduce` are deprecated.
     """
-    reduction = chosen_reduction(reduction, size_average, reduce)
     if not input1.ndim == input2.ndim == target.ndim:
         raise RuntimeError(
             f"margin_ranking_loss : All input tensors should have same dimension but got sizes: "
@@ -52,8 +51,8 @@ def margin_ranking_loss(
 
 
 def hinge_embedding_loss(
-    input: Tensor, target: Tensor, margin: float = 1.0, size_average: bool | None = None,
-    reduce: bool | None = None, reduction: Reduction = "mean",
+    input: Tensor, target: Tensor, margin: float = 1.0, size_average: Truth | None = None,
+    reduce: Truth | None = None, reduction: Reduction = "mean",
 ) -> Tensor:  # fmt: skip
     """The distance where the target is 1, and `max(0, margin - distance)` where it is -1.
 
@@ -62,14 +61,13 @@ def hinge_embedding_loss(
         target: 1 or -1 for each, broadcast.
         reduction: "mean", "sum" or "none"; `size_average` and `reduce` are deprecated.
     """
-    reduction = chosen_reduction(reduction, size_average, reduce)
     far = where(target != 1, _at_least_0(margin - input), 0.0)
     return reduced(far + where(target != -1, input, 0.0), reduction)
 
 
 def cosine_embedding_loss(
     input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0,
-    size_average: bool | None = None, reduce: bool | None = None, reduction: Reduction = "mean",
+    size_average: Truth | None = None, reduce: Truth | None = None, reduction: Reduction = "mean",
 ) -> Tensor:  # fmt: skip
     """`1 - cosine` where the target is 1, and `max(0, cosine - margin)` where it is -1.
 
@@ -79,7 +77,6 @@ def cosine_embedding_loss(
         target: 1 or -1 for each, of shape (n,) or ().
         reduction: "mean", "sum" or "none"; `size_average` and `reduce` are deprecated.
     """
-    reduction = chosen_reduction(reduction, size_average, reduce)
     a, b, y = input1, input2, target
     if y.ndim > 1:
         raise RuntimeError(
@@ -99,7 +96,7 @@ def cosine_embedding_loss(
 
 @one_node("SoftMarginLossBackward0")
 def soft_margin_loss(
-    input: Tensor, target: Tensor, size_average: bool | None = None, reduce: bool | None = None,
+    input: Tensor, target: Tensor, size_average: Truth | None = None, reduce: Truth | None = None,
     reduction: Reduction = "mean",
 ) -> Tensor:  # fmt: skip
     """The logistic loss `log(1 + exp(-y * x))`.
@@ -109,14 +106,13 @@ def soft_margin_loss(
         target: 1 or -1 for each, broadcast.
         reduction: "mean", "sum" or "none"; `size_average` and `reduce` are deprecated.
     """
-    reduction = chosen_reduction(reduction, size_average, reduce)
     return reduced(in_dtype("soft_margin_loss", R.log1p(R.exp(-target * input)), input), reduction)
 
 
 def triplet_margin_loss(
     anchor: Tensor, positive: Tensor, negative: Tensor, margin: float = 1.0, p: float = 2,
-    eps: float = 1e-6, swap: bool = False, size_average: bool | None = None,
-    reduce: bool | None = None, reduction: Reduction = "mean",
+    eps: float = 1e-6, swap: bool = False, size_average: Truth | None = None,
+    reduce: Truth | None = None, reduction: Reduction = "mean",
 ) -> Tensor:  # fmt: skip
     """`max(0, distance to the positive - distance to the negative + margin)`.
 
@@ -130,7 +126,6 @@ def triplet_margin_loss(
         swap: use the distance between positive and negative where it is smaller.
         reduction: "mean", "sum" or "none"; `size_average` and `reduce` are deprecated.
     """
-    reduction = chosen_reduction(reduction, size_average, reduce)
 
     def distance(a: Tensor, b: Tensor) -> Any:
         return pairwise_distance(a, b, p, eps)
@@ -164,7 +159,6 @@ def _triplets(
 ) -> Any:  # fmt: skip
     if margin <= 0:
         raise ValueError(f"margin must be greater than 0, got {margin}")
-    reduction = chosen_reduction(reduction)
     a, p, n = anchor, positive, negative
     if not a.ndim == p.ndim == n.ndim:
         raise RuntimeError(
@@ -179,8 +173,8 @@ def _triplets(
 
 
 def poisson_nll_loss(
-    input: Tensor, target: Tensor, log_input: bool = True, full: bool = False,
-    size_average: bool | None = None, eps: float = 1e-8, reduce: bool | None = None,
+    input: Tensor, target: Tensor, log_input: bool = True, full: Truth = False,
+    size_average: Truth | None = None, eps: float = 1e-8, reduce: Truth | None = None,
     reduction: Reduction = "mean",
 ) -> Tensor:  # fmt: skip
     """The negative log-likelihood of counts under Poisson distributions.
@@ -193,7 +187,6 @@ def poisson_nll_loss(
         eps: added to expected counts before their logarithm is taken.
         reduction: "mean", "sum" or "none"; `size_average` and `reduce` are deprecated.
     """
-    reduction = chosen_reduction(reduction, size_average, reduce)
     losses = input.exp() - target * input if log_input else input - target * (input + eps).log()
     if full:
         stirling = target * target.log() - target + 0.5 * (2 * math.pi * target).log()
@@ -202,7 +195,7 @@ def poisson_nll_loss(
 
 
 def gaussian_nll_loss(
-    input: Tensor, target: Tensor, var: Tensor | float, full: bool = False, eps: float = 1e-6,
+    input: Tensor, target: Tensor, var: Tensor | float, full: Truth = False, eps: float = 1e-6,
     reduction: Reduction = "mean",
 ) -> Tensor:  # fmt: skip
     """The negative log-likelihood of values under normal distributions.
@@ -224,7 +217,6 @@ def gaussian_nll_loss(
             m != n and n != 1 for m, n in zip(input.shape, v.shape, strict=True)
         ):
             raise ValueError(f"var is of incorrect size: {v.shape} beside input of {input.shape}")
-    reduction = chosen_reduction(reduction)
     if not v._metadata.device.streamed and bool((v < 0).any()):
         raise ValueError("var has negative entry/entries")
     v = v + where(v < eps, eps - v.detach(), v.new_zeros(()))
@@ -246,7 +238,7 @@ def _classes(name: str, scores: Tensor, *, fits: bool = True) -> int:
 @one_node("MultiMarginLossBackward0")
 def multi_margin_loss(
     input: Tensor, target: Tensor, p: int = 1, margin: float = 1.0, weight: Tensor | None = None,
-    size_average: bool | None = None, reduce: bool | None = None, reduction: Reduction = "mean",
+    size_average: Truth | None = None, reduce: Truth | None = None, reduction: Reduction = "mean",
 ) -> Tensor:  # fmt: skip
     """The sum of `max(0, margin - right + wrong)**p`, divided by the number of classes.
 
@@ -258,7 +250,6 @@ def multi_margin_loss(
         weight: the weight of each class, of shape (classes,).
         reduction: "mean", "sum" or "none"; `size_average` and `reduce` are deprecated.
     """
-    reduction = chosen_reduction(reduction, size_average, reduce)
     name = "multi_margin_loss"
     if p not in {1, 2}:
         raise ValueError(f"only p == 1 and p == 2 supported, {name} got {p}")
@@ -291,7 +282,7 @@ def _numbers(like: Tensor, count: int) -> Any:
 
 @one_node("MultilabelMarginLossBackward0")
 def multilabel_margin_loss(
-    input: Tensor, target: Tensor, size_average: bool | None = None, reduce: bool | None = None,
+    input: Tensor, target: Tensor, size_average: Truth | None = None, reduce: Truth | None = None,
     reduction: Reduction = "mean",
 ) -> Tensor:  # fmt: skip
     """The sum of `max(0, 1 - right + wrong)` over pairs of scores, by the number of classes.
@@ -301,7 +292,6 @@ def multilabel_margin_loss(
         target: the right classes, int64, of the input's shape; -1 ends a list of them.
         reduction: "mean", "sum" or "none"; `size_average` and `reduce` are deprecated.
     """
-    reduction = chosen_reduction(reduction, size_average, reduce)
     name = "multilabel_margin_loss"
     x, y = input, target
     classes = _classes(name, x)
@@ -318,8 +308,8 @@ def multilabel_margin_loss(
 
 
 def multilabel_soft_margin_loss(
-    input: Tensor, target: Tensor, weight: Tensor | None = None, size_average: bool | None = None,
-    reduce: bool | None = None, reduction: Reduction = "mean",
+    input: Tensor, target: Tensor, weight: Tensor | None = None, size_average: Truth | None = None,
+    reduce: Truth | None = None, reduction: Reduction = "mean",
 ) -> Tensor:  # fmt: skip
     """The cross entropy of each class by itself, averaged over the classes.
 
@@ -329,7 +319,6 @@ def multilabel_soft_margin_loss(
         weight: the weight of each class, broadcast.
         reduction: "mean", "sum" or "none"; `size_average` and `reduce` are deprecated.
     """
-    reduction = chosen_reduction(reduction, size_average, reduce)
     losses = -(target * logsigmoid(input) + (1 - target) * logsigmoid(-input))
     if weight is not None:
         losses = losses * weight

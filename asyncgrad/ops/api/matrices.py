@@ -16,17 +16,16 @@ from asyncgrad.core.modes import current
 from asyncgrad.core.recording import again, unrepeatable
 from asyncgrad.errors import LinAlgError
 from asyncgrad.ops import return_types
-from asyncgrad.ops.api.elementwise import add, where
+from asyncgrad.ops.api.elementwise import add
 from asyncgrad.ops.api.shape import cat, permute, reshape, tril, triu
 from asyncgrad.ops.arguments import one_dim
 from asyncgrad.ops.batching import mapped
 from asyncgrad.ops.converted import writes
-from asyncgrad.ops.dtype import check_inexact, is_half
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.node_names import no_view
 from asyncgrad.ops.table.matrices import bad_minor, zero_pivot
 from asyncgrad.ops.tensors.new_tensors import leaf, new_beside
-from asyncgrad.types import Tensor
+from asyncgrad.types import Matrices, SquareMatrices, Tensor
 
 __all__ = [
     "cholesky", "cholesky_ex", "det", "eig", "eigh", "eigvals", "eigvalsh", "inv", "inv_ex", "qr",
@@ -34,32 +33,9 @@ __all__ = [
     "tensorsolve",
 ]  # fmt: skip
 
+#: What errors say before the names of these functions.
+SPACE = "linalg."
 _INT32 = np.dtype("int32")
-
-
-def matrices(name: str, value: Tensor, *, square: bool = False, place: int = 1) -> Any:
-    """Check that a value is a tensor of floating or complex matrices.
-
-    Raises:
-        RuntimeError: if it has less than two axes or another dtype, or if the matrices are not
-            square but should be.
-    """
-    shape, dtype = value._metadata.shape, value._metadata.dtype
-    if len(shape) < 2:
-        raise RuntimeError(
-            f"{name}: The input tensor A must have at least 2 dimensions, got shape {shape}."
-        )
-    check_inexact(name, dtype)
-    if is_half(dtype):
-        raise RuntimeError(
-            f"{name}: Low precision dtypes not supported. Got {dtype}. Convert it with .to()."
-        )
-    if square and shape[-1] != shape[-2]:
-        raise RuntimeError(
-            f"{name}: A must be batches of square matrices, but they are {shape[-2]} by "
-            f"{shape[-1]} matrices"
-        )
-    return value
 
 
 def turned(x: Tensor) -> Any:
@@ -97,7 +73,7 @@ def beside(name: str, x: Tensor, y: Tensor) -> tuple[Any, Any]:
 
 
 @writes
-def inv(A: Tensor) -> Tensor:
+def inv(A: SquareMatrices) -> Tensor:
     """The inverses of square matrices.
 
     Args:
@@ -106,11 +82,11 @@ def inv(A: Tensor) -> Tensor:
     Raises:
         LinAlgError: if a matrix is singular. It is a RuntimeError.
     """
-    return R.inv(matrices("linalg.inv", A, square=True))
+    return R.inv(A)
 
 
 @writes
-def inv_ex(A: Tensor, *, check_errors: bool = False) -> return_types.linalg_inv_ex:
+def inv_ex(A: SquareMatrices, *, check_errors: bool = False) -> return_types.linalg_inv_ex:
     """The inverses of square matrices, and for each matrix 0 if it has one.
 
     Args:
@@ -120,12 +96,11 @@ def inv_ex(A: Tensor, *, check_errors: bool = False) -> return_types.linalg_inv_
     Raises:
         LinAlgError: if a matrix is singular and errors are checked.
     """
-    x = matrices("linalg.inv_ex", A, square=True)
-    return return_types.linalg_inv_ex(*_with_info(R.inv, zero_pivot, x, check_errors))
+    return return_types.linalg_inv_ex(*_with_info(R.inv, zero_pivot, A, check_errors))
 
 
 @writes
-def solve(A: Tensor, B: Tensor, *, left: bool = True) -> Tensor:
+def solve(A: SquareMatrices, B: Tensor, *, left: bool = True) -> Tensor:
     """The solutions X of `A @ X = B`, or of `X @ A = B`.
 
     Args:
@@ -140,9 +115,8 @@ def solve(A: Tensor, B: Tensor, *, left: bool = True) -> Tensor:
 
 
 def _solved(name: str, A: Tensor, B: Tensor, left: bool, function: Callable[..., Any]) -> Any:
-    x = matrices(name, A, square=True)
-    alike(name, x, B)
-    a, b = x._metadata.shape, B._metadata.shape
+    alike(name, A, B)
+    a, b = A._metadata.shape, B._metadata.shape
     vector = len(b) == 1 or (len(b) == len(a) - 1 and b == a[:-1])
     if not b or (vector and not left):
         raise RuntimeError(
@@ -157,16 +131,16 @@ def _solved(name: str, A: Tensor, B: Tensor, left: bool, function: Callable[...,
             f"{name}: Incompatible shapes of A and B for the equation "
             f"{'AX = B' if left else 'XA = B'} ({a[-2]}x{a[-1]} and {b[-2:]})"
         )
-    x, B = beside(name, x, B)
+    A, B = beside(name, A, B)
     if not left:
-        return no_view(turned(function(turned(x), turned(B))))
-    out = function(x, B)
+        return no_view(turned(function(turned(A), turned(B))))
+    out = function(A, B)
     return no_view(R.squeeze(out, (len(out._metadata.shape) - 1,))) if vector else out
 
 
 @writes
 def solve_ex(
-    A: Tensor, B: Tensor, *, left: bool = True, check_errors: bool = False
+    A: SquareMatrices, B: Tensor, *, left: bool = True, check_errors: bool = False
 ) -> return_types.linalg_solve_ex:
     """The solutions of linear systems, and for each matrix 0 if there is a solution.
 
@@ -180,14 +154,13 @@ def solve_ex(
         LinAlgError: if a matrix is singular and errors are checked.
     """
     name = "linalg.solve_ex"
-    x = matrices(name, A, square=True)
     try:
-        info = _no_info(x, zero_pivot)
-        return return_types.linalg_solve_ex(_solved(name, x, B, left, R.solve), info)
+        info = _no_info(A, zero_pivot)
+        return return_types.linalg_solve_ex(_solved(name, A, B, left, R.solve), info)
     except LinAlgError:
         if check_errors:
             raise
-    inverse, info = _with_info(R.inv, zero_pivot, x, False)
+    inverse, info = _with_info(R.inv, zero_pivot, A, False)
     return return_types.linalg_solve_ex(_solved(name, inverse, B, left, R.bmm), info)
 
 
@@ -232,7 +205,7 @@ def _with_info(
 
 @writes
 def solve_triangular(
-    A: Tensor, B: Tensor, *, upper: bool, left: bool = True, unitriangular: bool = False
+    A: SquareMatrices, B: Matrices, *, upper: bool, left: bool = True, unitriangular: bool = False
 ) -> Tensor:
     """The solutions X of `A @ X = B`, or of `X @ A = B`, with triangular matrices.
 
@@ -247,16 +220,14 @@ def solve_triangular(
         LinAlgError: if there is a 0 on a diagonal.
     """
     name = "linalg.solve_triangular"
-    x = matrices(name, A, square=True)
-    y = matrices(name, B, place=2)
-    alike(name, x, y)
+    alike(name, A, B)
     triangle = triu if upper else tril
     if unitriangular:
-        ones = new_beside(name, x, "eye", x._metadata.shape[-1])
-        x = add(triangle(x, 1 if upper else -1), ones)
+        ones = new_beside(name, A, "eye", A._metadata.shape[-1])
+        A = add(triangle(A, 1 if upper else -1), ones)
     else:
-        x = triangle(x)
-    return _solved(name, x, y, left, R.solve)
+        A = triangle(A)
+    return _solved(name, A, B, left, R.solve)
 
 
 @writes
@@ -311,40 +282,30 @@ def tensorsolve(A: Tensor, B: Tensor, dims: Sequence[int] | None = None) -> Tens
 
 
 @writes
-def det(A: Tensor) -> Tensor:
+def det(A: SquareMatrices) -> Tensor:
     """The determinants of square matrices; the gradient is exact at singular ones, too.
 
     Args:
         A: of shape (..., n, n), floating or complex.
     """
-    return R.det(matrices("linalg.det", A, square=True))
+    return R.det(A)
 
 
 @writes
-def slogdet(A: Tensor) -> return_types.linalg_slogdet:
+def slogdet(A: SquareMatrices) -> return_types.linalg_slogdet:
     """The signs of determinants and the logarithms of their absolute values.
 
     Args:
         A: of shape (..., n, n), floating or complex.
     """
-    x = matrices("linalg.slogdet", A, square=True)
-    return return_types.linalg_slogdet(R.det_sign(x), R.log_abs_det(x))
-
-
-def log_det(input: Tensor) -> Any:
-    """The logarithms of the determinants of square matrices, NaN for negative ones."""
-    x = matrices("logdet", input, square=True)
-    sign, size = R.det_sign(x), R.log_abs_det(x)
-    if x._metadata.is_complex:
-        return R.add(R.log(sign), R.to(size, sign.dtype))
-    return where(sign < 0, math.nan, size)
+    return return_types.linalg_slogdet(R.det_sign(A), R.log_abs_det(A))
 
 
 # -- decompositions -------------------------------------------------------------------------------
 
 
 @writes
-def cholesky(A: Tensor, *, upper: bool = False) -> Tensor:
+def cholesky(A: SquareMatrices, *, upper: bool = False) -> Tensor:
     """The Cholesky factors L of positive definite matrices: `L @ L.mH = A`.
 
     Args:
@@ -354,7 +315,7 @@ def cholesky(A: Tensor, *, upper: bool = False) -> Tensor:
     Raises:
         LinAlgError: if a matrix is not positive definite. It is a RuntimeError.
     """
-    return _triangle(R.cholesky(matrices("linalg.cholesky", A, square=True), upper), upper)
+    return _triangle(R.cholesky(A, upper), upper)
 
 
 def _triangle(lower: Tensor, upper: bool) -> Any:
@@ -363,22 +324,21 @@ def _triangle(lower: Tensor, upper: bool) -> Any:
 
 @writes
 def cholesky_ex(
-    A: Tensor, *, upper: bool = False, check_errors: bool = False
+    A: SquareMatrices, *, upper: bool = False, check_errors: bool = False
 ) -> return_types.linalg_cholesky_ex:
     """`cholesky`, and for each matrix 0 or the order of the minor that is not positive.
 
     Raises:
         LinAlgError: if a matrix is not positive definite and errors are checked.
     """
-    x = matrices("linalg.cholesky_ex", A, square=True)
     lower, info = _with_info(
-        lambda part: R.cholesky(part, upper), partial(bad_minor, upper=upper), x, check_errors
+        lambda part: R.cholesky(part, upper), partial(bad_minor, upper=upper), A, check_errors
     )
     return return_types.linalg_cholesky_ex(_triangle(lower, upper), info)
 
 
 @writes
-def qr(A: Tensor, mode: QrMode = "reduced") -> return_types.linalg_qr:
+def qr(A: Matrices, mode: QrMode = "reduced") -> return_types.linalg_qr:
     """The QR decomposition: Q with orthonormal columns, and upper triangular R.
 
     Args:
@@ -386,39 +346,37 @@ def qr(A: Tensor, mode: QrMode = "reduced") -> return_types.linalg_qr:
         mode: "reduced" for min(m, n) columns, "complete" for m, "r" for R alone. The further
             columns of a complete Q have no gradient.
     """
-    x = matrices("linalg.qr", A)
     if mode not in words(QrMode):
         raise RuntimeError(
             f"qr received unrecognized mode {mode!r} but expected one of 'reduced' (default), 'r', "
             f"or 'complete'"
         )
-    *lead, m, n = x._metadata.shape
+    *lead, m, n = A._metadata.shape
     whole = mode == "complete" and m > n
     kept: list[Any] = []
     if m >= n:
-        q, r = R.qr_q(x, kept), R.qr_r(x, kept)
+        q, r = R.qr_q(A, kept), R.qr_r(A, kept)
     else:
-        square = R.narrow(x, len(lead) + 1, 0, m)
+        square = R.narrow(A, len(lead) + 1, 0, m)
         q = R.qr_q(square, kept)
-        others = R.bmm(R.adjoint(q), R.narrow(x, len(lead) + 1, m, n - m))
+        others = R.bmm(R.adjoint(q), R.narrow(A, len(lead) + 1, m, n - m))
         r = cat((R.qr_r(square, kept), others), -1)
     if whole:
-        q = cat((q, R.qr_rest(x)), -1)
-        r = cat((r, new_beside("linalg.qr", x, "zeros", (*lead, m - n, n))), -2)
+        q = cat((q, R.qr_rest(A)), -1)
+        r = cat((r, new_beside("linalg.qr", A, "zeros", (*lead, m - n, n))), -2)
     if mode == "r":
-        q = new_beside("linalg.qr", x, "zeros", 0)
+        q = new_beside("linalg.qr", A, "zeros", 0)
     return return_types.linalg_qr(q, r)
 
 
 def _read_from(name: str, A: Tensor, UPLO: Triangle) -> tuple[Any, str, list[Any]]:
-    x = matrices(name, A, square=True)
     if UPLO not in words(Triangle):
         raise RuntimeError(f"{name}: expected UPLO argument to be 'L' or 'U', but got {UPLO}")
-    return x, UPLO.upper(), []
+    return A, UPLO.upper(), []
 
 
 @writes
-def eigh(A: Tensor, UPLO: Triangle = "L") -> return_types.linalg_eigh:
+def eigh(A: SquareMatrices, UPLO: Triangle = "L") -> return_types.linalg_eigh:
     """The eigenvalues, in ascending order, and eigenvectors of Hermitian matrices.
 
     Args:
@@ -430,7 +388,7 @@ def eigh(A: Tensor, UPLO: Triangle = "L") -> return_types.linalg_eigh:
 
 
 @writes
-def eigvalsh(A: Tensor, UPLO: Triangle = "L") -> Tensor:
+def eigvalsh(A: SquareMatrices, UPLO: Triangle = "L") -> Tensor:
     """The eigenvalues of Hermitian matrices, in ascending order.
 
     Args:
@@ -441,30 +399,29 @@ def eigvalsh(A: Tensor, UPLO: Triangle = "L") -> Tensor:
 
 
 @writes
-def eig(A: Tensor) -> return_types.linalg_eig:
+def eig(A: SquareMatrices) -> return_types.linalg_eig:
     """The complex eigenvalues and eigenvectors of square matrices.
 
     Args:
         A: of shape (..., n, n), floating or complex.
     """
-    x = matrices("linalg.eig", A, square=True)
     kept: list[Any] = []
-    return return_types.linalg_eig(R.eig_values(x, kept), R.eig_vectors(x, kept))
+    return return_types.linalg_eig(R.eig_values(A, kept), R.eig_vectors(A, kept))
 
 
 @writes
-def eigvals(A: Tensor) -> Tensor:
+def eigvals(A: SquareMatrices) -> Tensor:
     """The complex eigenvalues of square matrices.
 
     Args:
         A: of shape (..., n, n), floating or complex.
     """
-    return R.eig_values(matrices("linalg.eigvals", A, square=True), [])
+    return R.eig_values(A, [])
 
 
 @writes
 def svd(
-    A: Tensor, full_matrices: bool = True, *, driver: str | None = None
+    A: Matrices, full_matrices: bool = True, *, driver: str | None = None
 ) -> return_types.linalg_svd:
     """The singular values in descending order, and the singular vectors: `U @ diag(S) @ Vh = A`.
 
@@ -473,30 +430,29 @@ def svd(
         full_matrices: return complete orthonormal bases, with more than min(m, n) vectors.
         driver: as in PyTorch, for CUDA alone; here None.
     """
-    x = _decomposed("linalg.svd", A, driver)
+    _check_driver("linalg.svd", driver)
     kept: list[Any] = []
-    u, s, vh = R.svd_left(x, kept), R.svd_values(x, kept), R.svd_right(x, kept)
-    m, n = x._metadata.shape[-2:]
+    u, s, vh = R.svd_left(A, kept), R.svd_values(A, kept), R.svd_right(A, kept)
+    m, n = A._metadata.shape[-2:]
     if full_matrices and m > n:
-        u = cat((u, R.svd_rest(x, True)), -1)
+        u = cat((u, R.svd_rest(A, True)), -1)
     if full_matrices and n > m:
-        vh = cat((vh, R.svd_rest(x, False)), -2)
+        vh = cat((vh, R.svd_rest(A, False)), -2)
     return return_types.linalg_svd(u, s, vh)
 
 
-def _decomposed(name: str, A: Tensor, driver: str | None) -> Any:
-    x = matrices(name, A)
+def _check_driver(name: str, driver: str | None) -> None:
     if driver is not None:
         raise RuntimeError(f"{name}: keyword argument `driver=` is only supported on CUDA inputs")
-    return x
 
 
 @writes
-def svdvals(A: Tensor, *, driver: str | None = None) -> Tensor:
+def svdvals(A: Matrices, *, driver: str | None = None) -> Tensor:
     """The singular values of matrices, in descending order.
 
     Args:
         A: of shape (..., m, n), floating or complex.
         driver: as in PyTorch, for CUDA alone; here None.
     """
-    return R.svd_values(_decomposed("linalg.svdvals", A, driver), [])
+    _check_driver("linalg.svdvals", driver)
+    return R.svd_values(A, [])

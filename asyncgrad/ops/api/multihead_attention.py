@@ -20,7 +20,7 @@ from asyncgrad.ops.api.shape import cat, permute, reshape, transpose
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.promotion import category
 from asyncgrad.records import NamedTuple
-from asyncgrad.types import Tensor
+from asyncgrad.types import Tensor, Truth
 
 
 def scaled_dot_product_attention(
@@ -64,7 +64,7 @@ class Heads(NamedTuple):
     #: A learnt key and a learnt value that are appended.
     bias_k: Any
     bias_v: Any
-    add_zero_attn: bool
+    add_zero_attn: Truth
     #: The probability that a weight is dropped in training.
     dropout: float
     training: bool
@@ -81,13 +81,13 @@ class Heads(NamedTuple):
 def multi_head_attention_forward(
     query: Tensor, key: Tensor, value: Tensor, embed_dim_to_check: int, num_heads: int,
     in_proj_weight: Tensor | None, in_proj_bias: Tensor | None, bias_k: Tensor | None,
-    bias_v: Tensor | None, add_zero_attn: bool, dropout_p: float, out_proj_weight: Tensor,
+    bias_v: Tensor | None, add_zero_attn: Truth, dropout_p: float, out_proj_weight: Tensor,
     out_proj_bias: Tensor | None,
-    training: bool = True, key_padding_mask: Tensor | None = None, need_weights: bool = True,
-    attn_mask: Tensor | None = None, use_separate_proj_weight: bool = False,
+    training: bool = True, key_padding_mask: Tensor | None = None, need_weights: Truth = True,
+    attn_mask: Tensor | None = None, use_separate_proj_weight: Truth = False,
     q_proj_weight: Tensor | None = None, k_proj_weight: Tensor | None = None,
     v_proj_weight: Tensor | None = None, static_k: Tensor | None = None,
-    static_v: Tensor | None = None, average_attn_weights: bool = True, is_causal: bool = False,
+    static_v: Tensor | None = None, average_attn_weights: Truth = True, is_causal: bool = False,
 ) -> tuple[Tensor, Tensor | None]:  # fmt: skip
     """Multi-head attention; each head attends over its part of the features.
 
@@ -160,7 +160,7 @@ def multi_head_attention_forward(
 
 def attention_of_heads(
     heads: Heads, query: Tensor, key: Tensor, value: Tensor, key_padding_mask: Tensor | None,
-    need_weights: bool, attn_mask: Tensor | None, average_attn_weights: bool, is_causal: bool,
+    need_weights: Truth, attn_mask: Tensor | None, average_attn_weights: Truth, is_causal: bool,
     static_k: Tensor | None = None, static_v: Tensor | None = None,
 ) -> tuple[Tensor, Tensor | None]:  # fmt: skip
     """Compute multi-head attention: see `multi_head_attention_forward`."""

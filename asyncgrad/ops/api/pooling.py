@@ -26,7 +26,7 @@ from asyncgrad.ops.promotion import check_device
 from asyncgrad.ops.signatures import named
 from asyncgrad.ops.table.pooling import Counts, Window, bins, divisors, peak_indices, peak_places
 from asyncgrad.ops.tensors.new_tensors import from_host
-from asyncgrad.types import Array, Ints, Library, OutputSize, Tensor
+from asyncgrad.types import Array, Ints, Library, OutputSize, Tensor, Truth
 
 #: The functions at PyTorch's top level; all functions here are in `nn.functional`.
 __all__ = [
@@ -152,7 +152,7 @@ def _max_pool(ndim: int) -> Callable[..., Any]:
 
     def function(
         input: Tensor, kernel_size: Ints, stride: Ints | None = None, padding: Ints = 0,
-        dilation: Ints = 1, ceil_mode: bool = False, return_indices: bool = False,
+        dilation: Ints = 1, ceil_mode: bool = False, return_indices: Truth = False,
     ) -> Tensor | tuple[Tensor, Tensor]:  # fmt: skip
         x = _operand(name, input, ndim)
         window = _window(name, x, kernel_size, stride, padding, dilation, ceil_mode, ndim)
@@ -404,7 +404,7 @@ def _adaptive_max_pool(ndim: int) -> Callable[..., Any]:
     name = f"adaptive_max_pool{ndim}d"
 
     def function(
-        input: Tensor, output_size: OutputSize, return_indices: bool = False
+        input: Tensor, output_size: OutputSize, return_indices: Truth = False
     ) -> Tensor | tuple[Tensor, Tensor]:
         sizes = _sizes(name, input, output_size, ndim)
         if ndim == 1:
@@ -525,7 +525,7 @@ def _fractional_max_pool(ndim: int) -> Callable[..., Any]:
 
     def function(
         input: Tensor, kernel_size: Ints, output_size: Ints | None = None,
-        output_ratio: float | Sequence[float] | None = None, return_indices: bool = False,
+        output_ratio: float | Sequence[float] | None = None, return_indices: Truth = False,
         _random_samples: Tensor | None = None,
     ) -> Tensor | tuple[Tensor, Tensor]:  # fmt: skip
         return _fractional(

@@ -14,7 +14,6 @@ from asyncgrad.ops import return_types
 from asyncgrad.ops.api.elementwise import where
 from asyncgrad.ops.api.index import gather
 from asyncgrad.ops.api.sort import sort
-from asyncgrad.ops.arguments import one_dim
 from asyncgrad.ops.batching import by_parts, level_of
 from asyncgrad.ops.converted import writes
 from asyncgrad.ops.dtype import is_half
@@ -25,7 +24,7 @@ from asyncgrad.ops.signatures import named
 from asyncgrad.ops.table.shape import in_order
 from asyncgrad.ops.tensors.new_tensors import from_host
 from asyncgrad.ops.tensors.transfer import computed_on_host
-from asyncgrad.types import Array, Library, Tensor
+from asyncgrad.types import Array, Axis, Library, Tensor
 
 __all__ = ["cummax", "cummin", "msort", "nanquantile", "quantile"]
 METHODS = tuple(__all__)
@@ -63,15 +62,14 @@ def _so_far(name: str, greatest: str) -> Callable[..., Any]:
     kind = getattr(return_types, name)
     ufunc: Any = np.maximum if name == "cummax" else np.minimum
 
-    def scan(input: Tensor, dim: int) -> return_types.cummax | return_types.cummin:
+    def scan(input: Tensor, dim: Axis) -> return_types.cummax | return_types.cummin:
         x = _real(name, input)
         if x._batched:
             return kind(*by_parts(scan, x, dim))
-        axis = one_dim(name, dim, len(x._metadata.shape))
         # Device libraries have no such scans, so this is computed on the host.
-        places = computed_on_host(partial(_scanned, ufunc, axis), x)
+        places = computed_on_host(partial(_scanned, ufunc, dim), x)
         numbers = from_host(name, places, x._metadata.device)
-        return kind(gather(x, axis, numbers), numbers)
+        return kind(gather(x, dim, numbers), numbers)
 
     doc = f"""The {greatest} elements up to each along an axis, and where they are.
 
@@ -117,8 +115,7 @@ def _quantiles(
     if dim is None:
         axis, lines = 0, R.reshape(input, (input._metadata.size,))
     else:
-        axis = one_dim(name, dim, len(shape))
-        lines = input if shape else R.reshape(input, (1,))
+        axis, lines = dim, input if shape else R.reshape(input, (1,))
     ordered = sort(lines, axis).values
     spread = tuple(-1 if i == axis else 1 for i in range(len(lines._metadata.shape)))
     found = computed_on_host(partial(_ranks, axis, spread, skip, interpolation), ordered, levels)
@@ -193,7 +190,7 @@ def _ends(ordered: Array, axis: int, skip: bool) -> tuple[Any, Any]:
 
 @writes
 def quantile(
-    input: Tensor, q: Tensor | float, dim: int | None = None, keepdim: bool = False, *,
+    input: Tensor, q: Tensor | float, dim: Axis | None = None, keepdim: bool = False, *,
     interpolation: Interpolation = "linear",
 ) -> Tensor:  # fmt: skip
     """The quantiles of all elements, or along an axis; NaN if there is one.
@@ -209,7 +206,7 @@ def quantile(
 
 @writes
 def nanquantile(
-    input: Tensor, q: Tensor | float, dim: int | None = None, keepdim: bool = False, *,
+    input: Tensor, q: Tensor | float, dim: Axis | None = None, keepdim: bool = False, *,
     interpolation: Interpolation = "linear",
 ) -> Tensor:  # fmt: skip
     """The quantiles without NaN; see `quantile`."""

@@ -37,7 +37,7 @@ from asyncgrad.ops.node_names import no_view, one_node
 from asyncgrad.ops.promotion import as_tensor_operand, cast, result_dtype
 from asyncgrad.ops.signatures import named
 from asyncgrad.ops.tensors.transfer import on_host
-from asyncgrad.types import Ints, Tensor
+from asyncgrad.types import Axis, Ints, Tensor
 
 __all__ = [
     "adjoint", "atleast_1d", "atleast_2d", "atleast_3d", "block_diag", "broadcast_shapes",
@@ -226,7 +226,7 @@ def block_diag(*tensors: Tensor) -> Tensor:
 
 @converted
 def repeat_interleave(
-    input: Tensor, repeats: Tensor | int | None = None, dim: int | None = None, *,
+    input: Tensor, repeats: Tensor | int | None = None, dim: Axis | None = None, *,
     output_size: int | None = None,
 ) -> Tensor:  # fmt: skip
     """Repeat each element, or each slice along an axis.
@@ -248,8 +248,7 @@ def repeat_interleave(
         counts = np.asarray(on_host(repeats) if isinstance(repeats, Variable) else repeats)
     if dim is None:
         input, dim = reshape(input, (-1,)), 0
-    axis = one_dim("repeat_interleave", dim, input.ndim)
-    length = input.shape[axis]
+    length = input.shape[dim]
     if counts.dtype.kind not in "iu" or counts.ndim > 1 or (counts.size and counts.min() < 0):
         raise RuntimeError(
             "repeat_interleave: repeats has to be made of integers that are not negative, in one "
@@ -266,7 +265,7 @@ def repeat_interleave(
             f"repeat_interleave: allocated size {output_size} does not match required size "
             f"{len(places)}"
         )
-    return index_select(input, axis, tensor(places, dtype="int64", device=input.device))
+    return index_select(input, dim, tensor(places, dtype="int64", device=input.device))
 
 
 # -- split ----------------------------------------------------------------------------------------
@@ -280,7 +279,7 @@ def _placed(function: Callable[..., Any]) -> Callable[..., Any]:
 
 @_placed
 def tensor_split(
-    input: Tensor, indices_or_sections: Tensor | Ints, dim: int = 0
+    input: Tensor, indices_or_sections: Tensor | Ints, dim: Axis = 0
 ) -> tuple[Tensor, ...]:
     """Split an axis into nearly equal views, or at given indices.
 
@@ -292,7 +291,6 @@ def tensor_split(
         raise RuntimeError(
             "tensor_split expected at least a 1-dimensional tensor, but got a tensor with 0 dims"
         )
-    axis = one_dim("tensor_split", dim, x.ndim)
     given = indices_or_sections
     if isinstance(given, Variable):
         if given.dtype != np.int64:
@@ -306,7 +304,7 @@ def tensor_split(
                 f"one-dimensional tensor, but got a tensor with {given.ndim} dims"
             )
         given = given.tolist()
-    length = x.shape[axis]
+    length = x.shape[dim]
     if isinstance(given, (int, np.integer)):
         given = one_int("tensor_split", "indices_or_sections", given)
         if given < 1:
@@ -316,7 +314,7 @@ def tensor_split(
         least, longer = divmod(length, given)
         given = [place * least + min(place, longer) for place in range(1, given)]
     bounds = [0, *(slice(None, at).indices(length)[1] for at in given), length]
-    return tuple([narrow(x, axis, start, max(0, end - start)) for start, end in pairwise(bounds)])
+    return tuple([narrow(x, dim, start, max(0, end - start)) for start, end in pairwise(bounds)])
 
 
 def _splitter(name: str, axis: int, least: int) -> Callable[..., Any]:

@@ -30,7 +30,7 @@ from asyncgrad.ops.signatures import named
 from asyncgrad.ops.table.reduction import AllAxes
 from asyncgrad.ops.table.shape import in_order
 from asyncgrad.ops.tensors.new_tensors import leaf
-from asyncgrad.types import Array, DTypeLike, Ints, Number, Tensor
+from asyncgrad.types import Array, Axis, DTypeLike, Ints, Number, Tensor
 
 __all__ = [
     "all", "amax", "amin", "any", "argmax", "argmin", "cumsum", "logcumsumexp", "logsumexp", "max",
@@ -171,7 +171,7 @@ def _spread_of(
 
 @accumulates
 def prod(
-    input: Tensor, dim: int | None = None, keepdim: bool = False, *, dtype: DTypeLike | None = None
+    input: Tensor, dim: Axis | None = None, keepdim: bool = False, *, dtype: DTypeLike | None = None
 ) -> Tensor:
     """The product of all elements, or along an axis; gradients are exact even at zeros.
 
@@ -183,7 +183,7 @@ def prod(
     if dtype is not None or metadata.special:
         input = _summed(input, dtype)
     ndim = len(metadata.shape)
-    dims = _ALL[ndim] if dim is None else (one_dim("prod", dim, ndim),)[:ndim]
+    dims = _ALL[ndim] if dim is None else (dim,)[:ndim]
     return R.prod(input, dims, keepdim)
 
 
@@ -254,7 +254,7 @@ def _with_index(name: str, greatest: str) -> Callable[..., Any]:
         shape = metadata.shape
         axis = one_dim(name, dim, len(shape))
         if input._batched:
-            return mapped_along(name, lambda x, axis: reduce(x, axis, keepdim), input, axis)
+            return mapped_along(lambda x, axis: reduce(x, axis, keepdim), input, axis)
         F = metadata.F
         if not shape:
             return kind(*selected(input, f"{name}_along", F.xp.zeros((), dtype=_INT64), 0, True))
@@ -302,33 +302,31 @@ min = _with_index("min", "smallest")
 
 
 def _arg_extreme(name: str, greatest: str) -> Callable[..., Tensor]:
-    def reduce(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
-        x = input
-        metadata = x._metadata
+    def reduce(input: Tensor, dim: Axis | None = None, keepdim: bool = False) -> Tensor:
+        metadata = input._metadata
         if metadata.dtype.kind in "bc":
             kind = "bool" if metadata.dtype.kind == "b" else "complex"
             raise RuntimeError(f"{name}(): does not support {kind} input. Convert it with .to().")
         shape = metadata.shape
-        axis = None if dim is None else one_dim(name, dim, len(shape))
         if metadata.size == 0:
-            if axis is None:
+            if dim is None:
                 raise IndexError(
                     f"{name}(): Expected reduction dim to be specified for input.numel() == 0."
                 )
-            _no_identity(name, shape, (axis,))
-        if x._batched:
-            if axis is None:
-                return by_parts(reduce, x, dim, keepdim)
-            return mapped_along(name, lambda x, axis: reduce(x, axis, keepdim), x, axis)
+            _no_identity(name, shape, (dim,))
+        if input._batched:
+            if dim is None:
+                return by_parts(reduce, input, dim, keepdim)
+            return mapped_along(lambda x, axis: reduce(x, axis, keepdim), input, dim)
         F = metadata.F
         if not shape:
-            axis, keepdim = None, False
+            dim, keepdim = None, False
         if keepdim or F.array_type is not np.ndarray:
-            array = F.as_array(getattr(F.xp, name)(x._array, axis=axis, keepdims=keepdim))
+            array = F.as_array(getattr(F.xp, name)(input._array, axis=dim, keepdims=keepdim))
         else:
-            array = F.as_array(getattr(x._array, name)(axis))
+            array = F.as_array(getattr(input._array, name)(dim))
         if recorders:
-            note_result(array, reduce, x, dim, keepdim)
+            note_result(array, reduce, input, dim, keepdim)
         return leaf(name, array, metadata.device)
 
     doc = f"""The index of the {greatest} element, the first of several; no gradient.
@@ -405,27 +403,26 @@ def logsumexp(input: Tensor, dim: Ints | None, keepdim: bool = False) -> Tensor:
 
 
 @accumulates
-def cumsum(input: Tensor, dim: int, *, dtype: DTypeLike | None = None) -> Tensor:
+def cumsum(input: Tensor, dim: Axis, *, dtype: DTypeLike | None = None) -> Tensor:
     """The cumulative sums along an axis.
 
     Args:
         dtype: converted to first, not bool; if None, int64 for integers and booleans.
     """
-    metadata = input._metadata
-    if dtype is not None or metadata.special:
+    if dtype is not None or input._metadata.special:
         input = _summed(input, dtype)
         check_dtype("cumsum", input._metadata.dtype, f"{REAL}c")
-    return R.cumsum(input, one_dim("cumsum", dim, len(metadata.shape)))
+    return R.cumsum(input, dim)
 
 
 @writes
-def logcumsumexp(input: Tensor, dim: int) -> Tensor:
+def logcumsumexp(input: Tensor, dim: Axis) -> Tensor:
     """The cumulative `logsumexp` along an axis, without overflow.
 
     Args:
         input: a floating or complex tensor.
     """
-    return R.logcumsumexp(input, one_dim("logcumsumexp", dim, len(input._metadata.shape)))
+    return R.logcumsumexp(input, dim)
 
 
 @writes_exactly

@@ -15,17 +15,16 @@ from asyncgrad.ops.api.data import tensor
 from asyncgrad.ops.api.elementwise import clamp, where
 from asyncgrad.ops.api.index import (
     along,
-    axis_and_numbers,
     check_scattered,
     copied,
     index_put,
     index_select,
+    numbers_along,
     rows_to_change,
     scattered_values,
 )
 from asyncgrad.ops.api.reduction import cumsum
 from asyncgrad.ops.api.shape import broadcast_to, expand, reshape
-from asyncgrad.ops.arguments import one_dim
 from asyncgrad.ops.batching import by_parts, for_each, mapped_along
 from asyncgrad.ops.converted import converted, writes, writes_exactly
 from asyncgrad.ops.dtype import refuse
@@ -41,7 +40,7 @@ from asyncgrad.ops.promotion import (
 )
 from asyncgrad.ops.scalar_cast import fitted
 from asyncgrad.ops.tensors import in_place
-from asyncgrad.types import Array, Number, Tensor
+from asyncgrad.types import Array, Axis, Number, Tensor
 
 __all__ = [
     "index_copy", "index_fill", "index_reduce", "masked_scatter", "put", "scatter_reduce",
@@ -80,7 +79,7 @@ def _is_beyond(numbers: Array, lowest: int, length: int) -> bool:
 
 
 @writes
-def index_copy(input: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
+def index_copy(input: Tensor, dim: Axis, index: Tensor, source: Tensor) -> Tensor:
     """A copy of `input` with the slices of `source` written at `index` along `dim`."""
     x, y = input, source
     if x.ndim != y.ndim and x.ndim and y.ndim:
@@ -94,33 +93,31 @@ def index_copy(input: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor
             f"{x._metadata.dtype} and (source) {y._metadata.dtype}"
         )
     check_device("index_copy", x, index, y)
-    axis = one_dim("index_copy", dim, x.ndim)
     if getattr(index, "_batched", False):
-        return by_parts(index_copy, x, axis, index, y)
-    at = _index("index_copy", index, x.shape[axis] if x.ndim else 1, 0)
+        return by_parts(index_copy, x, dim, index, y)
+    at = _index("index_copy", index, x.shape[dim] if x.ndim else 1, 0)
     if not x.ndim:
         return R.overwrite(x, R.clone(reshape(y, ()))) if len(at) else R.clone(x)
-    wanted = (*x.shape[:axis], len(at), *x.shape[axis + 1 :])
+    wanted = (*x.shape[:dim], len(at), *x.shape[dim + 1 :])
     if y.shape != wanted and (y.ndim or wanted != (1,)):
         # As in PyTorch, a wrong number of slices raises another class than a wrong shape.
-        slices = y.shape[:axis] + y.shape[axis + 1 :] == wanted[:axis] + wanted[axis + 1 :]
+        slices = y.shape[:dim] + y.shape[dim + 1 :] == wanted[:dim] + wanted[dim + 1 :]
         raise (IndexError if slices or (not y.ndim and len(at) != 1) else RuntimeError)(
             f"index_copy: source of shape {list(wanted)} expected, got {list(y.shape)}: Number of "
             f"indices should be equal to source.size(dim), and all else to that of self"
         )
     out = for_each(R.clone(x, "C"), y)
-    out[_at(axis, at)] = y
+    out[_at(dim, at)] = y
     return out
 
 
 @writes
-def index_fill(input: Tensor, dim: int, index: Tensor, value: Tensor | Number) -> Tensor:
+def index_fill(input: Tensor, dim: Axis, index: Tensor, value: Tensor | Number) -> Tensor:
     """A copy of `input` with one value in all slices at `index` along `dim`."""
     check_device("index_fill", input, index)
-    axis = one_dim("index_fill", dim, input.ndim)
     if getattr(index, "_batched", False):
-        return by_parts(index_fill, input, axis, index, value)
-    at = _index("index_fill", index, input.shape[axis] if input.ndim else 1)
+        return by_parts(index_fill, input, dim, index, value)
+    at = _index("index_fill", index, input.shape[dim] if input.ndim else 1)
     if isinstance(value, Variable):
         if value._metadata.shape:
             raise RuntimeError(
@@ -137,11 +134,11 @@ def index_fill(input: Tensor, dim: int, index: Tensor, value: Tensor | Number) -
     value = cast("Tensor", value).to(input._metadata.dtype)
     if not input.ndim:
         return R.overwrite(input, R.clone(value)) if len(at) else R.clone(input)
-    length = input.shape[axis]
+    length = input.shape[dim]
     # With a mask, repeated indices count only once in the value's gradient.
     none = zeros(length, dtype=np.bool_, device=input.device)
     mask = index_put(none, (at,), constant(True, none))
-    out = where(reshape(mask, (length,) + (1,) * (input.ndim - axis - 1)), value, input)
+    out = where(reshape(mask, (length,) + (1,) * (input.ndim - dim - 1)), value, input)
     return renamed(out, "IndexFillBackward0")
 
 
@@ -204,7 +201,7 @@ def _check_reduction(
 @writes
 @one_node("ScatterReduceBackward0")
 def scatter_reduce(
-    input: Tensor, dim: int, index: Tensor, src: Tensor, reduce: ScatterReduceKind, *,
+    input: Tensor, dim: Axis, index: Tensor, src: Tensor, reduce: ScatterReduceKind, *,
     include_self: bool = True,
 ) -> Tensor:  # fmt: skip
     """A copy of `input` in which elements are reduced with those of `src` along `dim`.
@@ -227,23 +224,23 @@ def scatter_reduce(
         def example(x: Tensor, dim: int, index: Tensor, src: Tensor) -> Any:
             return scatter_reduce(x, dim, index, src, reduce, include_self=include_self)
 
-        return mapped_along(name, example, x, dim, index, y)
-    axis, numbers = axis_and_numbers(name, x, dim, index)
+        return mapped_along(example, x, dim, index, y)
+    numbers = numbers_along(name, x, dim, index)
     shape = x._metadata.shape
     y = scattered_values(x, y, numbers, name)
-    check_scattered(name, shape, axis, numbers)
+    check_scattered(name, shape, dim, numbers)
     if not numbers.size:
         return R.clone(x)
     if not shape:
         numbers, y = numbers.reshape(-1), reshape(y, (-1,))
         return reshape(_reduced(reshape(x, (1,)), (numbers,), index, y, reduce, include_self), ())
-    return _reduced(x, along(numbers, axis), index, y, reduce, include_self)
+    return _reduced(x, along(numbers, dim), index, y, reduce, include_self)
 
 
 @writes
 @one_node("IndexReduceBackward0")
 def index_reduce(
-    input: Tensor, dim: int, index: Tensor, source: Tensor, reduce: IndexReduceKind, *,
+    input: Tensor, dim: Axis, index: Tensor, source: Tensor, reduce: IndexReduceKind, *,
     include_self: bool = True,
 ) -> Tensor:  # fmt: skip
     """A copy of `input` in which slices along `dim` are reduced with those of `source`.
@@ -262,16 +259,13 @@ def index_reduce(
     _check_reduction(name, x, reduce, include_self, words(IndexReduceKind))
     if index._batched:
         return by_parts(index_reduce, x, dim, index, y, reduce, include_self=include_self)
-    shape = x._metadata.shape
-    axis = one_dim(name, dim, len(shape))
     check_device(name, x, index, y)
-    numbers = rows_to_change(name, x, axis, index, y, IndexError)
-    if not shape:
+    numbers = rows_to_change(name, x, dim, index, y, IndexError)
+    if not x._metadata.shape:
         line = reshape(x, (1,))
         out = _reduced(line, (numbers.reshape(1),), index, reshape(y, (1,)), reduce, include_self)
         return reshape(out, ())
-    places = (*(slice(None),) * axis, numbers.reshape(-1))
-    return _reduced(x, places, index, y, reduce, include_self)
+    return _reduced(x, _at(dim, numbers.reshape(-1)), index, y, reduce, include_self)
 
 
 def put(input: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) -> Tensor:
@@ -368,20 +362,18 @@ def take(input: Tensor, index: Tensor) -> Tensor:
 
 
 @converted
-def select_scatter(input: Tensor, src: Tensor, dim: int, index: int) -> Tensor:
+def select_scatter(input: Tensor, src: Tensor, dim: Axis, index: int) -> Tensor:
     """A copy of `input` with `src` as the slice at `index` along `dim`."""
-    x = input
-    return _replaced("select_scatter", x, src, _at(one_dim("select_scatter", dim, x.ndim), index))
+    return _replaced("select_scatter", input, src, _at(dim, index))
 
 
 @writes_exactly
 def slice_scatter(
-    input: Tensor, src: Tensor, dim: int = 0, start: int | None = None, end: int | None = None,
+    input: Tensor, src: Tensor, dim: Axis = 0, start: int | None = None, end: int | None = None,
     step: int = 1,
 ) -> Tensor:  # fmt: skip
     """A copy of `input` with `src` as the slice along `dim`."""
-    axis = one_dim("slice_scatter", dim, input.ndim)
-    return _replaced("slice_scatter", input, src, _at(axis, slice(start, end, step)))
+    return _replaced("slice_scatter", input, src, _at(dim, slice(start, end, step)))
 
 
 def _replaced(name: str, x: Tensor, src: Tensor, at: object) -> Any:

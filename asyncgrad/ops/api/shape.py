@@ -40,7 +40,7 @@ from asyncgrad.ops.split_nodes import (
     several,
 )
 from asyncgrad.ops.table.shape import Named
-from asyncgrad.types import DTypeLike, Ints, Tensor
+from asyncgrad.types import Axis, DTypeLike, Ints, Tensor
 
 __all__ = [
     "broadcast_tensors", "broadcast_to", "cat", "chunk", "clone", "diag", "diagonal", "flatten",
@@ -146,23 +146,22 @@ def ravel(input: Tensor) -> Tensor:
 
 
 @converted
-def unflatten(input: Tensor, dim: int, sizes: Sequence[int]) -> Tensor:
+def unflatten(input: Tensor, dim: Axis, sizes: Sequence[int]) -> Tensor:
     """Split the axis `dim` into several; one of `sizes` may be -1."""
     shape = input._metadata.shape
-    axis = one_dim("unflatten", dim, len(shape))
     if not shape:
         raise RuntimeError("unflatten: a tensor without axes has none to unflatten")
     wanted = one_shape("unflatten", (sizes,))
     if not wanted:
         raise RuntimeError("unflatten: sizes must be non-empty")
     try:
-        inner = filled_shape("unflatten", wanted, shape[axis])
+        inner = filled_shape("unflatten", wanted, shape[dim])
     except RuntimeError:
         raise RuntimeError(
             f"unflatten: Provided sizes {list(wanted)} don't multiply up to the size of dim "
-            f"{axis} ({shape[axis]}) in the input tensor"
+            f"{dim} ({shape[dim]}) in the input tensor"
         ) from None
-    return R.reshape(input, (*shape[:axis], *inner, *shape[axis + 1 :]))
+    return R.reshape(input, (*shape[:dim], *inner, *shape[dim + 1 :]))
 
 
 def permute(input: Tensor, *order: Ints, dims: Ints | None = None) -> Tensor:
@@ -412,19 +411,18 @@ def narrow_copy(input: Tensor, dim: int, start: Tensor | int, length: int) -> Te
 
 
 @converted
-def select(input: Tensor, dim: int, index: Tensor | int) -> Tensor:
+def select(input: Tensor, dim: Axis, index: Tensor | int) -> Tensor:
     """A view of the slice at `index` along an axis, without that axis."""
     shape = input._metadata.shape
     if not shape:
         raise IndexError("select() cannot be applied to a 0-dim tensor.")
-    axis = one_dim("select", dim, len(shape))
     place = one_int("select", "index", index)
-    if not -shape[axis] <= place < shape[axis]:
+    if not -shape[dim] <= place < shape[dim]:
         raise IndexError(
             f"select(): index {place} out of range for tensor of size {list(shape)} at dimension "
-            f"{axis}"
+            f"{dim}"
         )
-    return R.getitem(input, (slice(None),) * axis + (place, Ellipsis))
+    return R.getitem(input, (slice(None),) * dim + (place, Ellipsis))
 
 
 @partial(
@@ -493,18 +491,17 @@ def chunk(input: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
 
 
 @converted
-def unbind(input: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
+def unbind(input: Tensor, dim: Axis = 0) -> tuple[Tensor, ...]:
     """Views of all slices along an axis, without that axis."""
     shape = input._metadata.shape
-    axis = one_dim("unbind", dim, len(shape))
     if not shape:
         raise IndexError("unbind: Dimension specified as 0 but tensor has no dimensions")
-    before = (slice(None),) * axis
-    places = [((*before, i, Ellipsis),) for i in range(shape[axis])]
-    return several(input, "getitem", places, UnbindBackward0, axis)
+    before = (slice(None),) * dim
+    places = [((*before, i, Ellipsis),) for i in range(shape[dim])]
+    return several(input, "getitem", places, UnbindBackward0, dim)
 
 
-def diagonal(input: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
+def diagonal(input: Tensor, offset: int = 0, dim1: Axis = 0, dim2: Axis = 1) -> Tensor:
     """A view of the diagonal of two axes, as the last axis.
 
     Args:
@@ -513,13 +510,11 @@ def diagonal(input: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Te
         dim1: the axis of rows.
         dim2: the axis of columns.
     """
-    ndim = len(input._metadata.shape)
-    first, second = one_dim("diagonal", dim1, ndim), one_dim("diagonal", dim2, ndim)
-    if first == second:
+    if dim1 == dim2:
         raise RuntimeError(
             f"diagonal dimensions cannot be identical {dim1}, {dim2}. Name two different axes."
         )
-    return R.diagonal(input, offset, first, second)
+    return R.diagonal(input, offset, dim1, dim2)
 
 
 @writes_exactly

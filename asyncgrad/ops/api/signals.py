@@ -23,7 +23,7 @@ from asyncgrad.ops.node_names import no_view
 from asyncgrad.ops.promotion import category, check_device, default_dtype
 from asyncgrad.ops.tensors.new_tensors import from_host, place_of
 from asyncgrad.ops.tensors.out import as_made
-from asyncgrad.types import Array, MadeAs, Tensor
+from asyncgrad.types import Array, MadeAs, Tensor, Truth
 
 __all__ = [
     "bartlett_window", "blackman_window", "hamming_window", "hann_window", "istft", "kaiser_window",
@@ -143,7 +143,7 @@ def _frame(
 
 def stft(
     input: Tensor, n_fft: int, hop_length: int | None = None, win_length: int | None = None,
-    window: Tensor | None = None, center: bool = True, pad_mode: PadMode = "reflect",
+    window: Tensor | None = None, center: Truth = True, pad_mode: PadMode = "reflect",
     normalized: bool = False, onesided: bool | None = None, return_complex: bool | None = None,
     align_to_window: bool | None = None,
 ) -> Tensor:  # fmt: skip
@@ -206,7 +206,7 @@ def stft(
 
 def istft(
     input: Tensor, n_fft: int, hop_length: int | None = None, win_length: int | None = None,
-    window: Tensor | None = None, center: bool = True, normalized: bool = False,
+    window: Tensor | None = None, center: Truth = True, normalized: bool = False,
     onesided: bool | None = None, length: int | None = None, return_complex: bool = False,
 ) -> Tensor:  # fmt: skip
     """The signal whose `stft` is nearest: its inverse with the same arguments.

@@ -8,7 +8,6 @@ from typing import Any
 from asyncgrad.core.recording import note_result, recorders
 from asyncgrad.ops import return_types
 from asyncgrad.ops.api.reduction import selected
-from asyncgrad.ops.arguments import one_dim
 from asyncgrad.ops.batching import mapped_along
 from asyncgrad.ops.bfloat16 import sortable
 from asyncgrad.ops.converted import writes, writes_exactly
@@ -18,7 +17,7 @@ from asyncgrad.ops.namespace import Raw
 from asyncgrad.ops.promotion import operand_of
 from asyncgrad.ops.signatures import named
 from asyncgrad.ops.tensors.new_tensors import leaf
-from asyncgrad.types import Array, Library, Tensor
+from asyncgrad.types import Array, Axis, Library, Tensor
 
 __all__ = ["argsort", "kthvalue", "median", "mode", "nanmedian", "sort", "topk"]
 METHODS = tuple(__all__)
@@ -29,7 +28,7 @@ _PARTED = 64
 
 @writes_exactly
 def sort(
-    input: Tensor, dim: int = -1, descending: bool = False, stable: bool | None = False
+    input: Tensor, dim: Axis = -1, descending: bool = False, stable: bool | None = False
 ) -> return_types.sort:
     """The sorted `values` along an axis, and their int64 `indices`.
 
@@ -41,32 +40,30 @@ def sort(
         stable: without effect, as the sort is always stable.
     """
     if getattr(input, "_batched", False):
-        return mapped_along("sort", lambda x, axis: sort(x, axis, descending), input, dim)
-    x, order, axis = _ordered("sort", input, dim, descending)
-    return return_types.sort(*selected(x, "sort", order, axis, True))
+        return mapped_along(lambda x, axis: sort(x, axis, descending), input, dim)
+    order = _ordered(input, dim, descending)
+    return return_types.sort(*selected(input, "sort", order, dim, True))
 
 
 @writes_exactly
 def argsort(
-    input: Tensor, dim: int = -1, descending: bool = False, *, stable: bool = False
+    input: Tensor, dim: Axis = -1, descending: bool = False, *, stable: bool = False
 ) -> Tensor:
     """The indices that sort the elements along an axis; see `sort`."""
     if getattr(input, "_batched", False):
-        return mapped_along("argsort", lambda x, axis: argsort(x, axis, descending), input, dim)
-    x, order, _ = _ordered("argsort", input, dim, descending)
-    return leaf("argsort", order, x._metadata.device)
+        return mapped_along(lambda x, axis: argsort(x, axis, descending), input, dim)
+    return leaf("argsort", _ordered(input, dim, descending), input._metadata.device)
 
 
-def _ordered(name: str, input: Tensor, dim: int, descending: bool) -> tuple[Any, Any, int]:
-    """The checked tensor, the indices that sort it, and the axis as a number from 0."""
+def _ordered(input: Tensor, dim: int, descending: bool) -> Any:
+    """The indices that sort a tensor."""
     metadata = input._metadata
     if metadata.is_complex:
         raise RuntimeError("Sort does not support complex dtypes. Sort the absolute values.")
-    axis = one_dim(name, dim, len(metadata.shape))
-    order = _order(metadata.F, input._array, axis, descending)
+    order = _order(metadata.F, input._array, dim, descending)
     if recorders:
         note_result(order, argsort, input, dim, descending)
-    return input, order, axis
+    return order
 
 
 def _order(F: Raw, array: Array, axis: int, descending: bool) -> Any:
@@ -84,7 +81,7 @@ def _order(F: Raw, array: Array, axis: int, descending: bool) -> Any:
 
 @writes_exactly
 def topk(
-    input: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True
+    input: Tensor, k: int, dim: Axis = -1, largest: bool = True, sorted: bool = True
 ) -> return_types.topk:
     """The `k` greatest or smallest `values` along an axis, and their int64 `indices`.
 
@@ -98,25 +95,23 @@ def topk(
     if metadata.dtype.kind in "bc":
         raise RuntimeError(f"topk does not support {metadata.dtype}. Convert it with .to().")
     shape = metadata.shape
-    axis = one_dim("topk", dim, len(shape))
-    length = shape[axis] if shape else 1
+    length = shape[dim] if shape else 1
     if not 0 <= k <= length:
         raise RuntimeError(
-            f"selected index k out of range: topk of {k} elements along axis {axis} of shape "
-            f"{shape}"
+            f"selected index k out of range: topk of {k} elements along axis {dim} of shape {shape}"
         )
     if input._batched:
-        return mapped_along("topk", lambda x, axis: topk(x, k, axis, largest), input, axis)
+        return mapped_along(lambda x, axis: topk(x, k, axis, largest), input, dim)
 
     def places(array: Array) -> Any:
         if shape:
-            return _first(metadata.F, array, k, axis, largest)
-        return _order(metadata.F, array, axis, largest)
+            return _first(metadata.F, array, k, dim, largest)
+        return _order(metadata.F, array, dim, largest)
 
     indices = places(input._array)
     if recorders:
         note_result(indices, places, input._array)
-    return return_types.topk(*selected(input, "topk", indices, axis, True))
+    return return_types.topk(*selected(input, "topk", indices, dim, True))
 
 
 def _first(F: Raw, array: Array, count: int, axis: int, largest: bool) -> Any:
@@ -139,16 +134,15 @@ def _first(F: Raw, array: Array, count: int, axis: int, largest: bool) -> Any:
 
 
 def _found(
-    name: str, op: str, function: Callable[..., Any], input: Tensor, dim: int, keepdim: bool,
+    name: str, op: str, function: Callable[..., Any], input: Tensor, axis: int, keepdim: bool,
     place: Callable[..., Any],
 ) -> Any:  # fmt: skip
     """The elements at the ranks that `place` gives, in each line, and their indices."""
     metadata = input._metadata
     check_dtype(name, metadata.dtype, f"{REAL}b" if name == "mode" else REAL)
     shape = metadata.shape
-    axis = one_dim(name, dim, len(shape))
     if input._batched:
-        return mapped_along(name, function, input, axis)
+        return mapped_along(function, input, axis)
     xp = metadata.F.xp
     kind = getattr(return_types, name)
     if not shape:
@@ -172,7 +166,7 @@ def _found(
 
 def _middle(name: str, doc: str, place: Callable[[Any, Any], Any]) -> Callable[..., Any]:
     def function(
-        input: Tensor, dim: int | None = None, keepdim: bool = False
+        input: Tensor, dim: Axis | None = None, keepdim: bool = False
     ) -> Tensor | return_types.median | return_types.nanmedian:
         if dim is not None:
             along = lambda x, axis: function(x, axis, keepdim)  # noqa: E731  a name for it
@@ -215,7 +209,7 @@ nanmedian = _middle(
 
 
 @writes
-def kthvalue(input: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> return_types.kthvalue:
+def kthvalue(input: Tensor, k: int, dim: Axis = -1, keepdim: bool = False) -> return_types.kthvalue:
     """The `k`-th smallest element along an axis, counted from 1, and its index, an int64.
 
     Args:
@@ -236,7 +230,7 @@ def kthvalue(input: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> ret
 
 
 @writes
-def mode(input: Tensor, dim: int = -1, keepdim: bool = False) -> return_types.mode:
+def mode(input: Tensor, dim: Axis = -1, keepdim: bool = False) -> return_types.mode:
     """The most frequent element along an axis, the least of several, and its index, an int64.
 
     Args:

@@ -11,22 +11,22 @@ import numpy as np
 from asyncgrad.core.recording import again
 from asyncgrad.errors import LinAlgError
 from asyncgrad.ops import return_types
-from asyncgrad.ops.api.matrices import alike, beside, matrices
+from asyncgrad.ops.api.matrices import alike, beside
 from asyncgrad.ops.api.shape import narrow, tril, triu
 from asyncgrad.ops.batching import by_parts, mapped
-from asyncgrad.ops.converted import writes
-from asyncgrad.ops.dtype import INEXACT
+from asyncgrad.ops.converted import matrices, writes
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.namespace import Raw
 from asyncgrad.ops.node_names import one_node, renamed
-from asyncgrad.ops.promotion import operand_of
 from asyncgrad.ops.table.matrices import eliminate
 from asyncgrad.ops.tensors.new_tensors import leaf, new_beside
 from asyncgrad.ops.tensors.transfer import computed_on_host
-from asyncgrad.types import Array, Library, Tensor
+from asyncgrad.types import Array, Inexact, Library, Matrices, SquareMatrices, Tensor
 
 __all__ = ["lu", "lu_factor", "lu_factor_ex", "lu_solve", "matrix_exp"]
 
+#: What errors say before the names of these functions.
+SPACE = "linalg."
 _INT32 = np.dtype("int32")
 
 
@@ -45,13 +45,13 @@ def _places(order: Array, count: int, m: int) -> tuple[Array, Array]:
 
 def _eliminated(name: str, A: Tensor, pivot: bool) -> tuple[Any, Any, Any]:
     """The packed LU decomposition, and the arrays of pivots and of the rows' order."""
-    x = matrices(name, operand_of(INEXACT, A, name))
+    matrices(name, A)
     if not pivot:
         raise RuntimeError(f"{name}: LU without pivoting is not implemented. Pass pivot=True.")
-    F = x._metadata.F
-    eliminated = partial(x._metadata.device.launching(eliminate), F.xp)
-    pivots, order = again(eliminated, x._array)
-    return R.lu_packed(_reordered(x, order)), pivots, order
+    F = A._metadata.F
+    eliminated = partial(A._metadata.device.launching(eliminate), F.xp)
+    pivots, order = again(eliminated, A._array)
+    return R.lu_packed(_reordered(A, order)), pivots, order
 
 
 def _ones(x: Tensor, n: int) -> Any:
@@ -79,7 +79,7 @@ def _permuted(rows: Array, order: Array) -> Any:
 
 
 @writes
-def lu(A: Tensor, *, pivot: bool = True) -> return_types.linalg_lu:
+def lu(A: Inexact, *, pivot: bool = True) -> return_types.linalg_lu:
     """The decomposition `A = P @ L @ U`: a permutation, L with ones on the diagonal, and U.
 
     Args:
@@ -95,7 +95,7 @@ def lu(A: Tensor, *, pivot: bool = True) -> return_types.linalg_lu:
 
 @writes
 def lu_factor_ex(
-    A: Tensor, *, pivot: bool = True, check_errors: bool = False
+    A: Inexact, *, pivot: bool = True, check_errors: bool = False
 ) -> return_types.linalg_lu_factor_ex:
     """`lu_factor`, and for each matrix 0 or the position of the first 0 on the diagonal of U.
 
@@ -182,7 +182,7 @@ def _order_of(name: str, xp: Library, pivots: Array, m: int) -> Any:
 @writes
 @one_node("LinalgLuSolveBackward0")
 def lu_solve(
-    LU: Tensor, pivots: Tensor, B: Tensor, *, left: bool = True, adjoint: bool = False
+    LU: SquareMatrices, pivots: Tensor, B: Matrices, *, left: bool = True, adjoint: bool = False
 ) -> Tensor:
     """The solutions X of `A @ X = B`, or of `X @ A = B`, from the result of `lu_factor`.
 
@@ -197,29 +197,27 @@ def lu_solve(
         LinAlgError: if there is a 0 on the diagonal.
     """
     name = "linalg.lu_solve"
-    x = matrices(name, LU, square=True)
-    y = matrices(name, B, place=3)
-    alike(name, x, y)
-    n = x._metadata.shape[-1]
+    alike(name, LU, B)
+    n = LU._metadata.shape[-1]
     if pivots._metadata.dtype != _INT32:
         raise RuntimeError(f"{name}: pivots should be a Tensor of int32, got {pivots.dtype}")
-    if pivots._metadata.shape != x._metadata.shape[:-1]:
+    if pivots._metadata.shape != LU._metadata.shape[:-1]:
         raise RuntimeError(
             f"{name}: Number of pivots per batch should be same as the dimension of the matrix, "
-            f"got shapes {pivots._metadata.shape} and {x._metadata.shape}"
+            f"got shapes {pivots._metadata.shape} and {LU._metadata.shape}"
         )
     if pivots._batched:
-        return by_parts(lu_solve, x, pivots, y, left=left, adjoint=adjoint)
-    if y._metadata.shape[-2 if left else -1] != n:
+        return by_parts(lu_solve, LU, pivots, B, left=left, adjoint=adjoint)
+    if B._metadata.shape[-2 if left else -1] != n:
         raise RuntimeError(
             f"{name}: Incompatible shapes of A and B for the equation "
-            f"{'AX = B' if left else 'XA = B'} ({n}x{n} and {y._metadata.shape[-2:]})"
+            f"{'AX = B' if left else 'XA = B'} ({n}x{n} and {B._metadata.shape[-2:]})"
         )
     if not left:
-        return R.adjoint(lu_solve(x, pivots, R.adjoint(y), adjoint=not adjoint))
-    F = x._metadata.F
-    order = _order_by(name, x, pivots)
-    x, y = beside(name, x, y)
+        return R.adjoint(lu_solve(LU, pivots, R.adjoint(B), adjoint=not adjoint))
+    F = LU._metadata.F
+    order = _order_by(name, LU, pivots)
+    x, y = beside(name, LU, B)
     order = again(F.xp.broadcast_to, order, y._metadata.shape[:-1])
     lower, upper = _triangles(x)
     if not adjoint:
@@ -247,10 +245,10 @@ def unpacked(LU: Tensor, pivots: Tensor, data: bool, permutation: bool) -> tuple
 
 
 @writes
-def matrix_exp(A: Tensor) -> Tensor:
+def matrix_exp(A: SquareMatrices) -> Tensor:
     """The exponentials of square matrices.
 
     Args:
         A: of shape (..., n, n), floating or complex.
     """
-    return R.matrix_exp(matrices("linalg.matrix_exp", A, square=True))
+    return R.matrix_exp(A)

@@ -14,7 +14,7 @@ from asyncgrad.ops.converted import writes
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.node_names import rename
 from asyncgrad.ops.promotion import as_tensor_operand, cast, category
-from asyncgrad.types import Ints, Tensor
+from asyncgrad.types import Axis, Ints, Tensor
 
 __all__ = ["diag_embed", "diagflat", "diagonal_scatter"]
 METHODS = (*__all__, "sum_to_size", "unfold")
@@ -94,33 +94,33 @@ def sum_to_size(input: Tensor, *sizes: Ints, size: Ints | None = None) -> Tensor
     return R.sum_to(cast(x, _INT64) if category(x._metadata.dtype) < 2 else x, wanted)
 
 
-def unfold(input: Tensor, dimension: int, size: int, step: int) -> Tensor:
+def unfold(input: Tensor, dimension: Axis, size: int, step: int) -> Tensor:
     """A view of all windows along an axis, whose elements come last.
 
     Args:
         size: the length of a window.
         step: the distance between the starts of windows.
     """
-    x = input
-    shape, strides = x._metadata.shape, x.stride()
-    axis = one_dim("unfold", dimension, len(shape))
-    length = shape[axis] if shape else 1
+    shape, strides = input._metadata.shape, input.stride()
+    length = shape[dimension] if shape else 1
     if size < 0:
         raise RuntimeError(f"unfold: size is {size} but must be >= 0")
     if size > length:
         raise RuntimeError(
-            f"unfold: maximum size for tensor at dimension {axis} is {length} but size is {size}"
+            f"unfold: maximum size for tensor at dimension {dimension} is {length} but size is "
+            f"{size}"
         )
     if step <= 0:
         raise RuntimeError(f"unfold: step is {step} but must be > 0")
     if not shape:
-        return R.reshape(x, (1,)) if size else R.narrow(R.reshape(x, (1,)), 0, 0, 0)
+        return R.reshape(input, (1,)) if size else R.narrow(R.reshape(input, (1,)), 0, 0, 0)
     windows = list(shape)
-    windows[axis] = (length - size) // step + 1
+    windows[dimension] = (length - size) // step + 1
     steps = list(strides)
-    steps[axis] *= step
+    steps[dimension] *= step
     if not prod(windows) * size:
-        return R.reshape(R.narrow(R.reshape(x, (x._metadata.size,)), 0, 0, 0), (*windows, size))
-    out = as_strided(x, (*windows, size), (*steps, strides[axis]))
+        nothing = R.narrow(R.reshape(input, (input._metadata.size,)), 0, 0, 0)
+        return R.reshape(nothing, (*windows, size))
+    out = as_strided(input, (*windows, size), (*steps, strides[dimension]))
     rename(out._edge, "UnfoldBackward0")
     return out
