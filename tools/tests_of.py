@@ -25,7 +25,7 @@ ROWS: dict[str, tuple[str, ...]] = {
     "core/frames.py": ("autograd/test_anomaly.py", "scheduler/test_forgotten_await.py"),
     "core/commit.py": (
         "scheduler/test_commits_in_turn.py", "scheduler/test_participants.py",
-        "scheduler/test_preemption.py",
+        "scheduler/test_preemption.py", "scheduler/test_reentered.py",
         "autograd/test_interrupts.py", "devices/test_shared_gradients.py",
     ),
     "core/conclude.py": (
@@ -48,7 +48,7 @@ ROWS: dict[str, tuple[str, ...]] = {
         "autograd/test_hooks.py", "autograd/test_node_api.py", "scheduler/test_hook_order.py",
         "scheduler/test_coroutine_nodes.py",
     ),
-    "core/locks.py": ("scheduler/test_thread_order.py", "scheduler/test_changed_meanwhile.py"),
+    "core/locks.py": ("scheduler/test_reentered.py", "scheduler/test_thread_order.py"),
     "core/metadata.py": ("autograd/test_node_api.py",),
     "core/modes.py": (
         "autograd/test_grad_mode.py", "autograd/test_inference.py", "autograd/test_shared_modes.py",

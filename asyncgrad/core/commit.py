@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
+from sys import maxsize
 from typing import Any
 
 from asyncgrad.aliases import Namespace
@@ -27,8 +28,13 @@ from asyncgrad.core.variable import (
     wrap,
 )
 
-#: Passes commit one at a time, so that no update is lost.
+#: Passes commit one at a time, so that no update is lost; but a signal handler, or a `__del__` that
+#: the garbage collector calls, may run a pass while its thread commits another.
 _committing = lasting_lock()
+#: What `_apply` has been called with: a commit within it first does what is left.
+_unfinished: Any = None
+#: The number of the last commit. One with a smaller number computes its changes anew.
+_last = 0
 
 #: Functions to call once, as soon as no pass is committing. The thread that has committed does it.
 _awaiting: deque[Callable[[], None]] = deque()
@@ -55,27 +61,33 @@ def commit(
     Raises:
         RuntimeError: if a gradient does not fit its leaf, or a `.grad` is read-only.
     """
+    global _unfinished, _last
     for taken in acquiring(_committing, wait):
         if not taken:
             return False
         try:
-            if begin is not None:
-                begin()
-            if recorded is None:
-                replaced, fresh, added = _changes(staged)
-            else:
-                replaced, fresh, added = _made_anew(staged, recorded), [], []
+            if _unfinished is not None:
+                _apply(*_unfinished)
+            number = None
+            while number != _last:
+                number = _last = _last + 1
+                if begin is not None:
+                    begin()
+                changes = _changes(staged) if recorded is None else _made_anew(staged, recorded)
+            _unfinished = changes
             try:
-                _apply(replaced, fresh, added)
+                _apply(*changes)
             except BaseException:
-                # `_apply` allocates nothing, so this is an interrupt. Update the other leaves, too.
-                _apply(replaced, fresh, added)
+                # Nothing that `_apply` calls fails, so this is an interrupt. Update the other
+                # leaves, too.
+                _apply(*changes)
                 raise
             for one in prepared:
                 exchange(one)
             if end is not None:
                 end()
         finally:
+            _unfinished = None
             try:
                 _committing.release()
             finally:
@@ -99,8 +111,8 @@ def check_staged(staged: Sequence[Staged]) -> None:
 
 
 def _changes(staged: Sequence[Staged]) -> tuple[Any, Any, Any]:
-    """The arguments for `_apply`. Everything that can fail or allocates memory happens here."""
-    fresh = []
+    """The arguments for `_apply`. Everything that can fail happens here."""
+    fresh: list[tuple[AutogradMeta, Any, list[int]]] = []
     added: list[tuple[Variable, Any, Any]] = []
     #: For each `.grad` that is sparse, or retained by a computed tensor: it and its new value. None
     #: if there are none.
@@ -147,7 +159,7 @@ def _changes(staged: Sequence[Staged]) -> tuple[Any, Any, Any]:
                 metadata = F.metadata_of(gradient)
             if sums is None and gradient.__class__ is not F.array_type:
                 sums = {}
-        fresh.append((meta, wrap(gradient, metadata)))
+        fresh.append((meta, wrap(gradient, metadata), [0]))
     if sums is None:
         return [], fresh, added
     return _outgrown(sums, added), _summed(fresh), added
@@ -160,61 +172,71 @@ def _grown(add: Any, rows: Any, gradient: Any, owned: bool | None) -> Any:
 
 def _outgrown(
     sums: dict[AutogradMeta, tuple[Variable, Any]], added: list[tuple[Variable, Any, Any]]
-) -> list[tuple[AutogradMeta, Any]]:
+) -> list[tuple[AutogradMeta, Any, list[int]]]:
     """Return sums as new tensors; those of leaves that stay sparse join `added`."""
     replaced = []
     for meta, (grad, total) in sums.items():
         if total.__class__ is grad._array.__class__ and not meta.retains_grad:
-            added.append((grad, total, None))
+            added.append((grad, total, []))
         else:
-            replaced.append((meta, wrap(total, grad._metadata)))
+            replaced.append((meta, wrap(total, grad._metadata), [0]))
     return replaced
 
 
-def _summed(fresh: Sequence[tuple[AutogradMeta, Any]]) -> list[tuple[AutogradMeta, Any]]:
+def _summed(
+    fresh: Sequence[tuple[AutogradMeta, Any, list[int]]],
+) -> list[tuple[AutogradMeta, Any, list[int]]]:
     """Sum the gradients of leaves reached twice here: `_apply` can't add into sparse rows."""
     found: dict[AutogradMeta, Any] = {}
-    for meta, tensor in fresh:
+    for meta, tensor, _ in fresh:
         first = found.setdefault(meta, tensor)
         if first is not tensor:
             total = tensor._metadata.F.xp.add(first._array, tensor._array)
             found[meta] = wrap(total, first._metadata)
-    return list(found.items())
+    return [(meta, tensor, [0]) for meta, tensor in found.items()]
 
 
 def _apply(
-    replaced: Sequence[tuple[AutogradMeta, Any]],
-    fresh: Sequence[tuple[AutogradMeta, Any]],
-    added: list[tuple[Variable, Any, Any]],
+    replaced: Sequence[tuple[AutogradMeta, Any, list[int]]],
+    fresh: Sequence[tuple[AutogradMeta, Any, list[int]]],
+    added: list[tuple[Variable, Any, list[int]]],
 ) -> None:
-    """Update every `.grad`; called again after an interrupt, it completes the update.
+    """Update every `.grad`; called again after an interrupt or within it, it does what is left.
 
     Args:
-        replaced: leaves' records, each with the tensor that replaces its `.grad`.
-        fresh: records of leaves without a `.grad`, each with the tensor that becomes it.
-        added: other `.grad`s, each with the gradient to add and, in a list, how much of it has been
-            added, or nothing if it is to be copied; or with the new sparse rows, and None.
+        replaced: leaves' records, each with the tensor that replaces its `.grad`, and in a list 0,
+            or 1 once it has.
+        fresh: records of leaves without a `.grad`, each with the tensor that becomes it, or is
+            added if the pass has reached the leaf twice; and in a list how much of it has been.
+        added: other `.grad`s, each with the gradient to add and how much of it has been added; or
+            with what is copied, or the new sparse rows, and an empty list until that is done.
     """
-    for meta, tensor in replaced:
-        meta.grad = tensor
-    for meta, tensor in fresh:
-        if meta.grad is None:
+    for meta, tensor, done in replaced:
+        if not done[0]:
             meta.grad = tensor
-        elif meta.grad is not tensor and all(one[1] is not tensor._array for one in added):
-            # The pass has reached this leaf twice: add the second gradient to the first.
-            added.append((meta.grad, tensor._array, [0]))
+            done[0] = 1
+    for meta, tensor, done in fresh:
+        if not done[0]:
+            if meta.grad is None:
+                meta.grad = tensor
+                done[0] = 1
+            elif meta.grad is not tensor:
+                added.append((meta.grad, tensor._array, done))
     for grad, gradient, done in added:
-        if done is None:
-            grad._array.become(gradient)
-        elif not done:
-            grad._metadata.F.assign(grad._array, gradient)
+        F = grad._metadata.F
+        if done:
+            F.add_into(grad._array, gradient, done)
+        elif grad._array.__class__ is F.array_type:
+            F.assign(grad._array, gradient)
+            done.append(maxsize)
         else:
-            grad._metadata.F.add_into(grad._array, gradient, done)
+            grad._array.become(gradient)
+            done.append(maxsize)
         bump_version(grad)
 
 
-def _made_anew(staged: Sequence[Staged], recorded: Namespace) -> list[tuple[AutogradMeta, Any]]:
-    """Sums that can be differentiated: every `.grad` becomes a new tensor."""
+def _made_anew(staged: Sequence[Staged], recorded: Namespace) -> tuple[Any, Any, Any]:
+    """As `_changes`, with sums that can be differentiated: every `.grad` becomes a new tensor."""
     sums: dict[AutogradMeta, Any] = {}
     for variable, gradient, _ in staged:
         meta = autograd_meta(variable)
@@ -224,7 +246,7 @@ def _made_anew(staged: Sequence[Staged], recorded: Namespace) -> list[tuple[Auto
         if dtype is not None and gradient._metadata.dtype != dtype:
             gradient = recorded.to(gradient, dtype)
         sums[meta] = recorded_sum(variable, sums.get(meta, meta.grad), gradient, recorded)
-    return list(sums.items())
+    return [(meta, total, [0]) for meta, total in sums.items()], [], []
 
 
 def commit_revocably(
@@ -240,6 +262,7 @@ def commit_revocably(
 
     def remember() -> None:
         nonlocal copied
+        before.clear()
         for variable, _, _ in staged:
             meta = autograd_meta(variable)
             grad = meta.grad
@@ -283,8 +306,11 @@ def commit_revocably(
 def when_free(call: Callable[[], None]) -> None:
     """Call a function once, in any thread, as soon as no pass commits; perhaps now."""
     _awaiting.append(call)
-    if not _committing.locked():
-        _call_awaiting()
+    for taken in acquiring(_committing, False):
+        if taken:
+            _committing.release()
+            _call_awaiting()
+        break
 
 
 def _call_awaiting() -> None:

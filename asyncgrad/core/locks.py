@@ -1,28 +1,40 @@
-"""Locks, all that the graph needs of `threading`; and how to acquire one if signals may arrive."""
+"""Locks, all that the graph needs of `threading`; and how to acquire one if signals may arrive.
+
+While a thread holds a lock, the garbage collector may call `__del__` of any object in that thread,
+at each allocation, and so may a signal call its handler. If that code needs the same lock, it
+can't wait for it. So locks are re-entrant, and what they guard is right wherever it is interrupted
+by the same in one thread.
+"""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator
 from functools import partial
-from threading import Lock
+from threading import RLock
+from typing import Any
 
-__all__ = ["Lock", "acquiring", "lasting_lock"]
+__all__ = ["RLock", "acquiring", "is_held_here", "lasting_lock"]
 
 
-def lasting_lock() -> Lock:
+def lasting_lock() -> Any:
     """A lock for as long as the process lives; a forked child reinitializes it as free.
 
     The thread that held it does not exist in the child, and so could never release it.
     """
-    lock = Lock()
+    lock = RLock()
     if hasattr(os, "register_at_fork"):
         # The standard library does the same with its own locks.
         os.register_at_fork(after_in_child=lock._at_fork_reinit)  # type: ignore[attr-defined]
     return lock
 
 
-def acquiring(lock: Lock, wait: bool) -> Iterator[bool]:
+def is_held_here(lock: Any) -> bool:
+    """Whether this thread holds a re-entrant lock."""
+    return bool(lock._is_owned())
+
+
+def acquiring(lock: Any, wait: bool) -> Iterator[bool]:
     """An endless iterator that tries to acquire the lock each time it is advanced.
 
     Python handles signals after a call: if a handler raises when `acquire` has just returned, the

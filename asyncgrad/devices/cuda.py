@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from itertools import count
-from threading import Lock
+from threading import RLock
 from typing import Any
 
 import numpy as np
@@ -106,7 +106,7 @@ class CudaDevice(Device):
         self.xp = _Library(self, cupy)
         self.xp.compiled = self._kernels.functions
         self._pool = pinned_pool(cupyx.empty_pinned)
-        self._lock = Lock()
+        self._lock = RLock()
         #: Raw streams by priority, and a counter that picks the next one to be shared.
         self._streams: dict[int, list[Any]] = {}
         self._next = count()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from asyncio.events import _get_running_loop
 from functools import partial
-from threading import Lock, Thread
+from threading import RLock, Thread
 from typing import Any
 
 from asyncgrad.aliases import Array, Device, Value
@@ -29,7 +29,7 @@ class Kernels:
         self._cupy = cupy
         self.empty = cupy.empty
         self._device = device
-        self._lock = Lock()
+        self._lock = RLock()
         #: Arguments whose kernels are ready or failed to compile, and the threads that compile.
         self._ready: set[Any] = set()
         self._refused: set[Any] = set()

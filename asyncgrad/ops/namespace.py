@@ -101,6 +101,9 @@ class Raw:
         if target.size > PART and gradient.__class__ is np.ndarray:
             for part in parts_of(target, done[0]):
                 into, values = target[part], gradient[part]
+                if done[0] != part.start:
+                    # A commit within this one, in a signal handler or `__del__`, has gone on.
+                    break
                 done[0] = part.stop
                 add(into, values, into)
         elif not done[0]:
@@ -222,7 +225,7 @@ def add_raw_function(op: Op) -> None:
     with _making:
         OPS[op.name] = op
         for spaces in _raw.values():
-            for kind, F in spaces.items():
+            for kind, F in tuple(spaces.items()):
                 _bind(op, F, kind)
 
 

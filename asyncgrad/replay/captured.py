@@ -9,9 +9,9 @@ copied to new arrays, because the next launch overwrites it.
 
 from __future__ import annotations
 
-from threading import Lock
 from typing import Any
 
+from asyncgrad.core.locks import RLock, is_held_here
 from asyncgrad.devices import current_stream
 from asyncgrad.errors import AcceleratorError, OutOfMemoryError
 from asyncgrad.replay.device_arrays import is_host_work
@@ -130,7 +130,7 @@ class CapturedSteps:
         self._inputs, made = inputs_of(steps)
         self._outs = [place for place in made if ends[place] >= end]
         self._over = last_uses(steps, self._outs)
-        self._lock = Lock()
+        self._lock = RLock()
         self._graph: Any = None
         #: The arrays of the last call; for each input whether it was always the same array.
         self._arrays: Any = None
@@ -172,7 +172,7 @@ class CapturedSteps:
 
     def __call__(self, *arrays: Any) -> tuple[Any, ...]:
         """Launch the graph, capture it first, or take the steps one by one."""
-        if self.reason is None:
+        if self.reason is None and not is_held_here(self._lock):
             with self._lock:
                 if self._is_ready(arrays):
                     return self._launch(arrays)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from threading import Lock, local
+from threading import local
 from typing import TYPE_CHECKING, Any
 
 from asyncgrad.core.commit import commit, commit_revocably
+from asyncgrad.core.locks import RLock, is_held_here
 from asyncgrad.core.node import as_edge
 from asyncgrad.core.prepared import Prepared, prepare
 from asyncgrad.core.variable import (
@@ -47,7 +48,7 @@ class WholeGraph:
         self._updates = {
             owner: (CapturedStep(owner, device), leaves) for owner, leaves in found.updates.items()
         }
-        self._lock = Lock()
+        self._lock = RLock()
         self._graph: Any = None
         #: What the captured call has used, and what the call of this thread is about to use.
         self._known: tuple[list[Any], list[StepFacts]] | None = None
@@ -77,7 +78,7 @@ class WholeGraph:
             arguments: the tensors among the call's arguments.
             waits: the launch waits for the device before it sets `.grad`s, as passes do.
         """
-        if self.reason is not None:
+        if self.reason is not None or is_held_here(self._lock):
             return False
         with self._lock:
             if self._pause:

@@ -39,9 +39,9 @@ def use_one_thread() -> None:
     """Limit the libraries to one thread, until `give_back` was called as often."""
     global _holders
     with _lock:
-        if not _holders:
-            _limit()
         _holders += 1
+        if _holders == 1:
+            _limit()
 
 
 def give_back() -> None:

@@ -73,7 +73,7 @@ def refuse_trio(name: str) -> None:
 def _sweep() -> None:
     """Close the engines of loops that were closed or freed without a shut-down."""
     with _changing:
-        abandoned = [key for key, engine in _engines.items() if engine.is_abandoned()]
+        abandoned = [key for key, engine in list(_engines.items()) if engine.is_abandoned()]
         engines = [_engines.pop(key) for key in abandoned]
     for engine in engines:
         engine.close()

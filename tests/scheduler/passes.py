@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+from contextlib import contextmanager
 from copy import copy
 from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any
@@ -10,11 +12,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import asyncgrad as ag
+from asyncgrad.core.commit import commit
 from asyncgrad.core.node import Node, init_node
 from asyncgrad.core.variable import gradient_edge, wrap
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Generator
 
 #: A node that costs as much is sent to a thread.
 HEAVY = 10**9
@@ -107,3 +110,26 @@ async def assert_nothing_runs() -> None:
     statistics = ag.engine().statistics()
     assert (statistics.in_flight, statistics.queued) == (0, 0)
     assert not [task for task in others() if task.get_name().startswith("asyncgrad")]
+
+
+@contextmanager
+def another_commits(staged: tuple[Any, ...] = ()) -> Generator[Callable[[], None], None, None]:
+    """A commit in another thread, which goes on when it is told to, at the latest at the end."""
+    holds, goes_on = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        holds.set()
+        goes_on.wait()
+
+    thread = threading.Thread(target=commit, args=(staged, None, True, (), hold))
+    thread.start()
+    holds.wait()
+
+    def end() -> None:
+        goes_on.set()
+        thread.join()
+
+    try:
+        yield end
+    finally:
+        end()

@@ -5,42 +5,18 @@ from __future__ import annotations
 import asyncio
 import sys
 import threading
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from passes import calls, leaf, others, settle
+from passes import another_commits, calls, leaf, others, settle
 
 import asyncgrad as ag
 from asyncgrad.core import commit as commit_module
 from asyncgrad.core.commit import commit, commit_revocably, when_free
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
-
-
-@contextmanager
-def another_commits(staged: tuple[Any, ...] = ()) -> Generator[Callable[[], None], None, None]:
-    """A commit in another thread, which goes on when it is told to, at the latest at the end."""
-    holds, goes_on = threading.Event(), threading.Event()
-
-    def hold() -> None:
-        holds.set()
-        goes_on.wait()
-
-    thread = threading.Thread(target=commit, args=(staged, None, True, (), hold))
-    thread.start()
-    holds.wait()
-
-    def end() -> None:
-        goes_on.set()
-        thread.join()
-
-    try:
-        yield end
-    finally:
-        end()
+    from collections.abc import Callable
 
 
 def commits(thread: threading.Thread) -> bool:

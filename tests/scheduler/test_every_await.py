@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from passes import HEAVY, assert_nothing_runs, calls, chain, give_way, others, until
+from passes import (
+    HEAVY,
+    another_commits,
+    assert_nothing_runs,
+    calls,
+    chain,
+    give_way,
+    others,
+    until,
+)
 
 import asyncgrad as ag
 from asyncgrad.core.commit import _committing
@@ -174,7 +183,7 @@ async def test_ended_while_the_commit_waits_for_a_thread(size: int, how: str) ->
     engine = ag.engine()
     async with busy_threads():
         deadline = asyncio.get_running_loop().time() + 0.01 if how == "deadline" else None
-        with _committing:
+        with another_commits():
             future = (x + y).sum().backward(deadline=deadline)
             await until(lambda: engine.thread_segments.tasks or future.done())
             if how == "cancelled":

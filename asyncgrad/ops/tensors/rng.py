@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from asyncgrad.core.locks import Lock
+from asyncgrad.core.locks import RLock
 from asyncgrad.core.modes import Mode, current
 from asyncgrad.core.variable import Variable, wrap
 from asyncgrad.devices import CPU
@@ -51,7 +51,7 @@ class Generator:
     def __init__(self, device: Any = "cpu") -> None:
         #: The device of the tensors that are drawn.
         self.device = as_device("Generator", device)
-        self._lock = Lock()
+        self._lock = RLock()
         self._start(_DEFAULT_SEED)
         _all.add(self)
 
@@ -110,7 +110,7 @@ class Generator:
 
     def __setstate__(self, state: tuple[Any, Any]) -> None:
         self.device, numbers = state
-        self._lock = Lock()
+        self._lock = RLock()
         self.set_state(numbers)
         _all.add(self)
 
