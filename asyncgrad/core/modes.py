@@ -13,11 +13,9 @@ from __future__ import annotations
 import functools
 import inspect
 import warnings
-from collections import deque
 from collections.abc import Callable
 from contextvars import ContextVar
 from dataclasses import dataclass, field, fields
-from itertools import repeat
 from operator import attrgetter
 from typing import Any, Self, TypeVar, cast
 
@@ -27,9 +25,11 @@ from asyncgrad.errors import AutogradError
 _F = TypeVar("_F", bound="Callable[..., Any]")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Modes:
-    """The ambient settings of an operation or a pass."""
+    """The ambient settings of an operation or a pass; a record that has been made never changes."""
+
+    # Not `frozen`, because it would take 10 us to make a record, not half of one.
 
     #: Operations on tensors that require grad are recorded.
     grad: bool = True
@@ -102,7 +102,7 @@ class Modes:
 
     def __post_init__(self) -> None:
         """Derive `plain`, so that operations check one field instead of many."""
-        plain = (
+        self.plain = (
             not self.inference
             and not self.anomaly
             and self.saved_hooks is None
@@ -114,7 +114,6 @@ class Modes:
             and not self.tracking
             and self.recorder is None
         )
-        object.__setattr__(self, "plain", plain)
 
     def replace(self, **changes: Value) -> Modes:
         """A record with some fields changed; the default record is always the same object."""
@@ -129,28 +128,14 @@ class Modes:
         if record is None:
             record = variants[key] = self._changed(changes)
             if record is not DEFAULT:
-                object.__setattr__(record, "variants", None)
+                record.variants = None
         return record
 
     def _changed(self, changes: dict[str, Any]) -> Modes:
         values = list(_get(self))
         for name, value in changes.items():
             values[_PLACES[name]] = value
-        if values == _DEFAULTS:
-            return DEFAULT
-        # `Modes(*values)` would take three times as long, because its instances are frozen.
-        made: Any = _Draft()
-        deque(map(setattr, repeat(made), _NAMES, values), 0)
-        made.variants = {}
-        made.__class__ = Modes
-        made.__post_init__()
-        return cast("Modes", made)
-
-
-class _Draft:
-    """A record whose fields are being set."""
-
-    __slots__ = Modes.__slots__
+        return DEFAULT if values == _DEFAULTS else Modes(*values)
 
 
 _NAMES = tuple(f.name for f in fields(Modes) if f.init)
