@@ -42,6 +42,11 @@ _awaiting: deque[Callable[[], None]] = deque()
 #: Gradients with at least this many elements are not copied in one go.
 _LARGE = 1 << 18
 
+#: A leaf's record with the tensor that becomes its `.grad`; a `.grad` with what is added to it. The
+#: list says how much of that is done: nothing, at [0], or at [] if it is copied and not added.
+_Whole = tuple[AutogradMeta, Variable, list[int]]
+_Part = tuple[Variable, Any, list[int]]
+
 
 def commit(
     staged: Sequence[Staged], recorded: Namespace, wait: bool,
@@ -110,13 +115,15 @@ def check_staged(staged: Sequence[Staged]) -> None:
             metadata.F.check_writeable(grad._array)
 
 
-def _changes(staged: Sequence[Staged]) -> tuple[Any, Any, Any]:
+def _changes(staged: Sequence[Staged]) -> tuple[list[_Whole], list[_Whole], list[_Part]]:
     """The arguments for `_apply`. Everything that can fail happens here."""
-    fresh: list[tuple[AutogradMeta, Any, list[int]]] = []
-    added: list[tuple[Variable, Any, Any]] = []
-    #: For each `.grad` that is sparse, or retained by a computed tensor: it and its new value. None
-    #: if there are none.
-    sums: dict[AutogradMeta, tuple[Variable, Any]] | None = None
+    replaced: list[_Whole] = []
+    fresh: list[_Whole] = []
+    added: list[_Part] = []
+    #: For each `.grad` that is, or becomes, one of sparse rows, or that is retained by a computed
+    #: tensor: the present one, the array and metadata of the new one, and whether the present one
+    #: may change.
+    sums: dict[AutogradMeta, tuple[Variable | None, Any, Any, bool]] = {}
     for variable, gradient, owned in staged:
         meta = variable._autograd or autograd_meta(variable)
         metadata = variable._metadata
@@ -131,85 +138,57 @@ def _changes(staged: Sequence[Staged]) -> tuple[Any, Any, Any]:
             if before.shape != metadata.shape:
                 refuse(variable, metadata.shape)
             F.check_writeable(before)
-            if gradient.dtype != grad._metadata.dtype:
-                gradient = F.in_dtype(gradient, grad._metadata.dtype)
-            if meta.retains_grad or before.__class__ is not F.array_type:
-                # What `retain_grad` has kept does not change: each pass sets a new tensor.
-                if sums is None:
-                    sums = {}
-                elif meta in sums:
-                    before = sums[meta][1]
-                sums[meta] = grad, _grown(F.xp.add, before, gradient, owned)
+            metadata = grad._metadata
+            if gradient.dtype != metadata.dtype:
+                gradient = F.in_dtype(gradient, metadata.dtype)
+            # What `retain_grad` has kept does not change: each pass sets a new tensor.
+            changes = not meta.retains_grad
+            if changes and before.__class__ is F.array_type:
+                added.append((grad, gradient, [0] * (owned is not None)))
                 continue
-            added.append((grad, gradient, [0] * (owned is not None)))
-            continue
-        dtype = gradient.dtype
-        if (
-            meta.grad_dtype is None
-            and gradient.strides == variable._array.strides
-            and (dtype is metadata.dtype or dtype == metadata.dtype)
-            and (owned or gradient.size < _LARGE)
-        ):
-            if not owned:
-                gradient = gradient.copy("K")
         else:
-            dtype = grad_dtype(variable) or dtype
-            gradient = F.keep_gradient(gradient, variable._array, bool(owned), dtype)
-            if dtype != metadata.dtype:
-                metadata = F.metadata_of(gradient)
-            if sums is None and gradient.__class__ is not F.array_type:
-                sums = {}
-        fresh.append((meta, wrap(gradient, metadata), [0]))
-    if sums is None:
-        return [], fresh, added
-    return _outgrown(sums, added), _summed(fresh), added
-
-
-def _grown(add: Any, rows: Any, gradient: Any, owned: bool | None) -> Any:
-    """What a `.grad` of sparse rows becomes."""
-    return gradient.copy() if owned is None else add(rows, gradient)
-
-
-def _outgrown(
-    sums: dict[AutogradMeta, tuple[Variable, Any]], added: list[tuple[Variable, Any, Any]]
-) -> list[tuple[AutogradMeta, Any, list[int]]]:
-    """Return sums as new tensors; those of leaves that stay sparse join `added`."""
-    replaced = []
-    for meta, (grad, total) in sums.items():
-        if total.__class__ is grad._array.__class__ and not meta.retains_grad:
+            before, changes = None, False
+            dtype = gradient.dtype
+            if (
+                meta.grad_dtype is None
+                and gradient.strides == variable._array.strides
+                and (dtype is metadata.dtype or dtype == metadata.dtype)
+                and (owned or gradient.size < _LARGE)
+            ):
+                if not owned:
+                    gradient = gradient.copy("K")
+            else:
+                dtype = grad_dtype(variable) or dtype
+                gradient = F.keep_gradient(gradient, variable._array, bool(owned), dtype)
+                if dtype != metadata.dtype:
+                    metadata = F.metadata_of(gradient)
+            if gradient.__class__ is F.array_type and meta not in sums:
+                fresh.append((meta, wrap(gradient, metadata), [0]))
+                continue
+        before = sums[meta][1] if meta in sums else before
+        sums[meta] = grad, _sum(F.xp.add, before, gradient, owned), metadata, changes
+    for meta, (grad, total, metadata, changes) in sums.items():
+        if changes and total.__class__ is grad._array.__class__:
             added.append((grad, total, []))
         else:
-            replaced.append((meta, wrap(total, grad._metadata), [0]))
-    return replaced
+            (fresh if grad is None else replaced).append((meta, wrap(total, metadata), [0]))
+    return replaced, fresh, added
 
 
-def _summed(
-    fresh: Sequence[tuple[AutogradMeta, Any, list[int]]],
-) -> list[tuple[AutogradMeta, Any, list[int]]]:
-    """Sum the gradients of leaves reached twice here: `_apply` can't add into sparse rows."""
-    found: dict[AutogradMeta, Any] = {}
-    for meta, tensor, _ in fresh:
-        first = found.setdefault(meta, tensor)
-        if first is not tensor:
-            total = tensor._metadata.F.xp.add(first._array, tensor._array)
-            found[meta] = wrap(total, first._metadata)
-    return [(meta, tensor, [0]) for meta, tensor in found.items()]
+def _sum(add: Any, before: Any, gradient: Any, owned: bool | None) -> Any:
+    if before is None:
+        return gradient
+    return gradient.copy() if owned is None else add(before, gradient)
 
 
-def _apply(
-    replaced: Sequence[tuple[AutogradMeta, Any, list[int]]],
-    fresh: Sequence[tuple[AutogradMeta, Any, list[int]]],
-    added: list[tuple[Variable, Any, list[int]]],
-) -> None:
-    """Update every `.grad`; called again after an interrupt or within it, it does what is left.
+def _apply(replaced: list[_Whole], fresh: list[_Whole], added: list[_Part]) -> None:
+    """Update every `.grad`; called again after an interrupt, or within it, it does what is left.
 
     Args:
-        replaced: leaves' records, each with the tensor that replaces its `.grad`, and in a list 0,
-            or 1 once it has.
-        fresh: records of leaves without a `.grad`, each with the tensor that becomes it, or is
-            added if the pass has reached the leaf twice; and in a list how much of it has been.
-        added: other `.grad`s, each with the gradient to add and how much of it has been added; or
-            with what is copied, or the new sparse rows, and an empty list until that is done.
+        replaced: the tensors that replace a `.grad`.
+        fresh: those of leaves without one; if the pass has reached a leaf twice, the second is
+            added to the first.
+        added: what is added to other `.grad`s; or copied, or new sparse rows.
     """
     for meta, tensor, done in replaced:
         if not done[0]:
@@ -235,7 +214,9 @@ def _apply(
         bump_version(grad)
 
 
-def _made_anew(staged: Sequence[Staged], recorded: Namespace) -> tuple[Any, Any, Any]:
+def _made_anew(
+    staged: Sequence[Staged], recorded: Namespace
+) -> tuple[list[_Whole], list[_Whole], list[_Part]]:
     """As `_changes`, with sums that can be differentiated: every `.grad` becomes a new tensor."""
     sums: dict[AutogradMeta, Any] = {}
     for variable, gradient, _ in staged:
