@@ -148,11 +148,10 @@ class KnownArrays:
 
     def new(self, array: Any) -> Place:
         """Give a place to an array that a step makes, or that is constant."""
-        place = Place(len(self.places), array)
+        place = self.known[id(array)] = Place(array)
         self.places.append(place)
         if array.__class__ is not np.ndarray and (device := device_of(array)) is not None:
             self.devices.add(device)
-        self.known[id(array)] = place
         return place
 
     def new_constant(self, array: Any) -> None:
@@ -240,9 +239,9 @@ class KnownArrays:
         Args:
             tensors: keep tensors; otherwise they become their arrays.
         """
+        if (known := self.known.get(id(value))) is not None and not self.views:
+            return known
         kind = type(value)
-        if kind is np.ndarray:
-            return self.place_of(value)
         if kind in _CONSTANTS:
             return value
         if isinstance(value, tuple):

@@ -208,9 +208,8 @@ class ChangedMemory(KnownArrays):
         """Give what was read so far of an array memory of its own; returns its place so far."""
         before = self.known[id(owner)]
         if isinstance(owner, np.ndarray):
-            views = [
-                x for x in self.places[before.number :] if getattr(x.sample, "base", None) is owner
-            ]
+            later = self.places[self.places.index(before) :]
+            views = [x for x in later if getattr(x.sample, "base", None) is owner]
             # Their identities are known.
             self._kept += [owner, before.sample, *[place.sample for place in views]]
             if before not in self.constants:

@@ -117,7 +117,7 @@ class Changes(ChangedMemory):
                 elif parts and all(part.__class__ is Place for part in parts):
                     cost = 2_000 + 10 * sum([part.sample.size for part in parts])
                     self.steps.append(Compute(name, function, arguments, outs, cost))
-                elif _are_made(outs, count):
+                elif _are_made(outs, {*self.places[count:]}):
                     function, places = partial(_arrays_of, function), tuple(places_in(outs))
                     self.steps.append(Compute(name, function, arguments, places, 2_000))
                 else:
@@ -249,15 +249,15 @@ class Changes(ChangedMemory):
             self.refuse("it reads a .grad of another layout than its gradient")
 
 
-def _are_made(outs: Any, count: int) -> bool:
-    """Whether a function has made arrays of a device and nothing else, in places from `count` on.
+def _are_made(outs: Any, new: set[Place]) -> bool:
+    """Whether a function has made arrays of a device and nothing else, in new places.
 
     Then it has looked at no values.
     """
     return (
         outs.__class__ is tuple
         and all(x.__class__ is Place or x.__class__ is Made for x in outs)
-        and all(x.number >= count and device_of(x.sample) is not None for x in places_in(outs))
+        and all(x in new and device_of(x.sample) is not None for x in places_in(outs))
     )
 
 

@@ -22,11 +22,13 @@ from asyncgrad.replay.steps import Compute, Place, Same, filled
 
 #: Larger arrays take longer than the calls that are saved.
 _LARGEST = 1 << 18
-#: Numbers of all kinds; a prime number of them, so that rows differ.
-_NUMBERS = np.concatenate([
+_rng = np.random.default_rng(0)
+_numbers = np.concatenate([
     [0.0, -0.0, 1.0, -1.0, np.inf, -np.inf, np.nan, 1e-30, 1e30, -3.5],
-    np.random.default_rng(0).standard_normal(51),
+    _rng.standard_normal(51),
 ])  # fmt: skip
+#: Numbers of all kinds, in several orders; a prime number of them, so that rows differ.
+_NUMBERS = [_rng.permutation(_numbers) for _ in range(8)]
 
 
 class _StayError(Exception):
@@ -90,7 +92,7 @@ class _Notes:
         if result.__class__ is not np.ndarray or not result.ndim:
             raise _StayError
         arguments = tuple([x.place if isinstance(x, _Value) else x for x in inputs])
-        place = Place(-1, result)
+        place = Place(result)
         self.steps.append(Compute(name, function, arguments, place, 0))
         return _Value(place, result, True)
 
@@ -192,7 +194,6 @@ class Inliner:
 
     def __init__(self) -> None:
         self._known: dict[Any, Any] = {}
-        self._rng = np.random.default_rng(0)
 
     def steps(self, step: Any) -> list[Any]:
         """The steps that take the place of one."""
@@ -216,7 +217,7 @@ class Inliner:
         named = dict(zip(inputs, places, strict=True))
         made = []
         for note in notes:
-            out = step.outs if note.outs is result else Place(-1, note.outs.sample)
+            out = step.outs if note.outs is result else Place(note.outs.sample)
             named[note.outs] = out
             arguments = tuple(
                 [named.get(x, x) if isinstance(x, Place) else x for x in note.arguments]
@@ -235,8 +236,8 @@ class Inliner:
         return [Compute(step.name, universal, step.arguments, step.outs, step.cost)]
 
     def _noted(self, step: Compute, rule: bool, places: list[Place], layouts: list[Any]) -> Any:
-        inputs = [Place(-1, layout) for layout in layouts]
-        arrays = [self._array(layout) for layout in layouts]
+        inputs = [Place(layout) for layout in layouts]
+        arrays = [_array(number, layout) for number, layout in enumerate(layouts)]
         if not all(array is not None for array in arrays):
             return _STAYS
         values = {
@@ -282,17 +283,22 @@ class Inliner:
             note.outs.sample = Layout(note.outs.sample)
         return inputs, notes.steps, result.place
 
-    def _array(self, layout: Any) -> Any:
-        """An array of a layout with numbers of all kinds; None for layouts that are rare."""
-        if layout.dtype.kind != "f" or layout.dtype.itemsize < 4:
-            return None
-        if any(stride < 0 for stride in layout.strides):
-            return None
-        reach = sum((n - 1) * s for n, s in zip(layout.shape, layout.strides, strict=True))
-        memory = np.empty(max(0, reach) + layout.dtype.itemsize, np.uint8)
-        array = np.ndarray(layout.shape, layout.dtype, memory, 0, layout.strides)
-        array[...] = np.resize(self._rng.permutation(_NUMBERS), layout.shape)
-        return array
+
+def _array(number: int, layout: Any) -> Any:
+    """An array of a layout, the operand `number`, with numbers of all kinds.
+
+    None for layouts that are rare.
+    """
+    if layout.dtype.kind != "f" or layout.dtype.itemsize < 4:
+        return None
+    if any(stride < 0 for stride in layout.strides):
+        return None
+    reach = sum((n - 1) * s for n, s in zip(layout.shape, layout.strides, strict=True))
+    memory = np.empty(max(0, reach) + layout.dtype.itemsize, np.uint8)
+    array = np.ndarray(layout.shape, layout.dtype, memory, 0, layout.strides)
+    # They are repeated to the array's end.
+    array.flat = _NUMBERS[number % len(_NUMBERS)]
+    return array
 
 
 #: Stands for what takes the place of a step that stays.

@@ -113,9 +113,10 @@ class Families:
         for step in steps:
             if step.__class__ is Compute:
                 outs = step.outs
-                made = (outs,) if outs.__class__ is Place else step.made
-                if not lists and not any(map(_is_view, made)):
-                    # The usual case: arrays in memory of their own.
+                if outs.__class__ is Place and not lists and not _is_view(outs):
+                    # The usual case: one array, in memory of its own.
+                    continue
+                if not lists and not any(map(_is_view, step.made)):
                     continue
             elif step.__class__ is Again:
                 self.foreign.update(step.made)

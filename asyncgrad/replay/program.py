@@ -150,8 +150,8 @@ class Program:
         """Copy constants in each replay if others get views of them, and may change these."""
         shown = recorder.given.union(places_in(returned)) - recorder.constants
         views = set(map(self._families.of, shown))
-        copied = {x for x in recorder.constants if self._families.of(x) in views}
-        for place in sorted(copied, key=lambda one: one.number):
+        known = [x for x in recorder.places if x in recorder.constants]
+        for place in [x for x in known if self._families.of(x) in views]:
             recorder.make_anew(place)
             self._families.foreign.discard(place)
 

@@ -44,10 +44,9 @@ class Opaque:
 class Place:
     """An array of the program: one that a step makes, or that the program reads at that point."""
 
-    __slots__ = ("number", "sample")
+    __slots__ = ("sample",)
 
-    def __init__(self, number: int, sample: Any) -> None:
-        self.number = number
+    def __init__(self, sample: Any) -> None:
         self.sample = sample
 
 
