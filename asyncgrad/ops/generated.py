@@ -6,8 +6,14 @@ import builtins
 import functools
 import linecache
 from collections.abc import Callable, Iterable, Sequence
+from itertools import count
 from types import CodeType, FunctionType
 from typing import Any
+from weakref import WeakValueDictionary, finalize
+
+_numbers = count()
+#: By text: what `shared_code` has given.
+_shared: WeakValueDictionary[str, CodeType] = WeakValueDictionary()
 
 
 @functools.lru_cache(4096)
@@ -35,6 +41,17 @@ def compiled(source: str, file: str) -> CodeType:
     if mode == "eval":
         return code
     return next(constant for constant in code.co_consts if isinstance(constant, CodeType))
+
+
+def shared_code(source: str, name: str) -> CodeType:
+    """Compile source text, unless some function still has the code of the same text."""
+    code = _shared.get(source)
+    if code is None:
+        file = f"<asyncgrad {name} {next(_numbers)}>"
+        show(source, file)
+        code = _shared[source] = compiled(source, file)
+        finalize(code, linecache.cache.pop, file, None)
+    return code
 
 
 def function_of(code: CodeType, values: Iterable[Any]) -> Any:

@@ -9,6 +9,8 @@ as it is: if it asks for a value, for example, what it does next might depend on
 from __future__ import annotations
 
 import marshal
+from functools import lru_cache
+from math import copysign
 from types import MethodType, SimpleNamespace
 from typing import Any, ClassVar
 
@@ -301,6 +303,32 @@ def _array(number: int, layout: Any) -> Any:
     return array
 
 
+def operands_of(step: Compute) -> tuple[Any, ...]:
+    """The arguments of a step, with arrays in the place of numbers that NumPy would convert.
+
+    Of a call on 16 elements, that takes almost half of the time.
+    """
+    operands: tuple[Any, ...] = step.arguments
+    if isinstance(step.function, np.ufunc) and step.function in _ARITHMETIC:
+        dtype = step.outs.sample.dtype
+        if dtype.kind == "f" and all(place.sample.dtype == dtype for place in step.read):
+            return tuple([_converted(x, dtype) if type(x) in {int, float} else x for x in operands])
+    return operands
+
+
+def _converted(number: float, dtype: Any) -> Any:
+    return _array_of(number, copysign(1.0, number), dtype)
+
+
+@lru_cache(1024)
+def _array_of(number: float, sign: float, dtype: Any) -> Any:
+    """An array without dimensions; the sign tells zeros apart."""
+    with np.errstate(over="ignore"):
+        return np.array(number, dtype)
+
+
+#: Functions that convert Python's numbers to the dtype of their arrays.
+_ARITHMETIC = frozenset({np.add, np.subtract, np.multiply, np.true_divide})
 #: Stands for what takes the place of a step that stays.
 _STAYS: Any = object()
 #: The namespace for kernels, which get none.

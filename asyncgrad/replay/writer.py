@@ -6,19 +6,16 @@ variable is used again for another array as soon as the first is needed no more.
 
 from __future__ import annotations
 
-import linecache
-from itertools import count
-from types import CodeType
 from typing import Any
-from weakref import WeakValueDictionary, finalize
 
 import numpy as np
 
 from asyncgrad.core.commit import commit
 from asyncgrad.core.variable import autograd_meta, counter_of, wrap
 from asyncgrad.devices.pool import POOL
-from asyncgrad.ops.generated import compiled, function_of, show
+from asyncgrad.ops.generated import function_of, shared_code
 from asyncgrad.replay.anew import BailError, changed
+from asyncgrad.replay.inlined import operands_of
 from asyncgrad.replay.memory import Plan
 from asyncgrad.replay.order import is_change, is_graded, is_lasting
 from asyncgrad.replay.steps import (
@@ -35,9 +32,6 @@ from asyncgrad.replay.steps import (
     places_in,
 )
 
-_numbers = count()
-#: By text: the code of programs that there are.
-_codes: WeakValueDictionary[str, CodeType] = WeakValueDictionary()
 #: Arrays of at least this many bytes are given back as soon as they are not needed.
 _LARGE = 1 << 14
 #: What `state[0]` becomes when user code has been called, and when others can see a change.
@@ -103,13 +97,7 @@ class Writer:
 
         Programs of equal text share their code, such as those of one function for several shapes.
         """
-        code = _codes.get(self.text)
-        if code is None:
-            file = f"<asyncgrad replay {next(_numbers)}>"
-            show(self.text, file)
-            code = _codes[self.text] = compiled(self.text, file)
-            finalize(code, linecache.cache.pop, file, None)
-        return function_of(code, self._constants.values())
+        return function_of(shared_code(self.text, "replay"), self._constants.values())
 
     # -- names ------------------------------------------------------------------------------------
 
@@ -284,7 +272,7 @@ class Writer:
 
     def _compute(self, step: Compute, over: list[Place]) -> list[str]:
         outs = step.outs
-        arguments = [self._expression(part) for part in step.arguments]
+        arguments = [self._expression(part) for part in operands_of(step)]
         function = step.function
         taken = None if outs.__class__ is not Place else self._plan.taken.get(outs)
         if taken is not None and step.over is not None:
