@@ -11,6 +11,7 @@ from _thread import _local
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from queue import SimpleQueue
+from threading import Event
 from typing import Any, Protocol
 
 from asyncgrad.devices.cores import offer_core, waited
@@ -54,6 +55,38 @@ def in_pieces(call: Callable[[Any], object], pieces: Sequence[Any]) -> None:
             call(piece)
     else:
         _Work(call, pieces, lender).run()
+
+
+def followed(
+    first: Callable[[Any], object], then: Callable[[Any], object], parts: Sequence[Any]
+) -> None:
+    """Call `first` for each part, in their order, and `then` for each part that it has left.
+
+    `first` is called in this thread, and idle threads of the same engine call `then` meanwhile.
+    """
+    if here.lender is None or len(parts) < 2:
+        for call in (first, then):
+            for part in parts:
+                call(part)
+        return
+    left = [Event() for _ in parts]
+
+    def compute(place: int) -> None:
+        if place >= 0:
+            left[place].wait()
+            then(parts[place])
+            return
+        try:
+            for part, event in zip(parts, left, strict=True):
+                first(part)
+                event.set()
+        finally:
+            # After an error nobody may wait for ever.
+            for event in left:
+                event.set()
+
+    # The thread that gives work out takes the first piece itself.
+    in_pieces(compute, range(-1, len(parts)))
 
 
 class _Work:

@@ -145,6 +145,44 @@ def test_after_an_error_no_piece_begins(monkeypatch: pytest.MonkeyPatch) -> None
     assert done == [0]
 
 
+@pytest.mark.parametrize("lender", [None, Nobody()])
+def test_one_thread_goes_through_all_parts_first(
+    lender: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pieces.here, "lender", lender)
+    done: list[int] = []
+    pieces.followed(done.append, lambda part: done.append(-part), [1, 2, 3])
+    assert done == [1, 2, 3, -1, -2, -3]
+
+
+@pytest.mark.usefixtures("threads")
+def test_idle_threads_follow_from_part_to_part() -> None:
+    """Before a part, the first thread waits here until another has followed to the one before."""
+    followed = [threading.Event() for _ in range(4)]
+    followed[0].set()
+    done: list[int] = []
+
+    def first(part: int) -> None:
+        assert followed[part - 1].wait(30)
+        done.append(part)
+
+    def then(part: int) -> None:
+        assert part in done
+        followed[part].set()
+
+    pieces.followed(first, then, [1, 2, 3])
+    assert all(event.is_set() for event in followed)
+
+
+@pytest.mark.usefixtures("threads")
+def test_no_thread_follows_for_ever_after_an_error() -> None:
+    def first(part: int) -> None:
+        raise ValueError("planned")
+
+    with pytest.raises(ValueError, match="planned"):
+        pieces.followed(first, print, [1, 2, 3])
+
+
 def test_a_job_that_comes_late_holds_no_array(monkeypatch: pytest.MonkeyPatch) -> None:
     late = Late()
     monkeypatch.setattr(pieces, "threads", 3)

@@ -16,6 +16,7 @@ import numpy as np
 
 from asyncgrad.core.variable import Variable
 from asyncgrad.devices import pieces
+from asyncgrad.devices.pieces import followed
 from asyncgrad.devices.pool import POOL
 from asyncgrad.ops.fused import Once, compiled, share, silent
 from asyncgrad.ops.op import Op, Part, operation
@@ -41,6 +42,8 @@ _TINY = 1024
 #: Two threads share so many steps of so many multiplications: for shorter calls of NumPy they would
 #: wait for the GIL as long as they compute.
 _LONG, _LARGE = 16, 2_000_000
+#: Products of several steps have so many multiplications at least, and there are so many at most.
+_PART, _PARTS = 1 << 26, 4
 
 
 def _cut(xp: Library, rows: int, depth: int, columns: int) -> int:
@@ -136,6 +139,20 @@ def _for_rows(
     if pieces.threads and steps >= _LONG and multiplications >= _LARGE:
         parts = [slice(batch // 2), slice(batch // 2, None)]
     share(xp, compute, parts, 2)
+
+
+def _parts(xp: Library, steps: int, multiplications: int) -> list[slice]:
+    """Slices of the steps, last ones first, whose products are computed together.
+
+    Args:
+        xp: the library; a device gets all steps at once.
+        steps: how many there are.
+        multiplications: of one step.
+    """
+    length = max(-(-steps // _PARTS), _PART // max(1, multiplications))
+    if xp.ndarray is not np.ndarray:
+        length = steps
+    return [slice(max(0, end - length), end) for end in range(steps, 0, -length)]
 
 
 def _by_gate(xp: Library, order: tuple[int, ...], *parts: Array) -> Any:
@@ -404,41 +421,58 @@ def _lstm_kernel(
     step = _for_steps(xp, "lstm_step_gradient", (shared,), each, (memory, *part))
     pool, xp = xp, _library(xp)
     add, multiply, subtract = xp.add, xp.multiply, xp.subtract
-    for t in range(steps - 1, -1, -1):
-        row = by_gate[t]
-        if step is not None:
-            step(t)
-            row[...] = part
+
+    def go_back(those: slice) -> None:
+        for t in range(steps)[those][::-1]:
+            row = by_gate[t]
+            if step is not None:
+                step(t)
+                row[...] = part
+                times(inner[t], weight, product)
+                continue
+            gate = gates[t]
+            o, i, f, j = gate
+            add(g[t], shared, back)
+            # The gradient by the cell state: back * o * (1 - top * top).
+            multiply(back, out[t], by_o)
+            multiply(by_o, tops[t], scratch)
+            subtract(memory, scratch, memory)
+            multiply(back, o, scratch)
+            add(memory, scratch, memory)
+            multiply(memory, i, by_j)
+            multiply(by_j, j, by_i)
+            multiply(memory, f, memory)
+            multiply(memory, cells[t - 1] if t else c, by_f)
+            # Multiply each gate's gradient by the derivative of its activation: x * (1 - y) for
+            # the logistic function, x * (1 - j * j) for tanh.
+            multiply(part[:3], gate[:3], less[:3])
+            multiply(by_i, j, less[3])
+            subtract(part, less, part)
+            row[:3] = part[1:]
+            row[3] = by_o
             times(inner[t], weight, product)
-            continue
-        gate = gates[t]
-        o, i, f, j = gate
-        add(g[t], shared, back)
-        # The gradient by the cell state: back * o * (1 - top * top).
-        multiply(back, out[t], by_o)
-        multiply(by_o, tops[t], scratch)
-        subtract(memory, scratch, memory)
-        multiply(back, o, scratch)
-        add(memory, scratch, memory)
-        multiply(memory, i, by_j)
-        multiply(by_j, j, by_i)
-        multiply(memory, f, memory)
-        multiply(memory, cells[t - 1] if t else c, by_f)
-        # Multiply each gate's gradient by the derivative of its activation: x * (1 - y) for the
-        # logistic function, x * (1 - j * j) for tanh.
-        multiply(part[:3], gate[:3], less[:3])
-        multiply(by_i, j, less[3])
-        subtract(part, less, part)
-        row[:3] = part[1:]
-        row[3] = by_o
-        times(inner[t], weight, product)
+
+    parts = _parts(pool, steps, inner[0].size * rows.shape[2])
+    by_x: list[Any] = [None] * len(parts)
+    sums = list(by_x)
+
+    def multiply_steps(place: int) -> None:
+        own = inner[parts[place]]
+        own = own.reshape(len(own) * batch, 4 * size)
+        if "x" in wanted:
+            by_x[place] = pool.dot(own, v)
+        if not {"x", "h", "c"} >= set(wanted):
+            sums[place] = pool.dot(own.T, rows[parts[place]].reshape(len(own), rows.shape[2]))
+
+    followed(lambda place: go_back(parts[place]), multiply_steps, range(len(parts)))
     made = {"h": share, "c": memory}
-    inner = inner.reshape(steps * batch, 4 * size)
     if "x" in wanted:
-        made["x"] = pool.dot(inner, v).reshape(x.shape)
-    if not made.keys() >= set(wanted):
+        made["x"] = (by_x[0] if len(by_x) == 1 else pool.concatenate(by_x[::-1])).reshape(x.shape)
+    weights = sums[0]
+    if weights is not None:
+        for other in sums[1:]:
+            weights += other
         features = x.shape[2]
-        weights = pool.dot(inner.T, rows.reshape(steps * batch, rows.shape[2]))
         made["v"] = xp.ascontiguousarray(weights[:, :features])
         made["b"] = xp.ascontiguousarray(weights[:, features])
         made["w"] = xp.ascontiguousarray(weights[:, features + 1 :])
