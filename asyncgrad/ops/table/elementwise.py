@@ -481,16 +481,12 @@ def _clamp_to(
     )
 
 
-def _constant(name: str, forward: Callable[..., Any], **more: Any) -> Op:
-    """A piecewise constant function, with derivative 0."""
-    return unary(
-        name,
-        forward=forward,
-        pulls={"x": lambda F, g: F.zero(g)},
-        linear=True,
-        promotes="any",
-        **more,
-    )
+def _constant(name: str, forward: Callable[..., Any], what: str = "", **more: Any) -> Op:
+    """A piecewise constant function, with derivative 0; public if `what` says what it gives."""
+    if what:
+        more.update(doc=f"{what}; the gradient is 0.", exact_out=True)
+    pulls = {"x": lambda F, g: F.zero(g)}
+    return unary(name, forward=forward, pulls=pulls, linear=True, promotes="any", **more)
 
 
 def _constant_quotient(name: str, function: Callable[..., Any]) -> Op:
@@ -510,17 +506,15 @@ def _constant_quotient(name: str, function: Callable[..., Any]) -> Op:
 
 def _shift(name: str, forward: Any, node: str, **more: Any) -> Op:
     """An op with a number whose derivative by the tensor is 1."""
-    return operation(
+    return unary(
         name,
-        forward,
-        "x",
-        "scalar",
+        forward=forward,
+        attributes=("scalar",),
         pulls={"x": lambda F, g: g},
         linear=True,
         fresh=False,
         passes=True,
         node=node,
-        batch=batch_rules.same,
         **more,
     )
 
@@ -573,25 +567,23 @@ OPS = (
     ),
     _shift("add_scalar", "add", "AddBackward0", arity=2),
     _shift("sub_scalar", "subtract", "SubBackward0", arity=2),
-    operation(
+    unary(
         "rsub_scalar",
-        lambda xp, x, scalar: xp.subtract(scalar, x),
+        forward=lambda xp, x, scalar: xp.subtract(scalar, x),
         pulls={"x": lambda F, g: F.neg(g)},
         linear=True,
         node="RsubBackward1",
-        batch=batch_rules.same,
     ),
-    operation(
+    unary(
         "pow_scalar",
-        _pow_scalar,
+        forward=_pow_scalar,
         pulls={"x": _power_pull},
         pushes={"x": _power_push},
         node="PowBackward0",
-        batch=batch_rules.same,
     ),
-    operation(
+    unary(
         "rpow_scalar",
-        _number_power,
+        forward=_number_power,
         pulls={
             "x": lambda F, g, x, out, scalar: F.chain(
                 g, _number_power_derivative(F, x, out, scalar)
@@ -599,7 +591,6 @@ OPS = (
         },
         pushes={"x": lambda F, t, x, out, scalar: t * _number_power_derivative(F, x, out, scalar)},
         node="PowBackward2",
-        batch=batch_rules.same,
     ),
     *_remainder(
         "fmod",
@@ -632,18 +623,15 @@ OPS = (
         promotes="any",
         changes_dtype=True,
     ),
-    operation(
+    binary(
         "complex",
-        _of_parts,
-        "x y",
+        forward=_of_parts,
         pulls={"x": lambda F, g: F.real(g), "y": lambda F, g: F.real(F.mul_scalar(g, -1j))},
         pushes={
             "x": lambda F, t: F.complex(t, F.zeros_of(t)),
             "y": lambda F, t: F.complex(F.zeros_of(t), t),
         },
-        broadcasts=True,
         frees=("x", "y"),
-        batch=batch_rules.broadcast,
         changes_dtype=True,
     ),
     linear(
@@ -657,12 +645,11 @@ OPS = (
         public="neg negative",
         exact_out=True,
     ),
-    operation(
+    unary(
         "abs",
-        _only("iufc", "abs"),
+        forward=_only("iufc", "abs"),
         pulls={"x": lambda F, g, x: g * F.sgn(x)},
         pushes={"x": _signed},
-        batch=batch_rules.same,
         promotes="any",
         changes_dtype=True,
         doc="The absolute values, real for complex numbers; the gradient at 0 is 0.",
@@ -670,12 +657,11 @@ OPS = (
         in_place=False,
         exact_out=True,
     ),
-    operation(
+    unary(
         "sgn",
-        _sgn,
+        forward=_sgn,
         pulls={"x": _sgn_pull},
         linear=True,
-        batch=batch_rules.same,
         promotes="any",
         doc="Each element divided by its absolute value, and 0 at 0.",
         exact_out=True,
@@ -766,49 +752,13 @@ OPS = (
         doc="Each element, or 0 where it is negative; the gradient at 0 is 0.",
         out=False,
     ),
-    _constant(
-        "sign",
-        _sgn,
-        of_real=True,
-        doc="-1, 0 or 1 for each element; the gradient is 0.",
-        exact_out=True,
-    ),
-    _constant(
-        "floor",
-        _only("iuf", "floor"),
-        doc="Each element rounded down; the gradient is 0.",
-        exact_out=True,
-    ),
-    _constant(
-        "ceil",
-        _only("iuf", "ceil"),
-        doc="Each element rounded up; the gradient is 0.",
-        exact_out=True,
-    ),
-    _constant(
-        "trunc",
-        _only("iuf", "trunc"),
-        doc="Each element rounded towards 0; the gradient is 0.",
-        public="trunc fix",
-        exact_out=True,
-    ),
+    _constant("sign", _sgn, "-1, 0 or 1 for each element", of_real=True),
+    _constant("floor", _only("iuf", "floor"), "Each element rounded down"),
+    _constant("ceil", _only("iuf", "ceil"), "Each element rounded up"),
+    _constant("trunc", _only("iuf", "trunc"), "Each element rounded towards 0", public="trunc fix"),
     _constant("round", _only("iuf", "round")),
-    operation(
-        "round_decimals",
-        _round,
-        pulls={"x": lambda F, g: F.zero(g)},
-        linear=True,
-        node="RoundBackward1",
-        batch=batch_rules.same,
-    ),
-    operation(
-        "clamp",
-        _clamp,
-        pulls={"x": _clamp_pull},
-        linear=True,
-        node="ClampBackward1",
-        batch=batch_rules.same,
-    ),
+    _constant("round_decimals", _round, node="RoundBackward1"),
+    unary("clamp", forward=_clamp, pulls={"x": _clamp_pull}, linear=True, node="ClampBackward1"),
     # Ops on two tensors.
     binary(
         "add",

@@ -8,11 +8,10 @@ from collections.abc import Callable
 from typing import Any
 
 from asyncgrad.devices.fp_errors import without_fp_errors
-from asyncgrad.ops import batch_rules
 from asyncgrad.ops.dtype import FLOATING, check_dtype
 from asyncgrad.ops.fused import widened
 from asyncgrad.ops.namespace import IgnoringFpErrors
-from asyncgrad.ops.op import Op, Refused, binary, operation, unary
+from asyncgrad.ops.op import Op, Refused, binary, unary
 from asyncgrad.ops.special import special_function
 from asyncgrad.ops.table.elementwise import ufunc
 from asyncgrad.types import Array, Library, Namespace, Value
@@ -203,14 +202,12 @@ OPS = (
         "The derivative of the logarithm of the gamma function.",
         public="digamma special.digamma special.psi",
     ),
-    operation(
+    unary(
         "polygamma",
-        _polygamma,
-        "x",
-        "n",
+        forward=_polygamma,
+        attributes=("n",),
         pulls={"x": lambda F, g, x, n: F.mul(g, F.polygamma(x, n + 1))},
         linear=True,
-        batch=batch_rules.same,
     ),
     _special(
         "entr",
