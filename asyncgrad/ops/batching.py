@@ -110,9 +110,9 @@ def compute_batched(
     if level is None:
         return None
     if not level.size:
-        one = Level(1, level.randomness, level.outer)
-        given = tuple([_with_example(x, level, one) for x in inputs])
-        return _without_example(compute_batched(op, function, given, attributes), level)
+        return _of_none(
+            lambda *given: compute_batched(op, function, given, attributes), level, *inputs
+        )
     if op.inputs == ("*xs",):
         dim = attributes[0] + 1
         return lift_batch(function([batch_of(x, level) for x in inputs], dim), level)
@@ -121,6 +121,13 @@ def compute_batched(
     values = [x._value if flag else x for x, flag in zip(inputs, flags, strict=True)]
     call = Call(op.name, level.size, flags, op.attributes)
     return lift_batch(rule(call, *values, *attributes), level)
+
+
+def _of_none(function: Callable[..., Any], level: Level, *args: Any, **kwargs: Any) -> Any:
+    """Call a function at a level without examples: with one, of which no result is kept."""
+    one = Level(1, level.randomness, level.outer)
+    named = {name: _with_example(arg, level, one) for name, arg in kwargs.items()}
+    return _without_example(function(*_with_example(args, level, one), **named), level)
 
 
 def _with_example(arg: Any, level: Level, one: Level) -> Any:
@@ -222,11 +229,7 @@ def by_parts(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     level = level_of(leaves)
     assert level is not None
     if not level.size:
-        one = Level(1, level.randomness, level.outer)
-        named = {name: _with_example(arg, level, one) for name, arg in kwargs.items()}
-        return _without_example(
-            by_parts(function, *_with_example(args, level, one), **named), level
-        )
+        return _of_none(functools.partial(by_parts, function), level, *args, **kwargs)
     outs = [
         function(
             *[_one_of(arg, level, i) for arg in args],

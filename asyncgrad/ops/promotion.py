@@ -393,7 +393,7 @@ def scalar_tensor(number: Any) -> Any:
 
 
 def constant(number: Any, like: Any, dtype: Any = None) -> Any:
-    """A tensor without dimensions of a number, on the device and with the dtype of `like`."""
+    """A tensor of a number, or of a host array, on the device and with the dtype of `like`."""
     F = like._metadata.F
     array = F.xp.asarray(number, dtype=like._metadata.dtype if dtype is None else dtype)
     note_constant(array)

@@ -14,7 +14,7 @@ from asyncgrad.core.variable import Variable, wrap
 from asyncgrad.devices import CPU
 from asyncgrad.ops.api.conversion import to
 from asyncgrad.ops.api.creation import zeros
-from asyncgrad.ops.api.index import embedding, gather, index_add
+from asyncgrad.ops.api.index import check_range, embedding, gather, index_add
 from asyncgrad.ops.api.reduction import max, mean, sum
 from asyncgrad.ops.api.shape import reshape
 from asyncgrad.ops.batching import by_parts
@@ -74,7 +74,7 @@ def embedding_bag(
     numbers = on_host(input)
     starts = _starts(numbers, offsets)
     _check_mode(mode, scale_grad_by_freq, sparse, shares)
-    _check_numbers(numbers, weight, shares)
+    _check_table(numbers, weight, shares)
     count, bags = _bags(starts, numbers.size, include_last_offset and offsets is not None)
     numbers = numbers.reshape(-1)
     rows = weight.shape[0]
@@ -166,7 +166,7 @@ def _check_mode(mode: BagMode, by_frequency: bool, sparse: bool, shares: Tensor 
         )
 
 
-def _check_numbers(numbers: Array, table: Tensor, shares: Tensor | None) -> None:
+def _check_table(numbers: Array, table: Tensor, shares: Tensor | None) -> None:
     if numbers.dtype.name not in {"int64", "int32"}:
         raise RuntimeError(
             f"embedding_bag: expected indices of dtype int64 or int32, got {numbers.dtype}"
@@ -178,12 +178,7 @@ def _check_numbers(numbers: Array, table: Tensor, shares: Tensor | None) -> None
             f"embedding_bag: Expected 'weight' to have the same type as 'per_sample_weights', got "
             f"{table.dtype} and {shares.dtype}"
         )
-    rows = table.shape[0]
-    wrong = numbers[(numbers < 0) | (numbers >= rows)]
-    if wrong.size:
-        raise RuntimeError(
-            f"embedding_bag: index {wrong[0]} of input is not in the valid range [0, {rows})"
-        )
+    check_range("embedding_bag", numbers, table.shape[0], RuntimeError)
 
 
 def _bags(starts: Array, size: int, ends: bool) -> tuple[int, Any]:

@@ -335,8 +335,7 @@ def histogram(
     """
     x = _checked("histogram", input)
     if level_of((x, bins, weight)) is not None:
-        out: Any = by_parts(histogram, x, bins, range=range, weight=weight, density=density)
-        return return_types.histogram(*out)
+        return by_parts(histogram, x, bins, range=range, weight=weight, density=density)
     array, place = on_host(x).reshape(-1), x._metadata.device
     weights = None
     if weight is not None:

@@ -20,7 +20,7 @@ from asyncgrad.ops.batching import by_parts
 from asyncgrad.ops.dtype import is_half, refuse
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.node_names import renamed
-from asyncgrad.ops.promotion import category
+from asyncgrad.ops.promotion import category, constant
 from asyncgrad.types import Array, Ints, Library, Tensor, Truth
 
 #: The number of axes of an image in each mode; None for any.
@@ -169,7 +169,7 @@ def _along(
     out = None
     for places, weights in _taps(length, count, factor, mode, corners, x._metadata.dtype):
         shape = (1,) * axis + (count,) + (1,) * (len(x._metadata.shape) - axis - 1)
-        part = R.mul(R.index(x, _at(x, axis, places)), _constant(x, weights.reshape(shape)))
+        part = R.mul(R.index(x, _at(x, axis, places)), constant(weights.reshape(shape), x))
         out = part if out is None else R.add(out, part)
     return out
 
@@ -197,7 +197,7 @@ def _by_products(
         F = metadata.F
         array = metadata.device.launching(_of_bytes)(F.xp, x._array, *lines)
         return wrap(array, F.metadata_of(array))
-    rows, columns = [_constant(x, weights) for weights in lines]
+    rows, columns = [constant(weights, x) for weights in lines]
     out = matmul(rows, matmul(x, R.permute(columns, (1, 0))))
     return renamed(out, f"Upsample{mode.title()}2DAaBackward0")
 
@@ -279,13 +279,6 @@ def _at(x: Tensor, axis: int, places: Array) -> tuple[Any, ...]:
     array = x._metadata.F.xp.asarray(places)
     note_constant(array)
     return (slice(None),) * axis + (array,)
-
-
-def _constant(x: Tensor, values: Array) -> Any:
-    F = x._metadata.F
-    array = F.xp.asarray(values.astype(x._metadata.dtype))
-    note_constant(array)
-    return wrap(array, F.metadata_of(array))
 
 
 def upsample(

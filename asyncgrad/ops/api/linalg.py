@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from asyncgrad.core.variable import Variable
+from asyncgrad.ops.api.matrices import beside
 from asyncgrad.ops.api.shape import squeeze
 from asyncgrad.ops.arguments import is_expandable, one_dim
 from asyncgrad.ops.converted import writes, writes_exactly
@@ -132,16 +133,7 @@ def _matmul(input: Tensor, other: Tensor) -> Tensor:
     if len(b) == 2:
         rows = R.reshape(x, (prod(a[:-1]), a[-1]))
         return renamed(R.reshape(R.mm(rows, y), (*a[:-1], b[-1])), "UnsafeViewBackward0")
-    try:
-        batch = x._metadata.F.xp.broadcast_shapes(a[:-2], b[:-2])
-    except ValueError:
-        raise RuntimeError(
-            f"matmul: the batch axes {a[:-2]} and {b[:-2]} of shapes {a} and {b} can't be "
-            f"broadcast. Reshape or unsqueeze one of them."
-        ) from None
-    x = x if a[:-2] == batch else R.expand(x, (*batch, *a[-2:]))
-    y = y if b[:-2] == batch else R.expand(y, (*batch, *b[-2:]))
-    return R.bmm(x, y)
+    return R.bmm(*beside("matmul", x, y))
 
 
 def _matmul_or_not(input: Tensor, other: Any) -> Any:

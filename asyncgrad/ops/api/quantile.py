@@ -65,7 +65,7 @@ def _so_far(name: str, greatest: str) -> Callable[..., Any]:
     def scan(input: Tensor, dim: Axis) -> return_types.cummax | return_types.cummin:
         x = _real(name, input)
         if x._batched:
-            return kind(*by_parts(scan, x, dim))
+            return by_parts(scan, x, dim)
         # Device libraries have no such scans, so this is computed on the host.
         places = computed_on_host(partial(_scanned, ufunc, dim), x)
         numbers = from_host(name, places, x._metadata.device)
