@@ -19,6 +19,7 @@ from asyncgrad.core.variable import Variable
 from asyncgrad.ops.arguments import check_bool, chosen_reduction, one_dim, one_int
 from asyncgrad.ops.dtype import FLOATING, INEXACT, REAL, check_inexact, is_half
 from asyncgrad.ops.generated import code_of
+from asyncgrad.ops.node_names import renamed
 from asyncgrad.ops.promotion import number_argument, operand_of, refusal
 from asyncgrad.ops.signatures import Postponed, extended
 from asyncgrad.ops.tensors.out import put
@@ -70,13 +71,13 @@ _NEEDED = """
         raise TypeError("{title}() missing 1 required positional argument: '{x}'")
 """
 _CALL = """
-    return function({passed})
+    return {call}
 """
 _WITH_OUT = """
     if out is None:
-        return function({passed})
+        return {call}
     {chosen}
-    return put(out, "{title}", function({passed}), exact={exact})
+    return put(out, "{title}", {call}, exact={exact})
 """
 #: What is done before the result is put into `out`, and whether that needs the result's dtype.
 _OUT = {
@@ -144,6 +145,7 @@ _NAMES = {
     "real_argument": _real_argument,
     "matrices": matrices,
     "operand_of": operand_of,
+    "renamed": renamed,
     **{one.__name__: one for one in (
         Variable, check_bool, chosen_reduction, number_argument, one_dim, one_int, put, refusal,
     )},
@@ -154,7 +156,9 @@ _STUB = code_of(
 )
 
 
-def converted(function: _F, *, out: str = "", others: Mapping[str, str] = _OTHERS) -> _F:
+def converted(
+    function: _F, *, out: str = "", node: str = "", others: Mapping[str, str] = _OTHERS
+) -> _F:
     """Make the function that users call of one that gets converted arguments.
 
     Errors name it with what its module says in `SPACE` before it.
@@ -163,6 +167,7 @@ def converted(function: _F, *, out: str = "", others: Mapping[str, str] = _OTHER
         out: how a result is put into `out`, if that is taken: "exact" needs a tensor of its dtype,
             "cast" converts it, and "accumulated" means that the function computes in the dtype of
             `out` unless the caller chooses one.
+        node: PyTorch's name of the one node of a composed function; its last node gets that name.
         others: other names of arguments.
     """
     name = function.__name__
@@ -174,7 +179,7 @@ def converted(function: _F, *, out: str = "", others: Mapping[str, str] = _OTHER
     def finished() -> Any:
         title = inspect.unwrap(function).__globals__.get("SPACE", "") + name
         text, made.__defaults__, made.__kwdefaults__ = _written(
-            function, kinds, title, out, others, names
+            function, kinds, title, out, node, others, names
         )
         made.__code__ = code_of(text, f"arguments of {title}")
         return made
@@ -192,6 +197,11 @@ def converted(function: _F, *, out: str = "", others: Mapping[str, str] = _OTHER
 writes = partial(converted, out="cast")
 writes_exactly = partial(converted, out="exact")
 accumulates = partial(converted, out="accumulated")
+
+
+def one_node(name: str, convert: Callable[..., Any] = converted) -> Callable[[_F], _F]:
+    """Decorate a composed function that is one node in PyTorch, of that name."""
+    return partial(convert, node=name)
 
 
 def convert_arguments(chapters: Sequence[ModuleType]) -> None:
@@ -219,8 +229,8 @@ _ANY_NUMBER = inspect.CO_VARARGS | inspect.CO_VARKEYWORDS
 
 
 def _written(
-    function: Any, kinds: Mapping[str, str], title: str, out: str, others: Mapping[str, str],
-    names: dict[str, Any],
+    function: Any, kinds: Mapping[str, str], title: str, out: str, node: str,
+    others: Mapping[str, str], names: dict[str, Any],
 ) -> tuple[str, tuple[Any, ...], dict[str, Any]]:  # fmt: skip
     """The text of the function that users call, its defaults, and those of arguments by name."""
     parameters = inspect.signature(function).parameters
@@ -254,17 +264,18 @@ def _written(
         at = len(heads) - any(head.startswith("**") for head in heads)
         lead = [] if any(head[:1] == "*" for head in heads[:at]) else ["*"]
         heads[at:at] = [*lead, *by_name]
-    end = _CALL
+    end, call = _CALL, "renamed(function({passed}), {node!r})" if node else "function({passed})"
     unchanged = " and ".join([f"{x} is default_{x}" for x in by_name if x in parameters])
     if unchanged and any(head[:1] == "*" and head[1:] for head in heads) and not out:
         # Without arguments by name the call is faster.
-        plain = ", ".join([one for one in passed if "=" not in one])
-        end = f"    if {unchanged}:\n        return function({plain})\n" + _CALL
+        plain = call.format(passed=", ".join([one for one in passed if "=" not in one]), node=node)
+        end = f"    if {unchanged}:\n        return {plain}\n" + _CALL
     if out:
         chooses = out == "cast" and "dtype" in parameters
         chosen, exact = _OUT["cast or chosen" if chooses else out]
         end = _WITH_OUT.replace("{chosen}", chosen).replace("{exact}", exact)
-    lines.append(end.format(passed=", ".join(passed), title=title))
+    call = call.format(passed=", ".join(passed), node=node)
+    lines.append(end.format(call=call, title=title))
     body = "".join(line.lstrip("\n") for line in lines)
     given = {x: d for x, d in by_name.items() if d is not Parameter.empty}
     return f"def {function.__name__}({', '.join(heads)}):\n{body}", tuple(defaults), given

@@ -5,25 +5,10 @@ from __future__ import annotations
 import copy
 import functools
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 from asyncgrad.core.node import Edge, OpNode, extras_of
 from asyncgrad.core.variable import counter_of, is_inference, wrap
-
-_F = TypeVar("_F", bound="Callable[..., Any]")
-
-
-def one_node(name: str) -> Callable[[_F], _F]:
-    """Decorate a composed function that is one node in PyTorch: its last node gets that name."""
-
-    def decorate(function: _F) -> _F:
-        @functools.wraps(function)
-        def named(*args: Any, **kwargs: Any) -> Any:
-            return renamed(function(*args, **kwargs), name)
-
-        return named  # type: ignore[return-value]
-
-    return decorate
 
 
 def renamed(

@@ -10,9 +10,8 @@ from asyncgrad.ops.api.elementwise import where
 from asyncgrad.ops.api.normalisation import layer_norm
 from asyncgrad.ops.api.reduction import vector_norm
 from asyncgrad.ops.api.shape import permute, reshape, split
-from asyncgrad.ops.converted import writes
+from asyncgrad.ops.converted import one_node, writes
 from asyncgrad.ops.namespace import RECORDED as R
-from asyncgrad.ops.node_names import one_node
 from asyncgrad.ops.promotion import as_tensor_operand
 from asyncgrad.ops.tensors.in_place import assign
 from asyncgrad.ops.tensors.out import put
@@ -106,15 +105,13 @@ def tanhshrink(input: Tensor) -> Tensor:
     return R.sub(input, R.tanh(input))
 
 
-@writes
-@one_node("HardshrinkBackward0")
+@one_node("HardshrinkBackward0", writes)
 def hardshrink(input: Floating, lambd: float = 0.5) -> Tensor:
     """The elements, and 0 where they are between `-lambd` and `lambd`."""
     return where((input >= -lambd) & (input <= lambd), input.new_zeros(()), input)
 
 
-@writes
-@one_node("SoftshrinkBackward0")
+@one_node("SoftshrinkBackward0", writes)
 def softshrink(input: Floating, lambd: float = 0.5) -> Tensor:
     """The elements moved towards 0 by `lambd`, and 0 where they are nearer than that."""
     if lambd < 0:

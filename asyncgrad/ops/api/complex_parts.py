@@ -6,9 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from asyncgrad.ops.converted import writes_exactly
+from asyncgrad.ops.converted import one_node, writes_exactly
 from asyncgrad.ops.namespace import RECORDED as R
-from asyncgrad.ops.node_names import one_node
 from asyncgrad.ops.promotion import (
     check_broadcast,
     check_device,
@@ -109,8 +108,7 @@ def complex(real: Tensor, imag: Tensor) -> Tensor:
     return R.complex(*_checked("complex", real, imag))
 
 
-@writes_exactly
-@one_node("PolarBackward0")
+@one_node("PolarBackward0", writes_exactly)
 def polar(abs: Tensor, angle: Tensor) -> Tensor:
     """Complex numbers from their absolute values and angles.
 

@@ -17,10 +17,10 @@ from asyncgrad.ops.api.reduction import amax, amin, mean, norm, std, sum, var, v
 from asyncgrad.ops.api.shape import cat, expand, narrow
 from asyncgrad.ops.batching import mapped
 from asyncgrad.ops.bfloat16 import floating_info
-from asyncgrad.ops.converted import accumulates, writes, writes_exactly
+from asyncgrad.ops.converted import accumulates, one_node, writes, writes_exactly
 from asyncgrad.ops.dtype import INEXACT, REAL, check_dtype
 from asyncgrad.ops.namespace import RECORDED as R
-from asyncgrad.ops.node_names import joined, one_node, renamed
+from asyncgrad.ops.node_names import joined, renamed
 from asyncgrad.ops.promotion import (
     cast,
     category,
@@ -76,8 +76,7 @@ def _in_one_dtype(name: str, *operands: object) -> list[Any]:
     return [cast(x, dtype) for x in tensors]
 
 
-@writes
-@one_node("AddcmulBackward0")
+@one_node("AddcmulBackward0", writes)
 def addcmul(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Number = 1) -> Tensor:
     """`input + value * tensor1 * tensor2`, broadcast."""
     x, y, z = _in_one_dtype("addcmul", input, tensor1, tensor2)
@@ -85,8 +84,7 @@ def addcmul(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Number = 
     return add(x, _scaled(product, fitted("addcmul", value, x._metadata.dtype)))
 
 
-@writes
-@one_node("AddcdivBackward0")
+@one_node("AddcdivBackward0", writes)
 def addcdiv(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Number = 1) -> Tensor:
     """`input + value * tensor1 / tensor2`, broadcast.
 
@@ -103,8 +101,7 @@ def addcdiv(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Number = 
     return add(x, _scaled(R.div(y, z), fitted("addcdiv", value, x._metadata.dtype)))
 
 
-@writes
-@one_node("AddmvBackward0")
+@one_node("AddmvBackward0", writes)
 def addmv(
     input: Tensor, mat: Tensor, vec: Tensor, *, beta: Number = 1, alpha: Number = 1
 ) -> Tensor:
@@ -112,8 +109,7 @@ def addmv(
     return _with("addmv", input, mv(mat, vec), beta, alpha)
 
 
-@writes
-@one_node("AddrBackward0")
+@one_node("AddrBackward0", writes)
 def addr(
     input: Tensor, vec1: Tensor, vec2: Tensor, *, beta: Number = 1, alpha: Number = 1
 ) -> Tensor:
@@ -124,8 +120,7 @@ def addr(
     return _with("addr", x, product, beta, alpha)
 
 
-@writes
-@one_node("BaddbmmBackward0")
+@one_node("BaddbmmBackward0", writes)
 def baddbmm(
     input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: Number = 1, alpha: Number = 1
 ) -> Tensor:
@@ -133,8 +128,7 @@ def baddbmm(
     return _with("baddbmm", input, bmm(batch1, batch2), beta, alpha)
 
 
-@writes
-@one_node("AddbmmBackward0")
+@one_node("AddbmmBackward0", writes)
 def addbmm(
     input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: Number = 1, alpha: Number = 1
 ) -> Tensor:
@@ -143,8 +137,7 @@ def addbmm(
     return _with("addbmm", input, sum(products, 0, dtype=products.dtype), beta, alpha)
 
 
-@writes
-@one_node("VdotBackward0")
+@one_node("VdotBackward0", writes)
 def vdot(input: Tensor, other: Tensor) -> Tensor:
     """The sum of the products of two vectors, the first conjugated."""
     return dot(R.conj(input) if input._metadata.is_complex else input, other)
@@ -185,8 +178,7 @@ def conj(input: Tensor) -> Tensor:
 conj_physical = writes(conj)
 
 
-@writes
-@one_node("AngleBackward0")
+@one_node("AngleBackward0", writes)
 def angle(input: Tensor) -> Tensor:
     """The angles of complex numbers in radians; of real ones, 0 or pi."""
     x = input
@@ -217,8 +209,7 @@ is_neg = is_conj
 # -- elementwise ----------------------------------------------------------------------------------
 
 
-@writes
-@one_node("FracBackward0")
+@one_node("FracBackward0", writes)
 def frac(input: Tensor) -> Tensor:
     """The fractional parts, with the numbers' signs."""
     x = operand_of(INEXACT, input, "frac")
@@ -276,8 +267,7 @@ def ldexp(input: Tensor, other: Tensor) -> Tensor:
     return R.mul(input, R.pow(2.0, other))
 
 
-@writes
-@one_node("LogaddexpBackward0")
+@one_node("LogaddexpBackward0", writes)
 def logaddexp(input: Tensor, other: Tensor) -> Tensor:
     """`log(exp(input) + exp(other))`, broadcast, without overflow.
 
@@ -295,8 +285,7 @@ def logaddexp(input: Tensor, other: Tensor) -> Tensor:
     return R.add(R.log(R.add(R.exp(R.sub(input, shift)), R.exp(R.sub(other, shift)))), shift)
 
 
-@writes
-@one_node("NanToNumBackward0")
+@one_node("NanToNumBackward0", writes)
 def nan_to_num(
     input: Tensor, nan: float | None = None, posinf: float | None = None,
     neginf: float | None = None,
@@ -315,8 +304,7 @@ def nan_to_num(
     return where(input == -math.inf, low, where(input == math.inf, high, input))
 
 
-@writes
-@one_node("RenormBackward0")
+@one_node("RenormBackward0", writes)
 def renorm(input: Tensor, p: float, dim: Axis, maxnorm: float) -> Tensor:
     """Scale slices along an axis down to a norm of at most `maxnorm`.
 
@@ -390,8 +378,7 @@ def dist(input: Tensor, other: Tensor, p: float = 2) -> Tensor:
     return norm(R.sub(input, other), p)
 
 
-@writes
-@one_node("NansumBackward0")
+@one_node("NansumBackward0", writes)
 def nansum(
     input: Tensor, dim: Ints | None = None, keepdim: bool = False, *, dtype: DTypeLike | None = None
 ) -> Tensor:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from asyncgrad.choices import Reduction, words
+from asyncgrad.choices import Reduction
 from asyncgrad.core.recording import again
 from asyncgrad.devices import CPU
 from asyncgrad.ops.api.elementwise import where
@@ -61,8 +61,6 @@ def ctc_loss(
         zero_infinity: replace infinite losses (examples with too few steps) by 0.
     """
     name = "ctc_loss"
-    if reduction not in words(Reduction):
-        raise ValueError(f"{reduction} is not a valid value for reduction")
     counted = (targets, input_lengths, target_lengths)
     if level_of(counted) is not None:
         return by_parts(ctc_loss, log_probs, *counted, blank, reduction, zero_infinity)

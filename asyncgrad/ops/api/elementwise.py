@@ -13,9 +13,9 @@ from asyncgrad.choices import Rounding, words
 from asyncgrad.core.recording import note_look
 from asyncgrad.core.variable import Variable, requires_grad, wrap
 from asyncgrad.ops.api.public import publish
-from asyncgrad.ops.converted import writes, writes_exactly
+from asyncgrad.ops.converted import one_node, writes, writes_exactly
 from asyncgrad.ops.namespace import RECORDED as R
-from asyncgrad.ops.node_names import one_node, renamed
+from asyncgrad.ops.node_names import renamed
 from asyncgrad.ops.promotion import (
     as_number,
     as_tensor_operand,

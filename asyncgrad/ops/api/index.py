@@ -478,18 +478,25 @@ def _numbers(name: str, index: Tensor, error: type[Exception], *, int32: bool = 
     return array
 
 
-def check_range(name: str, numbers: Array, bound: int, error: type[Exception]) -> None:
-    """Raise unless 0 <= number < bound for all numbers in host memory.
+def check_range(
+    name: str, numbers: Array, bound: int, error: type[Exception], lowest: int = 0
+) -> None:
+    """Raise unless lowest <= number < bound for all numbers in host memory.
 
-    Negative numbers are huge as unsigned ones, so one pass suffices. Device arrays are not checked.
+    Negative numbers are huge as unsigned ones, so one pass usually suffices. Device arrays are not
+    checked.
     """
     if isinstance(numbers, np.ndarray) and numbers.size:
-        again(_check_numbers, name, numbers, bound, error)
+        again(_check_numbers, name, numbers, bound, error, lowest)
 
 
-def _check_numbers(name: str, numbers: Array, bound: int, error: type[Exception]) -> None:
-    if numbers.view(f"u{numbers.itemsize}").max() >= bound:
-        low, high = int(numbers.min()), int(numbers.max())
+def _check_numbers(
+    name: str, numbers: Array, bound: int, error: type[Exception], lowest: int
+) -> None:
+    if numbers.view(f"u{numbers.itemsize}").max() < bound:
+        return
+    low, high = int(numbers.min()), int(numbers.max())
+    if low < lowest or high >= bound:
         wrong = high if high >= bound else low
         raise error(
             f"{name}(): index out of range in self: index {wrong} is out of bounds for an axis of "
@@ -615,7 +622,7 @@ def index_put(
         values: of the dtype of `input`.
         accumulate: add the values instead of replacing; repeated indices add up.
     """
-    return index_put_(copied(input, "index_put", *indices, values), indices, values, accumulate)
+    return index_put_(copied(input, *indices, values), indices, values, accumulate)
 
 
 def index_put_(
@@ -646,7 +653,7 @@ def index_put_(
     return _put_into(input, arrays, watched, values, "index_put_", accumulate)
 
 
-def copied(input: Tensor, name: str, *others: Any) -> Any:
+def copied(input: Tensor, *others: Any) -> Any:
     """A contiguous copy of `input` to be changed in place, batched if one of `others` is."""
     x = input
     modes = current()
@@ -671,7 +678,7 @@ def index_add(
         source: of the dtype of `input`, and of its shape apart from `dim`.
         alpha: a number.
     """
-    return index_add_(copied(input, "index_add", index, source), dim, index, source, alpha=alpha)
+    return index_add_(copied(input, index, source), dim, index, source, alpha=alpha)
 
 
 def index_add_(
@@ -733,7 +740,7 @@ def scatter(
         reduce: None to replace elements, or "add" or "multiply"; as in PyTorch these have no
             gradient, which `scatter_add` and `scatter_reduce` have.
     """
-    x = copied(input, "scatter", index, src)
+    x = copied(input, index, src)
     return scatter_(x, dim, index, src, value=value, reduce=reduce)
 
 
@@ -753,7 +760,7 @@ def scatter_(
 @writes_exactly
 def scatter_add(input: Tensor, dim: Axis, index: Tensor, src: Tensor) -> Tensor:
     """A copy of `input` with the elements of `src` added at `index` along `dim`."""
-    return scatter_add_(copied(input, "scatter_add", index, src), dim, index, src)
+    return scatter_add_(copied(input, index, src), dim, index, src)
 
 
 def scatter_add_(input: Tensor, dim: Axis, index: Tensor, src: Tensor) -> Tensor:

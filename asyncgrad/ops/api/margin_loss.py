@@ -6,17 +6,18 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from asyncgrad.choices import Reduction
-from asyncgrad.core.recording import note_constant
-from asyncgrad.core.variable import Variable, wrap
+from asyncgrad.core.variable import Variable
 from asyncgrad.ops.api.activation import logsigmoid
 from asyncgrad.ops.api.activation_composite import pairwise_distance
 from asyncgrad.ops.api.elementwise import where
 from asyncgrad.ops.api.index import gather
 from asyncgrad.ops.api.loss import in_dtype, reduced
 from asyncgrad.ops.api.shape import reshape, unsqueeze
+from asyncgrad.ops.converted import one_node
 from asyncgrad.ops.namespace import RECORDED as R
-from asyncgrad.ops.node_names import one_node
 from asyncgrad.ops.promotion import constant
 from asyncgrad.types import Tensor, Truth
 
@@ -267,17 +268,9 @@ def multi_margin_loss(
     losses = losses if p == 1 else losses * losses
     if weight is not None:
         losses = losses * reshape(weight[reshape(y, (-1,))], (-1, 1))
-    right = picks == _numbers(y, classes)
+    right = picks == constant(np.arange(classes), y)
     each = losses.masked_fill(right, 0).sum(1) / classes
     return reduced(each if x.ndim == 2 and y.ndim else reshape(each, y.shape), reduction)
-
-
-def _numbers(like: Tensor, count: int) -> Any:
-    """0, 1, 2, ... on the device of a tensor."""
-    F = like._metadata.F
-    array = F.xp.arange(count)
-    note_constant(array)
-    return wrap(array, F.metadata_of(array))
 
 
 @one_node("MultilabelMarginLossBackward0")
@@ -300,7 +293,7 @@ def multilabel_margin_loss(
     rows, lists = reshape(x, (-1, classes)), reshape(y, (-1, classes))
     listed = (lists == -1).cumsum(1) == 0
     lists = lists.masked_fill(listed.logical_not(), 0)
-    hits = (unsqueeze(lists, 2) == _numbers(y, classes)) & unsqueeze(listed, 2)
+    hits = (unsqueeze(lists, 2) == constant(np.arange(classes), y)) & unsqueeze(listed, 2)
     counted = unsqueeze(listed, 2) & unsqueeze(hits.any(1).logical_not(), 1)
     losses = R.relu(1 - unsqueeze(gather(rows, 1, lists), 2) + unsqueeze(rows, 1))
     each = losses.masked_fill(counted.logical_not(), 0).sum((1, 2)) / classes

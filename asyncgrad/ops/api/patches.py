@@ -22,8 +22,8 @@ from asyncgrad.ops.api.pooling import (
     max_pool3d,
 )
 from asyncgrad.ops.api.shape import narrow, pad, reshape, transpose
+from asyncgrad.ops.converted import one_node
 from asyncgrad.ops.namespace import RECORDED as R
-from asyncgrad.ops.node_names import one_node
 from asyncgrad.ops.signatures import named
 from asyncgrad.types import Ints, Tensor
 

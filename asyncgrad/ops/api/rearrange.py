@@ -30,10 +30,10 @@ from asyncgrad.ops.api.shape import (
 from asyncgrad.ops.api.shape import pad as padded
 from asyncgrad.ops.arguments import one_dim, one_int
 from asyncgrad.ops.batching import by_parts, level_of
-from asyncgrad.ops.converted import converted, writes
+from asyncgrad.ops.converted import converted, one_node, writes
 from asyncgrad.ops.dtype import REAL, check_dtype
 from asyncgrad.ops.namespace import RECORDED as R
-from asyncgrad.ops.node_names import no_view, one_node
+from asyncgrad.ops.node_names import no_view
 from asyncgrad.ops.promotion import as_tensor_operand, cast, result_dtype
 from asyncgrad.ops.signatures import named
 from asyncgrad.ops.tensors.transfer import on_host

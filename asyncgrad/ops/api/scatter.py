@@ -8,13 +8,14 @@ from typing import Any, cast
 import numpy as np
 
 from asyncgrad.choices import IndexReduceKind, ScatterReduceKind, words
-from asyncgrad.core.recording import again, note_look
+from asyncgrad.core.recording import note_look
 from asyncgrad.core.variable import Variable
 from asyncgrad.ops.api.creation import zeros
 from asyncgrad.ops.api.data import tensor
 from asyncgrad.ops.api.elementwise import clamp, where
 from asyncgrad.ops.api.index import (
     along,
+    check_range,
     check_scattered,
     copied,
     index_put,
@@ -25,11 +26,11 @@ from asyncgrad.ops.api.index import (
 )
 from asyncgrad.ops.api.reduction import cumsum
 from asyncgrad.ops.api.shape import broadcast_to, expand, reshape
-from asyncgrad.ops.batching import by_parts, for_each, mapped_along
-from asyncgrad.ops.converted import converted, writes, writes_exactly
+from asyncgrad.ops.batching import bottom, by_parts, for_each, mapped_along
+from asyncgrad.ops.converted import converted, one_node, writes, writes_exactly
 from asyncgrad.ops.dtype import refuse
 from asyncgrad.ops.namespace import RECORDED as R
-from asyncgrad.ops.node_names import no_view, one_node, renamed
+from asyncgrad.ops.node_names import no_view, renamed
 from asyncgrad.ops.promotion import (
     as_number,
     category,
@@ -40,7 +41,7 @@ from asyncgrad.ops.promotion import (
 )
 from asyncgrad.ops.scalar_cast import fitted
 from asyncgrad.ops.tensors import in_place
-from asyncgrad.types import Array, Axis, Number, Tensor
+from asyncgrad.types import Axis, Number, Tensor
 
 __all__ = [
     "index_copy", "index_fill", "index_reduce", "masked_scatter", "put", "scatter_reduce",
@@ -56,26 +57,20 @@ def _at(axis: int, place: object) -> tuple[Any, ...]:
     return (*(slice(None),) * axis, place)
 
 
-def _index(name: str, index: Tensor, length: int, lowest: int | None = None) -> Any:
-    """Check an index: integers, at most one axis, none below `lowest`, which is -length if None."""
+def _index(name: str, index: Tensor, length: int, lowest: int) -> Any:
+    """Check an index: integers from `lowest` on, at most one axis."""
     if index.ndim > 1 or category(index._metadata.dtype) != 1:
         raise IndexError(f"{name}(): Expected a vector of int64 for index, got {index!r}")
-    numbers = index._array
-    if _is_outside(numbers, length, lowest):
-        raise IndexError(f"{name}(): index out of range in self: the axis has length {length}")
+    check_range(name, index._array, length, IndexError, lowest)
     return reshape(index, (index.numel(),))
 
 
-def _is_outside(numbers: Array, length: int, lowest: int | None = None) -> bool:
-    """Whether numbers in host memory are out of range; device arrays are not checked."""
-    if numbers.__class__ is not np.ndarray or not numbers.size:
-        return False
-    return bool(again(_is_beyond, numbers, -length if lowest is None else lowest, length))
-
-
-def _is_beyond(numbers: Array, lowest: int, length: int) -> bool:
-    """Whether a number is less than the lowest, or not less than the length."""
-    return bool(numbers.min() < lowest or numbers.max() >= length)
+def _check_flat(name: str, index: Tensor, length: int) -> None:
+    """Check indices into a flattened tensor: int64, of which negative ones count from the end."""
+    if index._metadata.dtype != np.int64:
+        raise RuntimeError(f"{name}(): Expected a long tensor for index, but got {index.dtype}")
+    if not index._batched:
+        check_range(name, index._array, length, IndexError, -length)
 
 
 @writes
@@ -117,7 +112,8 @@ def index_fill(input: Tensor, dim: Axis, index: Tensor, value: Tensor | Number) 
     check_device("index_fill", input, index)
     if getattr(index, "_batched", False):
         return by_parts(index_fill, input, dim, index, value)
-    at = _index("index_fill", index, input.shape[dim] if input.ndim else 1)
+    length = input.shape[dim] if input.ndim else 1
+    at = _index("index_fill", index, length, -length)
     if isinstance(value, Variable):
         if value._metadata.shape:
             raise RuntimeError(
@@ -134,7 +130,6 @@ def index_fill(input: Tensor, dim: Axis, index: Tensor, value: Tensor | Number) 
     value = cast("Tensor", value).to(input._metadata.dtype)
     if not input.ndim:
         return R.overwrite(input, R.clone(value)) if len(at) else R.clone(input)
-    length = input.shape[dim]
     # With a mask, repeated indices count only once in the value's gradient.
     none = zeros(length, dtype=np.bool_, device=input.device)
     mask = index_put(none, (at,), constant(True, none))
@@ -166,7 +161,7 @@ def _reduced(
         return renamed(out, "ScatterReduceBackward0", saves=True, watched=(index,))
 
     metadata = x._metadata
-    held = copied(x, "scatter_reduce", src)
+    held = copied(x, src)
     if not own:
         value = constant(_neutral(reduce, metadata.dtype), x)
         held = kept(R.put(held, R.expand(value, src._metadata.shape), at))
@@ -186,9 +181,7 @@ def _reduced(
     return (R.div_floor if category(metadata.dtype) < 2 else R.div)(total, counts)
 
 
-def _check_reduction(
-    name: str, x: Tensor, reduce: str, include_self: object, kinds: Sequence[str]
-) -> None:
+def _check_reduction(name: str, x: Tensor, reduce: str, kinds: Sequence[str]) -> None:
     if reduce not in kinds:
         raise RuntimeError(
             f"{name}(): Expected reduce to be one of {', '.join(kinds)} but got {reduce!r}"
@@ -198,8 +191,7 @@ def _check_reduction(
         refuse(f"{name} by {reduce}", x._metadata.dtype)
 
 
-@writes
-@one_node("ScatterReduceBackward0")
+@one_node("ScatterReduceBackward0", writes)
 def scatter_reduce(
     input: Tensor, dim: Axis, index: Tensor, src: Tensor, reduce: ScatterReduceKind, *,
     include_self: bool = True,
@@ -218,7 +210,7 @@ def scatter_reduce(
     """
     name = "scatter_reduce"
     x, y = input, src
-    _check_reduction(name, x, reduce, include_self, words(ScatterReduceKind))
+    _check_reduction(name, x, reduce, words(ScatterReduceKind))
     if getattr(index, "_batched", False):
 
         def example(x: Tensor, dim: int, index: Tensor, src: Tensor) -> Any:
@@ -237,8 +229,7 @@ def scatter_reduce(
     return _reduced(x, along(numbers, dim), index, y, reduce, include_self)
 
 
-@writes
-@one_node("IndexReduceBackward0")
+@one_node("IndexReduceBackward0", writes)
 def index_reduce(
     input: Tensor, dim: Axis, index: Tensor, source: Tensor, reduce: IndexReduceKind, *,
     include_self: bool = True,
@@ -256,7 +247,7 @@ def index_reduce(
     """
     name = "index_reduce"
     x, y = input, source
-    _check_reduction(name, x, reduce, include_self, words(IndexReduceKind))
+    _check_reduction(name, x, reduce, words(IndexReduceKind))
     if index._batched:
         return by_parts(index_reduce, x, dim, index, y, reduce, include_self=include_self)
     check_device(name, x, index, y)
@@ -277,8 +268,7 @@ def put(input: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) 
         accumulate: add the values instead of replacing; repeated indices add up.
     """
     x, at, y = input, index, source
-    if at._metadata.dtype != np.int64:
-        raise RuntimeError(f"put(): Expected a long tensor for index, but got {at.dtype}")
+    _check_flat("put", at, x.numel())
     if x._metadata.dtype != y._metadata.dtype:
         raise RuntimeError(
             f"put(): self and source expected to have the same dtype, but got self.dtype = "
@@ -290,9 +280,6 @@ def put(input: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) 
             f"put(): Expected source and index to have the same number of elements, but got "
             f"source.numel() = {y.numel()}, index.numel() = {at.numel()}"
         )
-    length = x.numel()
-    if not at._batched and _is_outside(at._array, length):
-        raise IndexError(f"put(): out of range: tried to put into a tensor of {length} elements")
     if not at.numel():
         out = R.clone(x)
     else:
@@ -323,11 +310,8 @@ def masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Tensor:
     if x._metadata.device.streamed:
         return _scattered(x, mask, reshape(y, (-1,)))
     note_look("masked_scatter()")
-    held: Any = mask
-    while held._batched:
-        held = held._value
     axes = tuple(range(-len(shape), 0))
-    count = int(np.max(np.count_nonzero(held._array, axes), initial=0))
+    count = int(np.max(np.count_nonzero(bottom(mask)._array, axes), initial=0))
     if count > y.numel():
         raise RuntimeError(
             f"masked_scatter: expected at least {count} elements in source, got {y.numel()}"
@@ -351,12 +335,9 @@ def _scattered(x: Tensor, mask: Tensor, values: Tensor) -> Any:
 @writes
 def take(input: Tensor, index: Tensor) -> Tensor:
     """The elements at flat indices, in the shape of `index`."""
-    if index._metadata.dtype != np.int64:
-        raise RuntimeError(f"take(): Expected a long tensor for index, but got {index.dtype}")
-    check_device("take", input, index)
     length = input.numel()
-    if not index._batched and _is_outside(index._array, length):
-        raise IndexError(f"take(): out of range: tried to access index of {length} elements")
+    _check_flat("take", index, length)
+    check_device("take", input, index)
     places = R.remainder(reshape(index, (-1,)), length) if length else reshape(index, (-1,))
     return no_view(reshape(index_select(reshape(input, (-1,)), 0, places), index.shape))
 

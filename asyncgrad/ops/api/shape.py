@@ -19,11 +19,11 @@ from asyncgrad.ops.arguments import (
     one_int,
     one_shape,
 )
-from asyncgrad.ops.converted import converted, writes, writes_exactly
+from asyncgrad.ops.converted import converted, one_node, writes, writes_exactly
 from asyncgrad.ops.dtype import DTYPES, DType
 from asyncgrad.ops.dtype_device import as_memory_format, memory_format
 from asyncgrad.ops.namespace import RECORDED as R
-from asyncgrad.ops.node_names import no_view, one_node, renamed
+from asyncgrad.ops.node_names import no_view, renamed
 from asyncgrad.ops.promotion import (
     as_tensor_operand,
     cast,
@@ -403,8 +403,7 @@ def narrow(input: Tensor, dim: int, start: Tensor | int, length: int) -> Tensor:
     return R.narrow(input, axis, first, length)
 
 
-@writes_exactly
-@one_node("NarrowCopyBackward0")
+@one_node("NarrowCopyBackward0", writes_exactly)
 def narrow_copy(input: Tensor, dim: int, start: Tensor | int, length: int) -> Tensor:
     """A copy of `length` elements of an axis, from `start`."""
     return R.clone(narrow(input, dim, start, length))
@@ -425,13 +424,10 @@ def select(input: Tensor, dim: Axis, index: Tensor | int) -> Tensor:
     return R.getitem(input, (slice(None),) * dim + (place, Ellipsis))
 
 
-@partial(
-    converted,
-    others={
-        "axis": "dim",
-        **dict.fromkeys(("split_size", "split_sizes"), "split_size_or_sections"),
-    },
-)
+_SIZES = dict.fromkeys(("split_size", "split_sizes"), "split_size_or_sections")
+
+
+@partial(converted, others={"axis": "dim", **_SIZES})
 def split(tensor: Tensor, split_size_or_sections: Ints, dim: int = 0) -> tuple[Tensor, ...]:
     """Split an axis into consecutive views.
 

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 from asyncgrad.ops.api.composite import logaddexp
 from asyncgrad.ops.api.elementwise import where
 from asyncgrad.ops.api.public import publish
-from asyncgrad.ops.converted import writes
+from asyncgrad.ops.converted import one_node, writes
 from asyncgrad.ops.dtype import FLOATING, REAL, check_dtype
 from asyncgrad.ops.namespace import RECORDED as R
-from asyncgrad.ops.node_names import one_node, renamed
+from asyncgrad.ops.node_names import renamed
 from asyncgrad.ops.promotion import (
     cast,
     category,
@@ -37,8 +37,7 @@ if TYPE_CHECKING:
         """The functions that are made from rows."""
 
 
-@writes
-@one_node("MvlgammaBackward0")
+@one_node("MvlgammaBackward0", writes)
 def mvlgamma(input: Tensor, p: int) -> Tensor:
     """The logarithm of the multivariate gamma function of dimension `p`.
 
@@ -48,7 +47,7 @@ def mvlgamma(input: Tensor, p: int) -> Tensor:
     """
     if p < 1:
         raise RuntimeError(f"p has to be greater than or equal to 1, got {p}")
-    x = _floating(input, "mvlgamma")
+    x = _floating(input)
     out = R.lgamma(x)
     for i in range(1, p):
         out = R.add(out, R.lgamma(R.sub_scalar(x, i / 2)))
@@ -60,11 +59,11 @@ def polygamma(n: int, input: Tensor) -> Tensor:
     """The derivative of `digamma` of order `n`."""
     if n < 0:
         raise RuntimeError(f"polygamma(n, x) does not support negative n, got {n}")
-    x = _floating(input, "polygamma")
+    x = _floating(input)
     return R.digamma(x) if n == 0 else R.polygamma(x, n)
 
 
-def _floating(input: Tensor, name: str) -> Any:
+def _floating(input: Tensor) -> Any:
     return cast(input, default_dtype()) if category(input._metadata.dtype) < 2 else input
 
 
@@ -81,7 +80,7 @@ def rad2deg(input: Tensor) -> Tensor:
 
 
 def _turned(input: Tensor, name: str, node: str, factor: float) -> Any:
-    x = _floating(input, name)
+    x = _floating(input)
     if x._metadata.is_complex:
         raise RuntimeError(f"{name} is not supported for complex tensors.")
     return renamed(R.mul_scalar(x, factor), node, saves=False)
@@ -95,7 +94,7 @@ def logit(input: Tensor, eps: float | None = None) -> Tensor:
         input: probabilities.
         eps: probabilities are clamped to [eps, 1 - eps]; outside there is no gradient.
     """
-    x = _floating(input, "logit")
+    x = _floating(input)
     check_dtype("logit", x._metadata.dtype, FLOATING)
     if eps is not None:
         x = R.clamp(x, eps, 1 - eps)
@@ -110,7 +109,7 @@ def _with_numbers(name: str, doc: str, first_wins: Callable[[Any, Any], Any]) ->
             check_dtype(name, operand._metadata.dtype, f"{REAL}b")
         return where(first_wins(input, other) | R.isnan(other), input, other)
 
-    return writes(one_node(f"{name.capitalize()}Backward0")(named(function, name, doc)))
+    return one_node(f"{name.capitalize()}Backward0", writes)(named(function, name, doc))
 
 
 fmax = _with_numbers(
@@ -123,8 +122,7 @@ fmin = _with_numbers(
 )  # fmt: skip
 
 
-@writes
-@one_node("Logaddexp2Backward0")
+@one_node("Logaddexp2Backward0", writes)
 def logaddexp2(input: Tensor, other: Tensor) -> Tensor:
     """The logarithm to base 2 of the sum of powers of 2, broadcast."""
     log2 = math.log(2)

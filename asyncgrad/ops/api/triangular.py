@@ -14,10 +14,10 @@ from asyncgrad.ops import return_types
 from asyncgrad.ops.api.matrices import alike, beside
 from asyncgrad.ops.api.shape import narrow, tril, triu
 from asyncgrad.ops.batching import by_parts, mapped
-from asyncgrad.ops.converted import matrices, writes
+from asyncgrad.ops.converted import matrices, one_node, writes
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.namespace import Raw
-from asyncgrad.ops.node_names import one_node, renamed
+from asyncgrad.ops.node_names import renamed
 from asyncgrad.ops.table.matrices import eliminate
 from asyncgrad.ops.tensors.new_tensors import leaf, new_beside
 from asyncgrad.ops.tensors.transfer import computed_on_host
@@ -179,8 +179,7 @@ def _order_of(name: str, xp: Library, pivots: Array, m: int) -> Any:
     return order.reshape(*lead, m)
 
 
-@writes
-@one_node("LinalgLuSolveBackward0")
+@one_node("LinalgLuSolveBackward0", writes)
 def lu_solve(
     LU: SquareMatrices, pivots: Tensor, B: Matrices, *, left: bool = True, adjoint: bool = False
 ) -> Tensor:
