@@ -81,7 +81,8 @@ class Optimizer(Hooked):
         """Add a group of parameters with its own options.
 
         Args:
-            param_group: a dictionary with `params` and options.
+            param_group: a dictionary with `params` and options. It becomes the group itself, and
+                gets the options that it lacks.
 
         Raises:
             ValueError: if an option without default is missing, a tensor is no leaf or already in
@@ -96,9 +97,7 @@ class Optimizer(Hooked):
                 "ordering of tensors in sets will change between runs. Please use a list instead."
             )
         members: list[Any] = [given] if isinstance(given, Variable) else list(given)
-        group = dict(param_group)
-        for key, value in self.defaults.items():
-            group.setdefault(key, value)
+        group = self.defaults | param_group
         named = sum(isinstance(member, tuple) for member in members)
         if named:
             if named < len(members):
@@ -139,7 +138,8 @@ class Optimizer(Hooked):
                     f"all optimizer param groups should be with/without names. cannot add param "
                     f"group {'with' if names else 'without'} names to the optimizer"
                 )
-        self.param_groups.append(group)
+        param_group.update(group)
+        self.param_groups.append(param_group)
 
     def _update(self, group: Group, parameter: Tensor, gradient: Array) -> None:
         """Update one parameter's values and its state from its gradient's array."""

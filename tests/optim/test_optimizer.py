@@ -46,6 +46,21 @@ def test_groups_have_options_of_their_own():
     assert "lr: 0.5" in repr(optimizer)
 
 
+def test_a_dictionary_becomes_the_group_itself():
+    """Optimisers around another one share its groups: a scheduler of one sets the rates of both."""
+    given = {"params": (x for x in [parameter(1.0)])}
+    inner = ag.optim.SGD([given], lr=0.1)
+    outer = ag.optim.SGD(inner.param_groups, lr=0.5)
+    assert outer.param_groups[0] is inner.param_groups[0] is given
+    outer.step()
+    ag.optim.lr_scheduler.ExponentialLR(outer, 0.5).step()
+    assert given["lr"] == 0.05
+    refused = {"params": parameter(1.0) * 2}
+    with pytest.raises(ValueError, match="non-leaf"):
+        inner.add_param_group(refused)
+    assert [*refused] == ["params"]
+
+
 def test_names_are_kept():
     layer = ag.nn.Linear(1, 1)
     optimizer = ag.optim.SGD(layer.named_parameters(), lr=0.1)
