@@ -12,7 +12,7 @@ from asyncgrad.core.variable import Variable
 from asyncgrad.distributions.constraints import Constraint, Value
 from asyncgrad.ops.api.data import scalar_tensor
 from asyncgrad.ops.api.random import rand, randn
-from asyncgrad.ops.api.rearrange import broadcast_shapes
+from asyncgrad.ops.api.shape import broadcast_tensors
 from asyncgrad.ops.bfloat16 import floating_info
 from asyncgrad.ops.promotion import as_number
 from asyncgrad.types import Array, Tensor
@@ -35,7 +35,11 @@ def computed(rule: Callable[[Any], Tensor], doc: str | None = None) -> Tensor:
 
 
 def broadcast_all(*values: Any) -> tuple[Any, ...]:
-    """Numbers and tensors as tensors of one shape; numbers get the dtype of the tensors."""
+    """Numbers and tensors as tensors of one shape; numbers get the dtype of the tensors.
+
+    A tensor that has the shape is passed on itself: a parameter of a distribution is then the leaf
+    that was given, which gets a `.grad` and can be optimised.
+    """
     like = next((x for x in values if isinstance(x, Variable)), None)
     options: Any = {} if like is None else {"dtype": like.dtype, "device": like.device}  # type: ignore[attr-defined]
     for value in values:
@@ -45,8 +49,7 @@ def broadcast_all(*values: Any) -> tuple[Any, ...]:
                 f"{type(value).__name__}. Make a tensor of it with asyncgrad.tensor()."
             )
     tensors = [x if isinstance(x, Variable) else scalar_tensor(float(x), **options) for x in values]
-    shape = broadcast_shapes(*[tuple(x.shape) for x in tensors])  # type: ignore[attr-defined]
-    return tuple([x.expand(shape) for x in tensors])  # type: ignore[attr-defined]
+    return broadcast_tensors(*tensors)
 
 
 def sum_rightmost(value: Any, count: int) -> Any:

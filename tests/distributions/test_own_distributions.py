@@ -174,3 +174,15 @@ def test_each_distribution_is_found_by_the_name_of_pytorchs_file():
         module = importlib.import_module(f"asyncgrad.distributions.{file}")
         assert getattr(module, name) is getattr(D, name)
         assert getattr(D, file) is module
+
+
+@pytest.mark.parametrize("kind", [D.Normal, D.Beta, D.Gamma])
+def test_parameters_are_the_leaves_that_were_given(kind):
+    """Programs optimise `d.loc` and read `d.loc.grad`."""
+    first, second = ag.ones(2, requires_grad=True), ag.ones(2, requires_grad=True)
+    d = kind(first, second)
+    kept = [getattr(d, name) for name in d.arg_constraints]
+    assert kept[0] is first
+    assert kept[1] is second
+    d.log_prob(ag.tensor([0.3, 0.6])).sum().backward()
+    assert kept[0].grad is first.grad is not None
