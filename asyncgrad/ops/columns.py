@@ -64,9 +64,10 @@ def _out_shape(
 
 def padded(xp: Library, x: Array, padding: tuple[tuple[int, int], ...], value: float = 0) -> Any:
     """Pad the last axes with `value`; negative padding crops."""
-    if not any(map(any, padding)):
-        return x
-    shape, kept, inner = _frame(x.shape, padding)
+    return _framed(xp, x, *_frame(x.shape, padding), value) if any(map(any, padding)) else x
+
+
+def _framed(xp: Library, x: Array, shape: Shape, kept: Any, inner: Any, value: float = 0) -> Any:
     out = xp.zeros(shape, x.dtype) if value == 0 else xp.full(shape, value, x.dtype)
     out[inner] = x[kept]
     return out
@@ -88,9 +89,9 @@ def _frame(shape: tuple[int, ...], padding: tuple[tuple[int, int], ...]) -> tupl
 
 
 def windows_of(xp: Library, x: Array, kernel: Shape, out: Shape, geometry: Geometry) -> Any:
-    """A view (batch, groups, channels, *kernel, *out) of a padded image."""
-    x = xp.ascontiguousarray(x)
-    shape, strides = _layout(x.shape, x.strides, kernel, out, geometry)
+    """A view (batch, groups, channels, *kernel, *out) of an image, which is padded first."""
+    frame, shape, strides = _layout(x.shape, x.itemsize, kernel, out, geometry)
+    x = xp.ascontiguousarray(x) if frame is None else _framed(xp, x, *frame)
     if xp.ndarray is np.ndarray:
         # It takes a tenth of the time of `as_strided`.
         return np.ndarray(shape, x.dtype, x, 0, strides)
@@ -99,17 +100,23 @@ def windows_of(xp: Library, x: Array, kernel: Shape, out: Shape, geometry: Geome
 
 @functools.lru_cache(REMEMBERED)
 def _layout(
-    shape: tuple[int, ...], strides: tuple[int, ...], kernel: Shape, out: Shape, geometry: Geometry
-) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    groups = geometry.groups
-    batch, channel, *steps = strides
+    shape: tuple[int, ...], itemsize: int, kernel: Shape, out: Shape, geometry: Geometry
+) -> tuple[Any, tuple[int, ...], tuple[int, ...]]:
+    stride, padding, dilation, groups = geometry
+    frame = _frame(shape, padding) if any(map(any, padding)) else None
     own = shape[1] // groups
-    return (shape[0], groups, own, *kernel, *out), (
-        batch,
-        own * channel,
-        channel,
-        *(d * step for d, step in zip(geometry.dilation, steps, strict=True)),
-        *(s * step for s, step in zip(geometry.stride, steps, strict=True)),
+    whole = shape if frame is None else frame[0]
+    batch, channel, *steps = [itemsize * prod(whole[axis:]) for axis in range(1, len(whole) + 1)]
+    return (
+        frame,
+        (shape[0], groups, own, *kernel, *out),
+        (
+            batch,
+            own * channel,
+            channel,
+            *(d * step for d, step in zip(dilation, steps, strict=True)),
+            *(s * step for s, step in zip(stride, steps, strict=True)),
+        ),
     )
 
 
@@ -152,11 +159,10 @@ def has_short_rows(x: Array, kernel: Shape, image: Shape) -> bool:
     NumPy copies row by row: long rows at the speed of memory, while each short row costs a step of
     its own.
     """
-    columns = x.shape[1] * prod(kernel) * prod(image)
     return (
         image[-1] < _SHORT
         and len(x) >= _SIDE_BY_SIDE
-        and 0 < columns * _SIDE_BY_SIDE <= 4 * COLUMNS
+        and 0 < x.shape[1] * prod(kernel) * prod(image) * _SIDE_BY_SIDE <= 4 * COLUMNS
         and x.__class__ is np.ndarray
     )
 
@@ -317,7 +323,7 @@ def products_beside(xp: Library, a: Array, windows: Array) -> Any:
 
 def of_groups(xp: Library, a: Array, b: Array) -> Any:
     """The matrix products for each group, or for each image and group."""
-    out = xp.matmul(a[0], b[0])[None] if len(a) == 1 and b.ndim == 3 else xp.matmul(a, b)
+    out = xp.dot(a[0], b[0])[None] if len(a) == 1 and b.ndim == 3 else xp.matmul(a, b)
     # Products of bfloat16 have dtype float32.
     return out if out.dtype == a.dtype else out.astype(a.dtype)
 

@@ -42,9 +42,10 @@ ZEROS, ONES = (
 _BITS = {dtype: (np.dtype(f"i{dtype.itemsize}"), zero) for dtype, zero in ZEROS.items()}
 
 
-def number(xp: Any, value: float, dtype: Any) -> Any:
-    """A number as an operand for arrays of a dtype: see `ZEROS`."""
-    return _number(value, dtype) if xp.ndarray is np.ndarray else value
+def number(xp: Any, value: Any, dtype: Any) -> Any:
+    """A number as an operand for arrays of a dtype: see `ZEROS`. Arrays stay as they are."""
+    known = xp.ndarray is np.ndarray and value.__class__ in {float, int}
+    return _number(value, dtype) if known else value
 
 
 @functools.lru_cache(256)

@@ -269,10 +269,12 @@ def check_broadcast(name: str, x: Any, y: Any) -> None:
 
 def check_device(name: str, *operands: Any) -> None:
     """Raise unless all tensors among the operands are on one device."""
-    devices = [x._metadata.device for x in operands if isinstance(x, Variable)]
-    for device in devices[1:]:
-        if device is not devices[0]:
-            raise device_mismatch(name, devices[0], device)
+    device = None
+    for x in operands:
+        if isinstance(x, Variable) and x._metadata.device is not device:
+            if device is not None:
+                raise device_mismatch(name, device, x._metadata.device)
+            device = x._metadata.device
 
 
 def beside(name: str, *tensors: Any) -> tuple[Any, ...]:

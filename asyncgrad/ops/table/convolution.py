@@ -27,7 +27,6 @@ from asyncgrad.ops.columns import (
     in_parts,
     most_columns,
     of_groups,
-    padded,
     products_beside,
     side_by_side,
     some_images,
@@ -40,6 +39,7 @@ from asyncgrad.ops.dtype import is_half
 from asyncgrad.ops.fused import compiled_first, share, widening
 from asyncgrad.ops.op import fused, operation
 from asyncgrad.ops.table.linalg import conjugate, product_cost
+from asyncgrad.ops.table.normalisation import channel_sums, channels
 from asyncgrad.types import Array, Library, Namespace, Shape, Value
 
 #: How many sums of products are made apart from one another.
@@ -100,7 +100,7 @@ def _convolution(xp: Library, x: Array, weight: Array, geometry: Geometry) -> An
 
         _share(xp, of_images, plan.parts, batch * weight[0].size * groups * prod(image))
         return out.reshape(batch, outs, *image)
-    windows = windows_of(xp, padded(xp, x, geometry.padding), kernel, image, geometry)
+    windows = windows_of(xp, x, kernel, image, geometry)
     if batch == 1 and 0 < windows.size <= COLUMNS:
         columns = windows.reshape(groups, matrix.shape[2], prod(image))
         return of_groups(xp, matrix, columns).reshape(1, outs, *image)
@@ -169,7 +169,7 @@ def _convolution_weight(
         total = _total(xp, of_images, plan.parts, elements, (groups, length, outs), y.dtype)
         total = total.reshape(groups, -1, shape[1], outs)
         return xp.ascontiguousarray(total.transpose((0, 3, 2, 1))).reshape(shape)
-    windows = windows_of(xp, padded(xp, x, geometry.padding), kernel, y.shape[2:], geometry)
+    windows = windows_of(xp, x, kernel, y.shape[2:], geometry)
     if len(y) == 1 and 0 < windows.size <= COLUMNS:
         columns = windows.reshape(groups, length, -1)
         return of_groups(xp, y.reshape(groups, outs, -1), columns.swapaxes(1, 2)).reshape(shape)
@@ -190,8 +190,6 @@ def _convolution_weight(
 
 def _apart(xp: Library, y: Array, stride: tuple[int, ...]) -> Any:
     """Put zeros between the elements, so that their distances are the strides."""
-    if all(s == 1 for s in stride):
-        return y
     lead = y.ndim - len(stride)
     places = tuple([slice(None, None, s) for s in stride])
     lengths = [(n - 1) * s + 1 for n, s in zip(y.shape[lead:], stride, strict=True)]
@@ -201,15 +199,21 @@ def _apart(xp: Library, y: Array, stride: tuple[int, ...]) -> Any:
 
 
 @functools.lru_cache(REMEMBERED)
-def _backwards(geometry: Geometry, kernel: Shape, image: Shape, spread: Shape) -> Geometry:
-    """How the flipped kernel moves over gradients that are spread out by the strides."""
+def _backwards(
+    geometry: Geometry, kernel: Shape, image: Shape, spread: Shape
+) -> tuple[Geometry, Any]:
+    """How the flipped kernel moves over gradients that are spread out by the strides.
+
+    And the index that flips the kernel.
+    """
     padding = tuple(
         (d * (k - 1) - before, n - m + before)
         for d, k, n, m, (before, _) in zip(
             geometry.dilation, kernel, image, spread, geometry.padding, strict=True
         )
     )
-    return geometry._replace(stride=(1,) * len(kernel), padding=padding)
+    flip = (..., *(slice(None, None, -1),) * len(kernel))
+    return geometry._replace(stride=(1,) * len(kernel), padding=padding), flip
 
 
 @compiled_first
@@ -220,14 +224,13 @@ def _convolution_input(
     kernel = weight.shape[2:]
     groups, ndim = geometry.groups, len(kernel)
     weight = weight.reshape(groups, weight.shape[0] // groups, *weight.shape[1:])
-    small = y.size * prod(geometry.stride) <= _SMALL
-    if small or all(s == 1 for s in geometry.stride):
+    apart = prod(geometry.stride)
+    if apart == 1 or y.size * apart <= _SMALL:
         # A convolution with the flipped kernel over the gradients, spread out by the strides.
-        y = _apart(xp, y, geometry.stride)
-        backwards: tuple[Any, ...] = (..., *(slice(None, None, -1),) * ndim)
-        turned = weight.swapaxes(1, 2)[backwards]
-        turned = turned.reshape(shape[1], weight.shape[1], *kernel)
-        return _convolution(xp, y, turned, _backwards(geometry, kernel, shape[2:], y.shape[2:]))
+        y = y if apart == 1 else _apart(xp, y, geometry.stride)
+        backwards, flip = _backwards(geometry, kernel, shape[2:], y.shape[2:])
+        turned = weight.swapaxes(1, 2)[flip].reshape(shape[1], weight.shape[1], *kernel)
+        return _convolution(xp, y, turned, backwards)
     if not (y.size and weight.size):
         return xp.zeros(shape, y.dtype)
     image = y.shape[2:]
@@ -261,7 +264,7 @@ def _convolution_input(
 
 @widening
 def _bias_gradient(xp: Library, g: Array) -> Any:
-    return g.reshape(*g.shape[:2], prod(g.shape[2:])).sum(axis=2).sum(axis=0)
+    return channel_sums(xp, channels(g))
 
 
 def _bias_rule(F: Namespace, g: Value) -> Any:

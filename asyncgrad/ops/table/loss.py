@@ -5,6 +5,7 @@ A reduced loss is a sum with the factor `scale` for each element. With `each` th
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from math import prod
 from typing import Any
@@ -13,7 +14,7 @@ import numpy as np
 
 from asyncgrad.core.variable import Variable
 from asyncgrad.ops import batch_rules
-from asyncgrad.ops.fused import along, compiled, elementwise, log_one_plus, masked, summed
+from asyncgrad.ops.fused import along, compiled, elementwise, log_one_plus, masked, number, summed
 from asyncgrad.ops.op import Op, Part, fused, linear, operation
 from asyncgrad.ops.table.activation import at_least, at_most, line_total, sigmoid
 from asyncgrad.ops.table.elementwise import signs_of
@@ -23,6 +24,8 @@ from asyncgrad.types import Array, Library, Namespace, Value
 #: The lower bound of logarithms of probabilities, as in PyTorch.
 _LOG_FLOOR = -100.0
 _PRODUCT_FLOOR = 1e-12
+#: Where more lines start is not kept.
+_MANY = 1 << 12
 
 
 def _elementwise_loss(
@@ -255,10 +258,17 @@ def _places(xp: Library, shape: tuple[int, ...], dim: int, target: Array) -> Any
     # At least 1, because `arange` refuses a step of 0 if there are no classes.
     line = shape[dim] * inner or 1
     outer = prod(shape[:dim])
+    known = xp.ndarray is np.ndarray and outer <= _MANY
+    starts = _known_starts(outer, line) if known else xp.arange(0, outer * line, line)
     if inner == 1:
-        return xp.arange(0, outer * line, line) + target.reshape(-1)
-    starts = xp.arange(0, outer * line, line)[:, None] + xp.arange(inner)
+        return starts + target.reshape(-1)
+    starts = starts[:, None] + xp.arange(inner)
     return (starts + target.reshape(outer, inner) * inner).reshape(-1)
+
+
+@functools.lru_cache(64)
+def _known_starts(count: int, step: int) -> Any:
+    return np.arange(0, count * step, step)
 
 
 @along(reduces=True)
@@ -287,17 +297,17 @@ def _class_loss(
     xp: Library, x: Array, sums: Array, dim: int, target: Array, counts: Array | float,
     kept: Array | None, smooth: Array | float | None, weight: Array | None,
 ) -> Any:  # fmt: skip
-    """The loss of each line along `dim`, without that axis: see `cross_entropy`."""
+    """The loss of each line along `dim`: see `cross_entropy`."""
     losses = _losses(xp, x, sums, dim, target, counts, kept)
     if losses is NotImplemented:
         picked = x.reshape(-1).take(_places(xp, x.shape, dim, target)).reshape(sums.shape)
-        losses = _chosen(xp, (sums - picked) * counts, kept)
+        losses = _chosen(xp, (sums - picked) * number(xp, counts, sums.dtype), kept)
     if smooth is not None:
         weighted = x if weight is None else x * weight
         total = x.shape[dim] if weight is None else weight.sum()
         spread = (sums * total - weighted.sum(axis=dim, keepdims=True)) * smooth
         losses += _chosen(xp, spread, kept)
-    return losses.squeeze(dim)
+    return losses
 
 
 def _chosen(xp: Library, values: Array, kept: Array | None) -> Any:
@@ -310,7 +320,7 @@ def _cross_entropy(
     kept: Array | None, smooth: Array | float | None, weight: Array | None, each: bool,
 ) -> Any:  # fmt: skip
     losses = _class_loss(xp, x, sums, dim, target, counts, kept, smooth, weight)
-    return losses if each else losses.sum()
+    return losses.squeeze(dim) if each else losses.sum()
 
 
 def _class_weights(
@@ -388,7 +398,7 @@ def _cross_entropy_gradient(
         made = compiled(xp, "class_slopes", x, sums, place, counts, kept, g, dim)
         if made is not NotImplemented:
             return made
-    taken: Array = _chosen(xp, counts * g, kept)
+    taken: Array = _chosen(xp, number(xp, counts, g.dtype) * g, kept)
     full = taken
     if smooth is None and xp.compiled:
         made = compiled(xp, "class_slopes_of_lines", x, sums, taken, dim, target)

@@ -5,6 +5,9 @@ The forward functions put the moments into the list `kept`, if it is empty, for 
 
 from __future__ import annotations
 
+import functools
+import operator
+from collections.abc import Callable
 from math import prod
 from typing import Any
 
@@ -13,7 +16,16 @@ import numpy as np
 from asyncgrad.core.variable import Variable
 from asyncgrad.ops import batch_products, batch_rules
 from asyncgrad.ops.dtype import is_half
-from asyncgrad.ops.fused import along, blocks_of, compiled, elementwise, number, widened, widening
+from asyncgrad.ops.fused import (
+    along,
+    blocks_of,
+    compiled,
+    elementwise,
+    inverted,
+    number,
+    widened,
+    widening,
+)
 from asyncgrad.ops.op import fused, linear, operation
 from asyncgrad.ops.table.activation import ones, spread_total
 from asyncgrad.ops.table.linalg import total_of_rows
@@ -306,7 +318,7 @@ def _through_mean_square(F: Namespace, g: Value, x: Value, count: int, eps: floa
 # -- over batches ---------------------------------------------------------------------------------
 
 
-def _channels(x: Array) -> Any:
+def channels(x: Array) -> Any:
     """The array as (batch, channels, places)."""
     shape = x.shape
     return x.reshape(shape[0], shape[1], prod(shape[2:]))
@@ -323,20 +335,19 @@ def _on_places(xp: Library, values: Array, x: Array) -> Any:
     return column if plain else xp.repeat(column, x.shape[2], axis=1)
 
 
-def _channel_sums(xp: Library, x: Array) -> Any:
+def channel_sums(xp: Library, x: Array) -> Any:
     """The sum of each channel; BLAS adds up the images of a batch."""
-    if len(x) < _MANY or x.size <= _FEW or x.dtype.kind == "V":
-        return x.sum(axis=2).sum(axis=0)
+    if len(x) < _MANY or x.size <= _FEW:
+        return x.sum(axis=(0, 2))
     images = xp.dot(xp.ones(len(x), x.dtype), x.reshape(len(x), -1))
     return images.reshape(x.shape[1:]).sum(axis=1)
 
 
 def _channel_dots(xp: Library, x: Array, y: Array) -> Any:
     """The sums of products for each channel."""
-    if xp.ndarray is not np.ndarray:
+    if x.size <= _FEW or xp.ndarray is not np.ndarray:
         return (x * y).sum(axis=(0, 2))
-    few = x.size <= _FEW or len(x) < _MANY or x.shape[2] > _LONG
-    if few and x.dtype.kind != "V":
+    if len(x) < _MANY or x.shape[2] > _LONG:
         return np.vecdot(x, y).sum(axis=0)
     images = np.einsum("ns,ns->s", x.reshape(len(x), -1), y.reshape(len(y), -1))
     return images.reshape(x.shape[1:]).sum(axis=1)
@@ -344,21 +355,27 @@ def _channel_dots(xp: Library, x: Array, y: Array) -> Any:
 
 def channel_moments(xp: Library, x: Array) -> tuple[Any, Any]:
     """The mean and the variance of each channel."""
-    x = _channels(x)
-    n = x.shape[0] * x.shape[2]
-    mean = sum(_channel_sums(xp, x[block]) for block in blocks_of(x)) / n
+    x = channels(x)
+    n = number(xp, x.shape[0] * x.shape[2], x.dtype)
+    mean = _summed(lambda block: channel_sums(xp, x[block]), x) / n
     middle = _on_places(xp, mean, x)
-    total: Any = 0
-    for block in blocks_of(x):
+
+    def squares(block: slice) -> Any:
         y = xp.subtract(x[block], middle)
-        total = total + _channel_dots(xp, y, y)
-    return mean, total / n
+        return _channel_dots(xp, y, y)
+
+    return mean, _summed(squares, x) / n
+
+
+def _summed(compute: Callable[[slice], Any], x: Array) -> Any:
+    """The sum of what is computed for each block of an array."""
+    return functools.reduce(operator.add, map(compute, blocks_of(x)))
 
 
 def _linear(xp: Library, x: Array, scale: Array, shift: Array) -> Any:
     """scale * x + shift for each channel."""
     shape = x.shape
-    x = _channels(x)
+    x = channels(x)
     out = xp.empty(x.shape, x.dtype)
     scale, shift = _on_places(xp, scale, x), _on_places(xp, shift, x)
     for block in blocks_of(x):
@@ -381,28 +398,24 @@ def _batch_norm(
     moments = channel_moments(xp, x) if x.size else (xp.zeros_like(weight), xp.ones_like(weight))
     if not kept:
         kept.append(moments)
-    mean, variance = moments
-    scale = weight / xp.sqrt(variance + eps)
-    return _linear(xp, x, scale, bias - mean * scale)
+    return _batch_norm_by_moments(xp, x, weight, bias, *moments, eps)
 
 
 @widening
 def _batch_norm_by_moments(
     xp: Library, x: Array, weight: Array, bias: Array, mean: Array, variance: Array, eps: float
 ) -> Any:
-    scale = weight / xp.sqrt(variance + eps)
+    scale = weight / xp.sqrt(variance + number(xp, eps, variance.dtype))
     return _linear(xp, x, scale, bias - mean * scale)
 
 
 def _gradient_sums(xp: Library, g: Array, x: Array, mean: Array) -> tuple[Any, Any]:
     """For each channel the sums of the gradient, and of the gradient times (x - mean)."""
     middle = _on_places(xp, mean, x)
-    plain: Any = 0
-    product: Any = 0
-    for block in blocks_of(x):
-        plain = plain + _channel_sums(xp, g[block])
-        product = product + _channel_dots(xp, g[block], xp.subtract(x[block], middle))
-    return plain, product
+    plain = _summed(lambda block: channel_sums(xp, g[block]), x)
+    return plain, _summed(
+        lambda block: _channel_dots(xp, g[block], xp.subtract(x[block], middle)), x
+    )
 
 
 def _batch_by_input(
@@ -411,11 +424,11 @@ def _batch_by_input(
 ) -> Any:  # fmt: skip
     """The gradient by the input, from the sums of the output's."""
     shape = x.shape
-    g, x = _channels(g), _channels(x)
-    n = x.shape[0] * x.shape[2]
+    g, x = channels(g), channels(x)
     scale = inverse * weight
-    slope = -scale * inverse * inverse * product / n
-    shift = -scale * plain / n - slope * mean
+    share = scale / number(xp, -x.shape[0] * x.shape[2], x.dtype)
+    slope = share * inverse * inverse * product
+    shift = share * plain - slope * mean
     scale, slope, shift = (_on_places(xp, values, x) for values in (scale, slope, shift))
     out = xp.empty_like(x)
     for block in blocks_of(x):
@@ -433,35 +446,35 @@ def _batch_pull(
     """All gradients of `batch_norm`, from the same two sums."""
     if not F.fused:
         return tuple([_BATCH_RULES[name](F, g, x, weight, eps, kept) for name in wanted])
-    xp, dtype = F.xp, x.dtype
-    slopes, images, factors = map(widened, (g, x, weight))
+    if is_half(x.dtype):
+        wide = _batch_pull(F, widened(g), wanted, widened(x), widened(weight), eps, kept)
+        return tuple([part.astype(x.dtype) for part in wide])
+    xp = F.xp
     mean, variance = kept[0]
     parts: dict[str, Any] = {}
-    made = compiled(xp, "batch_norm_gradient", slopes, images, factors, mean, variance, eps)
+    made = compiled(xp, "batch_norm_gradient", g, x, weight, mean, variance, eps)
     if made is not NotImplemented:
         parts = dict(zip(("x", "weight", "bias"), made, strict=True))
     else:
-        inverse = 1 / xp.sqrt(variance + eps)
-        plain, product = _gradient_sums(xp, _channels(slopes), _channels(images), mean)
+        inverse = inverted(xp, xp.sqrt(variance + number(xp, eps, variance.dtype)))
+        plain, product = _gradient_sums(xp, channels(g), channels(x), mean)
         parts = {"weight": product * inverse, "bias": plain}
         if "x" in wanted:
-            parts["x"] = _batch_by_input(xp, slopes, images, factors, mean, inverse, plain, product)
-    return tuple([
-        parts[name] if parts[name].dtype == dtype else parts[name].astype(dtype) for name in wanted
-    ])  # fmt: skip
+            parts["x"] = _batch_by_input(xp, g, x, weight, mean, inverse, plain, product)
+    return tuple([parts[name] for name in wanted])
 
 
 @widening
 def _batch_by_weight(
     xp: Library, g: Array, x: Array, mean: Array, variance: Array, eps: float
 ) -> Any:
-    product = _gradient_sums(xp, _channels(g), _channels(x), mean)[1]
+    product = _gradient_sums(xp, channels(g), channels(x), mean)[1]
     return product / xp.sqrt(variance + eps)
 
 
 @widening
 def _batch_by_bias(xp: Library, g: Array) -> Any:
-    return _channels(g).sum(axis=2).sum(axis=0)
+    return channel_sums(xp, channels(g))
 
 
 def _batch_dims(x: Value) -> tuple[int, ...]:
