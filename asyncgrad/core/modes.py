@@ -25,9 +25,12 @@ from asyncgrad.errors import AutogradError
 _F = TypeVar("_F", bound="Callable[..., Any]")
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, weakref_slot=True)
 class Modes:
-    """The ambient settings of an operation or a pass; a record that has been made never changes."""
+    """The ambient settings of an operation or a pass.
+
+    A record that has been made never changes, but for `plain` when `check` says so.
+    """
 
     # Not `frozen`, because it would take 10 us to make a record, not half of one.
 
@@ -81,7 +84,8 @@ class Modes:
     deadline: float | None = None
     #: Starts passes here in place of the scheduler's function, which it is given; or None.
     starts: Any = None
-    #: Called after every operation; raises if the work is no longer wanted. Or None.
+    #: Called after operations that are not plain: raises if the work is no longer wanted. From then
+    #: on it has the records that it watches not be plain. Or None.
     check: Any = None
     #: The innermost active `vmap`, or None.
     batch: Any = None
@@ -107,13 +111,14 @@ class Modes:
             and not self.anomaly
             and self.saved_hooks is None
             and self.dual_level is None
-            and self.check is None
             and self.batch is None
             and self.selection is None
             and self.streams is None
             and not self.tracking
             and self.recorder is None
         )
+        if self.check is not None:
+            self.check.watch(self)
 
     def replace(self, **changes: Value) -> Modes:
         """A record with some fields changed; the default record is always the same object."""

@@ -93,7 +93,7 @@ def several(
     """
     modes, known = current(), x._metadata
     recorder = modes.recorder
-    plain = modes.plain or modes.replace(recorder=None, check=None).plain
+    plain = modes.plain or modes.replace(recorder=None).plain
     shared = len(places) > 1 and plain and modes.grad and not known.device.streamed
     edge = gradient_edge(x) if shared else None
     parts: list[Any] = []
@@ -114,8 +114,6 @@ def several(
         if recorder is not None:
             recorder.computed(OPS[name], (x,), place, part)
         parts.append(part)
-    if modes.check is not None:
-        modes.check()
     metadata = tuple([part._metadata for part in parts])
     init_node(node, edge, metadata, known.cost + EDGE_COST * len(parts))
     node.saved = axis, node.lack_axis, metadata

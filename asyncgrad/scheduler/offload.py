@@ -8,9 +8,10 @@ from contextvars import copy_context
 from functools import partial
 from inspect import iscoroutine
 from typing import Any, ParamSpec, TypeVar, cast
+from weakref import ref
 
 from asyncgrad.aliases import Value
-from asyncgrad.core.modes import current, install
+from asyncgrad.core.modes import Modes, current, install
 from asyncgrad.errors import AutogradError, described
 from asyncgrad.scheduler.engine import Engine
 from asyncgrad.scheduler.registry import running_engine
@@ -52,13 +53,7 @@ async def offload(function: Callable[_P, _T], /, *args: _P.args, **kwargs: _P.kw
             f"offload: the first argument is the function to run, not a {type(function).__name__}: "
             f"write offload(model, x), not offload(model(x))"
         )
-    stopped = False
-
-    def check() -> None:
-        # Called in the thread, between two operations of the function.
-        if stopped:
-            raise asyncio.CancelledError("the caller of offload() was cancelled")
-
+    check = _Check()
     running = running_engine("offload")
     ended = asyncio.get_running_loop().create_future()
     job = partial(copy_context().run, _within, check, partial(function, *args, **kwargs))
@@ -69,7 +64,7 @@ async def offload(function: Callable[_P, _T], /, *args: _P.args, **kwargs: _P.kw
     except asyncio.CancelledError:
         # The caller was cancelled. It stays until the function has ended, which may still use the
         # caller's data.
-        stopped = True
+        check.stop()
         if not thread_job.withdraw():
             while not ended.done():
                 try:
@@ -85,7 +80,37 @@ async def offload(function: Callable[_P, _T], /, *args: _P.args, **kwargs: _P.kw
     return cast("_T", result)
 
 
-def _within(check: Callable[[], None], call: Callable[[], Any]) -> Any:
+class _Check:
+    """Stops a function in a thread before its next operation; till then its modes stay plain."""
+
+    def __init__(self) -> None:
+        self._stopped = False
+        #: The function's records of modes that are alive, by `id`.
+        self._records: dict[int, ref[Modes]] = {}
+
+    def __call__(self) -> None:
+        """Raise if the function is to stop."""
+        if self._stopped:
+            raise asyncio.CancelledError("the caller of offload() was cancelled")
+
+    def watch(self, record: Modes) -> None:
+        """Note a record that the function makes, in the thread."""
+        key, records = id(record), self._records
+        # In this order no record is missed: `stop` looks for records after it has set the flag.
+        records[key] = ref(record, lambda _: records.pop(key))
+        if self._stopped:
+            record.plain = False
+
+    def stop(self) -> None:
+        """Have the next operation call this."""
+        self._stopped = True
+        for reference in list(self._records.values()):
+            record = reference()
+            if record is not None:
+                record.plain = False
+
+
+def _within(check: _Check, call: Callable[[], Any]) -> Any:
     """Run a function in a thread, in its copy of the caller's context, unless `check` raises."""
     check()
     install(current().replace(check=check))

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import threading
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from passes import until
 
 import asyncgrad as ag
+from asyncgrad.core import modes
 from asyncgrad.scheduler import blas, segments
 
 
@@ -164,9 +167,21 @@ async def test_errors_that_mean_something_to_coroutines_are_failures(
     assert isinstance(caught.value.__cause__, kind)
 
 
+def _nothing() -> Any:
+    return contextlib.nullcontext()
+
+
+def _unpacked() -> Any:
+    return ag.autograd.graph.saved_tensors_hooks(lambda x: x, lambda x: x)
+
+
 @pytest.mark.asyncio
-async def test_a_cancelled_forward_pass_ends_at_its_next_operation() -> None:
-    """Nobody waits for the rest of it."""
+@pytest.mark.parametrize("before", [_nothing, ag.no_grad, ag.enable_grad, _unpacked])
+@pytest.mark.parametrize("after", [_nothing, ag.no_grad, ag.enable_grad, _unpacked])
+async def test_a_cancelled_forward_pass_ends_at_its_next_operation(
+    before: Callable[[], Any], after: Callable[[], Any]
+) -> None:
+    """Nobody waits for the rest of it, in whatever modes it was and is."""
     loop = asyncio.get_running_loop()
     entered = asyncio.Event()
     go_on = threading.Event()
@@ -176,11 +191,13 @@ async def test_a_cancelled_forward_pass_ends_at_its_next_operation() -> None:
     def forward() -> ag.Tensor:
         y = x
         for step in range(5):
-            y = y * 2.0
+            with before():
+                if step == 2:
+                    loop.call_soon_threadsafe(entered.set)
+                    go_on.wait(30)
+                with after():
+                    y = y * 2.0
             ran.append(step)
-            if step == 1:
-                loop.call_soon_threadsafe(entered.set)
-                go_on.wait(30)
         return y
 
     task = asyncio.create_task(ag.offload(forward))
@@ -192,6 +209,18 @@ async def test_a_cancelled_forward_pass_ends_at_its_next_operation() -> None:
         await task
     assert ran == [0, 1]
     assert (await ag.offload(lambda: (x * 2.0).item())) == 6.0
+
+
+@pytest.mark.asyncio
+async def test_operations_in_a_thread_take_the_short_way_until_they_are_to_stop() -> None:
+    """Small ones would take twice as long if each looked whether it is still wanted."""
+
+    def forward() -> list[bool]:
+        with ag.no_grad():
+            inner = modes.current().plain
+        return [modes.current().plain, inner]
+
+    assert await ag.offload(forward) == [True, True]
 
 
 @pytest.mark.asyncio
