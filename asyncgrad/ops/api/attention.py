@@ -68,14 +68,14 @@ def _checked_shapes(
 ) -> list[Shape]:
     """The three shapes; raises unless they, the dtypes and the mask fit."""
     dtype = q._metadata.dtype
-    shapes = [x._metadata.shape for x in (q, k, v)]
+    shapes = [q._metadata.shape, k._metadata.shape, v._metadata.shape]
     if not k._metadata.dtype == dtype == v._metadata.dtype:
         raise RuntimeError(
             f"{name}: Expected query, key, and value to have the same dtype, but got {dtype}, "
             f"{k._metadata.dtype} and {v._metadata.dtype}. Convert them with .to()."
         )
     check_dtype(name, dtype, FLOATING)
-    if min([len(shape) for shape in shapes]) < 2:
+    if len(shapes[0]) < 2 or len(shapes[1]) < 2 or len(shapes[2]) < 2:
         raise RuntimeError(
             f"{name}: Expected query, key, and value to all be at least 2 dimensional, but got "
             f"shapes {shapes}"

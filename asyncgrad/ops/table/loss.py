@@ -254,21 +254,21 @@ def _binary_logits_by_input(
 
 def _places(xp: Library, shape: tuple[int, ...], dim: int, target: Array) -> Any:
     """The flat numbers of the target's elements in `x`."""
+    known = xp.ndarray is np.ndarray and target.size <= _MANY
+    starts, inner = _known_starts(shape, dim) if known else _starts(xp, shape, dim)
+    return starts + (target if inner == 1 else target * inner).reshape(-1)
+
+
+def _starts(xp: Library, shape: tuple[int, ...], dim: int) -> tuple[Any, int]:
+    """The flat numbers of the first element of each line, and how far apart its elements are."""
     inner = prod(shape[dim + 1 :])
     # At least 1, because `arange` refuses a step of 0 if there are no classes.
     line = shape[dim] * inner or 1
-    outer = prod(shape[:dim])
-    known = xp.ndarray is np.ndarray and outer <= _MANY
-    starts = _known_starts(outer, line) if known else xp.arange(0, outer * line, line)
-    if inner == 1:
-        return starts + target.reshape(-1)
-    starts = starts[:, None] + xp.arange(inner)
-    return (starts + target.reshape(outer, inner) * inner).reshape(-1)
+    starts = xp.arange(0, prod(shape[:dim]) * line, line)
+    return starts if inner == 1 else (starts[:, None] + xp.arange(inner)).reshape(-1), inner
 
 
-@functools.lru_cache(64)
-def _known_starts(count: int, step: int) -> Any:
-    return np.arange(0, count * step, step)
+_known_starts = functools.lru_cache(64)(functools.partial(_starts, np))
 
 
 @along(reduces=True)
