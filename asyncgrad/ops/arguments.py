@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from asyncgrad.aliases import Array
 from asyncgrad.choices import Reduction, words
 from asyncgrad.core.frames import users_level
 from asyncgrad.core.modes import current
@@ -137,6 +138,11 @@ def filled_shape(name: str, shape: tuple[int, ...], size: int) -> tuple[int, ...
     if known != size:
         raise RuntimeError(f"{name}: shape '{list(shape)}' is invalid for input of size {size}")
     return shape
+
+
+def greatest(array: Array) -> Any:
+    """The greatest number of a host array, by its place, which NumPy finds sooner."""
+    return array.item(array.argmax())
 
 
 def is_expandable(shape: tuple[int, ...], to: tuple[int, ...]) -> bool:

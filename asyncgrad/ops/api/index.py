@@ -33,6 +33,7 @@ from asyncgrad.core.variable import (
 from asyncgrad.core.versions import VersionCounter
 from asyncgrad.devices import CPU
 from asyncgrad.ops.api.shape import broadcast_tensors, expand
+from asyncgrad.ops.arguments import greatest
 from asyncgrad.ops.batching import by_parts, for_each, level_of, lift_batch, mapped, mapped_along
 from asyncgrad.ops.converted import writes_exactly
 from asyncgrad.ops.dtype import is_half
@@ -493,7 +494,7 @@ def check_range(
 def _check_numbers(
     name: str, numbers: Array, bound: int, error: type[Exception], lowest: int
 ) -> None:
-    if numbers.view(f"u{numbers.itemsize}").max() < bound:
+    if greatest(numbers.view(f"u{numbers.itemsize}")) < bound:
         return
     low, high = int(numbers.min()), int(numbers.max())
     if low < lowest or high >= bound:
@@ -1008,7 +1009,7 @@ def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
 
 def _greatest_class(array: Array) -> int:
     # Viewed as unsigned, negative numbers are huge, so one maximum checks both.
-    top = int(array.view(np.uint64).max())
+    top: int = greatest(array.view(np.uint64))
     if top >= 1 << 63:
         raise RuntimeError("one_hot: Class values must be non-negative.")
     return top

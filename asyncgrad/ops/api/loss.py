@@ -18,7 +18,7 @@ from asyncgrad.devices import Device
 from asyncgrad.errors import AutogradError
 from asyncgrad.ops.api.activation import log_softmax, logsigmoid
 from asyncgrad.ops.api.index import getitem
-from asyncgrad.ops.arguments import check_constant, chosen_reduction, one_dim
+from asyncgrad.ops.arguments import check_constant, chosen_reduction, greatest, one_dim
 from asyncgrad.ops.batching import by_parts, level_of, mapped, unwrap_batch
 from asyncgrad.ops.converted import converted
 from asyncgrad.ops.dtype import FLOATING, INEXACT, check_dtype
@@ -416,10 +416,8 @@ def _labels(
         counted = where(known, number(1), number("nan"))
         place = where(known, array, array.dtype.type(0))
         return place, where(array == np.int64(ignore_index), number(0), counted)
-    # Viewed as unsigned, negative numbers are huge, so one maximum usually checks both bounds. Of
-    # few elements, NumPy finds its place in a sixth of the time of its value.
-    unsigned = array.view(f"u{array.itemsize}")
-    if ignore_index < 0 and unsigned.item(unsigned.argmax()) < classes:
+    # Viewed as unsigned, negative numbers are huge, so one maximum usually checks both bounds.
+    if ignore_index < 0 and greatest(array.view(f"u{array.itemsize}")) < classes:
         return array, None
     counted = array != ignore_index
     array = array * counted

@@ -14,6 +14,7 @@ import numpy as np
 
 from asyncgrad.devices.fp_errors import without_fp_errors
 from asyncgrad.ops import batch_rules
+from asyncgrad.ops.arguments import greatest
 from asyncgrad.ops.dtype import is_half
 from asyncgrad.ops.op import Op, Refused, linear, operation, raising
 from asyncgrad.ops.table.shape import in_order
@@ -77,7 +78,7 @@ def _flat_numbers(x: Array, index: tuple[Any, ...]) -> Any:
     for part, n in zip(index, shape, strict=True):
         if part.__class__ is slice or part.dtype.kind != "i" or not part.size:
             return None
-        if part.view(f"u{part.itemsize}").max() >= n:
+        if greatest(part.view(f"u{part.itemsize}")) >= n:
             return None
         step //= n
         numbers = numbers + (part if step == 1 else np.multiply(part, step, dtype=np.int64))
