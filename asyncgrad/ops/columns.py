@@ -68,7 +68,9 @@ def padded(xp: Library, x: Array, padding: tuple[tuple[int, int], ...], value: f
 
 
 def _framed(xp: Library, x: Array, shape: Shape, kept: Any, inner: Any, value: float = 0) -> Any:
-    out = xp.zeros(shape, x.dtype) if value == 0 else xp.full(shape, value, x.dtype)
+    out = (xp.zeros if value == 0 else xp.empty)(shape, x.dtype)
+    if value != 0:
+        out.fill(value)
     out[inner] = x[kept]
     return out
 

@@ -190,7 +190,7 @@ def _max_spread(xp: Library, y: Array, x: Array, peak: Array, window: Window) ->
     x, y, peak = _planes(x), _planes(y), _planes(peak)
     lowest = _lowest(xp, x.dtype)
     # The least peak is NaN if any peak is.
-    if _is_small(x) and _is_small(y) and np.minimum.reduce(peak, None) > lowest:
+    if _is_small(x) and _is_small(y) and peak.item(peak.argmin()) > lowest:
         numbers = _numbered(len(x), window)
         first = _windows(x, window, lowest).argmax(axis=1)
         return _collected(shape, numbers[np.arange(len(first)), first], y)
