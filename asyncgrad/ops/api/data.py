@@ -16,6 +16,7 @@ from asyncgrad.core.variable import Variable
 from asyncgrad.core.variable import requires_grad as requires_grad_of
 from asyncgrad.devices import CPU, Device
 from asyncgrad.devices.discovery import find
+from asyncgrad.devices.fp_errors import call_without_fp_errors
 from asyncgrad.ops.api.conversion import to
 from asyncgrad.ops.api.shape import clone, view
 from asyncgrad.ops.dtype_device import as_device, as_dtype, is_dtype
@@ -87,8 +88,7 @@ def _made(
         if device is not None:
             found = to(found, place)
         metadata = found._metadata
-        with np.errstate(over="ignore", invalid="ignore"):
-            copied = metadata.F.xp.array(found._array, dtype=wanted)
+        copied = call_without_fp_errors(metadata.F.xp.array, found._array, wanted)
         if recorders:
             note_result(copied, metadata.F.xp.array, found._array, wanted)
         return leaf(name, copied, metadata.device, requires_grad)
@@ -102,8 +102,7 @@ def _array_of(name: str, data: object, wanted: np.dtype[Any] | None) -> Any:
         data = np.asarray(data)
     if isinstance(data, (np.ndarray, np.generic)):
         _check_numbers(name, data)
-        with np.errstate(over="ignore", invalid="ignore"):
-            return np.array(data, dtype=wanted)
+        return call_without_fp_errors(np.array, data, wanted)
     found: set[Any] = set()
     first = _first(name, data)
     if first is not data and isinstance(first, str):

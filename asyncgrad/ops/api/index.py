@@ -32,6 +32,7 @@ from asyncgrad.core.variable import (
 )
 from asyncgrad.core.versions import VersionCounter
 from asyncgrad.devices import CPU
+from asyncgrad.devices.fp_errors import call_without_fp_errors
 from asyncgrad.ops.api.shape import broadcast_tensors, expand
 from asyncgrad.ops.arguments import greatest
 from asyncgrad.ops.batching import by_parts, for_each, level_of, lift_batch, mapped, mapped_along
@@ -156,8 +157,7 @@ def setitem(input: Tensor, index: Index, value: Tensor | Number) -> None:
         dtype = input._metadata.dtype
         if is_half(dtype) and isinstance(number, (int, float)):
             # As in PyTorch, numbers beyond the range of a half-precision dtype become infinite.
-            with np.errstate(over="ignore"):
-                number = dtype.type(float(number)).item()
+            number = call_without_fp_errors(dtype.type, float(number)).item()
         number = fitted("__setitem__", number, dtype)
     if index is True:
         # As in PyTorch, True selects the whole tensor and is not treated as a mask.

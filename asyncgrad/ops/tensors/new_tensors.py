@@ -10,6 +10,7 @@ from asyncgrad.core.modes import current
 from asyncgrad.core.recording import note_constant
 from asyncgrad.core.variable import autograd_meta, wrap
 from asyncgrad.devices import CPU, Device
+from asyncgrad.devices.fp_errors import call_without_fp_errors
 from asyncgrad.ops.arguments import check_bool, one_shape
 from asyncgrad.ops.dtype_device import as_device
 from asyncgrad.ops.namespace import metadata_of
@@ -104,5 +105,4 @@ def fitting(name: str, values: Any, dtype: Any) -> Any:
             f"{name}: value cannot be converted to type {dtype} without overflow: "
             f"{values.ravel()!s}"
         )
-    with np.errstate(over="ignore"):
-        return values.astype(dtype)
+    return call_without_fp_errors(values.astype, dtype)
