@@ -11,6 +11,7 @@ from typing import Any
 
 from asyncgrad.aliases import Gradient
 from asyncgrad.autograd.edges import GradientEdge, get_gradient_edge
+from asyncgrad.autograd.new_pass import set_request
 from asyncgrad.autograd.saved_tensors import (
     allow_mutation_on_saved_tensors,
     disable_saved_tensors_hooks,
@@ -207,8 +208,8 @@ def join(participant: Participant) -> None:
 def accumulate(gradients: Mapping[Any, Any]) -> Any:
     """Add given gradients to the `.grad` of leaves, to all of them or to none.
 
-    No hook is called. Like a pass, it can be cancelled until it begins to add, and does not hold
-    the event loop.
+    No hook is called. Like a pass, it can be cancelled until it begins to add, has the priority and
+    deadline of `asyncgrad.request`, and does not hold the event loop.
 
     Args:
         gradients: a dictionary of tensors, each of its leaf's shape and device, by leaf.
@@ -234,6 +235,7 @@ def accumulate(gradients: Mapping[Any, Any]) -> Any:
         if device.streamed:
             streams = task.enter_streams()
             streams.follow(leaf, streams.caller_stream(device))
+    set_request(task)
     return start(task)
 
 

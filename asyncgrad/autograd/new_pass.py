@@ -32,6 +32,17 @@ def start_pass(task: GraphTask, priority: int | None = None, deadline: float | N
     modes = current()
     if modes is DEFAULT and priority is None and deadline is None:
         return start(task)
+    set_request(task, priority, deadline)
+    if modes.recorder is not None:
+        modes.recorder.begin(task)
+    return start(task) if modes.starts is None else modes.starts(task, start)
+
+
+def set_request(
+    task: GraphTask, priority: int | None = None, deadline: float | None = None
+) -> None:
+    """Set the priority and deadline of a pass: those of the call, the context or its parent."""
+    modes = current()
     parent = task.parent
     if parent is not None and task.depth > modes.nesting_limit:
         raise NestingError(modes.nesting_limit)
@@ -48,9 +59,6 @@ def start_pass(task: GraphTask, priority: int | None = None, deadline: float | N
     if deadline is not None:
         task.deadline = deadline
         check_deadline(task)
-    if modes.recorder is not None:
-        modes.recorder.begin(task)
-    return start(task) if modes.starts is None else modes.starts(task, start)
 
 
 def pass_along_chain(root: Value, given: Value, retain_graph: bool | None) -> Any:

@@ -123,7 +123,7 @@ def _changes(staged: Sequence[Staged]) -> tuple[list[_Whole], list[_Whole], list
     #: For each `.grad` that is, or becomes, one of sparse rows, or that is retained by a computed
     #: tensor: the present one, the array and metadata of the new one, and whether the present one
     #: may change.
-    sums: dict[AutogradMeta, tuple[Variable | None, Any, Any, bool]] = {}
+    sums: dict[AutogradMeta, tuple[Any, Any, Any, bool]] = {}
     for variable, gradient, owned in staged:
         meta = variable._autograd or autograd_meta(variable)
         metadata = variable._metadata

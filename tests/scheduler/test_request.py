@@ -137,6 +137,23 @@ def test_a_deadline_in_the_past_ends_a_small_blocking_pass() -> None:
     assert x.grad is None
 
 
+@pytest.mark.parametrize("size", [3, 200_000], ids=["on the loop", "in a thread"])
+@pytest.mark.asyncio
+async def test_what_is_given_is_not_added_after_the_deadline_of_a_request(size: int) -> None:
+    x = leaf(size)
+    with ag.request(deadline=asyncio.get_running_loop().time() - 1.0):
+        future = ag.autograd.graph.accumulate({x: ag.ones(size, dtype=x.dtype)})
+    with pytest.raises(TimeoutError, match="deadline"):
+        await future
+    assert x.grad is None
+    with ag.request(priority=3):
+        future = ag.autograd.graph.accumulate({x: ag.ones(size, dtype=x.dtype)})
+    if future._task is not None:
+        assert future._task.priority == 3
+    await future
+    assert x.grad[0].item() == 1.0
+
+
 @pytest.mark.asyncio
 async def test_requests_within_one_another_keep_what_they_do_not_set() -> None:
     ended: list[str] = []
