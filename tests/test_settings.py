@@ -88,23 +88,23 @@ def _threads():
 
 def test_products_use_as_many_threads_as_were_set():
     """While an engine computes them in pieces, the library uses one; afterwards as many as set."""
-    before, others = ag.get_num_threads(), blas._holders
+    before, others = ag.get_num_threads(), blas.one_thread.holders
     for _ in range(others):
-        blas.give_back()
+        blas.one_thread.drop()
     try:
         ag.set_num_threads(1)
         assert ag.get_num_threads() == 1
         assert _threads() <= {1}
-        blas.use_one_thread()
+        blas.one_thread.hold()
         try:
             ag.set_num_threads(blas.CORES)
             assert ag.get_num_threads() == blas.CORES or not _threads()
             assert pieces.threads == blas.CORES or not _threads()
             assert _threads() <= {1}
         finally:
-            blas.give_back()
+            blas.one_thread.drop()
         assert _threads() <= {blas.CORES}
     finally:
         ag.set_num_threads(before)
         for _ in range(others):
-            blas.use_one_thread()
+            blas.one_thread.hold()

@@ -9,12 +9,12 @@ by the same in one thread.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from threading import RLock
 from typing import Any
 
-__all__ = ["RLock", "acquiring", "is_held_here", "lasting_lock"]
+__all__ = ["RLock", "Shared", "acquiring", "is_held_here", "lasting_lock"]
 
 
 def lasting_lock() -> Any:
@@ -27,6 +27,38 @@ def lasting_lock() -> Any:
         # The standard library does the same with its own locks.
         os.register_at_fork(after_in_child=lock._at_fork_reinit)  # type: ignore[attr-defined]
     return lock
+
+
+class Shared:
+    """A setting of the process that is in force while somebody needs it; a fork ends it."""
+
+    def __init__(self, begin: Callable[[], None], end: Callable[[], None]) -> None:
+        """Keep how to set it, and how to set what was before; nobody needs it yet."""
+        self._begin, self._end = begin, end
+        #: How many have called `hold` and not yet `drop`.
+        self.holders = 0
+        self.lock = lasting_lock()
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=self.after_fork)
+
+    def hold(self) -> None:
+        """Set it, if nobody else has."""
+        with self.lock:
+            self.holders += 1
+            if self.holders == 1:
+                self._begin()
+
+    def drop(self) -> None:
+        """Set what was before, if nobody else needs it."""
+        with self.lock:
+            self.holders -= 1
+            if not self.holders:
+                self._end()
+
+    def after_fork(self) -> None:
+        """Set what was before: those who needed it are the parent's."""
+        self.holders = 0
+        self._end()
 
 
 def is_held_here(lock: Any) -> bool:

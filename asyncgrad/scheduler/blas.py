@@ -13,7 +13,7 @@ from typing import Any
 import numpy  # noqa: F401  loads the BLAS library, so that it can be found
 from threadpoolctl import ThreadpoolController
 
-from asyncgrad.core.locks import lasting_lock
+from asyncgrad.core.locks import Shared
 from asyncgrad.devices import pieces
 
 _CONTROLLER = ThreadpoolController()
@@ -28,29 +28,8 @@ def cores() -> int:
 
 CORES = cores()
 
-#: How many engines have called `use_one_thread` and not yet `give_back`.
-_holders = 0
 #: While the limit is in force: each library with the number of threads that it had before.
 _before: list[tuple[Any, int]] = []
-_lock = lasting_lock()
-
-
-def use_one_thread() -> None:
-    """Limit the libraries to one thread, until `give_back` was called as often."""
-    global _holders
-    with _lock:
-        _holders += 1
-        if _holders == 1:
-            _limit()
-
-
-def give_back() -> None:
-    """Restore the libraries' threads, if no other engine limits them."""
-    global _holders
-    with _lock:
-        _holders -= 1
-        if not _holders:
-            _restore()
 
 
 def get_threads() -> int:
@@ -62,20 +41,13 @@ def get_threads() -> int:
 
 def set_threads(number: int) -> None:
     """Set how many threads the user allows for a product."""
-    with _lock:
+    with one_thread.lock:
         if _before:
             _before[:] = [(library, number) for library, _ in _before]
             pieces.threads = number
             return
         for library in _CONTROLLER.select(user_api="blas").lib_controllers:
             _set(library, number)
-
-
-def after_fork() -> None:
-    """Remove the limit: the engines that set it are the parent's. The child's set their own."""
-    global _holders
-    _holders = 0
-    _restore()
 
 
 def _limit() -> None:
@@ -96,6 +68,10 @@ def _restore() -> None:
             _set(library, number)
     _before.clear()
     pieces.threads = 0
+
+
+#: Engines that run limit the libraries to one thread.
+one_thread = Shared(_limit, _restore)
 
 
 def _set(library: Any, number: int) -> None:

@@ -11,12 +11,13 @@ from functools import partial
 from operator import index
 
 from asyncgrad.devices.pool import POOL
+from asyncgrad.devices.waiting import settle
 from asyncgrad.scheduler import blas, loop_thread
 from asyncgrad.scheduler.coroutines import GRACE, LIMIT
 from asyncgrad.scheduler.host import SLICE_NS, call_later
 from asyncgrad.scheduler.portal import is_shared
 from asyncgrad.scheduler.running import RunningPasses
-from asyncgrad.scheduler.segments import settle, tell_loop
+from asyncgrad.scheduler.segments import tell_loop
 from asyncgrad.scheduler.statistics import Collections, EngineStatistics
 from asyncgrad.scheduler.yielding import IdleQueue, YieldQueue
 
@@ -48,7 +49,7 @@ class Engine(RunningPasses):
         #: products are computed by BLAS's own threads.
         self._limits_blas = not is_shared(loop)
         if self._limits_blas:
-            blas.use_one_thread()
+            blas.one_thread.hold()
         #: A timer will check whether the process is idle.
         self._watches_idle = False
         #: A future during shut-down: done when no pass is left.
@@ -104,7 +105,7 @@ class Engine(RunningPasses):
         self.thread_segments.close(ended)
         self.collections.unwatch()
         if self._limits_blas:
-            blas.give_back()
+            blas.one_thread.drop()
         if self._loop_goes_first:
             loop_thread.restore_slice()
 

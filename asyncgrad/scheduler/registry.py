@@ -8,7 +8,6 @@ from asyncio.events import _get_running_loop
 from typing import TYPE_CHECKING
 
 from asyncgrad.core.locks import lasting_lock
-from asyncgrad.scheduler import blas
 from asyncgrad.scheduler.engine import Engine
 
 if TYPE_CHECKING:
@@ -104,7 +103,6 @@ def _after_fork() -> None:
         engine.drop()
         _inherited.append(engine)
     _engines.clear()
-    blas.after_fork()
 
 
 if hasattr(os, "register_at_fork"):

@@ -209,9 +209,3 @@ def retrieve(future: asyncio.Future[Any]) -> None:
     """Mark the error of a future as retrieved, because it is reported in another way."""
     if not future.cancelled():
         future.exception()
-
-
-def settle(waiting: asyncio.Future[None]) -> None:
-    """Resolve a future with None, unless it is done."""
-    if not waiting.done():
-        waiting.set_result(None)

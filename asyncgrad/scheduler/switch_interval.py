@@ -9,18 +9,15 @@ too, gets the GIL back sooner.
 
 from __future__ import annotations
 
-import os
 import sys
 
-from asyncgrad.core.locks import lasting_lock
+from asyncgrad.core.locks import Shared
 
 #: In seconds; Python's default is 0.005.
 INTERVAL = 0.000_1
 
-#: How many engines have working threads, and the interval before.
-_holders = 0
+#: The interval before it was shortened.
 _usual: float | None = None
-_lock = lasting_lock()
 
 
 class SwitchInterval:
@@ -37,43 +34,32 @@ class SwitchInterval:
         if not self._closed:
             self._working += 1
             if self._working == 1:
-                _hold()
+                short.hold()
 
     def end(self) -> None:
         """Note, on the loop, that a job has ended."""
         if not self._closed:
             self._working -= 1
             if not self._working:
-                _let_go()
+                short.drop()
 
     def close(self) -> None:
         """Withdraw the request, even if threads still work."""
         if self._working and not self._closed:
-            _let_go()
+            short.drop()
         self._closed = True
 
 
-def _hold() -> None:
+def _shorten() -> None:
     """Shorten the interval, unless the user's is as short."""
-    global _holders, _usual
-    with _lock:
-        _holders += 1
-        if _holders == 1:
-            _usual = sys.getswitchinterval()
-            if _usual > INTERVAL:
-                sys.setswitchinterval(INTERVAL)
-
-
-def _let_go() -> None:
-    """Restore the interval, if no other engine needs it short and the user has not changed it."""
-    global _holders
-    with _lock:
-        _holders -= 1
-        if not _holders:
-            _restore()
+    global _usual
+    _usual = sys.getswitchinterval()
+    if _usual > INTERVAL:
+        sys.setswitchinterval(INTERVAL)
 
 
 def _restore() -> None:
+    """Restore the interval, unless the user has changed it."""
     global _usual
     if _usual is not None and abs(sys.getswitchinterval() - INTERVAL) < 1e-6:
         # Python truncates to microseconds, so half of one is added against rounding errors.
@@ -81,12 +67,5 @@ def _restore() -> None:
     _usual = None
 
 
-def _after_fork() -> None:
-    """Restore the interval in a child process: the working threads are the parent's."""
-    global _holders
-    _holders = 0
-    _restore()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
+#: Engines with working threads shorten the interval.
+short = Shared(_shorten, _restore)

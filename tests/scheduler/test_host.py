@@ -157,7 +157,7 @@ class TestForks:
         thread.start()
         try:
             assert ready.wait(30)
-            with commit._committing, blas._lock:
+            with commit._committing, blas.one_thread.lock:
                 assert self.fork() == [7.0] * 3
         finally:
             stop.set()

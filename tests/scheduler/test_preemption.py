@@ -380,9 +380,9 @@ def test_a_child_forked_while_the_matrix_library_is_limited(
 
     class Parent:
         def __init__(self) -> None:
-            monkeypatch.setattr(blas, "_holders", 0)
+            monkeypatch.setattr(blas.one_thread, "holders", 0)
             monkeypatch.setattr(blas, "_before", [])
-            monkeypatch.setattr(blas, "_lock", Lock())
+            monkeypatch.setattr(blas.one_thread, "lock", Lock())
             self.lib_controllers = [Library(), Library()]
             monkeypatch.setattr(blas, "_CONTROLLER", self)
 
@@ -391,15 +391,15 @@ def test_a_child_forked_while_the_matrix_library_is_limited(
 
         def call(self) -> None:
             with suppress(_Forked):
-                blas.use_one_thread()
+                blas.one_thread.hold()
                 assert [library.num_threads for library in self.lib_controllers] == [1, 1]
-                blas.give_back()
+                blas.one_thread.drop()
 
         def other(self) -> None:
             raise _Forked
 
         def check(self) -> None:
-            blas.after_fork()
+            blas.one_thread.after_fork()
             assert [library.num_threads for library in self.lib_controllers] == [4, 4]
 
     # Engines of other tests look on when it collects.

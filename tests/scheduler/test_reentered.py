@@ -75,10 +75,10 @@ def test_a_pass_within_a_commit() -> None:
 
 def limit() -> None:
     """Let BLAS use one thread for a moment."""
-    blas.use_one_thread()
-    assert blas._holders
+    blas.one_thread.hold()
+    assert blas.one_thread.holders
     assert blas.get_threads() > 0
-    blas.give_back()
+    blas.one_thread.drop()
 
 
 def step() -> list[float]:
@@ -126,7 +126,7 @@ def joined() -> list[float]:
     [
         (default_generator._lock, lambda: len(ag.randperm(5, generator=default_generator)), 5),
         (namespace._making, partial(namespace.add_raw_function, namespace.OPS["tanh"]), None),
-        (blas._lock, limit, None),
+        (blas.one_thread.lock, limit, None),
         (registry._changing, registry._sweep, None),
         (array_holders.weights_lock, step, [2.0] * 3),
         (program._writing, replay, [0.0] * 3),
