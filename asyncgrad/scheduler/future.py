@@ -12,7 +12,7 @@ import warnings
 from asyncio import CancelledError, InvalidStateError, current_task
 from asyncio.events import _get_running_loop
 from collections.abc import Callable, Generator, Sequence
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar
 
 from asyncgrad.core.graph_task import GraphTask
 from asyncgrad.errors import (
@@ -23,12 +23,11 @@ from asyncgrad.errors import (
     described,
 )
 from asyncgrad.scheduler.completion import ask_to_end
-from asyncgrad.scheduler.coroutines import CoroutineNodes
+from asyncgrad.scheduler.host import Host
 from asyncgrad.scheduler.reentrant import is_in_node
 from asyncgrad.scheduler.segments import tell_loop
 
 if TYPE_CHECKING:
-    import weakref
     from contextvars import Context
 
 #: In a cancellation of nested passes, the stack is left after so many.
@@ -41,36 +40,13 @@ _wait = asyncio.Future.__await__
 resolve = asyncio.Future.set_result
 
 
-class Runner(Protocol):
-    """What a future uses of the engine that runs its pass."""
-
-    #: By the `id` of each future whose outcome nobody has looked at, the `id` of the task that
-    #: started the pass. The future keeps its starter alive, and a starter may hold the future (a
-    #: cancelled task has the frame that started the pass), so references in here would leak.
-    #: Futures may die in any thread; each changes only its own entry.
-    unobserved: dict[int, int]
-    #: The starters of such passes whose futures are gone.
-    lost_starters: weakref.WeakSet[Any]
-    #: Passes that were not finished by their first slice.
-    live: set[GraphTask]
-    #: How many passes have ended so.
-    failed: int
-    cancelled: int
-    #: This turn's budget is used up, so awaiting even a finished pass yields to the loop.
-    spent: bool
-    nodes: CoroutineNodes
-
-    def cancel(self, task: GraphTask) -> bool:
-        """Ask a pass to drain; False if it is too late."""
-
-
 class BackwardFuture(asyncio.Future[_T]):
     """What `backward()` and `grad()` return on a running loop: await it."""
 
     __slots__ = ("_cancel_text", "_engine", "_notes", "_observed", "_origin", "_starter", "_task")
 
     def __init__(
-        self, engine: Runner, loop: asyncio.AbstractEventLoop, task: GraphTask,
+        self, engine: Host, loop: asyncio.AbstractEventLoop, task: GraphTask,
         starter: asyncio.Task[Any] | None,
     ) -> None:  # fmt: skip
         """Make the future of a pass; the starter is None outside of tasks."""
@@ -275,7 +251,7 @@ def _in_another_loop() -> WrongLoopError:
     )
 
 
-def refuse_forgotten(engine: Runner, name: str) -> None:
+def refuse_forgotten(engine: Host, name: str) -> None:
     """Raise if the current task has started a pass, live or lost, that it has not awaited."""
     starter = current_task()
     if is_in_node():

@@ -72,11 +72,27 @@ class Host:
     because that would be a reference cycle.
     """
 
+    #: Its `CoroutineNodes`.
+    nodes: Any
+
     def __init__(self, loop: AbstractEventLoop) -> None:
         self._loop = weakref.ref(loop)
         self.slice_ns = SLICE_NS
         self.clock: Callable[[], int] = perf_counter_ns
         self.closed = False
+        #: Passes that were not finished by their first slice.
+        self.live: set[GraphTask] = set()
+        #: How many passes have ended so.
+        self.failed = self.cancelled = 0
+        #: By the `id` of each future whose outcome nobody has looked at, the `id` of the task that
+        #: started the pass. The future keeps its starter alive, and a starter may hold the future
+        #: (a cancelled task has the frame that started the pass), so references in here would leak.
+        #: Futures may die in any thread; each changes only its own entry.
+        self.unobserved: dict[int, int] = {}
+        #: The starters of such passes whose futures are gone.
+        self.lost_starters: weakref.WeakSet[Any] = weakref.WeakSet()
+        #: This turn's budget is used up, so awaiting even a finished pass yields to the loop.
+        self.spent = False
         #: Running asyncio tasks, kept alive here because the loop refers to them only weakly.
         self.background_tasks: set[Task[Any]] = set()
 
@@ -95,6 +111,10 @@ class Host:
 
     def run_slice(self, task: GraphTask, budget: int) -> None:
         """Run a slice of a pass, whose cost is given in nanoseconds."""
+        raise NotImplementedError
+
+    def cancel(self, task: GraphTask) -> bool:
+        """Ask a pass to drain; False if it is too late."""
         raise NotImplementedError
 
     def node_ended(self, task: GraphTask, suspended: Suspended, ended: Ended) -> None:

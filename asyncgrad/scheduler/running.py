@@ -9,7 +9,6 @@ no time left for an expensive node, a thread takes the pass over until cheap nod
 from __future__ import annotations
 
 import asyncio
-import weakref
 from asyncio import current_task
 from functools import partial
 from typing import Any
@@ -65,9 +64,7 @@ class RunningPasses(Host):
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(loop)
         self.queue = DeviceQueue()
-        #: Passes that were not finished by their first slice.
-        self.live: set[GraphTask] = set()
-        self.passes = self.failed = self.cancelled = self.slices = self.node_count = 0
+        self.passes = self.slices = self.node_count = 0
         self.longest_turn_ns = 0
         self.worker = Worker(self.queue)
         self.admission = Admission(self.live)
@@ -77,13 +74,8 @@ class RunningPasses(Host):
         # Products on the loop's own thread are shared, too.
         pieces.here.lender = self.thread_segments.threads
         self.nodes = CoroutineNodes()
-        #: The passes that nobody has looked at: see `Runner` in `scheduler/future.py`.
-        self.unobserved: dict[int, int] = {}
-        self.lost_starters: weakref.WeakSet[Any] = weakref.WeakSet()
         self._turn_open = False
         self._turn_start = 0
-        #: This turn's budget is used up, so awaiting even a finished pass yields to the loop.
-        self.spent = False
 
     def stop(self) -> None:
         """Stop for good, because the program is being stopped."""
