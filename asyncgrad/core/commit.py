@@ -202,6 +202,7 @@ def _apply(replaced: list[_Whole], fresh: list[_Whole], added: list[_Part]) -> N
             elif meta.grad is not tensor:
                 added.append((meta.grad, tensor._array, done))
     for grad, gradient, done in added:
+        bump_version(grad)
         F = grad._metadata.F
         if done:
             F.add_into(grad._array, gradient, done)
@@ -211,7 +212,6 @@ def _apply(replaced: list[_Whole], fresh: list[_Whole], added: list[_Part]) -> N
         else:
             grad._array.become(gradient)
             done.append(maxsize)
-        bump_version(grad)
 
 
 def _made_anew(
@@ -275,8 +275,8 @@ def commit_revocably(
         for new, meta, grad, restore in unchanged:
             meta.grad = grad
             if grad is new:
-                restore()
                 bump_version(grad)
+                restore()
 
     def revoke(wait: bool) -> bool:
         return (wait or copied < _LARGE) and commit((), None, wait, (), put_back)

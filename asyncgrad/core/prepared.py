@@ -106,11 +106,11 @@ def exchange(prepared: Prepared) -> None:
     elif prepared.grad is None or meta.retains_grad:
         meta.grad = wrap(after, variable._metadata.F.metadata_of(after))
     else:
+        bump_version(prepared.grad)
         if prepared.kept is not None:
             prepared.within(variable._metadata.F.assign, prepared.before, after)
         else:
             prepared.grad._array = after
-        bump_version(prepared.grad)
 
 
 def restoring(one: Prepared) -> Callable[[], None]:

@@ -158,6 +158,30 @@ async def test_what_is_not_read_may_be_changed() -> None:
     assert x.grad.tolist() == [1.0] * 4
 
 
+async def test_a_gradient_that_is_read_while_another_pass_adds_to_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its version is another before the first value is."""
+    x = ag.tensor(np.ones(3), requires_grad=True)
+    x.grad = ag.ones_like(x)
+    weight = ag.tensor(np.ones(3), requires_grad=True)
+    loss = (weight * x.grad).sum()
+    F, errors = x._metadata.F, []
+    add = F.add_into
+
+    def add_later(*args: Any) -> None:
+        monkeypatch.undo()
+        try:
+            ag.sync.grad(loss, [weight], retain_graph=True)
+        except SavedTensorModifiedError as error:
+            errors.append(error)
+        add(*args)
+
+    monkeypatch.setattr(F, "add_into", add_later)
+    await (x * 2.0).sum().backward()
+    assert len(errors) == 1
+
+
 async def test_the_version_is_another_before_the_first_value_is(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
