@@ -105,6 +105,27 @@ async def test_a_large_leaf_is_committed_in_a_thread_before_callbacks(size: int)
 
 
 @pytest.mark.asyncio
+async def test_a_thread_that_has_committed_before_callbacks_ends_the_pass(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Others may have added to its leaves when the loop learns of it, and nothing is taken back."""
+    x = leaf(1_000_000)
+    engine = ag.engine()
+    returned = engine.returned
+    answers: list[bool] = []
+
+    def cancel_first(*facts: Any) -> None:
+        answers.append(future.cancel())
+        returned(*facts)
+
+    monkeypatch.setattr(engine, "returned", cancel_first)
+    future = then(x, lambda: None)
+    await future
+    assert answers == [False]
+    assert x.grad.sum().item() == 1_000_000
+
+
+@pytest.mark.asyncio
 @pytest.mark.parametrize("before", [True, False])
 @pytest.mark.parametrize("size", [3, 1_000_000])
 async def test_cancelled_by_its_last_callback_a_pass_leaves_grad_as_it_was(
