@@ -78,29 +78,25 @@ class Step:
 
     __slots__ = ("made", "read")
 
+    #: The attributes in which such places are.
+    _inputs: tuple[str, ...] = ()
+    _outputs: tuple[str, ...] = ("outs",)
+
     def __getattr__(self, name: str) -> Any:
-        """The value of a slot that was not set yet."""
-        if name == "read":
-            self.read = found = tuple(places_in(self._inputs()))
-            return found
-        if name == "made":
-            self.made = found = tuple(places_in(self._outputs()))
-            return found
-        raise AttributeError(name)
-
-    def _inputs(self) -> Any:
-        """The template of what it takes."""
-        return ()
-
-    def _outputs(self) -> Any:
-        """The template of what it gives."""
-        return ()
+        """The places: Python calls this if they are not known yet."""
+        if name not in Step.__slots__:
+            raise AttributeError(name)
+        parts = self._inputs if name == "read" else self._outputs
+        found = tuple(places_in([getattr(self, part) for part in parts]))
+        setattr(self, name, found)
+        return found
 
 
 class Compute(Step):
     """A step: arrays from arrays."""
 
     __slots__ = ("arguments", "cost", "function", "name", "outs", "over")
+    _inputs = ("arguments",)
 
     def __init__(self, name: str, function: Any, arguments: Any, outs: Any, cost: int) -> None:
         """Note what is called, and the template of what it returns: places, None, tuples."""
@@ -112,25 +108,17 @@ class Compute(Step):
         #: A function that does the same, and may overwrite the second argument.
         self.over: Any = None
 
-    def _inputs(self) -> Any:
-        return self.arguments
-
-    def _outputs(self) -> Any:
-        return self.outs
-
 
 class Load(Step):
     """A step: read the present array of a source, or of its `.grad`."""
 
     __slots__ = ("gradient", "out", "source")
+    _outputs = ("out",)
 
     def __init__(self, source: Source, out: Place, gradient: bool) -> None:
         self.source = source
         self.out = out
         self.gradient = gradient
-
-    def _outputs(self) -> Any:
-        return self.out
 
 
 class Users(NamedTuple):
@@ -148,6 +136,7 @@ class Again(Step):
     """A step: call a function anew, and compare what it returns besides arrays."""
 
     __slots__ = ("arguments", "effect", "function", "keywords", "name", "outs", "users")
+    _inputs = ("arguments", "keywords")
 
     def __init__(
         self, name: str, function: Any, arguments: Any, keywords: Any, outs: Any, effect: bool,
@@ -161,12 +150,6 @@ class Again(Step):
         self.effect = effect
         self.users = users
 
-    def _inputs(self) -> Any:
-        return self.arguments, self.keywords
-
-    def _outputs(self) -> Any:
-        return self.outs
-
     @property
     def only_raises(self) -> bool:
         """Whether it may raise, as in the recorded call, but can't return anything else."""
@@ -177,6 +160,7 @@ class Commit(Step):
     """A step: add gradients to the `.grad` of leaves, all or none."""
 
     __slots__ = ("staged", "streamed", "waits")
+    _inputs, _outputs = ("staged",), ()
 
     def __init__(
         self, staged: list[tuple[Source, Place]], *, streamed: bool = False, waits: bool = True
@@ -191,9 +175,6 @@ class Commit(Step):
         self.staged = staged
         self.streamed = streamed
         self.waits = waits
-
-    def _inputs(self) -> Any:
-        return self.staged
 
 
 class Output:
