@@ -191,99 +191,102 @@ def _universal(name: str, function: Any) -> Any:
     return found if isinstance(found, np.ufunc) else None
 
 
-class Inliner:
-    """Replaces steps; remembers what it has found for each function and layouts."""
+def inlined(steps: list[Any]) -> list[Any]:
+    """The steps, with others in the place of those that can be replaced."""
+    #: What was found for each function and layouts.
+    known: dict[Any, Any] = {}
+    return [one for step in steps for one in _replaced(step, known)]
 
-    def __init__(self) -> None:
-        self._known: dict[Any, Any] = {}
 
-    def steps(self, step: Any) -> list[Any]:
-        """The steps that take the place of one."""
-        if step.__class__ is not Compute:
-            return [step]
-        rule = bool(step.arguments) and step.arguments[0].__class__ is Same
-        if step.outs.__class__ is not Place or not step.outs.sample.on_host:
-            return [step]
-        places = list(dict.fromkeys(step.read))
-        layouts = [Layout(x.sample) if isinstance(x.sample, (np.ndarray, np.generic)) else x.sample
-                   for x in places]  # fmt: skip
-        if not all(x.is_array and x.ndim and x.nbytes <= _LARGEST for x in layouts):
-            return self._renamed(step) if not rule else [step]
+def _replaced(step: Any, known: dict[Any, Any]) -> list[Any]:
+    """The steps that take the place of one."""
+    if step.__class__ is not Compute:
+        return [step]
+    rule = bool(step.arguments) and step.arguments[0].__class__ is Same
+    if step.outs.__class__ is not Place or not step.outs.sample.on_host:
+        return [step]
+    places = list(dict.fromkeys(step.read))
+    layouts = [
+        Layout(x.sample) if isinstance(x.sample, (np.ndarray, np.generic)) else x.sample
+        for x in places
+    ]
+    found = _STAYS
+    if all(x.is_array and x.ndim and x.nbytes <= _LARGEST for x in layouts):
         key = (step.function, *[layout.key for layout in layouts], _shown(step.arguments, places))
-        known = self._known.get(key)
-        if known is None:
-            known = self._known[key] = self._noted(step, rule, places, layouts)
-        if known is _STAYS:
-            return self._renamed(step) if not rule else [step]
-        inputs, notes, result = known
-        named = dict(zip(inputs, places, strict=True))
-        made = []
-        for note in notes:
-            out = step.outs if note.outs is result else Place(note.outs.sample)
-            named[note.outs] = out
-            arguments = tuple(
-                [named.get(x, x) if isinstance(x, Place) else x for x in note.arguments]
-            )
-            made.append(Compute(note.name, note.function, arguments, out, step.cost // len(notes)))
-        return made
+        if key not in known:
+            known[key] = _noted(step, rule, places, layouts)
+        found = known[key]
+    if found is _STAYS:
+        return [step] if rule else _renamed(step)
+    inputs, notes, result = found
+    named = dict(zip(inputs, places, strict=True))
+    made = []
+    for note in notes:
+        out = step.outs if note.outs is result else Place(note.outs.sample)
+        named[note.outs] = out
+        arguments = tuple([named.get(x, x) if isinstance(x, Place) else x for x in note.arguments])
+        made.append(Compute(note.name, note.function, arguments, out, step.cost // len(notes)))
+    return made
 
-    def _renamed(self, step: Compute) -> list[Any]:
-        """An op that is one universal function; half precision has kernels of its own."""
-        universal = _universal(step.name, step.function)
-        sample = step.outs.sample
-        if universal is None or not sample.ndim or sample.dtype.kind not in "fc":
-            return [step]
-        if sample.dtype.itemsize < 4:
-            return [step]
-        return [Compute(step.name, universal, step.arguments, step.outs, step.cost)]
 
-    def _noted(self, step: Compute, rule: bool, places: list[Place], layouts: list[Any]) -> Any:
-        inputs = [Place(layout) for layout in layouts]
-        arrays = [_array(number, layout) for number, layout in enumerate(layouts)]
-        if not all(array is not None for array in arrays):
-            return _STAYS
-        values = {
-            place: _Value(own, array, False)
-            for place, own, array in zip(places, inputs, arrays, strict=True)
-        }
-        real = dict(zip(places, arrays, strict=True))
-        try:
-            with np.errstate(all="ignore"):
-                if rule:
-                    F = step.arguments[0].value
-                    notes = _Notes(F)
-                    _current.append(notes)
-                    result = step.function(notes.F, *filled(step.arguments[1:], values))
-                    wanted = step.function(F, *filled(step.arguments[1:], real))
+def _renamed(step: Compute) -> list[Any]:
+    """An op that is one universal function; half precision has kernels of its own."""
+    universal = _universal(step.name, step.function)
+    sample = step.outs.sample
+    if universal is None or not sample.ndim or sample.dtype.kind not in "fc":
+        return [step]
+    if sample.dtype.itemsize < 4:
+        return [step]
+    return [Compute(step.name, universal, step.arguments, step.outs, step.cost)]
+
+
+def _noted(step: Compute, rule: bool, places: list[Place], layouts: list[Any]) -> Any:
+    inputs = [Place(layout) for layout in layouts]
+    arrays = [_array(number, layout) for number, layout in enumerate(layouts)]
+    if not all(array is not None for array in arrays):
+        return _STAYS
+    values = {
+        place: _Value(own, array, False)
+        for place, own, array in zip(places, inputs, arrays, strict=True)
+    }
+    real = dict(zip(places, arrays, strict=True))
+    try:
+        with np.errstate(all="ignore"):
+            if rule:
+                F = step.arguments[0].value
+                notes = _Notes(F)
+                _current.append(notes)
+                result = step.function(notes.F, *filled(step.arguments[1:], values))
+                wanted = step.function(F, *filled(step.arguments[1:], real))
+            else:
+                notes = _Notes(_NO_FUNCTIONS)
+                _current.append(notes)
+                universal = _universal(step.name, step.function)
+                given = filled(step.arguments, values)
+                if universal is not None:
+                    result = notes.call(universal, *given)
+                elif isinstance(step.function, MethodType):
+                    result = step.function.__func__(notes.xp, *given)
                 else:
-                    notes = _Notes(_NO_FUNCTIONS)
-                    _current.append(notes)
-                    universal = _universal(step.name, step.function)
-                    given = filled(step.arguments, values)
-                    if universal is not None:
-                        result = notes.call(universal, *given)
-                    elif isinstance(step.function, MethodType):
-                        result = step.function.__func__(notes.xp, *given)
-                    else:
-                        return _STAYS
-                    wanted = step.function(*filled(step.arguments, real))
-        except Exception:
-            # Anything that a rule does besides arithmetic ends here.
-            return _STAYS
-        finally:
-            _current.clear()
-        if (
-            not isinstance(result, _Value)
-            or not notes.steps
-            or notes.steps[-1].outs is not result.place
-            or wanted.__class__ is not np.ndarray
-            or Layout(wanted).key != Layout(result.array).key
-            or wanted.tobytes() != result.array.tobytes()
-        ):
-            return _STAYS
-        for note in notes.steps:
-            note.outs.sample = Layout(note.outs.sample)
-        return inputs, notes.steps, result.place
+                    return _STAYS
+                wanted = step.function(*filled(step.arguments, real))
+    except Exception:
+        # Anything that a rule does besides arithmetic ends here.
+        return _STAYS
+    finally:
+        _current.clear()
+    if (
+        not isinstance(result, _Value)
+        or not notes.steps
+        or notes.steps[-1].outs is not result.place
+        or wanted.__class__ is not np.ndarray
+        or Layout(wanted).key != Layout(result.array).key
+        or wanted.tobytes() != result.array.tobytes()
+    ):
+        return _STAYS
+    for note in notes.steps:
+        note.outs.sample = Layout(note.outs.sample)
+    return inputs, notes.steps, result.place
 
 
 def _array(number: int, layout: Any) -> Any:

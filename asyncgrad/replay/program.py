@@ -13,7 +13,7 @@ from asyncgrad.devices.pool import POOL
 from asyncgrad.replay.arrays import KnownArrays
 from asyncgrad.replay.captured import CapturedSteps, with_graphs
 from asyncgrad.replay.device_arrays import run_on
-from asyncgrad.replay.inlined import Inliner
+from asyncgrad.replay.inlined import inlined
 from asyncgrad.replay.memory import Families, Layout, Memory, Plan
 from asyncgrad.replay.order import (
     checks_first,
@@ -168,7 +168,10 @@ class Program:
     def _write(self, *, divided: bool) -> Any:
         """Write the function or the generator."""
         with _writing:
-            writer = self._written(divided=divided)
+            plan = self._planned()
+            writer = Writer(
+                self._constants, self._steps, self._outputs, plan, self._ends, divided=divided
+            )
             function = writer.function()
             if divided:
                 self.parts, self._walk = writer.parts, function
@@ -176,22 +179,15 @@ class Program:
                 self.source, self._code = writer.text, function
         return function
 
-    def _written(self, *, divided: bool) -> Writer:
-        plan = self._planned()
-        return Writer(
-            self._constants, self._steps, self._outputs, plan, self._ends, divided=divided
-        )
-
     def _planned(self) -> Plan:
         """Choose and order the steps, and plan their memory."""
         if self._plan is not None:
             return self._plan
-        inliner = Inliner()
         steps = useful(self._steps, self._outputs)
         if self.device is None:
             steps = folded(steps, self._outputs, self._constants, self._families)
         steps = loads_first(checks_first(steps, self._constants))
-        steps = [one for step in steps for one in inliner.steps(step)]
+        steps = inlined(steps)
         steps = sums_early(steps, ends_of(steps, self._outputs))
         steps = read_once(steps, self._outputs)
         if self.device is not None and self.device.captures:
