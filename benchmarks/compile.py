@@ -383,9 +383,12 @@ def many() -> tuple[dict[str, Callable[[], float]], Callable[[], tuple[float, fl
 
 
 def recording() -> dict[str, Callable[[], float]]:
-    """The first call beside an eager one, of a step of four layers; a check of ten arguments."""
+    """The first calls beside an eager one, of a step of four layers; a check of ten arguments.
+
+    The second call writes the program. For another shape it finds the code of the first.
+    """
     weights = [ag.ones(64, 64, requires_grad=True) for _ in range(4)]
-    x = ag.ones(8, 64)
+    x, larger = ag.ones(8, 64), ag.ones(9, 64)
 
     def step(x: Any) -> Any:
         for w in weights:
@@ -395,6 +398,11 @@ def recording() -> dict[str, Callable[[], float]]:
     def ten(*tensors: Any) -> Any:
         return tensors[0] + tensors[9]
 
+    def first_calls(*inputs: Any) -> None:
+        compiled = ag.compile(step)
+        for one in inputs:
+            compiled(one)
+
     tensors = [ag.ones(2) for _ in range(10)]
     replayed = ag.compile(ten)
     replayed(*tensors)
@@ -402,7 +410,9 @@ def recording() -> dict[str, Callable[[], float]]:
     entry = replayed._entries[0]
     return {
         "eager": calls(lambda: step(x), 30),
-        "recorded": calls(lambda: ag.compile(step)(x), 30),
+        "recorded": calls(lambda: first_calls(x), 30),
+        "recorded, replayed": calls(lambda: first_calls(x, x), 10),
+        "the same of two shapes": calls(lambda: first_calls(x, x, larger, larger), 10),
         "check of ten arguments": calls(
             lambda: entry.signature.match(tensors, {}) and entry.reached.holds(), 300
         ),

@@ -15,7 +15,7 @@ from asyncgrad.core.locks import RLock, is_held_here
 from asyncgrad.devices import current_stream
 from asyncgrad.errors import AcceleratorError, OutOfMemoryError
 from asyncgrad.replay.device_arrays import is_host_work
-from asyncgrad.replay.order import ends_of
+from asyncgrad.replay.memory import ends_of
 from asyncgrad.replay.steps import MADE, Compute, Load, Place, filled, is_list
 
 #: How often steps are captured again because an array was replaced that had always been the same.

@@ -168,19 +168,28 @@ def _is_elementwise(function: Any) -> bool:
     return isinstance(function, np.ufunc) and function.signature is None
 
 
+def ends_of(steps: list[Any], outputs: Any) -> dict[Place, int]:
+    """By place, the number of the last step that reads or makes it."""
+    ends: dict[Place, int] = {}
+    for number, step in enumerate(steps):
+        for place in (*step.read, *step.made):
+            ends[place] = number
+    for place in places_in(outputs):
+        ends[place] = len(steps)
+    return ends
+
+
 class Plan:
     """Which step writes into which buffer."""
 
-    def __init__(
-        self, steps: list[Any], outputs: Any, families: Families, ends: dict[Place, int]
-    ) -> None:
+    def __init__(self, steps: list[Any], outputs: Any, families: Families) -> None:
         """Choose buffers.
 
         Args:
             outputs: the template of what the function returns.
             families: which places share memory.
-            ends: the number of the last step that reads or makes a place.
         """
+        ends = self.ends = ends_of(steps, outputs)
         #: By the place that is made there: the number of the buffer.
         self.buffers: dict[Place, int] = {}
         #: The shape and dtype of each buffer.

@@ -267,14 +267,3 @@ def read_once(steps: list[Any], outputs: Any) -> list[Any]:
         else step
         for step in steps
     ]
-
-
-def ends_of(steps: list[Any], outputs: Any) -> dict[Place, int]:
-    """By place, the number of the last step that reads or makes it."""
-    ends: dict[Place, int] = {}
-    for number, step in enumerate(steps):
-        for place in (*step.read, *step.made):
-            ends[place] = number
-    for place in places_in(outputs):
-        ends[place] = len(steps)
-    return ends

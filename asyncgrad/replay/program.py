@@ -14,10 +14,9 @@ from asyncgrad.replay.arrays import KnownArrays
 from asyncgrad.replay.captured import CapturedSteps, with_graphs
 from asyncgrad.replay.device_arrays import run_on
 from asyncgrad.replay.inlined import inlined
-from asyncgrad.replay.memory import Families, Layout, Memory, Plan
+from asyncgrad.replay.memory import Families, Layout, Memory, Plan, ends_of
 from asyncgrad.replay.order import (
     checks_first,
-    ends_of,
     folded,
     is_change,
     is_graded,
@@ -78,7 +77,6 @@ class Program:
             # Only constants need their values any more.
             place.sample = Layout(place.sample)
         self._plan: Plan | None = None
-        self._ends: dict[Place, int] = {}
         #: Memory that no replay uses now.
         self._memories: list[Memory] = []
         #: Whether it makes large arrays in host memory; and where they are, once that is known.
@@ -169,9 +167,7 @@ class Program:
         """Write the function or the generator."""
         with _writing:
             plan = self._planned()
-            writer = Writer(
-                self._constants, self._steps, self._outputs, plan, self._ends, divided=divided
-            )
+            writer = Writer(self._constants, self._steps, self._outputs, plan, divided=divided)
             function = writer.function()
             if divided:
                 self.parts, self._walk = writer.parts, function
@@ -194,12 +190,11 @@ class Program:
             self._find_whole(steps)
             steps, self.graphs = with_graphs(steps, self._outputs, self._families, self.device)
         self._steps = steps
-        self._ends = ends_of(self._steps, self._outputs)
         self.length = len(self._steps)
         self._large = self.device is None and any(
             place.sample.nbytes >= POOL.large for step in steps for place in step.made
         )
-        self._plan = Plan(self._steps, self._outputs, self._families, self._ends)
+        self._plan = Plan(self._steps, self._outputs, self._families)
         return self._plan
 
     @property

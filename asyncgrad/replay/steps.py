@@ -6,6 +6,7 @@ program starts from, and tuples, lists and dictionaries for themselves.
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import Any
 
 from asyncgrad.core.variable import wrap
@@ -78,16 +79,11 @@ class Step:
 
     __slots__ = ("made", "read")
 
-    #: The attributes in which such places are.
-    _inputs: tuple[str, ...] = ()
-    _outputs: tuple[str, ...] = ("outs",)
-
     def __getattr__(self, name: str) -> Any:
         """The places: Python calls this if they are not known yet."""
-        if name not in Step.__slots__:
+        if name not in _TEMPLATES:
             raise AttributeError(name)
-        parts = self._inputs if name == "read" else self._outputs
-        found = tuple(places_in([getattr(self, part) for part in parts]))
+        found = tuple(places_in(_TEMPLATES[name][self.__class__](self)))
         setattr(self, name, found)
         return found
 
@@ -96,7 +92,6 @@ class Compute(Step):
     """A step: arrays from arrays."""
 
     __slots__ = ("arguments", "cost", "function", "name", "outs", "over")
-    _inputs = ("arguments",)
 
     def __init__(self, name: str, function: Any, arguments: Any, outs: Any, cost: int) -> None:
         """Note what is called, and the template of what it returns: places, None, tuples."""
@@ -113,7 +108,6 @@ class Load(Step):
     """A step: read the present array of a source, or of its `.grad`."""
 
     __slots__ = ("gradient", "out", "source")
-    _outputs = ("out",)
 
     def __init__(self, source: Source, out: Place, gradient: bool) -> None:
         self.source = source
@@ -136,7 +130,6 @@ class Again(Step):
     """A step: call a function anew, and compare what it returns besides arrays."""
 
     __slots__ = ("arguments", "effect", "function", "keywords", "name", "outs", "users")
-    _inputs = ("arguments", "keywords")
 
     def __init__(
         self, name: str, function: Any, arguments: Any, keywords: Any, outs: Any, effect: bool,
@@ -160,7 +153,6 @@ class Commit(Step):
     """A step: add gradients to the `.grad` of leaves, all or none."""
 
     __slots__ = ("staged", "streamed", "waits")
-    _inputs, _outputs = ("staged",), ()
 
     def __init__(
         self, staged: list[tuple[Source, Place]], *, streamed: bool = False, waits: bool = True
@@ -175,6 +167,23 @@ class Commit(Step):
         self.staged = staged
         self.streamed = streamed
         self.waits = waits
+
+
+#: By class: the templates of what steps read and make.
+_TEMPLATES: dict[str, dict[type, Any]] = {
+    "read": {
+        Compute: attrgetter("arguments"),
+        Load: lambda _: (),
+        Again: attrgetter("arguments", "keywords"),
+        Commit: attrgetter("staged"),
+    },
+    "made": {
+        Compute: attrgetter("outs"),
+        Load: attrgetter("out"),
+        Again: attrgetter("outs"),
+        Commit: lambda _: (),
+    },
+}
 
 
 class Output:

@@ -19,7 +19,6 @@ from asyncgrad.replay.captured import inputs_of, is_work_of_the_device, lists_in
 from asyncgrad.replay.device_arrays import kept_constant
 from asyncgrad.replay.memory import Families, Memory, Plan
 from asyncgrad.replay.names import is_own
-from asyncgrad.replay.order import ends_of
 from asyncgrad.replay.steps import (
     GRADIENTS_ONLY,
     IN_PLACE,
@@ -70,9 +69,8 @@ class WholeCall:
         self.graph = WholeGraph(device, found)
         call = Again("graph", self.graph, tuple(found.inputs), {}, tuple(found.outs), True)
         steps = [*found.before, call, *found.after]
-        ends = ends_of(steps, outputs)
-        self._plan = Plan(steps, outputs, families, ends)
-        self._writer = Writer(constants, steps, outputs, self._plan, ends, divided=False)
+        self._plan = Plan(steps, outputs, families)
+        self._writer = Writer(constants, steps, outputs, self._plan, divided=False)
         self.anew = [step.name for step in (*found.before, *found.after) if _has_effect(step)]
         self._run: Any = None
         #: The expected nanoseconds of the caller's time.
@@ -137,7 +135,7 @@ class Sorted:
         #: A pass waits until the device has done its work.
         self.waits = False
         #: Gradients to whose arrays nothing else refers.
-        self.owned = Plan(steps, outputs, families, ends_of(steps, outputs)).owned
+        self.owned = Plan(steps, outputs, families).owned
         self._outside = set(constants)
         self._lists = lists_in(steps)
         for step in steps:

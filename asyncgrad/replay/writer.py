@@ -52,14 +52,7 @@ class Writer:
     """
 
     def __init__(
-        self,
-        fixed: set[Place],
-        steps: list[Any],
-        outputs: Any,
-        plan: Plan,
-        ends: dict[Place, int],
-        *,
-        divided: bool,
+        self, fixed: set[Place], steps: list[Any], outputs: Any, plan: Plan, *, divided: bool
     ) -> None:
         self._divided = divided
         #: What is done between two yields, and its expected nanoseconds: "compute"; "commit" if
@@ -81,7 +74,7 @@ class Writer:
         self._count = 0
         self._plan = plan
         self._fixed = fixed
-        self._ends = ends
+        self._ends = plan.ends
         self._wrapped: dict[int, str] = {}
         #: The arrays of tensors that have been read, by place.
         self._loaded: dict[Place, Source] = {}
