@@ -295,12 +295,9 @@ class Flow:
             UnrepeatableError: if it can't be made.
         """
         code = self.code
-        if start is None:
-            body: set[int] = set()
-            left = {self._first: set(code.co_varnames[: self.arguments])}
-            inputs: set[str] = set()
-            unset: set[str] = set()
-        else:
+        body, read = set[int](), set[str]()
+        left = {self._first: set(code.co_varnames[: self.arguments])}
+        if start is not None:
             body = self.reach(start, exits)
             written = {name for place in body for name in self._all[place].writes}
             left = {
@@ -309,8 +306,12 @@ class Flow:
                 for to in self._nexts(place)
                 if to in exits
             }
-            inputs = self.live(body, left)[start]
-            unset = inputs - self._set[start]
+            read = self.live(body, left)[start]
+        inputs = read & self._set[self._first if start is None else start]
+        takes = [name if name in inputs else None for name in code.co_varnames]
+        while takes and takes[-1] is None:
+            # What is no argument has no value.
+            takes.pop()
         text = bytearray(bytes([dis.opmap["NOP"], 0]) * (len(code.co_code) // _UNIT))
         text[: self._first] = code.co_code[: self._first]
         for place in body:
@@ -320,9 +321,10 @@ class Flow:
         constants = self._constants(body)
         jumps: list[tuple[int, int]] = []
         begin = self._first
-        for name in sorted(unset):
-            # All variables are arguments, and this has no value.
-            deletion = units("DELETE_FAST", code.co_varnames.index(name))
+        unset = [n for n in range(len(takes)) if code.co_varnames[n] in read - inputs]
+        for number in unset:
+            # It is an argument here, and has no value.
+            deletion = units("DELETE_FAST", number)
             if not occupied.isdisjoint(range(begin, begin + len(deletion))):
                 raise UnrepeatableError("there is no room to delete a variable")
             text[begin : begin + len(deletion)] = deletion
@@ -349,7 +351,7 @@ class Flow:
         changes: dict[str, Any] = {}
         if start is not None:
             changes = {
-                "co_argcount": len(code.co_varnames),
+                "co_argcount": len(takes),
                 "co_posonlyargcount": 0,
                 "co_kwonlyargcount": 0,
                 "co_flags": code.co_flags & ~(4 | 8),
@@ -361,8 +363,7 @@ class Flow:
             co_stacksize=max(code.co_stacksize, most),
             **changes,
         )
-        taken_in = tuple([name if name in inputs - unset else None for name in code.co_varnames])
-        return self._function(made, body, defaults=start is None), taken_in
+        return self._function(made, body, defaults=start is None), takes
 
     def _constants(self, body: set[int]) -> list[Any]:
         """The constants, without those that a part doesn't use: what they name is followed."""

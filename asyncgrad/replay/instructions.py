@@ -53,7 +53,7 @@ class Instruction:
             # Python 3.13 loads the cells of outer variables as if they were variables.
             others = (*self.writes, *code.co_freevars)
             self.reads = tuple([x for x in variables[stores:] if x not in others])
-            if name in {"DELETE_FAST", "LOAD_FAST_AND_CLEAR"}:
+            if name == "LOAD_FAST_AND_CLEAR":
                 self.reads = ()
         elif _is_super(it):
             # It looks for the first argument itself.

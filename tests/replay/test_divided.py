@@ -334,6 +334,27 @@ def test_errors_come_from_their_lines():
     assert len(known) == 7
 
 
+def test_a_variable_that_has_no_value_is_not_deleted():
+    """`del` raises the error of the function at the start of a part, too."""
+
+    def step(x, known):
+        y = ag.tanh(x) * 2 + 1
+        print(y[0].item(), end="")
+        if known:
+            z = y * 3
+        print(y[1].item(), end="")
+        del z
+        return ag.tanh(ag.sin(ag.tanh(ag.sin(ag.tanh(ag.sin(ag.tanh(y) * 2) + 1)) * 2) + 1) * 2)
+
+    fast = ag.compile(step)
+    for known in (True, True, True, False, True, False):
+        for call in (step, fast):
+            error = pytest.raises(UnboundLocalError, match="'z'")
+            with contextlib.nullcontext() if known else error:
+                call(ag.ones(2), known)
+    assert sum(part._replays for part in fast._division.compiled_parts()) > 1, fast.explain()
+
+
 def test_what_parts_are_not_taken_out_of():
     """Looks in loops over items, or in functions whose variables others share, are eager."""
 
