@@ -12,7 +12,7 @@ from typing import Any
 
 from asyncgrad.core.graph_task import GraphTask
 from asyncgrad.core.modes import current
-from asyncgrad.core.node import GraphRoot
+from asyncgrad.core.node import Edge, GraphRoot
 from asyncgrad.core.node_streams import stream_of
 from asyncgrad.core.variable import AccumulateGrad, Variable
 from asyncgrad.replay.arrays import Recorded
@@ -24,7 +24,7 @@ from asyncgrad.replay.watched_pass import WatchedPass, is_one
 from asyncgrad.replay.watched_rule import behind
 
 #: Why a pass can't be recorded that goes through the graph of an argument.
-GRAPH_OF_ARGUMENT = "it runs a pass, and an argument has a graph"
+GRAPH_OF_ARGUMENT = "it runs a pass through the graph of an argument"
 
 
 class Passes(Changes):
@@ -52,7 +52,7 @@ class Passes(Changes):
             self.refuse("its passes are traced")
         elif (task.priority, task.deadline) != self._request:
             self.refuse("it gives a pass a priority or deadline of its own")
-        elif any(source.tensor._edge is not None for source in self.sources.values()):
+        elif self._leads_to_argument(task.root):
             self.refuse(GRAPH_OF_ARGUMENT)
         elif (
             task.recorded is None
@@ -91,6 +91,12 @@ class Passes(Changes):
                     and is_one(gradient._array)
                 ):
                     self.constants.add(self.new(gradient._array))
+
+    def _leads_to_argument(self, root: Any) -> bool:
+        """Whether a root leads to the graph of an argument."""
+        edges = [edge for x in self.sources.values() if (edge := x.tensor._edge) is not None]
+        graphs = {edge.node if edge.__class__ is Edge else edge for edge in edges}
+        return bool(graphs) and not graphs.isdisjoint(behind(root))
 
     def watch_of(self, task: GraphTask) -> Any:
         """The object that takes reports of user code in a pass; None for a pass of another call."""

@@ -216,6 +216,54 @@ def test_a_loss_whose_graph_the_step_has_used():
             loss.backward()
 
 
+def test_a_state_that_is_carried_from_step_to_step_is_detached():
+    """An argument may have a graph where the function runs a pass, if the pass does not lead there.
+
+    So programs carry the state of a recurrent layer through a long text.
+    """
+    ours, theirs = Pair(), Pair()
+
+    def step(model, x, state):
+        state = state.detach()
+        state = model(ag.cat([x, state[:, :3]], 1))
+        model.zero_grad()
+        state.square().sum().backward()
+        return state, x * model[0].bias[:3]
+
+    fast = ag.compile(step)
+    states = [ag.zeros(4, 8), ag.zeros(4, 8)]
+    for _ in range(5):
+        x = ag.randn(4, 3)
+        found = fast(ours.ours, x, states[0]), step(theirs.ours, x, states[1])
+        states = [state for state, _ in found]
+        assert bits(found[0]) == bits(found[1])
+        for _, beside in found:
+            beside.sum().backward()
+        for model in (ours.ours, theirs.ours):
+            assert all(p.grad is not None for p in model.parameters())
+        assert bits([p.grad for p in ours.ours.parameters()]) == bits(
+            [p.grad for p in theirs.ours.parameters()]
+        )
+    assert replays(fast) == 3
+
+
+def test_a_pass_through_the_graph_of_an_argument_is_eager():
+    """It goes on outside of the function."""
+    w = ag.ones(3, requires_grad=True)
+
+    @ag.compile
+    def step(x):
+        (x.detach() * w).sum().backward()
+        (x * w).sum().backward()
+
+    for n in range(1, 4):
+        x = ag.ones(3, requires_grad=True)
+        step(x * n)
+        assert x.grad.tolist() == [n] * 3
+    assert replays(step) == 0
+    assert "it runs a pass through the graph of an argument" in step.explain()
+
+
 def test_random_masks_are_those_of_the_call():
     """The pass uses the mask that the forward pass has drawn."""
     pair = Pair(nn.Dropout(0.5), nn.Linear(8, 8))
