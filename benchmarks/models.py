@@ -40,7 +40,9 @@ REASONS = {
 #: Why one that is awaited takes longer than PyTorch's on two threads.
 _AWAITED = (
     "two threads of one interpreter hand the GIL over between calls of NumPy of 10 to 100 us: two "
-    "compute a convolution 1.0 to 1.4 times as fast as one, two processes 1.6 to 1.9 times"
+    "compute a convolution 1.0 to 1.4 times as fast as one, two processes 1.6 to 1.9 times; and a "
+    "virtual machine often wakes the second thread on the core of the first, where one of them "
+    "waits for the other for up to 10 ms"
 )
 #: Steps per turn.
 STEPS = 2
