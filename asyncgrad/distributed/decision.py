@@ -9,7 +9,7 @@ from asyncgrad.distributed.site import Site
 
 
 class Decision:
-    """The commit in two phases of what hosts have staged under one key."""
+    """The commit in two phases of what hosts have staged under one key; takes part in a pass."""
 
     def __init__(self, site: Site) -> None:
         """Make a new key."""
@@ -17,7 +17,7 @@ class Decision:
         self.key = (site.rank, next(site.numbers))
         self.touched: set[int] = set()
 
-    async def prepare(self) -> None:
+    async def prepare(self, gradients: object = None) -> None:
         """Ask every host that has staged something; raises unless all agree."""
         # Nothing has changed anywhere so far. If this wait is cancelled, an abort follows.
         await self.site.call_each("prepare", dict.fromkeys(sorted(self.touched), (self.key,)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import weakref
 from collections.abc import Coroutine, Iterable, Mapping
 from contextlib import suppress
 from contextvars import Context, ContextVar
@@ -64,8 +65,8 @@ class Site:
         self._background: set[asyncio.Task[Any]] = set()
         #: What hosts may drop, by rank, told in one message.
         self._unneeded: dict[int, list[Any]] = {}
-        #: The coordinators of this site's passes.
-        self.coordinators: dict[int, Any] = {}
+        #: By running pass of this site's: where hosts stage what they compute for it.
+        self.staging: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
 
     def __reduce__(self) -> Any:
         raise AutogradError(
@@ -323,7 +324,6 @@ class Site:
             task.cancel()
         if running:
             await asyncio.wait(running)
-        self.coordinators.clear()
 
 
 def site_of(given: Site | None, session: str) -> Site:

@@ -101,16 +101,18 @@ def current_staging(site: Site) -> tuple[Ambient, graph.Pass]:
     known = ambient.get()
     if known is not None and known.site is site:
         return known, running
-    coordinator = site.coordinators.get(running.id)
-    if coordinator is None:
+    task = current().graph_task
+    found = site.staging.get(task)
+    if found is None:
         shared = _context.get()
         if shared is None:
-            coordinator = Coordinator(site, running)
+            own = Decision(site)
+            graph.join(own)
+            found = Ambient(site, own.key, (0, 0), running.accumulates, own.touched, set())
         else:
-            coordinator = shared.coordinator(site, running)
-        graph.join(coordinator)
-        site.coordinators[running.id] = coordinator
-    return coordinator.ambient, running
+            found = shared.reach(site, running)
+        site.staging[task] = found
+    return found, running
 
 
 def check_no_context(who: str) -> None:
@@ -123,52 +125,14 @@ def check_no_context(who: str) -> None:
         )
 
 
-class Coordinator:
-    """Takes part in a pass for all hosts."""
-
-    def __init__(self, site: Site, running: graph.Pass) -> None:
-        """Make the coordinator of a pass."""
-        self.site = site
-        self._id = running.id
-        self._decision = Decision(site)
-        touched = self._decision.touched
-        key = self._decision.key
-        self.ambient = Ambient(site, key, (0, 0), running.accumulates, touched, set())
-
-    async def prepare(self, gradients: dict[Any, Any]) -> None:
-        """Ask the hosts."""
-        await self._decision.prepare()
-
-    async def commit(self) -> None:
-        """Tell the hosts that the pass has succeeded."""
-        self.site.coordinators.pop(self._id, None)
-        await self._decision.commit()
-
-    async def abort(self) -> None:
-        """Tell the hosts that it has not."""
-        self.site.coordinators.pop(self._id, None)
-        await self._decision.abort()
-
-
 class _InContext:
     """Takes part in a pass whose gradients are committed together with those of others."""
 
     def __init__(self, shared: context, turn: tuple[int, int]) -> None:
         self._shared = shared
         self.turn = turn
-        #: The id of a pass that has come to a part, and where hosts stage what they compute for it.
-        self._id = -1
-        self._within: Ambient | None = None
-
-    @property
-    def ambient(self) -> Ambient:
-        """Where hosts stage what they compute for the pass."""
-        assert self._within is not None
-        return self._within
-
-    def reach(self, within: Ambient, number: int) -> None:
-        """The pass, of this id, has come to a part."""
-        self._within, self._id = within, number
+        #: Where hosts stage what they compute for the pass, once it has come to a part.
+        self.within: Ambient | None = None
 
     async def prepare(self, gradients: dict[Any, Any]) -> dict[Any, Any]:
         """Keep the gradients back."""
@@ -179,22 +143,16 @@ class _InContext:
                 "kept back lose their graph: start it outside of the block, or call grad()"
             )
         self._shared.own.add(self.turn, (CALLER, 0), gradients)
-        if self._within is not None:
-            self._within.finished.add(self.turn[1])
+        if self.within is not None:
+            self.within.finished.add(self.turn[1])
         return dict.fromkeys(gradients)
 
     async def commit(self) -> None:
         """Change nothing: the gradients are committed at the end of the context."""
-        self._leave()
 
     async def abort(self) -> None:
         """Make the context fail, because one of its passes has failed."""
-        self._leave()
         await self._shared.give_up()
-
-    def _leave(self) -> None:
-        if self._within is not None:
-            self._within.site.coordinators.pop(self._id, None)
 
 
 class context:
@@ -248,16 +206,17 @@ class context:
         assert self._decision is not None
         return self._decision.touched
 
-    def coordinator(self, site: Site, running: graph.Pass) -> _InContext:
-        """What takes part in a pass of this context that has come to a part."""
+    def reach(self, site: Site, running: graph.Pass) -> Ambient:
+        """Where hosts stage what they compute for a pass of this context, which comes to a part."""
         whole = self._whole()
-        found = whole._joined.get(current().graph_task)
-        if found is None:
+        joined = whole._joined.get(current().graph_task)
+        if joined is None:
             # A hook or node has started the pass.
-            found = _InContext(whole, self._turn())
+            joined = _InContext(whole, self._turn())
+            graph.join(joined)
         whole._deadlines.append(running.deadline)
-        found.reach(self.place(site, found.turn, running.accumulates), running.id)
-        return found
+        joined.within = self.place(site, joined.turn, running.accumulates)
+        return joined.within
 
     def _turn(self) -> tuple[int, int]:
         """The place of the next pass."""
