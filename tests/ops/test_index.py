@@ -251,6 +251,18 @@ def test_an_index_out_of_range_changes_nothing(put, inference):
     assert inference or x._version == 0
 
 
+@pytest.mark.parametrize("shape", [(), (3,), (3, 2)])
+def test_errors_of_slices_that_are_added_out_of_range_have_pytorchs_class(shape):
+    """PyTorch raises an IndexError only where the slices are elements."""
+    raised = []
+    for T in (torch, ag):
+        x = T.ones(shape)
+        with pytest.raises((IndexError, RuntimeError), match=r"out of (range|bounds)") as caught:
+            x.index_add_(0, T.tensor([5]), T.ones((1, *shape[1:]) if shape else ()))
+        raised.append(isinstance(caught.value, IndexError))
+    assert raised == [len(shape) < 2] * 2
+
+
 def test_the_error_of_an_index_out_of_range_names_the_shape():
     x, at = ag.ones(3, 4), ag.tensor([100])
     for write in (

@@ -690,10 +690,12 @@ def index_add_(
         out = by_parts(index_add, input, dim, index, source, alpha=alpha)
         return in_place.copy(input, out, "index_add_")
     check_device("index_add_", input, index, source)
-    numbers = rows_to_change("index_add_", input, dim, index, source, RuntimeError)
+    shape = input._metadata.shape
+    error = RuntimeError if len(shape) > 1 else IndexError  # as in PyTorch
+    numbers = rows_to_change("index_add_", input, dim, index, source, error)
     if as_number(alpha) != 1:
         source = cast(R.mul(source, alpha), source._metadata.dtype)
-    if not input._metadata.shape:
+    if not shape:
         return in_place.change(input, "index_add_", R.add, source)
     at = (_ALL,) * dim + (numbers if numbers.ndim == 1 else numbers.reshape(-1),)
     return _put_into(input, at, (index,), source, "index_add_", accumulate=True)
