@@ -11,10 +11,10 @@ from operator import is_
 from typing import Any
 
 from asyncgrad.core.array_holders import is_held
-from asyncgrad.core.variable import Variable, bump_version
+from asyncgrad.core.variable import Variable, bump_version, wrap
 from asyncgrad.devices import Device
 from asyncgrad.optim.elementwise import ElementwiseOptimizer, Step
-from asyncgrad.optim.updates import Group, State, host_number
+from asyncgrad.optim.updates import Group, State
 from asyncgrad.records import NamedTuple
 from asyncgrad.types import Array, Tensor
 
@@ -208,7 +208,7 @@ def _is_away(value: Any) -> bool:
 def _copied(state: State) -> State:
     """A state with copies of the numbers that lie on the host."""
     return {
-        name: host_number(float(entry._array)) if entry._metadata.size == 1 else entry
+        name: wrap(entry._array.copy(), entry._metadata) if entry._metadata.size == 1 else entry
         for name, entry in state.items()
         if isinstance(entry, Variable) and not _is_away(entry)
     }

@@ -13,7 +13,7 @@ from asyncgrad.core.variable import Variable, bump_version, wrap
 from asyncgrad.devices import CPU
 from asyncgrad.ops.api.conversion import to
 from asyncgrad.ops.namespace import metadata_of
-from asyncgrad.ops.promotion import category
+from asyncgrad.ops.promotion import category, default_dtype
 from asyncgrad.types import Array, Tensor
 
 #: A group of parameters: the list `params`, and options by their names.
@@ -76,8 +76,8 @@ def filled_like(parameter: Tensor, value: float) -> Tensor:
 
 
 def host_number(value: float) -> Tensor:
-    """A number of an optimiser's state as a host tensor, as in PyTorch's state dicts."""
-    array = np.array(value, dtype=np.float32)
+    """A number of an optimiser's state as a host tensor, of float32 unless floats are float64."""
+    array = np.array(value, dtype=np.promote_types(np.float32, default_dtype()))
     made: Tensor = wrap(array, metadata_of(array, CPU))
     return made
 

@@ -12,6 +12,7 @@ import types
 import warnings
 
 import numpy as np
+import oracle
 import pytest
 import torch_samples
 
@@ -318,3 +319,20 @@ def test_parameters_that_can_not_be_optimised(params):
         torch.optim.SGD(params(torch, theirs), lr=0.1)
     with pytest.raises(type(caught.value)):
         ag.optim.SGD(params(ag, ours), lr=0.1)
+
+
+@pytest.mark.parametrize("name", ["Adam", "NAdam", "ASGD", "Adagrad", "Adafactor"])
+@pytest.mark.parametrize("dtype", ["float16", "float64"])
+def test_numbers_of_the_state_have_the_default_dtype_if_it_is_wide(name, dtype):
+    kinds = []
+    for lib in (torch, ag):
+        lib.set_default_dtype(getattr(lib, dtype))
+        try:
+            p = lib.ones(2, requires_grad=True, dtype=lib.float32)
+            p.grad = lib.ones(2, dtype=lib.float32)
+            optimizer = getattr(lib.optim, name)([p])
+            optimizer.step()
+        finally:
+            lib.set_default_dtype(lib.float32)
+        kinds.append({key: oracle.dtype_name(x.dtype) for key, x in optimizer.state[p].items()})
+    assert kinds[0] == kinds[1]
