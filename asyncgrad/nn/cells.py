@@ -72,19 +72,20 @@ def check_nonlinearity(nonlinearity: RecurrentActivation, error: type[Exception]
 class _Cell(Module):
     """One step of a recurrent layer."""
 
+    #: One of `GATES`.
+    _mode: str
     bias_ih: Any
     bias_hh: Any
 
     def __init__(
-        self, mode: str, input_size: int, hidden_size: int, bias: bool, device: DeviceLike | None,
-        dtype: DTypeLike | None,
+        self, input_size: int, hidden_size: int, bias: bool = True,
+        device: DeviceLike | None = None, dtype: DTypeLike | None = None,
     ) -> None:  # fmt: skip
         super().__init__()
-        self._mode = mode
         self.input_size = input_size
         self.hidden_size = hidden_size
         self.bias = bias
-        width = GATES[mode] * hidden_size
+        width = GATES[self._mode] * hidden_size
         added = (width,) if bias else None
         self._add_parameters(
             {
@@ -173,29 +174,21 @@ class RNNCell(_OneStateCell):
         dtype: DTypeLike | None = None,
     ) -> None:  # fmt: skip
         check_nonlinearity(nonlinearity, RuntimeError)
-        mode = f"RNN_{nonlinearity.upper()}"
-        super().__init__(mode, input_size, hidden_size, bias, device, dtype)
+        self._mode = f"RNN_{nonlinearity.upper()}"
+        super().__init__(input_size, hidden_size, bias, device, dtype)
         self.nonlinearity = nonlinearity
 
 
 class GRUCell(_OneStateCell):
     """A gated recurrent unit. The arguments are those of `RNNCell`, without `nonlinearity`."""
 
-    def __init__(
-        self, input_size: int, hidden_size: int, bias: bool = True,
-        device: DeviceLike | None = None, dtype: DTypeLike | None = None,
-    ) -> None:  # fmt: skip
-        super().__init__("GRU", input_size, hidden_size, bias, device, dtype)
+    _mode = "GRU"
 
 
 class LSTMCell(_Cell):
     """An LSTM cell. The arguments are those of `RNNCell`, without `nonlinearity`."""
 
-    def __init__(
-        self, input_size: int, hidden_size: int, bias: bool = True,
-        device: DeviceLike | None = None, dtype: DTypeLike | None = None,
-    ) -> None:  # fmt: skip
-        super().__init__("LSTM", input_size, hidden_size, bias, device, dtype)
+    _mode = "LSTM"
 
     def forward(
         self, input: Tensor, hx: tuple[Tensor, Tensor] | None = None
