@@ -180,8 +180,13 @@ class ParameterDict(Keyed):
                     f"ParameterDict update sequence element #{place} should be Iterable; is "
                     f"{type(pair).__name__}"
                 )
-            key, value = _two(place, pair)
-            self[key] = value
+            parts = [*pair]
+            if len(parts) != 2:
+                raise ValueError(
+                    f"ParameterDict update sequence element #{place} has length {len(parts)}; "
+                    f"2 is required"
+                )
+            self[parts[0]] = parts[1]
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Raise: a dictionary of parameters has no `forward`."""
@@ -190,15 +195,6 @@ class ParameterDict(Keyed):
     def extra_repr(self) -> str:
         """A line about each member."""
         return _described(self.items(), lambda tensor: tensor.type())
-
-
-def _two(place: int, pair: Any) -> tuple[Any, Any]:
-    """Unpack a pair, or raise."""
-    if len(pair) != 2:
-        raise ValueError(
-            f"ParameterDict update sequence element #{place} has length {len(pair)}; 2 is required"
-        )
-    return pair[0], pair[1]
 
 
 def _check_key(key: object) -> None:
