@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import inspect
 import re
 import threading
 import weakref
@@ -394,6 +395,17 @@ def test_arguments_are_pytorchs(name):
 
 
 @pytest.mark.torch
+def test_a_loader_can_be_made_anew_from_its_attributes():
+    """As programs do that put another sampler into a user's loader."""
+    names = [*inspect.signature(data.DataLoader).parameters]
+    loader = data.DataLoader(numbers(), batch_size=3, num_workers=1, persistent_workers=True)
+    options = {name: getattr(loader, name) for name in names if name != "shuffle"}
+    assert options["persistent_workers"] is True
+    options |= {"batch_size": 1, "sampler": None, "shuffle": None}
+    made = data.DataLoader(**options)
+    assert [x.tolist() for x, _ in made] == [x.tolist() for x, _ in loader]
+
+
 def test_what_pytorch_lets_nobody_set_later():
     import torch.utils.data
 

@@ -147,8 +147,12 @@ class DataLoader(Generic[_Sample_co]):
         self.drop_last = drop_last
         self.timeout = timeout
         self.worker_init_fn = worker_init_fn
-        self.prefetch_factor = prefetch_factor
+        self.multiprocessing_context = multiprocessing_context
         self.generator = generator
+        self.prefetch_factor = prefetch_factor
+        self.persistent_workers = persistent_workers
+        self.pin_memory_device = pin_memory_device
+        self.in_order = in_order
 
     def __setattr__(self, name: str, value: object) -> None:
         if name in _FIXED and name in vars(self):
