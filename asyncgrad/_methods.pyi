@@ -921,9 +921,9 @@ class Methods(Variable):
         """Where elements are infinite: bool, without a gradient."""
     def isnan(self) -> Tensor:
         """Where elements are NaN: bool, without a gradient."""
-    def isneginf(self, *, out: Tensor | None = None) -> Tensor:
+    def isneginf(self) -> Tensor:
         """Where elements are negative infinity."""
-    def isposinf(self, *, out: Tensor | None = None) -> Tensor:
+    def isposinf(self) -> Tensor:
         """Where elements are positive infinity."""
     def isreal(self) -> Tensor:
         """Where elements have no imaginary part."""

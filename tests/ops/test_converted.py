@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import asyncgrad as ag
-from asyncgrad.ops.converted import converted, writes
-from asyncgrad.types import Number, Tensor
+from asyncgrad.ops.converted import converted, one_node, writes
+from asyncgrad.types import Axis, Floating, Number, SquareMatrices, Tensor, Truth
 
 F = ag.nn.functional
 
@@ -48,6 +48,54 @@ def test_other_arguments_are_refused_by_name(arguments):
     name = "argument 1" if name == "input" else f"argument '{name}'"
     with pytest.raises(TypeError, match=rf"given\(\): {name} must be \w+, not \w+"):
         given(**{"input": ag.ones(1), "k": 1, **arguments})
+
+
+@converted
+def of_kinds(input: Floating, dim: Axis = -1, other: Axis | None = None, flag: Truth = False):
+    """What the function gets."""
+    return dim, other, flag
+
+
+def test_an_axis_is_counted_from_the_front_and_a_truth_may_be_any_object():
+    x, flag = ag.ones(2, 3), object()
+    assert of_kinds(x) == (1, None, False)
+    assert of_kinds(x, -2, np.int64(-1), flag) == (0, 1, flag)
+    assert of_kinds(x, axis=ag.tensor(0), other=1) == (0, 1, False)
+    assert of_kinds(ag.ones(()), 0, -1) == (0, 0, False)
+    with pytest.raises(IndexError, match="of_kinds: Dimension out of range"):
+        of_kinds(x, 0, 2)
+    with pytest.raises(TypeError, match=r"of_kinds\(\): argument 'dim' must be int, not bool"):
+        of_kinds(x, True)
+
+
+def test_a_tensor_of_another_kind_is_refused():
+    with pytest.raises(NotImplementedError, match="of_kinds"):
+        of_kinds(ag.ones(2).long())
+    with pytest.raises(TypeError, match=r"of_kinds\(\): argument 1 must be Tensor, not float"):
+        of_kinds(1.0)
+
+    @converted
+    def of_matrices(A: SquareMatrices) -> Tensor:
+        return A
+
+    for refused in (ag.ones(2), ag.ones(2, 3), ag.ones(2, 2).long(), ag.ones(2, 2).half()):
+        with pytest.raises(RuntimeError, match="of_matrices: "):
+            of_matrices(refused)
+
+
+def test_users_see_types_and_not_kinds():
+    assert str(inspect.signature(of_kinds)) == (
+        "(input: 'Tensor', dim: 'int' = -1, other: 'int | None' = None, flag: 'bool' = False)"
+    )
+
+
+def test_the_last_node_gets_the_name_of_the_whole_function():
+    @one_node("WholeBackward0", writes)
+    def whole(input: Tensor) -> Tensor:
+        return input.exp() * 2
+
+    assert whole(ag.ones(2, requires_grad=True)).grad_fn.name() == "WholeBackward0"
+    assert whole(ag.ones(2), out=ag.empty(2)).tolist() == whole(ag.ones(2)).tolist()
 
 
 def test_an_argument_may_be_given_by_numpys_name_and_once():

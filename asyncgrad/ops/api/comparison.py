@@ -30,7 +30,7 @@ from asyncgrad.types import Array, Axis, Ints, Library, Number, Tensor
 
 __all__ = [
     "allclose", "argwhere", "bincount", "bucketize", "count_nonzero", "equal", "is_same_size",
-    "isclose", "isin", "isneginf", "isposinf", "isreal", "searchsorted", "signbit", "unique",
+    "isclose", "isin", "isreal", "searchsorted", "signbit", "unique",
     "unique_consecutive",
 ]  # fmt: skip
 METHODS = tuple([name for name in __all__ if name not in {"bucketize", "isin", "searchsorted"}])
@@ -105,24 +105,6 @@ def isreal(input: Tensor) -> Tensor:
     if input._metadata.is_complex:
         return R.imag(input.detach()) == 0
     return _made(input, input._metadata.F.xp.ones(input._metadata.shape, dtype=bool))
-
-
-def _infinite(name: str, input: Tensor, *, positive: bool) -> Any:
-    if input._metadata.is_complex:
-        raise RuntimeError(f"{name} does not support complex inputs.")
-    return R.isinf(input) & ((input > 0) if positive else (input < 0))
-
-
-@writes
-def isposinf(input: Tensor) -> Tensor:
-    """Where elements are positive infinity."""
-    return _infinite("isposinf", input, positive=True)
-
-
-@writes
-def isneginf(input: Tensor) -> Tensor:
-    """Where elements are negative infinity."""
-    return _infinite("isneginf", input, positive=False)
 
 
 @writes

@@ -408,6 +408,16 @@ def _property(name: str, what: str) -> Op:
     return unary(name, forward=name, doc=doc, in_place=False, out=False)
 
 
+def _infinite(name: str, sign: str, beyond: Callable[[Any, Any], Any]) -> Op:
+    """Where elements are infinite and of one sign."""
+
+    def forward(xp: Library, x: Array) -> Any:
+        return xp.isinf(x) & beyond(x, 0)
+
+    doc = f"Where elements are {sign} infinity."
+    return unary(name, forward=forward, of_real=True, doc=doc, in_place=False, exact_out=True)
+
+
 def _comparison(name: str, forward: Any, relation: str, **more: Any) -> Op:
     """Where a relation holds between two elements, or an element and a number."""
     doc = f"Where `input` {relation} `other`, broadcast: bool, without a gradient."
@@ -899,6 +909,8 @@ OPS = (
     _property("isnan", "NaN"),
     _property("isinf", "infinite"),
     _property("isfinite", "neither infinite nor NaN"),
+    _infinite("isposinf", "positive", operator.gt),
+    _infinite("isneginf", "negative", operator.lt),
     unary("logical_not", forward=_logical("logical_not")),
     unary("bitwise_not", forward=_only("biu", "bitwise_not", "invert")),
     _comparison("eq", "equal", "equals"),

@@ -153,7 +153,7 @@ def _huber(xp: Library, d: Array, delta: float) -> Any:
 # -- of probabilities -----------------------------------------------------------------------------
 
 
-def _divergence(xp: Library, out: Array | None, x: Array, y: Array, parameter: float | None) -> Any:
+def _divergence(xp: Library, out: Array | None, x: Array, y: Array, *_: object) -> Any:
     """y * log(y) - x * y, where y * log(y) is 0 at y = 0."""
     d = xp.log(y, out)
     xp.multiply(d, y, d)
@@ -161,32 +161,24 @@ def _divergence(xp: Library, out: Array | None, x: Array, y: Array, parameter: f
     return xp.subtract(d, x * y, d)
 
 
-def _divergence_by_target(
-    xp: Library, out: Array | None, x: Array, y: Array, parameter: float | None
-) -> Any:
+def _divergence_by_y(xp: Library, out: Array | None, x: Array, y: Array, *_: object) -> Any:
     d = xp.log(y, out)
     xp.subtract(d, x, d)
     return xp.add(d, 1, d)
 
 
-def _log_divergence(
-    xp: Library, out: Array | None, x: Array, y: Array, parameter: float | None
-) -> Any:
+def _log_divergence(xp: Library, out: Array | None, x: Array, y: Array, *_: object) -> Any:
     """exp(y) * (y - x)."""
     d = xp.subtract(y, x, out)
     return xp.multiply(d, xp.exp(y), d)
 
 
-def _log_divergence_by_input(
-    xp: Library, out: Array | None, x: Array, y: Array, parameter: float | None
-) -> Any:
+def _log_divergence_by_x(xp: Library, out: Array | None, x: Array, y: Array, *_: object) -> Any:
     d = xp.exp(y, out)
     return xp.negative(d, d)
 
 
-def _log_divergence_by_target(
-    xp: Library, out: Array | None, x: Array, y: Array, parameter: float | None
-) -> Any:
+def _log_divergence_by_y(xp: Library, out: Array | None, x: Array, y: Array, *_: object) -> Any:
     d = xp.subtract(y, x, out)
     xp.add(d, 1, d)
     return xp.multiply(d, xp.exp(y), d)
@@ -201,7 +193,7 @@ def _log_odds(xp: Library, out: Array | None, x: Array) -> Any:
     return xp.subtract(d, at_least(xp, p, p, _LOG_FLOOR), d)
 
 
-def _binary(xp: Library, out: Array | None, x: Array, y: Array, parameter: float | None) -> Any:
+def _binary(xp: Library, out: Array | None, x: Array, y: Array, *_: object) -> Any:
     """-(y * log(x) + (1 - y) * log(1 - x))."""
     d = xp.negative(x, out)
     xp.log1p(d, d)
@@ -213,26 +205,22 @@ def _binary(xp: Library, out: Array | None, x: Array, y: Array, parameter: float
     return xp.subtract(p, d, d)
 
 
-def _binary_by_input(
-    xp: Library, out: Array | None, x: Array, y: Array, parameter: float | None
-) -> Any:
+def _binary_by_x(xp: Library, out: Array | None, x: Array, y: Array, *_: object) -> Any:
     d = xp.subtract(1, x, out)
     xp.multiply(d, x, d)
     at_least(xp, d, d, _PRODUCT_FLOOR)
     return xp.divide(xp.subtract(x, y), d, d)
 
 
-def _binary_by_input_rule(F: Namespace, x: Value, y: Value, parameter: float | None) -> Any:
+def _binary_by_x_rule(F: Namespace, x: Value, y: Value, *_: object) -> Any:
     return F.div(x - y, F.clamp((1 - x) * x, _PRODUCT_FLOOR, None))
 
 
-def _binary_by_target_rule(F: Namespace, x: Value, y: Value, parameter: float | None) -> Any:
+def _binary_by_y_rule(F: Namespace, x: Value, y: Value, *_: object) -> Any:
     return F.clamp(F.log1p(-x), _LOG_FLOOR, None) - F.clamp(F.log(x), _LOG_FLOOR, None)
 
 
-def _binary_logits(
-    xp: Library, out: Array | None, x: Array, y: Array, parameter: float | None
-) -> Any:
+def _binary_logits(xp: Library, out: Array | None, x: Array, y: Array, *_: object) -> Any:
     """(1 - y) * x - min(x, 0) + log(1 + exp(-|x|))."""
     d = xp.abs(x, out)
     xp.negative(d, d)
@@ -242,9 +230,7 @@ def _binary_logits(
     return xp.add(d, (1 - y) * x, d)
 
 
-def _binary_logits_by_input(
-    xp: Library, out: Array | None, x: Array, y: Array, parameter: float | None
-) -> Any:
+def _binary_logits_by_x(xp: Library, out: Array | None, x: Array, y: Array, *_: object) -> Any:
     d = sigmoid(xp, out, x)
     return xp.subtract(d, y, d)
 
@@ -490,16 +476,16 @@ def _lines_cost(x: Variable, *rest: object) -> int:
 OPS = (
     _of_difference(
         "squared_loss",
-        lambda xp, d, parameter: xp.multiply(d, d, d),
-        lambda xp, d, parameter: xp.add(d, d, d),
-        lambda F, d, parameter: d + d,
+        lambda xp, d, _: xp.multiply(d, d, d),
+        lambda xp, d, _: xp.add(d, d, d),
+        lambda F, d, _: d + d,
         "MseLossBackward0",
     ),
     _of_difference(
         "absolute_loss",
-        lambda xp, d, parameter: xp.abs(d, d),
-        lambda xp, d, parameter: signs_of(xp, d, d),
-        lambda F, d, parameter: F.sgn(d),
+        lambda xp, d, _: xp.abs(d, d),
+        lambda xp, d, _: signs_of(xp, d, d),
+        lambda F, d, _: F.sgn(d),
         "L1LossBackward0",
     ),
     _of_difference(
@@ -514,11 +500,8 @@ OPS = (
         "kl_div",
         _divergence,
         {
-            "x": (
-                lambda xp, out, x, y, parameter: xp.negative(y, out),
-                lambda F, x, y, parameter: -y,
-            ),
-            "y": (_divergence_by_target, lambda F, x, y, parameter: F.log(y) - x + 1),
+            "x": (lambda xp, out, x, y, _: xp.negative(y, out), lambda F, x, y, _: -y),
+            "y": (_divergence_by_y, lambda F, x, y, _: F.log(y) - x + 1),
         },
         "KlDivBackward0",
     ),
@@ -526,8 +509,8 @@ OPS = (
         "kl_div_log",
         _log_divergence,
         {
-            "x": (_log_divergence_by_input, lambda F, x, y, parameter: -F.exp(y)),
-            "y": (_log_divergence_by_target, lambda F, x, y, parameter: F.exp(y) * (y - x + 1)),
+            "x": (_log_divergence_by_x, lambda F, x, y, _: -F.exp(y)),
+            "y": (_log_divergence_by_y, lambda F, x, y, _: F.exp(y) * (y - x + 1)),
         },
         "KlDivBackward0",
     ),
@@ -535,8 +518,8 @@ OPS = (
         "binary_cross_entropy",
         _binary,
         {
-            "x": (_binary_by_input, _binary_by_input_rule),
-            "y": (lambda xp, out, x, y, parameter: _log_odds(xp, out, x), _binary_by_target_rule),
+            "x": (_binary_by_x, _binary_by_x_rule),
+            "y": (lambda xp, out, x, y, _: _log_odds(xp, out, x), _binary_by_y_rule),
         },
         "BinaryCrossEntropyBackward0",
     ),
@@ -544,11 +527,8 @@ OPS = (
         "binary_cross_entropy_with_logits",
         _binary_logits,
         {
-            "x": (_binary_logits_by_input, lambda F, x, y, parameter: F.sigmoid(x) - y),
-            "y": (
-                lambda xp, out, x, y, parameter: xp.negative(x, out),
-                lambda F, x, y, parameter: -x,
-            ),
+            "x": (_binary_logits_by_x, lambda F, x, y, _: F.sigmoid(x) - y),
+            "y": (lambda xp, out, x, y, _: xp.negative(x, out), lambda F, x, y, _: -x),
         },
         "BinaryCrossEntropyWithLogitsBackward0",
     ),

@@ -37,6 +37,9 @@ def _special(
     def compute(xp: Library, x: Array) -> Any:
         return _computed(xp, name, function or name, x)
 
+    if not public and not function:
+        words = "".join([word.capitalize() for word in name.split("_")])
+        more.setdefault("node", f"Special{words}Backward0")
     public = public or f"special.{name}"
     return unary(name, d, without_fp_errors(compute), doc=doc, public=public, **more)
 
@@ -209,35 +212,26 @@ OPS = (
         pulls={"x": lambda F, g, x, n: F.mul(g, F.polygamma(x, n + 1))},
         linear=True,
     ),
-    _special(
-        "entr",
-        lambda F, x: -1 - F.log(x),
-        "`-x log(x)`: 0 at 0, and minus infinity below.",
-        node="SpecialEntrBackward0",
-    ),
+    _special("entr", lambda F, x: -1 - F.log(x), "`-x log(x)`: 0 at 0, and minus infinity below."),
     _special(
         "ndtr",
         lambda F, x: F.normal_pdf(x),
         "The share of the standard normal distribution that lies below.",
-        node="SpecialNdtrBackward0",
     ),
     _special(
         "ndtri",
         lambda F, out: F.exp(out * out * 0.5) * math.sqrt(2 * math.pi),
         "The inverse of `ndtr`: infinite at 0 and 1, NaN beyond.",
-        node="SpecialNdtriBackward0",
     ),
     _special(
         "log_ndtr",
         _log_ndtr_slope,
         "The logarithm of `ndtr`, exact far below 0, too.",
-        node="SpecialLogNdtrBackward0",
     ),
     _special(
         "erfcx",
         lambda F, x, out: 2 * x * out - _TWO_OVER_ROOT_PI,
         "The complementary error function times `exp(x ** 2)`.",
-        node="SpecialErfcxBackward0",
     ),
     ufunc("sinc", _sinc_slope, "`sin(pi x) / (pi x)`, and 1 at 0.", public="sinc special.sinc"),
     _special(
