@@ -1694,7 +1694,7 @@ def round_(self: Tensor, *, decimals: builtins.int = 0) -> Tensor:
     """`round`, in place."""
 def row_stack(tensors: Sequence[Tensor], *, out: Tensor | None = None) -> Tensor:
     """Join tensors, extended to at least two axes, along the first."""
-from asyncgrad.nn.activation_functions import rrelu as rrelu
+from asyncgrad.ops.api.dropout import rrelu as rrelu
 def rrelu_(input: Tensor, lower: builtins.float = 0.125, upper: builtins.float = 0.3333333333333333, training: builtins.bool = False) -> Tensor:
     """`rrelu`, in place."""
 def rsqrt(input: Tensor, *, out: Tensor | None = None) -> Tensor:

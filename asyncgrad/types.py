@@ -37,10 +37,11 @@ Ints: TypeAlias = "int | Sequence[int]"
 #: How many windows an axis is divided into, for adaptive pooling; None for one at each element.
 OutputSize: TypeAlias = "int | Sequence[int | None] | None"
 #: Kinds of arguments that `ops/converted.py` knows; users see the types. An axis of the first
-#: argument, counted from the front; and a boolean of a function that PyTorch has written in Python,
-#: where it may be any object.
+#: argument, counted from the front; a boolean of a function that PyTorch has written in Python,
+#: where it may be any object; and one that has the result overwrite the first argument.
 Axis: TypeAlias = int
 Truth: TypeAlias = bool
+InPlace: TypeAlias = bool
 #: Tensors of floating dtypes, of floating and complex ones, and of real ones but booleans.
 Floating: TypeAlias = Tensor
 Inexact: TypeAlias = Tensor

@@ -9,34 +9,18 @@ from collections.abc import Callable
 from typing import Any
 
 from asyncgrad.ops.api import activation
-from asyncgrad.ops.api import dropout as dropping
+from asyncgrad.ops.api.activation import elu, leaky_relu
 from asyncgrad.ops.api.activation_composite import celu, hardtanh, selu, threshold
+from asyncgrad.ops.api.dropout import rrelu
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.promotion import as_tensor_operand
-from asyncgrad.ops.tensors.in_place import assign, change
+from asyncgrad.ops.tensors.in_place import change
 from asyncgrad.types import DTypeLike, Tensor
 
 
 def relu(input: Tensor, inplace: bool = False) -> Tensor:
     """The positive part, elementwise; the derivative at 0 is 0."""
-    if not inplace:
-        return R.relu(input)
-    return change(input, "relu_", R.relu)
-
-
-def leaky_relu(input: Tensor, negative_slope: float = 0.01, inplace: bool = False) -> Tensor:
-    """The elements, the negative ones times a slope; the derivative at 0 is the slope."""
-    return _computed(activation.leaky_relu, input, inplace, negative_slope)
-
-
-def elu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
-    """The positive elements, and `alpha * (exp(x) - 1)` of the others."""
-    return _computed(activation.elu, input, inplace, alpha)
-
-
-def silu(input: Tensor, inplace: bool = False) -> Tensor:
-    """The elements times their logistic function."""
-    return _computed(activation.silu, input, inplace)
+    return change(input, "relu_", R.relu) if inplace else R.relu(input)
 
 
 def softmax(
@@ -59,21 +43,6 @@ def softmin(
     """`softmax` of the negated elements."""
     x = as_tensor_operand(input, "softmin", 1)
     return activation.softmax(R.neg(x), _chosen_dim("softmin", x, dim), dtype)
-
-
-def rrelu(
-    input: Tensor, lower: float = 1.0 / 8, upper: float = 1.0 / 3, training: bool = False,
-    inplace: bool = False,
-) -> Tensor:  # fmt: skip
-    """The elements, with negative ones times slopes that are random in training.
-
-    Args:
-        input: a tensor of a floating dtype.
-        lower: the least slope.
-        upper: the greatest; without `training` all slopes are the mean of both.
-        training: draw the slopes.
-    """
-    return _computed(dropping.rrelu, input, inplace, lower, upper, training)
 
 
 def _in_place(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
@@ -99,16 +68,6 @@ relu_ = _in_place(relu)
 rrelu_ = _in_place(rrelu)
 selu_ = _in_place(selu)
 threshold_ = _in_place(threshold)
-
-
-def _computed(
-    function: Callable[..., Tensor], input: Tensor, inplace: bool, *options: float
-) -> Tensor:
-    """A function's result, which with `inplace` overwrites the input."""
-    if not inplace:
-        return function(input, *options)
-    # The derivative uses a copy of what is overwritten.
-    return assign(input, function(R.clone(input), *options), f"{function.__name__}_")
 
 
 def _chosen_dim(name: str, input: Tensor, dim: int | None) -> int:

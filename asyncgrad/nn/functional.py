@@ -28,9 +28,10 @@ from asyncgrad.ops.api.public import functions
 __all__ = [
     "binary_cross_entropy", "binary_cross_entropy_with_logits", "celu_", "conv1d", "conv2d",
     "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d", "cosine_similarity",
-    "cross_entropy", "embedding", "hardtanh_", "huber_loss", "kl_div", "l1_loss", "linear",
-    "mse_loss", "multi_head_attention_forward", "nll_loss", "one_hot", "pad", "pdist",
-    "scaled_dot_product_attention", "selu_", "smooth_l1_loss", "threshold_",
+    "cross_entropy", "elu_", "embedding", "hardtanh_", "huber_loss", "kl_div", "l1_loss",
+    "leaky_relu_", "linear", "mse_loss", "multi_head_attention_forward", "nll_loss", "one_hot",
+    "pad", "pdist", "rrelu_", "scaled_dot_product_attention", "selu_", "smooth_l1_loss",
+    "threshold_",
 ]  # fmt: skip
 #: Chapters of which all functions are here.
 _WHOLE = (

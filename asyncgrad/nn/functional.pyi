@@ -281,7 +281,7 @@ def dropout3d(input: Tensor, p: float = 0.5, training: bool = True, inplace: boo
         ValueError: if `p` is not in [0, 1].
         RuntimeError: for a dtype that is not floating, or too few axes.
     """
-from asyncgrad.nn.activation_functions import elu as elu
+from asyncgrad.ops.api.activation import elu as elu
 def elu_(input: Tensor, alpha: float = 1.0) -> Tensor:
     """`elu`, in place."""
 from asyncgrad.ops.api.index import embedding as embedding
@@ -377,7 +377,7 @@ from asyncgrad.ops.api.interpolate import interpolate as interpolate
 from asyncgrad.ops.api.loss import kl_div as kl_div
 from asyncgrad.ops.api.loss import l1_loss as l1_loss
 from asyncgrad.ops.api.normalisation import layer_norm as layer_norm
-from asyncgrad.nn.activation_functions import leaky_relu as leaky_relu
+from asyncgrad.ops.api.activation import leaky_relu as leaky_relu
 def leaky_relu_(input: Tensor, negative_slope: float = 0.01) -> Tensor:
     """`leaky_relu`, in place."""
 from asyncgrad.ops.api.linalg import linear as linear
@@ -550,7 +550,7 @@ from asyncgrad.ops.api.activation_composite import relu6 as relu6
 def relu_(input: Tensor) -> Tensor:
     """`relu`, in place."""
 from asyncgrad.ops.api.normalisation import rms_norm as rms_norm
-from asyncgrad.nn.activation_functions import rrelu as rrelu
+from asyncgrad.ops.api.dropout import rrelu as rrelu
 def rrelu_(input: Tensor, lower: float = 0.125, upper: float = 0.3333333333333333, training: bool = False) -> Tensor:
     """`rrelu`, in place."""
 from asyncgrad.ops.api.multihead_attention import scaled_dot_product_attention as scaled_dot_product_attention
@@ -560,7 +560,7 @@ def selu_(input: Tensor) -> Tensor:
     """`selu`, in place."""
 def sigmoid(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """1 / (1 + exp(-x)) of each element."""
-from asyncgrad.nn.activation_functions import silu as silu
+from asyncgrad.ops.api.activation import silu as silu
 from asyncgrad.ops.api.loss import smooth_l1_loss as smooth_l1_loss
 def soft_margin_loss(input: Tensor, target: Tensor, size_average: bool | None = None, reduce: bool | None = None, reduction: Reduction = 'mean') -> Tensor:
     """The logistic loss `log(1 + exp(-y * x))`.

@@ -22,6 +22,7 @@ from asyncgrad.ops.generated import code_of
 from asyncgrad.ops.node_names import renamed
 from asyncgrad.ops.promotion import number_argument, operand_of, refusal
 from asyncgrad.ops.signatures import Postponed, extended
+from asyncgrad.ops.tensors.in_place import change
 from asyncgrad.ops.tensors.out import put
 
 _F = TypeVar("_F", bound="Callable[..., Any]")
@@ -57,7 +58,8 @@ _CHECKS = {
 }
 #: What users see of kinds that are no types.
 _PUBLIC = {
-    "Axis": "int", "Axis | None": "int | None", "Truth": "bool", "Truth | None": "bool | None",
+    "Axis": "int", "Axis | None": "int | None", "InPlace": "bool", "Truth": "bool",
+    "Truth | None": "bool | None",
     **dict.fromkeys(("Floating", "Inexact", "Matrices", "Real", "SquareMatrices"), "Tensor"),
 }  # fmt: skip
 _OTHER_NAME = """
@@ -72,6 +74,10 @@ _NEEDED = """
 """
 _CALL = """
     return {call}
+"""
+_OVER_INPUT = """
+    if {x}:
+        return change({first}, "{name}_", {whole}, {others})
 """
 _WITH_OUT = """
     if out is None:
@@ -134,6 +140,10 @@ def _dtype_of(out: Any) -> Any:
     return out._metadata.dtype if isinstance(out, Variable) else None
 
 
+def _whole(function: Callable[..., Any], node: str, *arguments: Any) -> Any:
+    return renamed(function(*arguments), node)
+
+
 def _no_word(name: str, argument: str, value: Any) -> TypeError:
     return TypeError(f"{name}(): argument '{argument}' must be str, not {type(value).__name__}")
 
@@ -145,9 +155,12 @@ _NAMES = {
     "real_argument": _real_argument,
     "matrices": matrices,
     "operand_of": operand_of,
+    "partial": partial,
     "renamed": renamed,
+    "whole": _whole,
     **{one.__name__: one for one in (
-        Variable, check_bool, chosen_reduction, number_argument, one_dim, one_int, put, refusal,
+        Variable, change, check_bool, chosen_reduction, number_argument, one_dim, one_int, put,
+        refusal,
     )},
 }  # fmt: skip
 _STUB = code_of(
@@ -240,6 +253,7 @@ def _written(
     passed: list[str] = []
     defaults: list[Any] = []
     by_name: dict[str, Any] = {}
+    in_place = ""
     for place, (x, one) in enumerate(parameters.items(), 1):
         default = names[f"default_{x}"] = one.default
         star = _STARS.get(one.kind, "")
@@ -259,6 +273,8 @@ def _written(
             passed.append(x)
             defaults += [] if default is Parameter.empty else [default]
         lines.append(_check(x, str(kinds.get(x)), parameters, title, place))
+        if kinds.get(x) == "InPlace":
+            in_place = x
     by_name |= dict.fromkeys(others, _MISSING) | ({"out": None} if out else {})
     if by_name:
         at = len(heads) - any(head.startswith("**") for head in heads)
@@ -275,6 +291,13 @@ def _written(
         chosen, exact = _OUT["cast or chosen" if chooses else out]
         end = _WITH_OUT.replace("{chosen}", chosen).replace("{exact}", exact)
     call = call.format(passed=", ".join(passed), node=node)
+    if in_place:
+        rest = ["False" if x == in_place else x for x in passed[1:]]
+        whole = f"partial(whole, function, {node!r})" if node else "function"
+        lines.append(_OVER_INPUT.format(
+            x=in_place, first=passed[0], name=function.__name__, whole=whole,
+            others=", ".join(rest),
+        ))  # fmt: skip
     lines.append(end.format(call=call, title=title))
     body = "".join(line.lstrip("\n") for line in lines)
     given = {x: d for x, d in by_name.items() if d is not Parameter.empty}

@@ -9,7 +9,7 @@ import pytest
 
 import asyncgrad as ag
 from asyncgrad.ops.converted import converted, one_node, writes
-from asyncgrad.types import Axis, Floating, Number, SquareMatrices, Tensor, Truth
+from asyncgrad.types import Axis, Floating, InPlace, Number, SquareMatrices, Tensor, Truth
 
 F = ag.nn.functional
 
@@ -96,6 +96,22 @@ def test_the_last_node_gets_the_name_of_the_whole_function():
 
     assert whole(ag.ones(2, requires_grad=True)).grad_fn.name() == "WholeBackward0"
     assert whole(ag.ones(2), out=ag.empty(2)).tolist() == whole(ag.ones(2)).tolist()
+
+
+def test_the_result_overwrites_the_input_where_the_caller_asks_for_it():
+    @one_node("WholeBackward0")
+    def whole(input: Tensor, factor: float = 2.0, over: InPlace = False) -> Tensor:
+        return input.exp() * factor
+
+    x = ag.ones(2, requires_grad=True)
+    y, z = x * 1, x * 1
+    assert whole(y, 3.0, over=True) is y
+    assert whole(z, 3.0) is not z
+    assert y.grad_fn.name() == "WholeBackward0"
+    assert y.tolist() == whole(z, 3.0).tolist()
+    assert ag.autograd.grad(y.sum(), x)[0].tolist() == y.tolist()
+    with pytest.raises(RuntimeError, match="whole_: a leaf Variable that requires grad"):
+        whole(x, over=True)
 
 
 def test_an_argument_may_be_given_by_numpys_name_and_once():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from asyncgrad.choices import GeluFormula, words
 from asyncgrad.ops.converted import writes_exactly
@@ -13,19 +12,19 @@ from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.node_names import renamed
 from asyncgrad.ops.promotion import cast
 from asyncgrad.ops.signatures import named
-from asyncgrad.types import Axis, DTypeLike, Floating, Inexact, Tensor
+from asyncgrad.types import Axis, DTypeLike, Floating, Inexact, InPlace, Tensor
 
 #: The functions at PyTorch's top level; the others are in `nn.functional`.
 __all__ = ["log_softmax", "softmax"]
 METHODS = ("log_softmax", "softmax")
 
 
-def leaky_relu(input: Floating, negative_slope: float = 0.01) -> Tensor:
+def leaky_relu(input: Floating, negative_slope: float = 0.01, inplace: InPlace = False) -> Tensor:
     """The elements, the negative ones times a slope; the derivative at 0 is the slope."""
     return R.leaky_relu(input, negative_slope)
 
 
-def elu(input: Floating, alpha: float = 1.0) -> Tensor:
+def elu(input: Floating, alpha: float = 1.0, inplace: InPlace = False) -> Tensor:
     """The positive elements, and `alpha * (exp(x) - 1)` of the others."""
     return R.elu(input, alpha)
 
@@ -45,7 +44,7 @@ def gelu(input: Floating, *, approximate: GeluFormula = "none") -> Tensor:
     return R.gelu(input) if approximate == "none" else R.gelu_tanh(input)
 
 
-def silu(input: Inexact) -> Any:
+def silu(input: Inexact, inplace: InPlace = False) -> Tensor:
     """The elements times their logistic function."""
     return R.silu(input)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from asyncgrad.ops.api.activation import elu
 from asyncgrad.ops.api.elementwise import where
@@ -13,9 +12,8 @@ from asyncgrad.ops.api.shape import permute, reshape, split
 from asyncgrad.ops.converted import one_node, writes
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.promotion import as_tensor_operand
-from asyncgrad.ops.tensors.in_place import assign
 from asyncgrad.ops.tensors.out import put
-from asyncgrad.types import Floating, Ints, Real, Tensor, Truth
+from asyncgrad.types import Floating, InPlace, Ints, Real, Tensor
 
 #: The functions at PyTorch's top level; all functions here are in `nn.functional`.
 __all__ = ["hardshrink", "prelu"]
@@ -24,18 +22,9 @@ METHODS = ("hardshrink", "prelu")
 _SELU_ALPHA, _SELU_SCALE = 1.6732632423543772848170429916717, 1.0507009873554804934193349852946
 
 
-def _done(input: Tensor, out: Tensor, name: str, inplace: bool) -> Any:
-    return assign(input, out, f"{name}_") if inplace else out
-
-
-def _held(input: Tensor, inplace: bool) -> Any:
-    """A copy that the derivative can use after the input is overwritten, if `inplace`."""
-    return R.clone(input) if inplace else input
-
-
 @one_node("HardtanhBackward0")
 def hardtanh(
-    input: Real, min_val: float = -1.0, max_val: float = 1.0, inplace: Truth = False
+    input: Real, min_val: float = -1.0, max_val: float = 1.0, inplace: InPlace = False
 ) -> Tensor:
     """Clamp the elements between two bounds; the gradient is 0 at the bounds and beyond."""
     if min_val > max_val:
@@ -47,52 +36,47 @@ def hardtanh(
     # As in PyTorch, NaN is treated as inside the bounds.
     within = ~((input <= min_val) | (input >= max_val))
     bounded = input.detach().clamp(min_val, max_val).to(input.dtype)
-    return _done(input, where(within, _held(input, inplace), bounded), "hardtanh", inplace)
+    return where(within, input, bounded)
 
 
-def relu6(input: Tensor, inplace: Truth = False) -> Tensor:
+def relu6(input: Tensor, inplace: InPlace = False) -> Tensor:
     """Clamp the elements between 0 and 6."""
-    return hardtanh(input, 0.0, 6.0, inplace)
+    return hardtanh(input, 0.0, 6.0)
 
 
 @one_node("HardsigmoidBackward0")
-def hardsigmoid(input: Floating, inplace: Truth = False) -> Tensor:
+def hardsigmoid(input: Floating, inplace: InPlace = False) -> Tensor:
     """`clamp(x / 6 + 0.5, 0, 1)`: linear from 0 at -3 to 1 at 3."""
-    x = _held(input, inplace)
-    bounded = where((x > -3) & (x < 3), x + 3, (x.detach() + 3).clamp(0.0, 6.0))
-    return _done(input, bounded / 6, "hardsigmoid", inplace)
+    inside = (input > -3) & (input < 3)
+    return where(inside, input + 3, (input.detach() + 3).clamp(0.0, 6.0)) / 6
 
 
-def hardswish(input: Floating, inplace: Truth = False) -> Tensor:
+def hardswish(input: Floating, inplace: InPlace = False) -> Tensor:
     """The elements times their `hardsigmoid`."""
-    x = _held(input, inplace)
-    return _done(input, R.hardswish(x), "hardswish", inplace)
+    return R.hardswish(input)
 
 
-def mish(input: Floating, inplace: Truth = False) -> Tensor:
+def mish(input: Floating, inplace: InPlace = False) -> Tensor:
     """The elements times the hyperbolic tangent of their `softplus`."""
-    x = _held(input, inplace)
-    return _done(input, R.mish(x), "mish", inplace)
+    return R.mish(input)
 
 
 @one_node("EluBackward0")
-def selu(input: Floating, inplace: Truth = False) -> Tensor:
+def selu(input: Floating, inplace: InPlace = False) -> Tensor:
     """A scaled `elu` whose constants keep mean 0 and variance 1 in self-normalising networks."""
-    x = _held(input, inplace)
-    return _done(input, elu(x, _SELU_ALPHA) * _SELU_SCALE, "selu", inplace)
+    return elu(input, _SELU_ALPHA) * _SELU_SCALE
 
 
 @one_node("CeluBackward0")
-def celu(input: Floating, alpha: float = 1.0, inplace: Truth = False) -> Tensor:
+def celu(input: Floating, alpha: float = 1.0, inplace: InPlace = False) -> Tensor:
     """The positive elements, and `alpha * (exp(x / alpha) - 1)` of the others."""
-    x = _held(input, inplace)
     if alpha == 0:
         raise RuntimeError("ZeroDivisionError: alpha cannot be 0 for CELU")
-    below = x < 0
-    quotient = where(below, x, x.new_zeros(())) / alpha
+    below = input < 0
+    quotient = where(below, input, input.new_zeros(())) / alpha
     # The gradient of `elu` is exp(x), that of `expm1` a sum that loses digits far below 0.
     curve = (R.elu(quotient, 1.0) if alpha > 0 else R.expm1(quotient)) * alpha
-    return _done(input, where(below, curve, x), "celu", inplace)
+    return where(below, curve, input)
 
 
 def softsign(input: Tensor) -> Tensor:
@@ -124,10 +108,9 @@ def softshrink(input: Floating, lambd: float = 0.5) -> Tensor:
 
 
 @one_node("ThresholdBackward0")
-def threshold(input: Real, threshold: float, value: float, inplace: Truth = False) -> Tensor:
+def threshold(input: Real, threshold: float, value: float, inplace: InPlace = False) -> Tensor:
     """The elements above a threshold, and one value for the others."""
-    chosen = where(input <= threshold, input.new_full((), value), _held(input, inplace))
-    return _done(input, chosen, "threshold", inplace)
+    return where(input <= threshold, input.new_full((), value), input)
 
 
 @one_node("PreluKernelBackward0")

@@ -21,14 +21,13 @@ from asyncgrad.ops.api.elementwise import div, sub, where
 from asyncgrad.ops.api.index import scatter_
 from asyncgrad.ops.api.random import exponential_, rand_like
 from asyncgrad.ops.batching import drawn_for
-from asyncgrad.ops.dtype import FLOATING
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.node_names import renamed
-from asyncgrad.ops.promotion import category, operand_of
+from asyncgrad.ops.promotion import category
 from asyncgrad.ops.signatures import named
 from asyncgrad.ops.tensors.in_place import change
 from asyncgrad.ops.tensors.rng import Generator, source_of
-from asyncgrad.types import Array, Library, Tensor, Truth
+from asyncgrad.types import Array, Floating, InPlace, Library, Tensor, Truth
 
 __all__ = [
     "alpha_dropout", "dropout", "dropout1d", "dropout2d", "dropout3d", "feature_alpha_dropout",
@@ -215,20 +214,27 @@ def _offset(mask: Array, scale: float, p: float, dtype: np.dtype[Any]) -> Any:
 
 
 def rrelu(
-    input: Tensor, lower: float = 1.0 / 8, upper: float = 1.0 / 3, training: bool = False
-) -> Any:
-    """The elements, with negative ones times slopes that are random in training."""
-    x = operand_of(FLOATING, input, "rrelu")
+    input: Floating, lower: float = 1.0 / 8, upper: float = 1.0 / 3, training: bool = False,
+    inplace: InPlace = False,
+) -> Tensor:  # fmt: skip
+    """The elements, with negative ones times slopes that are random in training.
+
+    Args:
+        input: a tensor of a floating dtype.
+        lower: the least slope.
+        upper: the greatest; without `training` all slopes are the mean of both.
+        training: draw the slopes.
+    """
     if lower > upper:
         raise RuntimeError(
             f"rrelu: Lower bound should be less than or equal to the upper bound, got {lower} and "
             f"{upper}"
         )
     if not training:
-        out = R.leaky_relu(x, (lower + upper) / 2)
+        out = R.leaky_relu(input, (lower + upper) / 2)
     else:
-        slopes = R.add_scalar(R.mul_scalar(rand_like(x.detach()), upper - lower), lower)
-        out = R.mul(x, where(R.le(x, 0), slopes, 1.0))
+        slopes = R.add_scalar(R.mul_scalar(rand_like(input.detach()), upper - lower), lower)
+        out = R.mul(input, where(R.le(input, 0), slopes, 1.0))
     return renamed(out, "RreluWithNoiseBackward0", saves=True)
 
 
