@@ -18,7 +18,6 @@ import numpy as np
 from asyncgrad.devices.cores import divided
 from asyncgrad.devices.fp_errors import fp_errors_ignored, restore_fp_errors, without_fp_errors
 from asyncgrad.devices.pieces import in_pieces
-from asyncgrad.devices.plain_numpy import COMPILED
 from asyncgrad.ops.dtype import is_half
 
 #: Elements of a block: a few float32 arrays of this length fit into a core's caches. With half as
@@ -33,24 +32,19 @@ PART = 1 << 18
 _COLUMNS, _SHARING, _FEW_COLUMNS = 64, 1024, 8
 #: Arrays with fewer elements take as long as the call itself: the plainest call is the fastest.
 FEW = 1024
-#: Zeros and ones of floating dtypes: NumPy converts Python's numbers anew in each call, which takes
-#: as long as a function of few elements.
-ZEROS, ONES = (
-    {np.dtype(f"f{size}"): np.full((), n, f"f{size}") for size in (2, 4, 8)} for n in (0, 1)
-)
+#: Zeros of floating dtypes; see `number`.
+ZEROS = {np.dtype(f"f{size}"): np.full((), 0, f"f{size}") for size in (2, 4, 8)}
 #: For each floating dtype the integer dtype of its size, and its zero.
 _BITS = {dtype: (np.dtype(f"i{dtype.itemsize}"), zero) for dtype, zero in ZEROS.items()}
 
 
+_number = functools.lru_cache(256)(functools.partial(np.full, ()))
+
+
 def number(xp: Any, value: Any, dtype: Any) -> Any:
-    """A number as an operand for arrays of a dtype: see `ZEROS`. Arrays stay as they are."""
+    """A number as an operand: NumPy converts one anew in each call. Arrays stay as they are."""
     known = xp.ndarray is np.ndarray and value.__class__ in {float, int}
     return _number(value, dtype) if known else value
-
-
-@functools.lru_cache(256)
-def _number(value: float, dtype: Any) -> Any:
-    return np.full((), value, dtype)
 
 
 class Once(list[Any]):
@@ -282,11 +276,9 @@ def masked(xp: Any, x: Any, keep: Any) -> Any:
     bits, zero = known
     if keep.size < FEW:
         return xp.where(keep, x, zero)
-    own = COMPILED.get("masked")
-    if own is not None and keep.dtype == x.dtype:
-        made = own(x, keep)
-        if made is not NotImplemented:
-            return made
+    made = compiled(xp, "masked", x, keep) if keep.dtype == x.dtype else NotImplemented
+    if made is not NotImplemented:
+        return made
     if keep.dtype.kind != "b":
         keep = keep != zero
     if x.shape != keep.shape:
@@ -296,15 +288,11 @@ def masked(xp: Any, x: Any, keep: Any) -> Any:
     return out
 
 
-@functools.lru_cache(8)
-def _level(value: float, dtype: Any) -> Any:
-    """A block of one number."""
-    block = np.full(_BLOCK, value, dtype)
-    block.flags.writeable = False
-    return block
+#: A block of one number.
+_level = functools.lru_cache(8)(functools.partial(np.full, _BLOCK))
 
 
-def bounded(xp: Any, bound: Any, x: Any, limit: float, out: Any = None) -> Any:
+def bounded(xp: Any, bound: Any, x: Any, limit: Any, out: Any = None) -> Any:
     """Call `minimum` or `maximum` with a number.
 
     NumPy compares two arrays several elements at a time, but an array and a number one by one.
@@ -316,9 +304,8 @@ def bounded(xp: Any, bound: Any, x: Any, limit: float, out: Any = None) -> Any:
 
 def inverted(xp: Any, x: Any) -> Any:
     """Replace elements by their reciprocals: NumPy divides in half the time of its `reciprocal`."""
-    one = ONES.get(x.dtype) if x.__class__ is np.ndarray else None
-    if one is not None:
-        return xp.divide(one, x, x)
+    if x.__class__ is np.ndarray and x.dtype in ZEROS:
+        return xp.divide(_number(1, x.dtype), x, x)
     return xp.reciprocal(x, x) if x.shape else xp.reciprocal(x)
 
 

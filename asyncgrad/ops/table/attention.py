@@ -167,7 +167,7 @@ def _greatest(xp: Library, scores: Array) -> Any:
     """
     lowest = _lowest(scores.dtype)
     if xp.ndarray is np.ndarray:
-        return np.maximum.reduce(scores, -1, None, None, True, lowest)
+        return xp.maximum.reduce(scores, -1, None, None, True, lowest)
     # CuPy has no `initial`.
     if not scores.shape[-1]:
         return xp.full((*scores.shape[:-1], 1), lowest, scores.dtype)

@@ -143,8 +143,8 @@ def _by_weight(xp: Library, g: Array, x: Array, count: int, kept: list[Any]) -> 
 
 
 def _layer_pull(
-    F: Namespace, g: Value, wanted: tuple[str, ...], x: Value, weight: Value, count: int,
-    eps: float, kept: list[Any],
+    F: Namespace, g: Any, wanted: tuple[str, ...], x: Any, weight: Any, count: int, eps: float,
+    kept: list[Any],
 ) -> Any:  # fmt: skip
     """All gradients of `layer_norm`, in one pass over memory on the host."""
     if not F.fused:
@@ -440,9 +440,8 @@ def _batch_by_input(
 
 
 def _batch_pull(
-    F: Namespace, g: Value, wanted: tuple[str, ...], x: Value, weight: Value, eps: float,
-    kept: list[Any],
-) -> Any:  # fmt: skip
+    F: Namespace, g: Any, wanted: tuple[str, ...], x: Any, weight: Any, eps: float, kept: list[Any]
+) -> Any:
     """All gradients of `batch_norm`, from the same two sums."""
     if not F.fused:
         return tuple([_BATCH_RULES[name](F, g, x, weight, eps, kept) for name in wanted])
