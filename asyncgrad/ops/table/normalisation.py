@@ -135,11 +135,7 @@ def _by_input(
 def _by_weight(xp: Library, g: Array, x: Array, count: int, kept: list[Any]) -> Any:
     mean, inverse = kept[0]
     g, x = _rows(g, count), _rows(x, count)
-    total: Any = 0
-    for block in blocks_of(x):
-        y = xp.subtract(x[block], mean[block])
-        total = total + xp.dot(inverse[block, 0], xp.multiply(y, g[block], y))
-    return total
+    return _summed(lambda block: xp.dot(inverse[block, 0], (x[block] - mean[block]) * g[block]), x)
 
 
 def _layer_pull(
@@ -215,7 +211,7 @@ def _rms_norm(
     kept: list[Any],
 ) -> Any:  # fmt: skip
     inverse = _row_dots(xp, x, x)
-    inverse /= x.shape[1]
+    inverse /= number(xp, x.shape[1], x.dtype)
     inverse += eps
     xp.sqrt(inverse, inverse)
     xp.reciprocal(inverse, inverse)
@@ -243,7 +239,7 @@ def _rms_gradient(
     d = xp.multiply(g, 1 if weight is None else weight, out)
     part = _row_dots(xp, d, x)
     part *= inverse * inverse
-    part /= x.shape[1]
+    part /= number(xp, x.shape[1], x.dtype)
     xp.subtract(d, x * part, d)
     return xp.multiply(d, inverse, d)
 
@@ -260,16 +256,18 @@ def _rms_by_weight(
     xp: Library, g: Array, x: Array, shape: Shape, count: int, kept: list[Any]
 ) -> Any:
     g, x, inverse = _rows(g, count), _rows(x, count), kept[0]
-    total = xp.zeros(x.shape[1], x.dtype)
-    for block in blocks_of(x):
-        total += xp.dot(inverse[block, 0], xp.multiply(x[block], g[block]))
-    return total.reshape(shape)
+    total = _summed(lambda block: xp.dot(inverse[block, 0], x[block] * g[block]), x)
+    return total.astype(x.dtype, copy=False).reshape(shape)
 
 
-def _rms_gradients(
-    xp: Library, g: Any, wanted: tuple[str, ...], x: Any, weight: Any, count: int, kept: list[Any]
-) -> Any:
-    """A compiled kernel computes both in one pass over memory."""
+def _rms_pull(
+    F: Namespace, g: Any, wanted: tuple[str, ...], x: Any, weight: Any, count: int, eps: float,
+    kept: list[Any],
+) -> Any:  # fmt: skip
+    """The gradients of `rms_norm`; a compiled kernel computes both in one pass over memory."""
+    if not F.fused:
+        return tuple([_RMS_RULES[name](F, g, x, weight, count, eps) for name in wanted])
+    xp = F.xp
     together = xp.compiled and len(wanted) > 1 and xp.ndarray is np.ndarray
     sums: list[Any] | None = [] if together else None
     made = []
@@ -281,16 +279,6 @@ def _rms_gradients(
         else:
             made.append(_rms_by_weight(xp, g, x, weight.shape, count, kept))
     return tuple(made)
-
-
-def _rms_pull(
-    F: Namespace, g: Value, wanted: tuple[str, ...], x: Value, weight: Value, count: int,
-    eps: float, kept: list[Any],
-) -> Any:  # fmt: skip
-    """The gradients of `rms_norm`."""
-    if not F.fused:
-        return tuple([_RMS_RULES[name](F, g, x, weight, count, eps) for name in wanted])
-    return _rms_gradients(F.xp, g, wanted, x, weight, count, kept)
 
 
 _RMS_RULES: dict[str, Any] = {
