@@ -111,3 +111,19 @@ def test_the_gradient_of_binary_cross_entropy_by_its_target():
         loss = ag.nn.functional.binary_cross_entropy(ends, target, reduction="sum")
         (gradient,) = ag.autograd.grad(loss, target, create_graph=recorded)
         assert gradient.tolist() == [100, -100]
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int8", "int16", "int32"])
+@pytest.mark.parametrize("name", ["cross_entropy", "nll_loss"])
+def test_classes_of_images_may_be_small_integers(name, dtype):
+    """A class times the places of an image may not fit their dtype."""
+    loss = getattr(ag.nn.functional, name)
+    logits = ag.randn(2, 5, 10, 10)
+    classes = ag.randint(0, 5, (2, 10, 10))
+    found = []
+    for target in (classes, classes.to(getattr(ag, dtype))):
+        x = logits.clone().requires_grad_()
+        made = loss(x, target)
+        made.backward()
+        found += [(made.item(), x.grad.tolist())]
+    assert found[0] == found[1]

@@ -242,7 +242,9 @@ def _places(xp: Library, shape: tuple[int, ...], dim: int, target: Array) -> Any
     """The flat numbers of the target's elements in `x`."""
     known = xp.ndarray is np.ndarray and target.size <= _MANY
     starts, inner = _known_starts(shape, dim) if known else _starts(xp, shape, dim)
-    return starts + (target if inner == 1 else target * inner).reshape(-1)
+    # Small integers would overflow.
+    scaled = target if inner == 1 else xp.multiply(target, inner, dtype=np.int64)
+    return starts + scaled.reshape(-1)
 
 
 def _starts(xp: Library, shape: tuple[int, ...], dim: int) -> tuple[Any, int]:
