@@ -21,8 +21,8 @@ from distributed.utils import ensure_memoryview
 
 from asyncgrad.distributed.engine import Host, Message, answered, check_versions, sent, versions
 from asyncgrad.distributed.errors import WorkerLostError
-from asyncgrad.distributed.lifetimes import cancelled
 from asyncgrad.errors import AutogradError
+from asyncgrad.scheduler.segments import retrieve
 
 #: How many bytes a connection sends in one turn of the loop: what takes about 0.2 ms.
 _PIECE = 1 << 17
@@ -60,31 +60,23 @@ class _Actor:
 
     def __init__(self, factory: Callable[[int], Host], rank: int, address: str, key: str) -> None:
         self._host = factory(rank)
-        self._is_closed = False
         self._address = address
         worker = distributed.get_worker()
         # The loop calls this before it learns that the actor is made, and so before it can drop it.
-        worker.loop.add_callback(worker.plugin_add, _Release(self, key), key)
+        worker.loop.add_callback(worker.plugin_add, _Release(self._host, key), key)
 
     async def take(self, sealed: _Sealed) -> _Sealed:
-        found = await answered(self._host, sealed.open, partial(_Sealed.of, address=self._address))
-        if self._is_closed:
-            raise OSError("its worker has closed it")
-        return found
-
-    async def close(self) -> None:
-        self._is_closed = True
-        await self._host.close()
+        return await answered(self._host, sealed.open, partial(_Sealed.of, address=self._address))
 
 
 class _Release(distributed.WorkerPlugin):  # type: ignore[misc]
-    """Closes a host when its worker closes, or drops the actor because the caller's client is gone.
+    """Closes a host when its worker drops the actor, as it does when the caller's client is gone.
 
     Calls that the host works on keep the actor, so it would not end by itself.
     """
 
-    def __init__(self, actor: _Actor, key: str) -> None:
-        self._actor = actor
+    def __init__(self, host: Host, key: str) -> None:
+        self._host = host
         self._key = key
 
     def setup(self, worker: distributed.Worker) -> None:
@@ -97,10 +89,7 @@ class _Release(distributed.WorkerPlugin):  # type: ignore[misc]
 
     async def _close(self) -> None:
         self._worker.plugins.pop(self._key, None)
-        await self._actor.close()
-
-    async def teardown(self, worker: distributed.Worker) -> None:
-        await self._actor.close()
+        await self._host.close()
 
 
 def _packed(value: Any, address: str) -> Any:
@@ -212,6 +201,8 @@ class DaskEngine:
         self._addresses: list[str] = []
         self._keys: list[str] = []
         self._actors: list[Any] = []
+        self._lost: list[asyncio.Future[str]] = []
+        self._earlier: Any = None
 
     def __repr__(self) -> str:
         """The scheduler's address."""
@@ -219,35 +210,15 @@ class DaskEngine:
 
     async def start(self, factory: Callable[[int], Host]) -> int:
         """Make the hosts."""
-        known = (await self._client.scheduler.identity(n_workers=-1))["workers"]
-        self._addresses = _chosen(known, self._wanted)
-        # If a worker is gone, Dask waits for it to come back. So its death is waited for, too.
-        tasks = [asyncio.create_task(self._make(factory))]
-        tasks += [asyncio.create_task(self._death(rank)) for rank in range(len(self._addresses))]
-        try:
-            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-            await done.pop()
-        finally:
-            await cancelled(tasks)
-        return len(self._addresses)
-
-    async def _death(self, rank: int) -> None:
-        """Raise when a worker dies: then a connection breaks by which nothing is sent."""
-        pool, address = self._client.rpc, self._addresses[rank]
-        try:
-            comm = await pool.connect(address)
-            try:
-                await comm.read()
-            finally:
-                comm.abort()
-                pool.reuse(address, comm)
-        except OSError as error:
-            raise _unreachable(rank, error) from error
-
-    async def _make(self, factory: Callable[[int], Host]) -> None:
-        await self._compare()
         client = self._client
-        name = f"asyncgrad-{id(self)}-{asyncio.get_running_loop().time()}"
+        loop = asyncio.get_running_loop()
+        known = (await client.scheduler.identity(n_workers=-1))["workers"]
+        self._addresses = _chosen(known, self._wanted)
+        self._lost = [loop.create_future() for _ in self._addresses]
+        self._earlier = client._event_handlers.get("all")
+        client.subscribe_topic("all", self._notice)
+        await self._compare()
+        name = f"asyncgrad-{id(self)}-{loop.time()}"
         self._keys = [f"{name}-{rank}" for rank in range(len(self._addresses))]
         for rank, (address, key) in enumerate(zip(self._addresses, self._keys, strict=True)):
             self._actors.append(
@@ -266,12 +237,24 @@ class DaskEngine:
                     retries=0,
                 )
             )
+        # If a worker is gone, Dask waits for it to come back. So `_lost` is waited for, too.
         # Nothing is fetched: Dask fetches for all who wait at once, and if one of them is cancelled
         # (such as an earlier start), all are.
-        await asyncio.gather(*(actor.exception() for actor in self._actors))
-        for actor in self._actors:
-            if actor.status != "finished":
-                await actor
+        made = asyncio.gather(*(actor.exception() for actor in self._actors))
+        made.add_done_callback(retrieve)
+        waited: list[asyncio.Future[Any]] = [made, *self._lost]
+        try:
+            await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
+            for rank, lost in enumerate(self._lost):
+                if lost.done():
+                    raise WorkerLostError(rank, "start", lost.result())
+            await made
+            for actor in self._actors:
+                if actor.status != "finished":
+                    await actor
+        finally:
+            made.cancel()
+        return len(self._addresses)
 
     async def _compare(self) -> None:
         """Raise unless all workers have this process' versions."""
@@ -280,7 +263,8 @@ class DaskEngine:
         )
         for address, its in found.items():
             if isinstance(its, OSError):
-                raise _unreachable(self._addresses.index(address), its) from its
+                rank = self._addresses.index(address)
+                raise WorkerLostError(rank, "start", f"it can't be reached ({its})") from its
             if isinstance(its, BaseException):
                 raise AutogradError(
                     f"connect: the worker at {address} can't import asyncgrad with its extra "
@@ -288,9 +272,24 @@ class DaskEngine:
                 ) from its
             check_versions(f"at {address}", its)
 
+    def _notice(self, event: Any) -> None:
+        """Take an event of the scheduler's."""
+        if self._earlier is not None:
+            self._earlier(event)
+        _, facts = event
+        if isinstance(facts, dict) and facts.get("action") == "remove-worker":
+            address = facts.get("worker")
+            for known, lost in zip(self._addresses, self._lost, strict=True):
+                if known == address and not lost.done():
+                    lost.set_result("the scheduler has removed it")
+
     async def call(self, rank: int, message: Message) -> tuple[bool, Any]:
         """Await `take(message)` of a host."""
         return await _call(self._client.rpc, self._addresses[rank], self._keys[rank], message)
+
+    def lost(self, rank: int) -> asyncio.Future[str]:
+        """Resolved with the reason when a worker is known to have died."""
+        return self._lost[rank]
 
     def peers(self) -> DaskPeers:
         """What hosts call one another with."""
@@ -298,13 +297,18 @@ class DaskEngine:
 
     async def close(self) -> None:
         """Drop the hosts."""
+        client = self._client
+        for lost in self._lost:
+            lost.cancel()
         for actor in self._actors:
             actor.release()
         self._actors.clear()
-
-
-def _unreachable(rank: int, error: OSError) -> WorkerLostError:
-    return WorkerLostError(rank, "start", f"it can't be reached ({error})")
+        if client.status == "running" and "all" in client._event_handlers:
+            if self._earlier is None:
+                client.unsubscribe_topic("all")
+                del client._event_handlers["all"]
+            else:
+                client._event_handlers["all"] = self._earlier
 
 
 def _chosen(known: dict[str, Any], wanted: int | Sequence[str] | None) -> list[str]:

@@ -1,7 +1,6 @@
 """The interface of engines: they start processes on machines, connect them, and notice deaths.
 
-The rest of this package uses nothing of an engine but these four methods. A worker has died if a
-call of its host fails, and one is always on its way: see `Site.watch`.
+The rest of this package uses nothing of an engine but these five methods.
 """
 
 from __future__ import annotations
@@ -20,6 +19,7 @@ from asyncgrad.ops.tensors.pytree import flatten
 from asyncgrad.records import NamedTuple
 
 if TYPE_CHECKING:
+    import asyncio
     from collections.abc import Callable
 
 T = TypeVar("T")
@@ -54,7 +54,7 @@ class Peers(Protocol):
         """Await `take(message)` of a host, and return what it returns; `sent` pickles the message.
 
         Raises:
-            OSError: if the host can't be reached any more, also if it dies while it is called.
+            OSError: if the host can't be reached any more.
         """
 
 
@@ -64,6 +64,9 @@ class Engine(Peers, Protocol):
 
     async def start(self, factory: Callable[[int], Host]) -> int:
         """Make the hosts, `factory(rank)` on the worker of each rank, and return their number."""
+
+    def lost(self, rank: int) -> asyncio.Future[str]:
+        """Resolved with the reason when a worker is known to have died."""
 
     def peers(self) -> Peers:
         """An object, to be pickled, by which hosts call one another."""

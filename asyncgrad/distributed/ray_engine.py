@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from operator import index
 from typing import Any
@@ -21,6 +22,10 @@ class _Actor:
 
     async def versions(self) -> dict[str, str]:
         return versions()
+
+    async def life(self) -> None:
+        """Never return: a caller that awaits this gets an error when the actor dies."""
+        await asyncio.Event().wait()
 
     async def take(self, sealed: bytes) -> bytes:
         return await answered(self._host, lambda: _opened(sealed), _sealed)
@@ -96,6 +101,8 @@ class RayEngine(RayPeers):
         if self._workers < 1:
             raise ValueError(f"RayEngine: workers={workers}: at least one")
         self._options = options
+        self._lost: list[asyncio.Future[str]] = []
+        self._watching: list[asyncio.Task[None]] = []
 
     def __repr__(self) -> str:
         """What it is."""
@@ -112,7 +119,21 @@ class RayEngine(RayPeers):
                 check_versions(f"of rank {rank}", await actor.versions.remote())
             except self._ray.exceptions.RayError as error:
                 raise AutogradError(f"connect: worker {rank} has not started: {error}") from error
+        loop = asyncio.get_running_loop()
+        self._lost = [loop.create_future() for _ in self._actors]
+        self._watching = [loop.create_task(self._watch(rank)) for rank in range(self._workers)]
         return self._workers
+
+    async def _watch(self, rank: int) -> None:
+        try:
+            await self._actors[rank].life.remote()
+        except self._ray.exceptions.RayActorError:
+            if not self._lost[rank].done():
+                self._lost[rank].set_result("Ray says that its actor has died")
+
+    def lost(self, rank: int) -> asyncio.Future[str]:
+        """Resolved with the reason when a worker is known to have died."""
+        return self._lost[rank]
 
     def peers(self) -> RayPeers:
         """What hosts call one another with."""
@@ -120,6 +141,9 @@ class RayEngine(RayPeers):
 
     async def close(self) -> None:
         """Kill the actors."""
+        for watching, lost in zip(self._watching, self._lost, strict=True):
+            watching.cancel()
+            lost.cancel()
         for actor in self._actors:
             self._ray.kill(actor)
         self._actors = []

@@ -32,7 +32,8 @@ _P = ParamSpec("_P")
 _R = TypeVar("_R")
 #: PyTorch's for a process group.
 _TIMEOUT = 1800.0
-#: Clients, and other engines, of worlds that have not ended: each is used by one at a time.
+#: Clients, and other engines, of worlds that have not ended. Two worlds can't share one: a Dask
+#: client has only one handler for the topic that tells of lost workers.
 _used: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
@@ -228,6 +229,8 @@ async def open_world(
                 f"cluster have no room for it"
             ) from error
         site = Site(session, CALLER, size, engine, grace, timeout)
+        for rank in range(size):
+            engine.lost(rank).add_done_callback(partial(_lost, site, rank))
         given = size, engine.peers(), grace, timeout
         await site.call_each("open", dict.fromkeys(range(size), given))
         for rank in range(size):
@@ -240,6 +243,11 @@ async def open_world(
                 await site.end("its block, `async with dist.connect(...)`, has been left")
         finally:
             await engine.close()
+
+
+def _lost(site: Site, rank: int, reason: asyncio.Future[str]) -> None:
+    if not reason.cancelled():
+        site.fence(rank, reason.result())
 
 
 def _on_dask(client: Any, workers: int | Sequence[str] | None) -> Engine:

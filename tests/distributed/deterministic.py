@@ -46,7 +46,6 @@ class Engine:
         self.hosts: list[Host] = []
         self.log: list[tuple[int, str, int]] = []
         self.dead: set[int] = set()
-        self.awaited: list[set[asyncio.Future[Any]]] = [set() for _ in range(count)]
         self.stopped: dict[int, asyncio.Event] = {}
         #: Called with each message before it arrives.
         self.on_message: Callable[[int, Message], Any] = lambda rank, message: None
@@ -57,7 +56,9 @@ class Engine:
         return f"<{self.count} hosts>"
 
     async def start(self, factory: Callable[[int], Host]) -> int:
+        loop = asyncio.get_running_loop()
         self.hosts = [factory(rank) for rank in range(self.count)]
+        self._lost = [loop.create_future() for _ in self.hosts]
         return self.count
 
     async def _turns(self, most: int = 3) -> None:
@@ -81,10 +82,7 @@ class Engine:
         working = [self._spawn(self._arrive(rank, pickled, copy)) for copy in range(copies)]
         for one in working:
             one.set_name(message.method)
-        waiting = asyncio.shield(working[0])
-        self.awaited[rank].add(waiting)
-        waiting.add_done_callback(self.awaited[rank].discard)
-        answer = await waiting
+        answer = await asyncio.shield(working[0])
         if rank in self.stopped:
             await self.stopped[rank].wait()
         await self._turns()
@@ -107,7 +105,7 @@ class Engine:
             raise ConnectionResetError("killed")
 
     def kill(self, rank: int) -> None:
-        """End a host at once; calls of it fail at once, too."""
+        """End a host at once; the news comes at once, too."""
         if rank not in self.dead:
             self.dead.add(rank)
             # It sends nothing more.
@@ -115,9 +113,7 @@ class Engine:
             for tasks in (*self.hosts[rank]._lives.working.values(), self.site(rank)._background):
                 for task in tuple(tasks):
                     task.cancel()
-            for waiting in tuple(self.awaited[rank]):
-                if not waiting.done():
-                    waiting.set_exception(ConnectionResetError("killed"))
+            self._lost[rank].set_result("killed")
 
     def stop(self, rank: int) -> None:
         """Let a host hang, as by SIGSTOP."""
@@ -127,11 +123,16 @@ class Engine:
         """Let it go on."""
         self.stopped.pop(rank).set()
 
+    def lost(self, rank: int) -> asyncio.Future[str]:
+        return self._lost[rank]
+
     def peers(self) -> Peers:
         return Peers(id(self))
 
     async def close(self) -> None:
         del _engines[id(self)]
+        for lost in self._lost:
+            lost.cancel()
         tasks = tuple(self.tasks)
         for task in tasks:
             task.cancel()

@@ -251,9 +251,7 @@ async def dies_at_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
             address = engine._addresses[1]
             pids = await client.run(os.getpid, workers=[address])
             os.kill(pids[address], signal.SIGKILL)
-            known = [address]
-            while address in known:
-                known = (await client.scheduler.identity(n_workers=-1))["workers"]
+            await engine.lost(1)
 
         monkeypatch.setattr(DaskEngine, "_compare", kill)
         with pytest.raises(dist.WorkerLostError, match="during start") as caught:
@@ -275,28 +273,6 @@ async def closed_within() -> None:
             part = await world.remote(0, Affine)
             await client.close()
             await part(leaf())
-
-
-async def closing() -> None:
-    async with LocalCluster(
-        n_workers=2, processes=False, dashboard_address=":0", asynchronous=True, silence_logs=60
-    ) as local:
-        client = await Client(local, asynchronous=True)
-        async with dist.connect(client) as world:
-            part = await world.remote(0, Held)
-            waiting = asyncio.ensure_future(part.apply(Held.wait, None))
-            while not (await world.statistics())[0]["working"]:
-                pass
-            await local.workers[0].close()
-            with pytest.raises(dist.WorkerLostError, match="its worker has closed it"):
-                await waiting
-            assert list(world.lost) == [0]
-        await client.close()
-
-
-def test_a_worker_that_closes_is_lost_at_once() -> None:
-    """It closes when its scheduler has died, too, of which the client would not learn for long."""
-    asyncio.run(asyncio.wait_for(closing(), 20))
 
 
 _begun, _ended = asyncio.Event(), asyncio.Event()

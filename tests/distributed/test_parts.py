@@ -1553,8 +1553,7 @@ async def test_an_optimizer_that_cannot_reach_a_worker_changes_nothing() -> None
         states = await both.state_dict(), await living.state_dict()
         before = own.scale.tolist(), gradients(own)
         engine.kill(1)
-        while not world.lost:  # noqa: ASYNC110  nobody announces it
-            await asyncio.sleep(0)
+        await asyncio.sleep(0)
         uses = (lambda: both.step_async(), both.zero_grad, lambda: both.load_state_dict(states[0]))
         for use in uses:
             with pytest.raises(dist.WorkerLostError):

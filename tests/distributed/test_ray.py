@@ -92,11 +92,11 @@ def test_a_world_on_ray_passes_as_one_on_dask() -> None:
 
 async def noticed() -> None:
     """Also while nothing is asked of it."""
-    async with dist.connect(dist.RayEngine(workers=1)) as world:
+    engine = dist.RayEngine(workers=1)
+    async with dist.connect(engine) as world:
         part = await world.remote(0, Affine)
         os.kill(await part.apply(pid_of), signal.SIGKILL)
-        while not world.lost:  # noqa: ASYNC110  nobody announces it
-            await asyncio.sleep(0)
+        await engine.lost(0)
         assert set(world.lost) == {0}
     with pytest.raises(RuntimeError, match="can't be used any more"):
         await part(leaf())
