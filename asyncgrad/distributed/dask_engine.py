@@ -60,23 +60,31 @@ class _Actor:
 
     def __init__(self, factory: Callable[[int], Host], rank: int, address: str, key: str) -> None:
         self._host = factory(rank)
+        self._is_closed = False
         self._address = address
         worker = distributed.get_worker()
         # The loop calls this before it learns that the actor is made, and so before it can drop it.
-        worker.loop.add_callback(worker.plugin_add, _Release(self._host, key), key)
+        worker.loop.add_callback(worker.plugin_add, _Release(self, key), key)
 
     async def take(self, sealed: _Sealed) -> _Sealed:
-        return await answered(self._host, sealed.open, partial(_Sealed.of, address=self._address))
+        found = await answered(self._host, sealed.open, partial(_Sealed.of, address=self._address))
+        if self._is_closed:
+            raise OSError("its worker has closed it")
+        return found
+
+    async def close(self) -> None:
+        self._is_closed = True
+        await self._host.close()
 
 
 class _Release(distributed.WorkerPlugin):  # type: ignore[misc]
-    """Closes a host when its worker drops the actor, as it does when the caller's client is gone.
+    """Closes a host when its worker closes, or drops the actor because the caller's client is gone.
 
     Calls that the host works on keep the actor, so it would not end by itself.
     """
 
-    def __init__(self, host: Host, key: str) -> None:
-        self._host = host
+    def __init__(self, actor: _Actor, key: str) -> None:
+        self._actor = actor
         self._key = key
 
     def setup(self, worker: distributed.Worker) -> None:
@@ -89,7 +97,10 @@ class _Release(distributed.WorkerPlugin):  # type: ignore[misc]
 
     async def _close(self) -> None:
         self._worker.plugins.pop(self._key, None)
-        await self._host.close()
+        await self._actor.close()
+
+    async def teardown(self, worker: distributed.Worker) -> None:
+        await self._actor.close()
 
 
 def _packed(value: Any, address: str) -> Any:

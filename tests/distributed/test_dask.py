@@ -275,6 +275,28 @@ async def closed_within() -> None:
             await part(leaf())
 
 
+async def closing() -> None:
+    async with LocalCluster(
+        n_workers=2, processes=False, dashboard_address=":0", asynchronous=True, silence_logs=60
+    ) as local:
+        client = await Client(local, asynchronous=True)
+        async with dist.connect(client) as world:
+            part = await world.remote(0, Held)
+            waiting = asyncio.ensure_future(part.apply(Held.wait, None))
+            while not (await world.statistics())[0]["working"]:
+                pass
+            await local.workers[0].close()
+            with pytest.raises(dist.WorkerLostError, match="closed it|has removed it"):
+                await waiting
+            assert list(world.lost) == [0]
+        await client.close()
+
+
+def test_a_worker_that_closes_is_lost_at_once() -> None:
+    """It closes when its scheduler has died, too, of which the client would not learn for long."""
+    asyncio.run(asyncio.wait_for(closing(), 20))
+
+
 _begun, _ended = asyncio.Event(), asyncio.Event()
 
 
