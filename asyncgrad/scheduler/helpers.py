@@ -113,9 +113,15 @@ def run_segment(task: GraphTask, helpers: Helpers) -> Outcome:
         outcome = task.run(CHEAP_RUN_NS, thread=True, helpers=helpers)
         if not helpers.join():
             break
-    if outcome is FINISHED and task.state is RUNNING and (task.revoke or task.is_large()):
-        # Commit here at once: the loop would only send the pass back to a thread for it. Or the
-        # gradients have been added before callbacks, and others may add to the same leaves before
-        # the loop ends the pass: if it was cancelled by then, these would be not as before.
+    if (
+        outcome is FINISHED
+        and task.state is RUNNING
+        # The loop awaits the decisions of participants.
+        and not task.members
+        and (task.revoke is not None or task.is_large())
+    ):
+        # Commit a large pass here: the loop would only send it back to a thread. Where gradients
+        # have been added before callbacks, others may add to the same leaves before the loop ends
+        # the pass: if it was cancelled by then, the leaves could not be made as before.
         end_in_thread(task)
     return outcome

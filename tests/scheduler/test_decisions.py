@@ -69,6 +69,21 @@ async def test_while_a_decision_is_awaited_neither_deadline_nor_cancellation_cou
 
 
 @pytest.mark.asyncio
+@pytest.mark.parametrize("size", [3, 200_000], ids=["on the loop", "in a thread"])
+async def test_a_decision_is_awaited_wherever_all_have_agreed(size: int) -> None:
+    """Also if `prepare` is a plain function, so that nothing of a large pass waits for the loop."""
+    x = leaf(size)
+    member = Decides([], ())
+    member.prepare = lambda gradients: None  # type: ignore[assignment]
+    member.fails["decide"] = ValueError("planned")
+    member.decided.set()
+    with pytest.raises(ValueError, match="planned"):
+        await loss_of(x, x, member).backward()
+    assert member.asked.is_set()
+    assert x.grad is None
+
+
+@pytest.mark.asyncio
 async def test_of_decisions_that_fail_together_nothing_is_reported_as_lost(pair: Any) -> None:
     complaints: list[Any] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, facts: complaints.append(facts))
