@@ -395,6 +395,8 @@ class Compiled(Generic[_P, _R]):
         obstacle = self._obstacle(entry)
         if program is None or obstacle is not None:
             return self._plainly(str(obstacle), args, kwargs)
+        if program.is_being_planned():
+            return self._eagerly("another call's program is being written", args, kwargs)
         whole = program.whole
         if whole is not None and not whole.graph.is_ready(tensors):
             whole = None

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 from weakref import ref
 
-from asyncgrad.core.locks import lasting_lock
+from asyncgrad.core.locks import is_held_here, lasting_lock
 from asyncgrad.devices.arena import Arena, Lives, Places
 from asyncgrad.devices.pieces import here
 from asyncgrad.devices.pool import POOL
@@ -174,6 +174,10 @@ class Program:
             else:
                 self.source, self._code = writer.text, function
         return function
+
+    def is_being_planned(self) -> bool:
+        """Whether this thread may be within `_planned`: code that interrupts it can't replay."""
+        return self._plan is None and is_held_here(_writing)
 
     def _planned(self) -> Plan:
         """Choose and order the steps, and plan their memory."""
