@@ -30,7 +30,7 @@ from asyncgrad.core.node import Ending, Freed, Node, stored_edges
 from asyncgrad.core.node_streams import host_cost
 from asyncgrad.core.parallel_nodes import Helpers, share, waits_for_helpers
 from asyncgrad.core.pass_state import PassState, close
-from asyncgrad.core.run_node import in_own_dtypes, run_node, secure, wanted_rule
+from asyncgrad.core.run_node import forget_node, in_own_dtypes, run_node, secure, wanted_rule
 from asyncgrad.core.saved_values import check_saved, run_rule
 from asyncgrad.core.states import (
     CANCELLED,
@@ -324,6 +324,8 @@ class GraphTask(PassState):
             self.stepping = False
             self.launched[node] = node.sequence_nr
             self.suspended.append(Suspended(node, steps, waiting, self.new_context()))
+            if self.careful:
+                self.within(forget_node)
 
     # -- reports --------------------------------------------------------------------------------
 

@@ -245,6 +245,13 @@ def _apply_checked(
     return received, fresh
 
 
+def forget_node() -> None:
+    """In anomaly mode, have what runs while a node waits not note that node."""
+    modes = current()
+    if modes.node is not None:
+        install(modes.replace(node=None))
+
+
 def call_node(
     node: Node, gradients: tuple[Gradient, ...], recorded: Namespace
 ) -> tuple[Gradient, ...]:

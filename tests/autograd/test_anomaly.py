@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import gc
 import io
@@ -325,6 +326,41 @@ async def test_nodes_of_coroutines_are_told_of_too():
         pytest.raises(RuntimeError, match="'FailsBackward' returned nan values in its 0th output"),
     ):
         await Fails.apply(leaf(ag, 1.0)).sum().backward()
+
+
+@pytest.mark.asyncio
+@pytest.mark.filterwarnings("ignore:Anomaly Detection has been enabled")
+async def test_what_runs_while_a_node_waits_is_no_child_of_it():
+    """And nothing is after it has ended, whichever of two that wait ends first."""
+
+    class Waits(ag.autograd.Function):
+        @staticmethod
+        def forward(ctx, x, turns):
+            ctx.turns = turns
+            return x.clone()
+
+        @staticmethod
+        async def backward(ctx, gradient):
+            for _ in range(ctx.turns):
+                await asyncio.sleep(0)
+            return gradient.clone(), None
+
+    made = []
+
+    def make(gradient):
+        with ag.enable_grad():
+            made.append((gradient.detach().requires_grad_() * 2.0).grad_fn)
+
+    for turns in ((1, 4), (4, 1)):
+        with ag.autograd.detect_anomaly():
+            x = ag.tensor([1.0, 2.0], requires_grad=True)
+            y, z = x * 3.0, x * 1.0
+            y.register_hook(make)
+            z.register_hook(make)
+            loss = sum(Waits.apply(y, turn).sum() for turn in turns) + z.sum()
+            await loss.backward()
+    assert len(made) == 4
+    assert all("parent_" not in node.metadata for node in made)
 
 
 def test_parents_and_traces_keep_nothing_alive():
