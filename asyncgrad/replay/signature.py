@@ -11,13 +11,12 @@ from typing import Any
 from asyncgrad.core.size import Size
 from asyncgrad.core.variable import Variable, is_inference, requires_grad
 from asyncgrad.core.versions import owner_of
-from asyncgrad.ops.generated import function_of
 from asyncgrad.ops.storage import address
 from asyncgrad.replay.device_arrays import shares_memory
 from asyncgrad.replay.known import check_tensor, is_named_tuple, is_record
 from asyncgrad.replay.names import is_own
 from asyncgrad.replay.reach import Reached
-from asyncgrad.replay.unchanged import comparing, is_number, meta_state, same_value
+from asyncgrad.replay.unchanged import Comparison, is_number, meta_state, same_value
 
 #: Arguments that are compared item by item, besides tuples and records.
 _CONTAINERS = frozenset({list, dict, OrderedDict, defaultdict})
@@ -25,7 +24,7 @@ _CONTAINERS = frozenset({list, dict, OrderedDict, defaultdict})
 _VALUES = (bool, int, float, complex, str, bytes)
 
 
-class Signature:
+class Signature(Comparison):
     """The arguments of a recorded call.
 
     `match(args, kwargs)` returns the tensors among the arguments, each once, if they are alike in
@@ -50,11 +49,7 @@ class Signature:
         self.containers: list[Any] = []
         #: What can be changed and holds values: these lists, and the tables of the others.
         self._held: list[tuple[Any, list[Any]]] = []
-        self._constants: dict[str, Any] = {
-            "is_constant": _is_constant,
-            "meta_state": meta_state,
-            "same": same_value,
-        }
+        super().__init__(is_constant=_is_constant, meta_state=meta_state, same=same_value)
         self._lines: list[str] = []
         self._sequence(args, "args")
         if kwargs:
@@ -77,11 +72,8 @@ class Signature:
         """The comparison, made when it is first needed."""
         code = self._code
         if code is None:
-            parameters = "".join(f", {name}" for name in self._constants)
-            lines = "".join(f"    {line}\n" for line in (*self._lines, self._last))
-            text = f"def match(args, kwargs{parameters}):\n{lines}"
-            code = function_of(comparing(text), self._constants.values())
-            self._code = code
+            body = "".join(f"    {line}\n" for line in (*self._lines, self._last))
+            code = self._code = self._function("args, kwargs, ", body)
         return code
 
     def tell_apart(self, reached: Reached) -> None:
@@ -126,11 +118,6 @@ class Signature:
 
     def _refuse_if(self, condition: str) -> None:
         self._lines.append(f"if {condition}: return None")
-
-    def _constant(self, value: Any) -> str:
-        name = f"c{len(self._constants)}"
-        self._constants[name] = value
-        return name
 
     def _value(self, value: Any, text: str) -> None:
         kind = type(value)

@@ -38,57 +38,53 @@ _FUNCTION = ("__code__", "__defaults__", "__kwdefaults__")
 function_state = attrgetter(*_FUNCTION)
 
 
-@lru_cache(256)
-def comparing(text: str) -> CodeType:
-    """The code of a function that compares: many calls differ in what is compared alone."""
-    return compiled(text, "<asyncgrad comparison>")
+class Comparison:
+    """Code that compares, and the objects that it names. Abstract."""
 
-
-class _Checks:
-    """Code of comparisons."""
-
-    def __init__(self) -> None:
-        self._conditions: list[str] = []
-        self._constants: dict[str, Any] = {"absent": _ABSENT}
-
-    def holds(self, held: Any, condition: str) -> None:
-        """Add a condition, in which braces stand for an object."""
-        self._conditions.append(condition.format(self._constant(held)))
-
-    def same(self, held: Any, part: str, value: Any) -> None:
-        """Add that a part of an object is a value."""
-        self._conditions.append(f"{self._constant(held)}{part} is {self._constant(value)}")
-
-    def lacks(self, held: Any, names: frozenset[str]) -> None:
-        """Add that a dictionary has none of some names."""
-        self._conditions.append(
-            f"{self._constant(held)}.keys().isdisjoint({self._constant(names)})"
-        )
-
-    def holds_values(self, held: Any, values: list[Any]) -> None:
-        """Add that a dictionary has some values, as long as it has as many."""
-        names = self._constant(is_), self._constant(held), self._constant(values)
-        self._conditions.append("all(map({}, {}.values(), {}))".format(*names))
-
-    def lists(self, held: Any, items: list[str]) -> None:
-        """Add that an object lists some texts in this order."""
-        self._conditions.append(f"[*{self._constant(held)}] == {self._constant(items)}")
+    def __init__(self, **named: Any) -> None:
+        self._constants = named
 
     def _constant(self, value: Any) -> str:
         name = f"c{len(self._constants)}"
         self._constants[name] = value
         return name
 
+    def _function(self, given: str, body: str) -> Any:
+        """The function with these parameters, and the objects, and this body."""
+        text = f"def compared({given}{', '.join(self._constants)}):\n{body}"
+        return function_of(_code_of(text), self._constants.values())
+
+
+@lru_cache(256)
+def _code_of(text: str) -> CodeType:
+    """The code of a function that compares: many differ in the objects alone."""
+    return compiled(text, "<asyncgrad comparison>")
+
+
+class _Checks(Comparison):
+    """Conditions."""
+
+    def __init__(self) -> None:
+        super().__init__(absent=_ABSENT)
+        self._conditions: list[str] = []
+
+    def add(self, condition: str, *objects: Any) -> None:
+        """Add a condition, in which braces stand for objects."""
+        self._conditions.append(condition.format(*map(self._constant, objects)))
+
+    def same(self, held: Any, part: str, value: Any) -> None:
+        """Add that a part of an object is a value; a name in the part may have braces."""
+        self._conditions.append(f"{self._constant(held)}{part} is {self._constant(value)}")
+
     def function(self) -> Callable[[], bool] | None:
         """A function that says whether all hold; None if they are many."""
         if len(self._conditions) > _FEW:
             return None
-        parameters = ", ".join(self._constants)
-        text = (
-            f"def checks({parameters}):\n try:\n  return {' and '.join(self._conditions) or True}\n"
+        body = (
+            f" try:\n  return {' and '.join(self._conditions) or True}\n"
             " except (AttributeError, LookupError, RuntimeError, ValueError):\n  return False\n"
         )
-        return cast("Callable[[], bool]", function_of(comparing(text), self._constants.values()))
+        return cast("Callable[[], bool]", self._function("", body))
 
 
 class Unchanged:
@@ -245,13 +241,13 @@ class Unchanged:
         if not self._add_parts(code, values, merged):
             return None
         if self._empty:
-            code.holds(tuple(self._empty), "not any({})")
+            code.add("not any({})", tuple(self._empty))
         # The keys of dictionaries are compared.
         sized = [*zip(self._sized, self._lengths, strict=True)][len(self._full) :]
         for held, length in sized:
-            code.holds(held, f"len({{}}) == {length}")
+            code.add(f"len({{}}) == {length}", held)
         for held, names in zip(self._classes, self._class_names, strict=True):
-            code.holds(held, f"tuple({{}}) == {names}")
+            code.add("tuple({}) == {}", held, names)
         for read, names, states in (
             (self.functions, _FUNCTION, self._codes),
             (self.tensors, _TENSOR, self._tensor_states),
@@ -262,7 +258,7 @@ class Unchanged:
                 for name, value in zip(names, state, strict=False):
                     code.same(owner, f".{name}", value)
         for tensor, state in zip(self.tensors, self._tensor_states, strict=True):
-            code.holds(tensor, f"{{}}._array.strides == {state[-1]}")
+            code.add("{}._array.strides == {}", tensor, state[-1])
         return code.function()
 
     def _add_names(self, code: _Checks, values: Iterator[Any]) -> None:
@@ -270,7 +266,7 @@ class Unchanged:
             for name in sorted(names):
                 code.same(table, f"[{name!r}]", next(values))
             if absent:
-                code.lacks(table, frozenset(absent))
+                code.add("{}.keys().isdisjoint({})", table, frozenset(absent))
         for cell in self._cells:
             code.same(cell, ".cell_contents", next(values))
         for owner, name in self._attributes:
@@ -288,11 +284,11 @@ class Unchanged:
             if any(key.__class__ is not str for key in keys):
                 return False
             if merged:
-                code.holds_values(held, parts)
+                code.add("all(map({}, {}.values(), {}))", is_, held, parts)
             else:
                 for key, value in zip(keys, parts, strict=True):
                     code.same(held, f"[{key!r}]", value)
-            code.lists(held, keys)
+            code.add("[*{}] == {}", held, keys)
         for held in lists:
             for place in range(len(held)):
                 code.same(held, f"[{place}]", next(values))
