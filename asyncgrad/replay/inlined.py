@@ -302,7 +302,7 @@ def _array(number: int, layout: Any) -> Any:
     memory = np.empty(max(0, reach) + layout.dtype.itemsize, np.uint8)
     array = np.ndarray(layout.shape, layout.dtype, memory, 0, layout.strides)
     # They are repeated to the array's end.
-    array.flat = _NUMBERS[number % len(_NUMBERS)]
+    array.flat[:] = _NUMBERS[number % len(_NUMBERS)]
     return array
 
 
