@@ -9,9 +9,9 @@ as it is: if it asks for a value, for example, what it does next might depend on
 from __future__ import annotations
 
 import marshal
-from functools import lru_cache
+from functools import lru_cache, partial
 from math import copysign
-from types import MethodType, SimpleNamespace
+from types import MethodType
 from typing import Any, ClassVar
 
 import numpy as np
@@ -65,10 +65,8 @@ class _Value:
 class _Notes:
     """What a rule does."""
 
-    def __init__(self, F: Any) -> None:
+    def __init__(self) -> None:
         self.steps: list[Compute] = []
-        self.F = _Functions(F, self)
-        self.xp = _Library(self)
 
     def call(self, function: Any, *inputs: Any) -> Any:
         """Call a universal function, and note it; a further argument is written to."""
@@ -106,10 +104,7 @@ class _Functions:
         self._F = F
         self._notes = notes
         self.fused = F.fused
-
-    @property
-    def xp(self) -> Any:
-        return self._notes.xp
+        self.xp: Any = _Library(notes)
 
     def __getattr__(self, name: str) -> Any:
         notes = self._notes
@@ -118,7 +113,7 @@ class _Functions:
         if universal is not None:
             return lambda *inputs: notes.call(universal, *inputs)
         if isinstance(function, MethodType):
-            return lambda *inputs: function.__func__(notes.xp, *inputs)
+            return partial(function.__func__, self.xp)
         raise _StayError
 
 
@@ -252,21 +247,19 @@ def _noted(step: Compute, rule: bool, places: list[Place], layouts: list[Any]) -
     real = dict(zip(places, arrays, strict=True))
     try:
         with np.errstate(all="ignore"):
+            notes = _Notes()
+            _current.append(notes)
             if rule:
                 F = step.arguments[0].value
-                notes = _Notes(F)
-                _current.append(notes)
-                result = step.function(notes.F, *filled(step.arguments[1:], values))
+                result = step.function(_Functions(F, notes), *filled(step.arguments[1:], values))
                 wanted = step.function(F, *filled(step.arguments[1:], real))
             else:
-                notes = _Notes(_NO_FUNCTIONS)
-                _current.append(notes)
                 universal = _universal(step.name, step.function)
                 given = filled(step.arguments, values)
                 if universal is not None:
                     result = notes.call(universal, *given)
                 elif isinstance(step.function, MethodType):
-                    result = step.function.__func__(notes.xp, *given)
+                    result = step.function.__func__(_Library(notes), *given)
                 else:
                     return _STAYS
                 wanted = step.function(*filled(step.arguments, real))
@@ -334,8 +327,6 @@ def _array_of(number: float, sign: float, dtype: Any) -> Any:
 _ARITHMETIC = frozenset({np.add, np.subtract, np.multiply, np.true_divide})
 #: Stands for what takes the place of a step that stays.
 _STAYS: Any = object()
-#: The namespace for kernels, which get none.
-_NO_FUNCTIONS = SimpleNamespace(fused=True)
 
 
 def _shown(template: Any, places: list[Place]) -> Any:
