@@ -147,6 +147,13 @@ def reads_all(kind: type) -> bool:
     )
 
 
+def is_read_where_shown(kind: type) -> bool:
+    """Whether such functions read all attributes only to show an instance or to compare it."""
+    return kind.__hash__ is None and all(
+        "__dataclass_fields__" in vars(base) or not reads_all(base) for base in kind.__mro__
+    )
+
+
 def is_generated(kind: type, name: str, function: Any) -> bool:
     """Whether `dataclasses` has made a method that shows or compares fields, or refuses changes."""
     if name not in _GENERATED or not dataclasses.is_dataclass(kind):

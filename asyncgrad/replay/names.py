@@ -30,6 +30,16 @@ ANY = "\0"
 NAMING = "\1"
 #: Stands before the number of an argument of the function, in place of the name of an owner.
 ARGUMENT = "\2"
+#: Stands among the names for what may show or compare its operands, as these builtins do.
+SHOWING = "\3"
+SHOWING_BUILTINS = frozenset({"ascii", "format", "max", "min", "repr", "sorted", "str"})
+#: With these, code may show or compare instances, or ask for their fields.
+SHOWN = frozenset({
+    SHOWING, "__contains__", "__dataclass_fields__", "__eq__", "__format__", "__mod__", "__ne__",
+    "__replace__", "__repr__", "__str__", "count", "format", "format_map", "index", "remove",
+    "sort",
+})  # fmt: skip
+_FORMATS = frozenset({"CONVERT_VALUE", "FORMAT_SIMPLE", "FORMAT_VALUE", "FORMAT_WITH_SPEC"})
 #: Attributes of tensors, classes and frames that change without a trace in what is compared.
 MOVING = frozenset({
     "_version", "data_ptr", "storage", "untyped_storage", "_array", "_counter", "__dlpack__",
@@ -93,11 +103,11 @@ def names_in(code: types.CodeType, outer: tuple[str, ...]) -> Names:
         UnrepeatableError: if it sets globals or outer variables, imports, or suspends its task.
     """
     found: set[tuple[str, ...]] = set()
-    attributes: set[tuple[str, str]] = set()
     stored: set[str] = set()
     line = code.co_firstlineno
     _refuse_suspending(code)
     instructions = list(dis.get_instructions(code))
+    attributes = {("", SHOWING) for n in range(len(instructions)) if _shows(instructions, n)}
     known = _known_variables(code, instructions, outer)
     for place, instruction in enumerate(instructions):
         position = instruction.positions
@@ -146,6 +156,17 @@ def names_in(code: types.CodeType, outer: tuple[str, ...]) -> Names:
     free = {name for _, name in attributes.difference(owned)}
     sets = frozenset(found), frozenset(attributes), frozenset(stored), frozenset(free)
     return Names(*sets, owned)
+
+
+def _shows(instructions: list[dis.Instruction], place: int) -> bool:
+    """Whether an instruction may show or compare instances.
+
+    No field is read in a comparison with a constant, which is no instance of the program's classes.
+    """
+    one = instructions[place]
+    compares = one.opname in {"COMPARE_OP", "CONTAINS_OP"} or one.argrepr in {"%", "%="}
+    with_constant = instructions[place - 1].opname == "LOAD_CONST" and not one.is_jump_target
+    return one.opname in _FORMATS or (compares and not with_constant)
 
 
 def _concerns_more(name: str) -> bool:

@@ -14,6 +14,7 @@ This file is long because each kind of object is followed in its own way, by one
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import enum
 import functools
 import gc
@@ -47,6 +48,7 @@ from asyncgrad.replay.known import (
     is_generated,
     is_named_tuple,
     is_plain,
+    is_read_where_shown,
     reads_all,
     slots_of,
 )
@@ -58,6 +60,9 @@ from asyncgrad.replay.names import (
     MOVING,
     NAMING,
     OPEN,
+    SHOWING,
+    SHOWING_BUILTINS,
+    SHOWN,
     function_in,
     is_own,
     names_in,
@@ -123,6 +128,8 @@ class Reached(Unchanged, Owners):
         self._overriding: list[tuple[set[str], list[Any]]] = []
         #: The tables of instances of which only attributes that the code names are followed.
         self._partly: list[tuple[dict[str, Any], str]] = []
+        #: Those that are read as a whole where an instance is shown or compared.
+        self._shown: list[tuple[dict[str, Any], str]] = []
         self._optimizers: list[Any] = []
         #: Classes of this package, of which instances are met, or which are met themselves.
         self._own_classes: list[Any] = [Tensor]
@@ -279,6 +286,9 @@ class Reached(Unchanged, Owners):
             for held, where in self._partly:
                 self._dict(held, where, held.keys() & _BACKWARD)
             self._partly.clear()
+        if self._shown and not SHOWN.isdisjoint(self._all_names()):
+            while self._shown:
+                self._dict(*self._shown.pop())
         known = len(self._names)
         for overridden, own in self._overriding:
             if not overridden <= self._names:
@@ -392,6 +402,8 @@ class Reached(Unchanged, Owners):
         ):
             raise UnrepeatableError(f"{where} is {value.__qualname__}(), which is not known")
         self._names.update((OPEN | MADE_BY) & {value.__name__})
+        if value.__name__ in SHOWING_BUILTINS or value.__module__ in {"_operator", "_functools"}:
+            self._names.add(SHOWING)
 
     def _of_c(self, value: Any, where: str) -> None:
         """A method of a class written in C, which depends on its arguments."""
@@ -470,6 +482,8 @@ class Reached(Unchanged, Owners):
         if not constructors and (kind is types.SimpleNamespace or issubclass(kind, Module)):
             # Instances may get attributes of any name.
             self._set.add(ANY)
+        if kind is str or kind.__module__ in PURE_NAMES or issubclass(type(kind), enum.EnumMeta):
+            self._names.add(SHOWING)
         if kind in BUILTINS:
             return
         module = kind.__module__
@@ -600,12 +614,14 @@ class Reached(Unchanged, Owners):
                 return
             self._instances.append(value)
             held = vars(value)
+            reads_whole = kind is types.SimpleNamespace or any(map(reads_all, kind.__mro__))
             if isinstance(value, Module):
                 self._table_of_module(kind, held, where)
-            elif kind is types.SimpleNamespace or any(map(reads_all, kind.__mro__)):
-                self._dict(held, where)
-            else:
+            elif not reads_whole or is_read_where_shown(kind):
                 self._partly.append((held, where))
+                self._shown += [(held, where)] if reads_whole else []
+            else:
+                self._dict(held, where)
             return
         raise UnrepeatableError(f"{where} is a {kind.__name__}, which may change unseen")
 
@@ -640,6 +656,7 @@ class Reached(Unchanged, Owners):
             if hasattr(function, "registry"):
                 self._by_class(function, where)
             return
+        self._names.update({SHOWING} if module == dataclasses.__name__ else ())
         self.functions.append(function)
         for cell, name in zip(
             function.__closure__ or (), function.__code__.co_freevars, strict=True
@@ -669,7 +686,7 @@ class Reached(Unchanged, Owners):
             elif name in known:
                 absent.add(name)
                 self._reads(known, name)
-                self._names.update(MADE_BY & {name})
+                self._names.update({SHOWING} if name in SHOWING_BUILTINS else MADE_BY & {name})
                 builtin = known[name]
                 if not (
                     builtin in BUILTINS

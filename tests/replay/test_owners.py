@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import collections
+import copy
 import dataclasses
 import enum
+import operator
 import types
 from typing import Any, NamedTuple
 
@@ -295,3 +297,67 @@ def test_fields_of_arguments():
             x = ag.ones(2) * number
             assert fast(kind(scaled), x).tolist() == function(kind(scaled), x).tolist()
         assert counts(fast) == (2, 4)
+
+
+@dataclasses.dataclass
+class State:
+    """What a training script keeps."""
+
+    by: float = 1.0
+    losses: list = dataclasses.field(default_factory=list)
+
+
+@pytest.mark.parametrize("make", [State, lambda: types.SimpleNamespace(by=1.0, losses=[])])
+def test_other_fields_of_what_is_neither_shown_nor_compared(make):
+    """A script's state may get longer from step to step, while a program reads a number there."""
+    state = make()
+    fast = ag.compile(lambda x: x * state.by)
+    for number in range(6):
+        assert fast(ag.ones(())).item() == state.by
+        state.losses.append(number)
+        state.by = 1.0 + number // 4
+    assert counts(fast) == (2, 4), fast.explain()
+
+
+@pytest.mark.parametrize("make", [State, lambda: types.SimpleNamespace(by=1.0, losses=[])])
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda one, other: one == other,
+        lambda one, other: one in [other],
+        lambda one, other: [other].count(one),
+        lambda one, other: operator.eq(one, other),
+        lambda one, other: len(f"{one}"),
+        lambda one, other: len(f"{one!r:>100}{other}"),
+        lambda one, other: len(f"{(one, other)}"),
+        lambda one, other: len(repr(one)),
+        lambda one, other: len("%s" % (one,)),  # noqa: UP031
+        lambda one, other: len("{}".format(one)),  # noqa: UP032
+        lambda one, other: len(getattr(one, [*other.__dict__][1])),
+        lambda one, other: len(copy.copy(one).losses),
+    ],
+)
+def test_all_fields_of_what_is_shown_or_compared(make, read):
+    """No field is named here."""
+    one, other = make(), make()
+    fast = ag.compile(lambda x: x * read(one, other))
+    for changed in (None, None, None, one, one, other, other):
+        if changed is not None:
+            changed.losses.append(1)
+        assert fast(ag.ones(())).item() == read(one, other)
+
+
+def test_all_fields_that_dataclasses_reads():
+    """Its functions find the names of fields where nobody looks."""
+    state = State()
+    for read in (
+        lambda: len(dataclasses.asdict(state)["losses"]),
+        lambda: len(dataclasses.astuple(state)[1]),
+        lambda: len(dataclasses.replace(state, by=2.0).losses),
+        lambda: sum(len(str(getattr(state, one.name))) for one in dataclasses.fields(state)),
+        lambda: sum(len(str(getattr(state, one))) for one in state.__dataclass_fields__),
+    ):
+        fast = ag.compile(lambda x, read=read: x * read())
+        for _ in range(5):
+            assert fast(ag.ones(())).item() == read()
+            state.losses.append(1)
