@@ -98,12 +98,12 @@ class ThreadSegments:
         if host.closed or self.threads.closed:
             # The loop is at the end of its shut-down, or there are no threads, as when the
             # interpreter ends: run the job on the loop.
-            loop.call_soon(thread_job.run, thread_job.report)
+            loop.call_soon(thread_job.run)
+            loop.call_soon(thread_job.report)
         else:
             self._switching.begin()
-            self.threads.submit(
-                partial(thread_job.run, partial(tell_loop, loop, thread_job.report)), urgency
-            )
+            tell = partial(tell_loop, loop, thread_job.report)
+            self.threads.submit(thread_job.run, urgency, tell)
         return thread_job
 
     def close(self, ended: Callable[[], None] | None = None) -> None:
@@ -169,12 +169,11 @@ class ThreadJob:
         """Whether no thread has begun with the job, and it was not withdrawn."""
         return bool(self._job)
 
-    def run(self, tell: Callable[[], None]) -> None:
-        """Run the job, unless it was withdrawn, and call `tell`."""
+    def run(self) -> None:
+        """Run the job, unless it was withdrawn."""
         try:
             job = self._job.pop()
         except IndexError:
-            tell()
             return
         try:
             self._outcome = job()
@@ -182,7 +181,6 @@ class ThreadJob:
             self._error = error
         finally:
             del job
-        tell()
 
     def report(self) -> None:
         """Report the outcome, on the loop."""

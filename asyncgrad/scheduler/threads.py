@@ -43,7 +43,7 @@ class Threads:
         self._kept = kept
         #: True for each job, False for each thread that should end.
         self._calls: SimpleQueue[bool] = SimpleQueue()
-        self._queue: FairQueue[Urgency, Job] = FairQueue(_PATIENCE)
+        self._queue: FairQueue[Urgency, tuple[Job, Job | None]] = FairQueue(_PATIENCE)
         #: Held by the thread that takes a job; `submit` does not need it.
         self._taking = Lock()
         #: One entry for each thread that runs a job.
@@ -82,9 +82,14 @@ class Threads:
         finally:
             self._starting.release()
 
-    def submit(self, job: Job, urgency: Urgency = ORDINARY) -> None:
-        """Run a job in a thread, when one is free and nothing more urgent waits."""
-        self._queue.push(urgency, job)
+    def submit(
+        self, job: Job, urgency: Urgency = ORDINARY, then: Job | None = None
+    ) -> None:  # fmt: skip
+        """Run a job in a thread, when one is free and nothing more urgent waits.
+
+        The thread is idle again when it calls `then`, which may start work that needs one.
+        """
+        self._queue.push(urgency, (job, then))
         self._calls.put(True)
 
     def most_urgent(self) -> Urgency | None:
@@ -100,7 +105,7 @@ class Threads:
             self.submit(job)
         return number
 
-    def _take(self) -> Job:
+    def _take(self) -> tuple[Job, Job | None]:
         """Take the next job; there is one for each call."""
         with self._taking:
             return self._queue.pop()
@@ -110,11 +115,14 @@ class Threads:
         pieces.here.lender = self
         while calls.get():
             busy.append(None)
-            job = self._take()
+            job, then = self._take()
             job()
             busy.pop()
             # While the thread waits for the next job, it must not keep what this one refers to.
             del job
+            if then is not None:
+                then()
+            del then
         if not self._present.pop():
             self._leave()
 

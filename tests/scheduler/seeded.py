@@ -81,17 +81,21 @@ class StandIn:
         self._waiting = 0
         self._number = number
 
-    def submit(self, job: Callable[[], None], urgency: Any = ORDINARY) -> None:
+    def submit(
+        self, job: Callable[[], None], urgency: Any = ORDINARY, then: Any = None
+    ) -> None:  # fmt: skip
         if self._loop.is_closed():
             # There is no thread to do it.
             return
         self._waiting += 1
         delay = self._loop.random.choice([0.0, 0.000_1, 0.01])
-        self._loop.call_later(delay, self._run, job)
+        self._loop.call_later(delay, self._run, job, then)
 
-    def _run(self, job: Callable[[], None]) -> None:
+    def _run(self, job: Callable[[], None], then: Any) -> None:
         self._waiting -= 1
         job()
+        if then is not None:
+            then()
 
     def most_urgent(self) -> Any:
         return self._loop.random.choice([None, ORDINARY]) if self._waiting else None

@@ -321,13 +321,13 @@ def test_a_job_that_comes_while_another_is_taken(
 
         def call(self) -> None:
             for _ in range(3):
-                self.threads._take()()
+                self.threads._take()[0]()
 
         def other(self) -> None:
             self.submit(3)
 
         def check(self) -> None:
-            self.threads._take()()
+            self.threads._take()[0]()
             assert sorted(self.done) == [0, 1, 2, 3]
             if taken:
                 assert self.done[0] == 0
@@ -354,10 +354,10 @@ def test_a_job_that_is_taken_while_another_comes(taken: int) -> None:
             self.submit(1)
 
         def other(self) -> None:
-            self.threads._take()()
+            self.threads._take()[0]()
 
         def check(self) -> None:
-            self.threads._take()()
+            self.threads._take()[0]()
             assert sorted(self.done) == [0, 1]
 
     assert everywhere(Queue, Queue.check) > 10

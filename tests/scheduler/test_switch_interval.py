@@ -155,5 +155,6 @@ def test_what_is_withdrawn_does_not_count_until_a_thread_finds_it() -> None:
     assert thread_job.withdraw()
     assert told == ["has ended"]
     assert not thread_job.withdraw()
-    thread_job.run(thread_job.report)
+    thread_job.run()
+    thread_job.report()
     assert told == ["has ended"]

@@ -207,6 +207,22 @@ def test_idle_threads_are_counted() -> None:
     assert ended.wait(30)
 
 
+def test_a_thread_is_idle_when_it_tells_of_its_job() -> None:
+    """What is told may start the next work at once, which needs idle threads."""
+    threads = Threads(1, "test")
+    found: list[int] = []
+    told, ended = threading.Event(), threading.Event()
+
+    def note() -> None:
+        found.append(threads.idle())
+
+    threads.submit(note, then=lambda: (note(), told.set()))
+    assert told.wait(30)
+    threads.close(ended.set)
+    assert ended.wait(30)
+    assert found == [0, 1]
+
+
 @pytest.mark.parametrize("ceremony", [True, False])
 def test_the_interpreter_ends_after_what_threads_have_begun(ceremony: bool) -> None:
     """Also where the loop was dropped without a word."""
