@@ -407,24 +407,22 @@ def _gradient_sums(xp: Library, g: Array, x: Array, mean: Array) -> tuple[Any, A
 
 
 def _batch_by_input(
-    xp: Library, g: Array, x: Array, weight: Array, mean: Array, inverse: Array, plain: Array,
-    product: Array,
+    xp: Library, g: Array, x: Array, weight: Array, mean: Array, inverse: Array, by_weight: Array,
+    by_bias: Array,
 ) -> Any:  # fmt: skip
-    """The gradient by the input, from the sums of the output's."""
-    shape = x.shape
-    g, x = channels(g), channels(x)
+    """The gradient by the input, from those by weight and bias."""
     scale = inverse * weight
     share = scale / number(xp, -x.shape[0] * x.shape[2], x.dtype)
-    slope = share * inverse * inverse * product
-    shift = share * plain - slope * mean
-    scale, slope, shift = (_on_places(xp, values, x) for values in (scale, slope, shift))
+    slope = share * inverse * by_weight
+    shift = share * by_bias - slope * mean
+    scale, slope, shift = [_on_places(xp, values, x) for values in (scale, slope, shift)]
     out = xp.empty_like(x)
     for block in blocks_of(x):
         d = xp.multiply(g[block], scale, out[block])
         y = xp.multiply(x[block], slope)
         xp.add(y, shift, y)
         xp.add(d, y, d)
-    return out.reshape(shape)
+    return out
 
 
 def _batch_pull(
@@ -444,10 +442,12 @@ def _batch_pull(
         parts = dict(zip(("x", "weight", "bias"), made, strict=True))
     else:
         inverse = inverted(xp, xp.sqrt(variance + number(xp, eps, variance.dtype)))
-        plain, product = _gradient_sums(xp, channels(g), channels(x), mean)
+        lines = channels(g), channels(x)
+        plain, product = _gradient_sums(xp, *lines, mean)
         parts = {"weight": product * inverse, "bias": plain}
         if "x" in wanted:
-            parts["x"] = _batch_by_input(xp, g, x, weight, mean, inverse, plain, product)
+            made = _batch_by_input(xp, *lines, weight, mean, inverse, *parts.values())
+            parts["x"] = made.reshape(x.shape)
     return tuple([parts[name] for name in wanted])
 
 
