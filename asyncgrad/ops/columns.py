@@ -109,17 +109,10 @@ def _layout(
     own = shape[1] // groups
     whole = shape if frame is None else frame[0]
     batch, channel, *steps = [itemsize * prod(whole[axis:]) for axis in range(1, len(whole) + 1)]
-    return (
-        frame,
-        (shape[0], groups, own, *kernel, *out),
-        (
-            batch,
-            own * channel,
-            channel,
-            *(d * step for d, step in zip(dilation, steps, strict=True)),
-            *(s * step for s, step in zip(stride, steps, strict=True)),
-        ),
-    )
+    within = [d * step for d, step in zip(dilation, steps, strict=True)]
+    between = [s * step for s, step in zip(stride, steps, strict=True)]
+    strides = (batch, own * channel, channel, *within, *between)
+    return frame, (shape[0], groups, own, *kernel, *out), strides
 
 
 def most_columns(array: Array) -> int:

@@ -199,13 +199,8 @@ def _apart(xp: Library, y: Array, stride: tuple[int, ...]) -> Any:
 
 
 @functools.lru_cache(REMEMBERED)
-def _backwards(
-    geometry: Geometry, kernel: Shape, image: Shape, spread: Shape
-) -> tuple[Geometry, Any]:
-    """How the flipped kernel moves over gradients that are spread out by the strides.
-
-    And the index that flips the kernel.
-    """
+def _backwards(geometry: Geometry, kernel: Shape, image: Shape, spread: Shape) -> tuple[Any, Any]:
+    """The index that flips the kernel, and how it moves over gradients spread by the strides."""
     padding = tuple(
         (d * (k - 1) - before, n - m + before)
         for d, k, n, m, (before, _) in zip(
@@ -213,7 +208,7 @@ def _backwards(
         )
     )
     flip = (..., *(slice(None, None, -1),) * len(kernel))
-    return geometry._replace(stride=(1,) * len(kernel), padding=padding), flip
+    return flip, geometry._replace(stride=(1,) * len(kernel), padding=padding)
 
 
 @compiled_first
@@ -228,7 +223,7 @@ def _convolution_input(
     if apart == 1 or y.size * apart <= _SMALL:
         # A convolution with the flipped kernel over the gradients, spread out by the strides.
         y = y if apart == 1 else _apart(xp, y, geometry.stride)
-        backwards, flip = _backwards(geometry, kernel, shape[2:], y.shape[2:])
+        flip, backwards = _backwards(geometry, kernel, shape[2:], y.shape[2:])
         turned = weight.swapaxes(1, 2)[flip].reshape(shape[1], weight.shape[1], *kernel)
         return _convolution(xp, y, turned, backwards)
     if not (y.size and weight.size):

@@ -16,16 +16,7 @@ import numpy as np
 from asyncgrad.core.variable import Variable
 from asyncgrad.ops import batch_products, batch_rules
 from asyncgrad.ops.dtype import is_half
-from asyncgrad.ops.fused import (
-    along,
-    blocks_of,
-    compiled,
-    elementwise,
-    inverted,
-    number,
-    widened,
-    widening,
-)
+from asyncgrad.ops.fused import along, blocks_of, compiled, elementwise, number, widened, widening
 from asyncgrad.ops.op import fused, linear, operation
 from asyncgrad.ops.table.activation import ones, spread_total
 from asyncgrad.ops.table.linalg import total_of_rows
@@ -161,8 +152,7 @@ def _layer_pull(
             made["weight"] = _by_weight(xp, g, x, count, kept)
         if "bias" in wanted:
             made["bias"] = total_of_rows(xp, _rows(g, count))
-    shapes = {"x": x.shape}
-    return tuple([made[name].reshape(shapes.get(name, weight.shape)) for name in wanted])
+    return tuple([made[n] if n == "x" else made[n].reshape(weight.shape) for n in wanted])
 
 
 def _number(x: Value, dims: Shape) -> int:
@@ -441,7 +431,7 @@ def _batch_pull(
     if made is not NotImplemented:
         parts = dict(zip(("x", "weight", "bias"), made, strict=True))
     else:
-        inverse = inverted(xp, xp.sqrt(variance + number(xp, eps, variance.dtype)))
+        inverse = 1 / xp.sqrt(variance + number(xp, eps, variance.dtype))
         lines = channels(g), channels(x)
         plain, product = _gradient_sums(xp, *lines, mean)
         parts = {"weight": product * inverse, "bias": plain}
