@@ -1160,7 +1160,7 @@ def logical_and(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> T
     """Where both are not 0, broadcast: bool, without a gradient."""
 def logical_and_(self: Tensor, other: Tensor) -> Tensor:
     """`logical_and`, in place."""
-def logical_not(input: Tensor | Number, *, out: Tensor | None = None) -> Tensor:
+def logical_not(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """Where elements are 0: bool, without a gradient."""
 def logical_not_(self: Tensor) -> Tensor:
     """`logical_not`, in place."""

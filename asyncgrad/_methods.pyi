@@ -361,7 +361,7 @@ class Methods(Variable):
         """Integers shifted left by `other` bits, broadcast."""
     def bitwise_left_shift_(self, other: Tensor | Number) -> Tensor:
         """`bitwise_left_shift`, in place."""
-    def bitwise_not(self, *, out: Tensor | None = None) -> Tensor:
+    def bitwise_not(self) -> Tensor:
         """Booleans or the bits of integers inverted."""
     def bitwise_not_(self) -> Tensor:
         """`bitwise_not`, in place."""
@@ -719,7 +719,7 @@ class Methods(Variable):
         """Each element rounded down; the gradient is 0."""
     def floor_(self) -> Tensor:
         """`floor`, in place."""
-    def floor_divide(self, other: Tensor | Number, *, out: Tensor | None = None) -> Tensor:
+    def floor_divide(self, other: Tensor | Number) -> Tensor:
         """`input / other` rounded down, broadcast; as in PyTorch it has no gradient, see `div`."""
     def floor_divide_(self, other: Tensor | Number) -> Tensor:
         """`floor_divide`, in place."""
@@ -1035,7 +1035,7 @@ class Methods(Variable):
         """Where both are not 0, broadcast: bool, without a gradient."""
     def logical_and_(self, other: Tensor) -> Tensor:
         """`logical_and`, in place."""
-    def logical_not(self, *, out: Tensor | None = None) -> Tensor:
+    def logical_not(self) -> Tensor:
         """Where elements are 0: bool, without a gradient."""
     def logical_not_(self) -> Tensor:
         """`logical_not`, in place."""
@@ -1538,7 +1538,7 @@ class Methods(Variable):
         """-1, 0 or 1 for each element; the gradient is 0."""
     def sign_(self) -> Tensor:
         """`sign`, in place."""
-    def signbit(self, *, out: Tensor | None = None) -> Tensor:
+    def signbit(self) -> Tensor:
         """Where elements are negative or -0."""
     def sin(self) -> Tensor:
         """The sine of each element."""

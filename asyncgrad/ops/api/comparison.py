@@ -14,7 +14,7 @@ from asyncgrad.core import recording
 from asyncgrad.core.variable import Variable, wrap
 from asyncgrad.ops.api.index import nonzero
 from asyncgrad.ops.api.reduction import sum
-from asyncgrad.ops.batching import by_parts, level_of, mapped
+from asyncgrad.ops.batching import by_parts, level_of
 from asyncgrad.ops.bfloat16 import sortable
 from asyncgrad.ops.converted import writes, writes_exactly
 from asyncgrad.ops.dtype import REAL, check_dtype
@@ -30,8 +30,7 @@ from asyncgrad.types import Array, Axis, Ints, Library, Number, Tensor
 
 __all__ = [
     "allclose", "argwhere", "bincount", "bucketize", "count_nonzero", "equal", "is_same_size",
-    "isclose", "isin", "isreal", "searchsorted", "signbit", "unique",
-    "unique_consecutive",
+    "isclose", "isin", "isreal", "searchsorted", "unique", "unique_consecutive",
 ]  # fmt: skip
 METHODS = tuple([name for name in __all__ if name not in {"bucketize", "isin", "searchsorted"}])
 
@@ -105,18 +104,6 @@ def isreal(input: Tensor) -> Tensor:
     if input._metadata.is_complex:
         return R.imag(input.detach()) == 0
     return _made(input, input._metadata.F.xp.ones(input._metadata.shape, dtype=bool))
-
-
-@writes
-def signbit(input: Tensor) -> Tensor:
-    """Where elements are negative or -0."""
-    if input._metadata.is_complex:
-        raise RuntimeError("signbit is not implemented for complex tensors.")
-    if input._batched:
-        return mapped(signbit, input)
-    if input._metadata.dtype.kind == "f":
-        return _made(input, recording.again(input._metadata.F.xp.signbit, input._array))
-    return input < 0
 
 
 @writes_exactly

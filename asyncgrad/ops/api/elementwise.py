@@ -13,7 +13,7 @@ from asyncgrad.choices import Rounding, words
 from asyncgrad.core.recording import note_look
 from asyncgrad.core.variable import Variable, requires_grad, wrap
 from asyncgrad.ops.api.public import publish
-from asyncgrad.ops.converted import one_node, writes, writes_exactly
+from asyncgrad.ops.converted import one_node, writes_exactly
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.node_names import renamed
 from asyncgrad.ops.promotion import (
@@ -37,9 +37,8 @@ from asyncgrad.ops.tensors.out import put
 from asyncgrad.types import Number, Tensor
 
 __all__ = [
-    "add", "bitwise_not", "clamp", "clamp_max", "clamp_min", "clip", "div", "divide", "fill",
-    "floor_divide", "logical_not", "masked_fill", "positive", "pow", "round", "rsub", "sub",
-    "subtract", "true_divide", "where",
+    "add", "clamp", "clamp_max", "clamp_min", "clip", "div", "divide", "fill", "masked_fill",
+    "positive", "pow", "round", "rsub", "sub", "subtract", "true_divide", "where",
 ]  # fmt: skip
 METHODS = tuple([name for name in __all__ if name not in {"fill", "rsub", "where"}])
 IN_PLACE = tuple([name for name in METHODS if name != "positive"])
@@ -49,12 +48,6 @@ if TYPE_CHECKING:
 
     def __getattr__(name: str) -> Any:
         """The functions that are made from rows."""
-
-
-@writes
-def logical_not(input: Tensor | Number) -> Tensor:
-    """Where elements are 0: bool, without a gradient."""
-    return R.logical_not(input)
 
 
 def positive(input: Tensor) -> Tensor:
@@ -68,12 +61,6 @@ def positive(input: Tensor) -> Tensor:
             "The `+` operator, on a bool tensor is not supported. Convert it to an integer dtype."
         )
     return input
-
-
-@writes
-def bitwise_not(input: Tensor) -> Tensor:
-    """Booleans or the bits of integers inverted."""
-    return R.bitwise_not(input)
 
 
 @writes_exactly
@@ -189,12 +176,6 @@ def div(
             f"{rounding_mode!r}"
         )
     return (R.div_trunc if rounding_mode == "trunc" else R.div_floor)(input, other)
-
-
-@writes
-def floor_divide(input: Tensor | Number, other: Tensor | Number) -> Tensor:
-    """`input / other` rounded down, broadcast; as in PyTorch it has no gradient, see `div`."""
-    return R.floor_divide(input, other)
 
 
 def pow(input: Tensor | Number, exponent: Tensor | Number, *, out: Tensor | None = None) -> Tensor:
