@@ -74,6 +74,8 @@ def operation(
         fresh: pulls always return new arrays that nothing else refers to.
         more: further fields of `Entry`.
     """
+    # What the names of its attributes mean is not known.
+    more.setdefault("batch", None)
     return _entry.operation(
         name, forward, inputs, attributes, pulls=pulls, pushes=pushes, fresh=fresh, **more
     )

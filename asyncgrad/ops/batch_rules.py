@@ -111,6 +111,19 @@ _FOR_BATCH: dict[str, Callable[[Any, int], Any]] = {
 }
 
 
+#: Attributes that say the same of the batch as of an example.
+_UNCHANGED = frozenset({
+    "correction", "count", "eps", "forward", "keepdim", "length", "mode", "n", "offset", "ord",
+    "scale", "shifts", "start", "value",
+})  # fmt: skip
+
+
+def by_attributes(names: tuple[str, ...]) -> Callable[..., Any] | None:
+    """`over_axes` for an op whose attributes name axes, and nothing unknown; None for others."""
+    known = all(name in _FOR_BATCH or name in _UNCHANGED for name in names)
+    return over_axes if known and not _FOR_BATCH.keys().isdisjoint(names) else None
+
+
 def over_axes(call: Call, *arguments: Any) -> Any:
     """Leave the batch axis in front, and shift the axes that attributes name."""
     count = len(call.flags)

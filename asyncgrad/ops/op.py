@@ -84,7 +84,8 @@ class Op(NamedTuple):
     together: Callable[..., Any] | None = None
     #: Nanoseconds of a call, computed from the inputs' shapes; None for an elementwise op.
     cost: Callable[..., int] | None = None
-    #: How `vmap` computes it: a rule of `batch_rules`; None means one example at a time.
+    #: How `vmap` computes it: a rule of `batch_rules`; None means one example at a time. If a row
+    #: names none, its attributes may.
     batch: Callable[..., Any] | None = None
     #: What operands are promoted to: "floating" (integers become the default dtype), "integer"
     #: (booleans become int64) or "any".
@@ -273,6 +274,7 @@ def linear(
     """
     if attributes is None:
         attributes = _attributes(forward, ("x",))
+    more.setdefault("batch", batch_rules.by_attributes(attributes))
     pushes = _in_place_of_inputs(name, ("x",), attributes)
     return Op(name, forward, ("x",), attributes, pulls={"x": part(adjoint)}, pushes=pushes, **more)
 
@@ -317,6 +319,7 @@ def operation(
     """
     names = tuple(inputs.split())
     options = _attributes(forward, names) if attributes is None else tuple(attributes.split())
+    more.setdefault("batch", batch_rules.by_attributes(options))
     parts = _parts(pulls or {})
     pushed = parts if linear else _parts(pushes or {})
     return Op(

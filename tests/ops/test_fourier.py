@@ -55,11 +55,14 @@ def test_a_transform_and_its_inverse_cancel():
         np.testing.assert_allclose(g.numpy(), np.ones((3, 7)), atol=1e-12)
 
 
-def test_examples_are_transformed_one_by_one():
-    x = ag.tensor(np.random.default_rng(0).standard_normal((3, 4, 5)))
-    for function in (ag.fft.rfft2, ag.fft.fft):
-        found = ag.func.vmap(function)(x)
-        np.testing.assert_allclose(found.numpy(), function(x).numpy(), atol=1e-12)
+def test_the_examples_of_a_batch_are_transformed_at_once():
+    x = ag.tensor(np.random.default_rng(0).standard_normal((3, 4, 5)), requires_grad=True)
+    for name in ("rfft2", "fft", "irfft", "ihfft", "hfftn"):
+        function = getattr(ag.fft, name)
+        dims = (1, 2) if name == "hfftn" else (-2, -1) if name == "rfft2" else -1
+        expected, found = function(x, dim=dims), ag.func.vmap(function)(x)
+        np.testing.assert_allclose(found.detach().numpy(), expected.detach().numpy(), atol=1e-12)
+        assert found.grad_fn.name() == expected.grad_fn.name()
 
 
 @pytest.mark.parametrize(

@@ -542,7 +542,7 @@ OPS = (
         node="NllLossBackward0",
         cost=_lines_cost,
     ),
-    operation("log_sums", _log_sums, batch=batch_rules.over_axes),
+    operation("log_sums", _log_sums),
     operation("class_weights", _class_weights),
     linear(
         "nll_loss",
@@ -582,6 +582,5 @@ OPS = (
         },
         node="SumBackward1",
         cost=_lines_cost,
-        batch=batch_rules.over_axes,
     ),
 )

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from asyncgrad.core.variable import Variable
-from asyncgrad.ops import batch_products, batch_rules
+from asyncgrad.ops import batch_products
 from asyncgrad.ops.columns import padded
 from asyncgrad.ops.dtype import FLOATING
 from asyncgrad.ops.fused import blocks_of, masked, widening
@@ -435,7 +435,6 @@ def _along_bins(name: str, forward: Callable[..., Any], length: str, adjoint: st
         widening(forward),
         lambda F, g, x_shape, dim: getattr(F, adjoint)(g, dim, x_shape[dim]),
         attributes=("dim", length),
-        batch=batch_rules.over_axes,
     )
 
 

@@ -345,7 +345,6 @@ def _extreme(name: str, method: str) -> Op:
         of_real=True,
         pulls={"x": fused(_extreme_gradient, _extreme_pull)},
         pushes={"x": _extreme_push},
-        batch=batch_rules.over_axes,
     )
 
 
@@ -701,7 +700,6 @@ OPS = (
         kernel=lambda xp, g, saved: _spread(xp, g, *saved),
         variant=("dims", lambda dims: f"SumBackward{dims.__class__ is not AllAxes:d}"),
         cost=lambda *_: 2_000,  # The gradient is a view, however large.
-        batch=batch_rules.over_axes,
     ),
     linear(
         "sum_to",
@@ -717,7 +715,6 @@ OPS = (
         lambda F, g, dims, keepdim: F.sum(g, dims, keepdim),
         attributes=("shape", "dims", "keepdim"),
         node="ExpandBackward0",
-        batch=batch_rules.over_axes,
     ),
     linear(
         "mean",
@@ -726,14 +723,12 @@ OPS = (
         fresh=False,
         variant=("dims", lambda dims: f"MeanBackward{dims.__class__ is not AllAxes:d}"),
         cost=_mean_cost,
-        batch=batch_rules.over_axes,
     ),
     operation(
         "var",
         _var,
         pulls={"x": fused(_var_gradient, _var_pull)},
         pushes={"x": _var_push},
-        batch=batch_rules.over_axes,
     ),
     operation(
         "std",
@@ -741,7 +736,6 @@ OPS = (
         lambda xp, x, dims, correction, keepdim: xp.sqrt(_var(xp, x, dims, correction, keepdim)),
         pulls={"x": fused(_std_gradient, _std_pull)},
         pushes={"x": _std_push},
-        batch=batch_rules.over_axes,
     ),
     operation(
         "prod",
@@ -749,7 +743,6 @@ OPS = (
         pulls={"x": _prod_pull},
         pushes={"x": _prod_push},
         variant=("dims", lambda dims: f"ProdBackward{dims.__class__ is not AllAxes:d}"),
-        batch=batch_rules.over_axes,
     ),
     _extreme("amax", "max"),
     _extreme("amin", "min"),
@@ -775,7 +768,6 @@ OPS = (
         _logsumexp,
         pulls={"x": fused(_logsumexp_gradient, _logsumexp_pull)},
         pushes={"x": _logsumexp_push},
-        batch=batch_rules.over_axes,
     ),
     operation(
         "vector_norm",
@@ -783,7 +775,6 @@ OPS = (
         pulls={"x": fused(_vector_norm_gradient, _vector_norm_pull)},
         pushes={"x": _vector_norm_push},
         node="LinalgVectorNormBackward0",
-        batch=batch_rules.over_axes,
     ),
     operation(
         "nuclear_norm",

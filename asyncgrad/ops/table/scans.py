@@ -133,7 +133,6 @@ OPS = (
             "x": lambda F, t, y, dim: F.recurrence(t, y, dim),
             "y": lambda F, t, y, out, dim: F.recurrence(F.mul(t, _before(F, out, dim)), y, dim),
         },
-        batch=batch_rules.over_axes,
     ),
     operation(
         "logcumsumexp",

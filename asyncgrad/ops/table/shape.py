@@ -313,27 +313,23 @@ OPS = (
         lambda xp, x, shape: x.reshape(shape) if here.arena is None else reshaped(x, shape),
         lambda F, g, x_shape: F.reshape(g, x_shape),
         node="ViewBackward0",
-        batch=batch_rules.over_axes,
     ),
     _view(
         "permute",
         lambda xp, x, order: x.transpose(order),
         lambda F, g, order: F.permute(g, inverse(order)),
         variant=("order", lambda order: getattr(order, "node", "PermuteBackward0")),
-        batch=batch_rules.over_axes,
     ),
     _view(
         "unsqueeze",
         lambda xp, x, dim: x.reshape((*x.shape[:dim], 1, *x.shape[dim:])),
         lambda F, g, dim: F.squeeze(g, (dim,)),
-        batch=batch_rules.over_axes,
     ),
     _view(
         "squeeze",
         _squeezed,
         lambda F, g, x_shape, dims: F.reshape(g, x_shape),
         variant=("dims", lambda dims: getattr(dims, "node", "SqueezeBackward2")),
-        batch=batch_rules.over_axes,
     ),
     linear(
         "narrow",
@@ -341,7 +337,6 @@ OPS = (
         lambda F, g, x_shape, dim, start: F.pad_zeros(g, x_shape, dim, start),
         view=True,
         node="SliceBackward0",
-        batch=batch_rules.over_axes,
     ),
     linear(
         "pad_zeros",
@@ -349,7 +344,6 @@ OPS = (
         lambda F, g, x_shape, dim, start: F.narrow(g, dim, start, x_shape[dim]),
         attributes=("shape", "dim", "start"),
         fresh=False,
-        batch=batch_rules.over_axes,
     ),
     Op(
         "cat",
@@ -390,13 +384,11 @@ OPS = (
         "flip",
         lambda xp, x, dims: xp.flip(x, dims).copy(),
         lambda F, g, dims: F.flip(g, dims),
-        batch=batch_rules.over_axes,
     ),
     linear(
         "roll",
         lambda xp, x, shifts, dims: in_order(xp.roll(x, shifts, dims)),
         lambda F, g, shifts, dims: F.roll(g, tuple(-n for n in shifts), dims),
-        batch=batch_rules.over_axes,
     ),
     linear(
         "repeat",
@@ -412,7 +404,6 @@ OPS = (
         _diagonal,
         lambda F, g, x_shape, offset, dim1, dim2: F.put_diagonal(g, x_shape, offset, dim1, dim2),
         view=True,
-        batch=batch_rules.over_axes,
     ),
     # Not a view: some layouts of a gradient do not allow one.
     linear(
@@ -437,7 +428,6 @@ OPS = (
         attributes=("shape", "offset", "dim1", "dim2"),
         fresh=False,
         node="DiagEmbedBackward0",
-        batch=batch_rules.over_axes,
     ),
     operation(
         "pad",
@@ -445,18 +435,15 @@ OPS = (
         pulls={"x": _pad_adjoint},
         pushes={"x": lambda F, t, widths: F.pad(t, widths, 0)},
         node="ConstantPadNdBackward0",
-        batch=batch_rules.over_axes,
     ),
     linear(
         "frame",
         _frame,
         lambda F, g, widths, mode: F.unframe(g, widths, mode),
-        batch=batch_rules.over_axes,
     ),
     linear(
         "unframe",
         _unframe,
         lambda F, g, widths, mode: F.frame(g, widths, mode),
-        batch=batch_rules.over_axes,
     ),
 )
