@@ -3,7 +3,8 @@
 `k: int` takes what PyTorch takes for an int, and the function gets an int. `_CHECKS` says what is
 done for which annotation; all other arguments are passed on as they are. The function that users
 call is made from a text with these checks, which is compiled at the first call. It also knows
-NumPy's names of arguments, and writes into `out` where a function takes that.
+NumPy's names of arguments, writes into `out` or over the input where a function takes that, and
+names the node of a composed function.
 """
 
 from __future__ import annotations
@@ -148,19 +149,12 @@ def _no_word(name: str, argument: str, value: Any) -> TypeError:
     return TypeError(f"{name}(): argument '{argument}' must be str, not {type(value).__name__}")
 
 
+#: What the texts call, by name.
 _NAMES = {
     "MISSING": _MISSING,
-    "dtype_of": _dtype_of,
-    "no_word": _no_word,
-    "real_argument": _real_argument,
-    "matrices": matrices,
-    "operand_of": operand_of,
-    "partial": partial,
-    "renamed": renamed,
-    "whole": _whole,
-    **{one.__name__: one for one in (
-        Variable, change, check_bool, chosen_reduction, number_argument, one_dim, one_int, put,
-        refusal,
+    **{one.__name__.lstrip("_"): one for one in (
+        Variable, _dtype_of, _no_word, _real_argument, _whole, change, check_bool, chosen_reduction,
+        matrices, number_argument, one_dim, one_int, operand_of, partial, put, refusal, renamed,
     )},
 }  # fmt: skip
 _STUB = code_of(
@@ -253,7 +247,6 @@ def _written(
     passed: list[str] = []
     defaults: list[Any] = []
     by_name: dict[str, Any] = {}
-    in_place = ""
     for place, (x, one) in enumerate(parameters.items(), 1):
         default = names[f"default_{x}"] = one.default
         star = _STARS.get(one.kind, "")
@@ -273,8 +266,6 @@ def _written(
             passed.append(x)
             defaults += [] if default is Parameter.empty else [default]
         lines.append(_check(x, str(kinds.get(x)), parameters, title, place))
-        if kinds.get(x) == "InPlace":
-            in_place = x
     by_name |= dict.fromkeys(others, _MISSING) | ({"out": None} if out else {})
     if by_name:
         at = len(heads) - any(head.startswith("**") for head in heads)
@@ -291,6 +282,7 @@ def _written(
         chosen, exact = _OUT["cast or chosen" if chooses else out]
         end = _WITH_OUT.replace("{chosen}", chosen).replace("{exact}", exact)
     call = call.format(passed=", ".join(passed), node=node)
+    in_place = next((x for x, kind in kinds.items() if kind == "InPlace"), "")
     if in_place:
         rest = ["False" if x == in_place else x for x in passed[1:]]
         whole = f"partial(whole, function, {node!r})" if node else "function"
