@@ -189,20 +189,22 @@ def together(*tensors: Any) -> tuple[Level, tuple[Any, ...]]:
     return level, tuple([None if x is None else batch_of(x, level) for x in tensors])
 
 
-def mapped(function: Callable[..., Any], *tensors: Any) -> Any:
+def mapped(function: Callable[..., Any], *tensors: Any, **options: Any) -> Any:
     """Call a function on the tensors that hold the batch, as first axis, and wrap its results."""
     level, values = together(*tensors)
-    out = function(*values)
+    out = function(*values, **options)
     if not isinstance(out, tuple):
         return lift_batch(out, level)
     return _again(out, [lift_batch(part, level) for part in out])
 
 
-def mapped_along(function: Callable[..., Any], x: Any, axis: int, *tensors: Any) -> Any:
-    """`mapped` for a function `function(x, axis, *tensors)` that works along an axis."""
+def mapped_along(
+    function: Callable[..., Any], x: Any, axis: int, *tensors: Any, **options: Any
+) -> Any:
+    """`mapped` for a function `function(x, axis, *tensors, **options)` that works along an axis."""
     if not x._metadata.shape:
-        return by_parts(function, x, axis, *tensors)
-    return mapped(lambda batch, *others: function(batch, axis + 1, *others), x, *tensors)
+        return by_parts(function, x, axis, *tensors, **options)
+    return mapped(lambda batch, *others: function(batch, axis + 1, *others, **options), x, *tensors)
 
 
 def _again(like: tuple[Any, ...], parts: list[Any]) -> Any:

@@ -214,7 +214,7 @@ def _filled_like(name: str, what: str, value: float | None) -> Callable[..., Ten
         requires_grad: bool = False, memory_format: memory_format | None = None,
     ) -> Tensor:  # fmt: skip
         if getattr(input, "_batched", False):
-            return mapped(lambda batch: made(batch, dtype=dtype, device=device), input)
+            return mapped(made, input, dtype=dtype, device=device)
         array, _, place = _like(name, input, dtype, device, memory_format)
         if value is not None:
             _fill(array, value, place)
@@ -238,7 +238,7 @@ def full_like(
 ) -> Tensor:  # fmt: skip
     """One value, in the shape, layout, dtype and device of another tensor. See `empty_like`."""
     if getattr(input, "_batched", False):
-        return mapped(lambda batch: full_like(batch, fill_value, dtype=dtype), input)
+        return mapped(full_like, input, fill_value=fill_value, dtype=dtype)
     array, wanted, place = _like("full_like", input, dtype, device, memory_format)
     number = _number("full_like", "fill_value", fill_value)
     _fill(array, _fitted("full_like", number, wanted), place)

@@ -985,7 +985,7 @@ def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
         num_classes: the length of the rows; -1 for one more than the greatest number.
     """
     if tensor._batched and num_classes > 0:
-        return mapped(lambda batch: one_hot(batch, num_classes), tensor)
+        return mapped(one_hot, tensor, num_classes=num_classes)
     array = _numbers("one_hot", tensor, RuntimeError)
     given = num_classes != -1
     if not array.size:

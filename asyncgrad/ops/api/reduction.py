@@ -254,7 +254,7 @@ def _with_index(name: str, greatest: str) -> Callable[..., Any]:
         shape = metadata.shape
         axis = one_dim(name, dim, len(shape))
         if input._batched:
-            return mapped_along(lambda x, axis: reduce(x, axis, keepdim), input, axis)
+            return mapped_along(reduce, input, axis, keepdim=keepdim)
         F = metadata.F
         if not shape:
             return kind(*selected(input, f"{name}_along", F.xp.zeros((), dtype=_INT64), 0, True))
@@ -317,7 +317,7 @@ def _arg_extreme(name: str, greatest: str) -> Callable[..., Tensor]:
         if input._batched:
             if dim is None:
                 return by_parts(reduce, input, dim, keepdim)
-            return mapped_along(lambda x, axis: reduce(x, axis, keepdim), input, dim)
+            return mapped_along(reduce, input, dim, keepdim=keepdim)
         F = metadata.F
         if not shape:
             dim, keepdim = None, False
@@ -356,7 +356,7 @@ def _logical(name: str) -> Callable[..., Tensor]:
         dims = () if empty else _axes(name, dim, metadata.shape)
         if input._batched:
             shifted = tuple(axis + 1 for axis in dims)
-            return mapped(lambda batch: reduce(batch, shifted, keepdim), input)
+            return mapped(reduce, input, dim=shifted, keepdim=keepdim)
         if F.array_type is np.ndarray:
             # `np.all` and `np.any` call this in the end.
             array = in_order(F.as_array(ufunc.reduce(input._array, dims, bool, None, keepdim)))

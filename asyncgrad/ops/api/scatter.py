@@ -212,11 +212,8 @@ def scatter_reduce(
     x, y = input, src
     _check_reduction(name, x, reduce, words(ScatterReduceKind))
     if getattr(index, "_batched", False):
-
-        def example(x: Tensor, dim: int, index: Tensor, src: Tensor) -> Any:
-            return scatter_reduce(x, dim, index, src, reduce, include_self=include_self)
-
-        return mapped_along(example, x, dim, index, y)
+        options: dict[str, Any] = {"reduce": reduce, "include_self": include_self}
+        return mapped_along(scatter_reduce, x, dim, index, y, **options)
     numbers = numbers_along(name, x, dim, index)
     shape = x._metadata.shape
     y = scattered_values(x, y, numbers, name)

@@ -40,7 +40,7 @@ def sort(
         stable: without effect, as the sort is always stable.
     """
     if getattr(input, "_batched", False):
-        return mapped_along(lambda x, axis: sort(x, axis, descending), input, dim)
+        return mapped_along(sort, input, dim, descending=descending)
     order = _ordered(input, dim, descending)
     return return_types.sort(*selected(input, "sort", order, dim, True))
 
@@ -51,7 +51,7 @@ def argsort(
 ) -> Tensor:
     """The indices that sort the elements along an axis; see `sort`."""
     if getattr(input, "_batched", False):
-        return mapped_along(lambda x, axis: argsort(x, axis, descending), input, dim)
+        return mapped_along(argsort, input, dim, descending=descending)
     return leaf("argsort", _ordered(input, dim, descending), input._metadata.device)
 
 
@@ -142,7 +142,7 @@ def _found(
     check_dtype(name, metadata.dtype, f"{REAL}b" if name == "mode" else REAL)
     shape = metadata.shape
     if input._batched:
-        return mapped_along(function, input, axis)
+        return mapped_along(function, input, axis, keepdim=keepdim)
     xp = metadata.F.xp
     kind = getattr(return_types, name)
     if not shape:
@@ -169,8 +169,7 @@ def _middle(name: str, doc: str, place: Callable[[Any, Any], Any]) -> Callable[.
         input: Tensor, dim: Axis | None = None, keepdim: bool = False
     ) -> Tensor | return_types.median | return_types.nanmedian:
         if dim is not None:
-            along = lambda x, axis: function(x, axis, keepdim)  # noqa: E731  a name for it
-            return _found(name, f"{name}_along", along, input, dim, keepdim, place)
+            return _found(name, f"{name}_along", function, input, dim, keepdim, place)
         if keepdim is not False:
             raise TypeError(f"{name}() missing 1 required positional argument: 'dim'")
         return getattr(R, name)(operand_of(REAL, input, name))
@@ -225,7 +224,7 @@ def kthvalue(input: Tensor, k: int, dim: Axis = -1, keepdim: bool = False) -> re
             )
         return xp.full((*lines.shape[:-1], 1), k - 1)
 
-    along = lambda x, axis: kthvalue(x, k, axis, keepdim)  # noqa: E731  a name for it
+    along = lambda x, axis, keepdim: kthvalue(x, k, axis, keepdim)  # noqa: E731  a name for it
     return _found("kthvalue", "kthvalue", along, input, dim, keepdim, place)
 
 
@@ -236,8 +235,7 @@ def mode(input: Tensor, dim: Axis = -1, keepdim: bool = False) -> return_types.m
     Args:
         input: a real tensor.
     """
-    along = lambda x, axis: mode(x, axis, keepdim)  # noqa: E731  a name for it
-    return _found("mode", "mode", along, input, dim, keepdim, _most_frequent)
+    return _found("mode", "mode", mode, input, dim, keepdim, _most_frequent)
 
 
 def _most_frequent(xp: Library, lines: Array) -> Any:

@@ -87,7 +87,7 @@ def lu(A: Inexact, *, pivot: bool = True) -> return_types.linalg_lu:
         pivot: must be True: rows are always exchanged.
     """
     if getattr(A, "_batched", False):
-        return mapped(lambda batch: lu(batch, pivot=pivot), A)
+        return mapped(lu, A, pivot=pivot)
     packed, _, order = _eliminated("linalg.lu", A, pivot)
     lower, upper = [renamed(part, "LinalgLuBackward0", saves=True) for part in _triangles(packed)]
     return return_types.linalg_lu(_permutation(A, order), lower, upper)
@@ -104,7 +104,7 @@ def lu_factor_ex(
     """
     name = "linalg.lu_factor_ex"
     if getattr(A, "_batched", False):
-        return mapped(lambda batch: lu_factor_ex(batch, pivot=pivot, check_errors=check_errors), A)
+        return mapped(lu_factor_ex, A, pivot=pivot, check_errors=check_errors)
     packed, pivots, _ = _eliminated(name, A, pivot)
     place = packed._metadata.device
     F = packed._metadata.F
