@@ -42,6 +42,7 @@ class _LocationScale(Distribution):
 
     mean = computed(lambda self: self.loc)
     mode = mean
+    variance = computed(lambda self: self.stddev**2)
 
     def _drawn(self, shape: tuple[int, ...]) -> Tensor:
         return self.icdf(open_uniform(self.loc, shape))
@@ -63,7 +64,7 @@ class Normal(_LocationScale):
         0.5
     """
 
-    variance = computed(lambda self: self.scale**2)
+    stddev = computed(lambda self: self.scale)
 
     def _drawn(self, shape: tuple[int, ...]) -> Tensor:
         return self.loc + standard_normal(self.loc, shape) * self.scale
@@ -84,7 +85,7 @@ class Normal(_LocationScale):
 class Laplace(_LocationScale):
     """The Laplace (double exponential) distribution with mean `loc` and scale `scale`."""
 
-    variance = computed(lambda self: 2 * self.scale**2)
+    stddev = computed(lambda self: self.scale * math.sqrt(2))
 
     def _drawn(self, shape: tuple[int, ...]) -> Tensor:
         u = 2 * open_uniform(self.loc, shape) - 1
@@ -130,7 +131,7 @@ class Gumbel(_LocationScale):
     """The Gumbel distribution, the limit of maxima of many samples; `loc` is the mode."""
 
     mean = computed(lambda self: self.loc + self.scale * EULER)
-    variance = computed(lambda self: self.scale**2 * (math.pi**2 / 6))
+    stddev = computed(lambda self: self.scale * (math.pi / math.sqrt(6)))
 
     def _log_prob(self, value: Tensor) -> Tensor:
         z = self._standard(value)

@@ -186,3 +186,12 @@ def test_parameters_are_the_leaves_that_were_given(kind):
     assert kept[1] is second
     d.log_prob(ag.tensor([0.3, 0.6])).sum().backward()
     assert kept[0].grad is first.grad is not None
+
+
+@pytest.mark.parametrize("kind", [D.Normal, D.Laplace, D.Gumbel])
+@pytest.mark.parametrize("scale", [1e-30, 1e30])
+def test_deviations_are_finite_where_variances_are_not(kind, scale):
+    d = kind(0.0, ag.tensor(scale))
+    ratio = kind(0.0, ag.tensor(1.0)).variance.sqrt().item()
+    assert d.stddev.item() == pytest.approx(scale * ratio, rel=1e-6, abs=0)
+    assert d.variance.item() in {0, math.inf}
