@@ -35,12 +35,8 @@ class Upsample(FunctionModule, function=F.interpolate):
 
     def extra_repr(self) -> str:
         """The size or factor, and the mode."""
-        given = (
-            f"size={self.size}"
-            if self.scale_factor is None
-            else f"scale_factor={self.scale_factor}"
-        )
-        return f"{given}, mode={self.mode!r}"
+        given = "size" if self.scale_factor is None else "scale_factor"
+        return f"{given}={getattr(self, given)}, mode={self.mode!r}"
 
 
 class UpsamplingNearest2d(Upsample):
