@@ -67,7 +67,7 @@ class Mail(Protocol):
     async def receive(self, run: Any, key: Any, sender: int) -> Any:
         """Await a message."""
 
-    def stop_waiting(self, run: Any, why: str) -> None:
+    def on_stop_waiting(self, run: Any, why: str) -> None:
         """End all waits of a run for other ranks."""
 
     def close(self, run: Any, name: Any) -> None:
@@ -122,7 +122,7 @@ class Group:
 
     def stop_waiting(self, why: str) -> None:
         """End all waits for other ranks: nobody goes on."""
-        self._runs.stop_waiting(self.run, why)
+        self._runs.on_stop_waiting(self.run, why)
 
     def close(self, tag: Any) -> None:
         """Drop what comes, or has come, with a tag that begins with this one of three members."""

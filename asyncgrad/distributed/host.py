@@ -42,16 +42,9 @@ class Host(Inbox):
         self._entries: dict[Any, Entry] = {}
         self._staged: dict[Any, StagedPass] = {}
         self._optimizers: dict[int, Any] = {}
-        self._runs: Runs | None = None
         self._lives = Lifetimes()
 
     # -- the world --------------------------------------------------------------------------------
-
-    @property
-    def runs(self) -> Runs:
-        """The runs of this worker."""
-        assert self._runs is not None
-        return self._runs
 
     async def on_open(self, size: int, peers: Peers, *limits: float) -> None:
         """Begin: the loop runs, and the others can be reached."""
@@ -355,10 +348,6 @@ class Host(Inbox):
 
     # -- runs -------------------------------------------------------------------------------------
 
-    async def on_run(self, run: Any, function: Callable[..., Any], args: Any, kw: Any) -> Any:
-        """Run a coroutine function as one of a group."""
-        return await self.runs.run(run, function, args, kw)
-
     async def on_in_group(
         self, call: Any, run: Any, number: int, function: Callable[..., Any], args: Any
     ) -> Any:
@@ -377,22 +366,6 @@ class Host(Inbox):
             result, gradients = await function(self._parts, number, key, *args)
             staged.gradients.add(turn, (), gradients)
             return result
-
-    async def on_mail(self, run: Any, tag: Any, sender: int, content: Any) -> None:
-        """Keep what another of a group has sent until it is asked for."""
-        self.runs.deliver(run, tag, sender, content)
-
-    async def on_returned(self, run: Any, rank: int, why: str | None) -> None:
-        """Note that a run's function has returned on another rank."""
-        self.runs.returned(run, rank, why)
-
-    async def on_awaits(self, run: Any, rank: int, waits: Any, missing: set[Any]) -> None:
-        """Note what a run's tasks await on a rank that lacks what this rank has begun."""
-        self.runs.awaits(run, rank, waits, missing)
-
-    async def on_stop_waiting(self, run: Any, why: str) -> None:
-        """End the waits of a run whose ranks wait for one another."""
-        self.runs.stop_waiting(run, why)
 
     async def on_stop(self, run: Any) -> None:
         """End a run, after passes that this rank has voted for and rank 0 has committed."""

@@ -17,14 +17,16 @@ from asyncgrad.distributed.errors import (
     sendable,
 )
 from asyncgrad.distributed.lifetimes import Memory, cancelled
+from asyncgrad.distributed.runs import Runs
 from asyncgrad.distributed.site import Site, here
 from asyncgrad.distributed.trace import Trace, recording
+from asyncgrad.distributed.values import awaited
 from asyncgrad.errors import AutogradError
 from asyncgrad.scheduler.completion import for_another
 
 
 class Inbox:
-    """Takes messages, and runs the methods `on_...` that they name."""
+    """Takes messages, and runs the methods `on_...` that they name: its own or its runs'."""
 
     def __init__(self, session: str, rank: int) -> None:
         """Take messages of one world."""
@@ -32,6 +34,7 @@ class Inbox:
         self._rank = rank
         #: None until the world is open.
         self._site: Site | None = None
+        self._runs: Runs | None = None
         self._trace: Trace | None = None
         #: What runs for each message.
         self._requests: dict[tuple[int, int], asyncio.Task[Any]] = {}
@@ -42,6 +45,12 @@ class Inbox:
         """The site of this worker."""
         assert self._site is not None
         return self._site
+
+    @property
+    def runs(self) -> Runs:
+        """The runs of this worker, which take messages, too."""
+        assert self._runs is not None
+        return self._runs
 
     async def take(self, message: Message) -> tuple[bool, Any]:
         """Run the method that a message names: whether it succeeded, and its result or error."""
@@ -88,9 +97,11 @@ class Inbox:
     async def _run(self, message: Message) -> Any:
         here.set(self._site)
         for_another.set(True)
+        name = f"on_{message.method}"
+        take = getattr(self, name, None) or getattr(self.runs, name)
         with recording(None if self._trace is None else self._trace.recorder):
             try:
-                return await getattr(self, f"on_{message.method}")(*message.args)
+                return await awaited(take(*message.args))
             except (SystemExit, KeyboardInterrupt, asyncio.CancelledError) as error:
                 if isinstance(error, asyncio.CancelledError) and _is_cancelled():
                     raise

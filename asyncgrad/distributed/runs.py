@@ -35,7 +35,7 @@ class Runs:
     def __len__(self) -> int:
         return len(self._mail)
 
-    async def run(self, run: Any, function: Any, args: Any, kwargs: Any) -> Any:
+    async def on_run(self, run: Any, function: Any, args: Any, kwargs: Any) -> Any:
         """Run a function as one of a group."""
         async with self._lives.scope(run):
             group = self._groups[run] = Group(self._site, run, self)
@@ -84,7 +84,7 @@ class Runs:
                 _fail(box, _missed(sender))
         return box
 
-    def deliver(self, run: Any, tag: Any, sender: int, content: Any) -> None:
+    def on_mail(self, run: Any, tag: Any, sender: int, content: Any) -> None:
         """Keep what has come, for a run that may not have begun here."""
         if (run, tag[1:3]) in self._closed:
             return
@@ -122,7 +122,7 @@ class Runs:
         for key, sender in [box for box in boxes if box[0][:2] == name]:
             boxes.pop((key, sender)).cancel()
 
-    def returned(self, run: Any, rank: int, why: str | None) -> None:
+    def on_returned(self, run: Any, rank: int, why: str | None) -> None:
         """The function of a run has returned on a rank, perhaps after a standstill.
 
         Nothing more comes from it.
@@ -130,19 +130,19 @@ class Runs:
         if self.has_ended(run):
             return
         if why is not None:
-            self.stop_waiting(run, why)
+            self.on_stop_waiting(run, why)
         self._returned.setdefault(run, set()).add(rank)
         for (_, sender), box in tuple(self._mail.get(run, {}).items()):
             if sender == rank and not box.done():
                 _fail(box, _missed(rank))
 
-    def awaits(self, run: Any, rank: int, waits: Any, missing: set[Any]) -> None:
-        """Take note of what a run's function awaits on another rank."""
+    def on_awaits(self, run: Any, rank: int, waits: Any, missing: set[Any]) -> None:
+        """Note what a run's tasks await on a rank that lacks what this rank has begun."""
         group = self._groups.get(run)
         if group is not None:
             group.standstill.told(rank, waits, missing)
 
-    def stop_waiting(self, run: Any, why: str) -> None:
+    def on_stop_waiting(self, run: Any, why: str) -> None:
         """End all waits of a run for other ranks, except those for what rank 0 has decided."""
         group = self._groups.get(run)
         if group is None or group.standstill.found is not None:
