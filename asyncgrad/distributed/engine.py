@@ -35,6 +35,8 @@ class Message(NamedTuple):
     number: int
     method: str
     args: tuple[Any, ...]
+    #: Modes of the sender's that hold for the method, too.
+    modes: dict[str, bool]
 
 
 class Host(Protocol):

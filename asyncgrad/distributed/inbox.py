@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from asyncgrad.core.modes import Mode
 from asyncgrad.distributed.engine import Message
 from asyncgrad.distributed.errors import (
     PassEndedError,
@@ -99,7 +100,8 @@ class Inbox:
         for_another.set(True)
         name = f"on_{message.method}"
         take = getattr(self, name, None) or getattr(self.runs, name)
-        with recording(None if self._trace is None else self._trace.recorder):
+        recorder = None if self._trace is None else self._trace.recorder
+        with Mode(**message.modes), recording(recorder):
             try:
                 return await awaited(take(*message.args))
             except (SystemExit, KeyboardInterrupt, asyncio.CancelledError) as error:

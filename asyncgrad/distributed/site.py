@@ -11,6 +11,7 @@ from itertools import count
 from math import inf
 from typing import Any
 
+from asyncgrad.core.modes import current
 from asyncgrad.distributed.engine import Message, Peers
 from asyncgrad.distributed.errors import WorkerLostError, received
 from asyncgrad.distributed.lifetimes import PARTS, all_of, one_of
@@ -125,7 +126,9 @@ class Site:
     async def _call(self, limit: float, rank: int, method: str, *args: Any) -> Any:
         """The same, with a limit of its own."""
         self.check()
-        message = Message(self.session, self.rank, next(self.numbers), method, args)
+        modes = current()
+        kept = {"anomaly": modes.anomaly, "check_nan": modes.check_nan}
+        message = Message(self.session, self.rank, next(self.numbers), method, args, kept)
         succeeded, value = await self._reach(rank, message, limit)
         if succeeded:
             return value

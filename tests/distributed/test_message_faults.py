@@ -311,14 +311,14 @@ async def test_what_comes_late_or_twice_is_refused() -> None:
         await site.call(0, "commit", committed)
         await site.call(0, "abort", committed)
         assert await part.apply(gradients) == before
-        message = Message(site.session, -1, next(site.numbers), "statistics", ())
+        message = Message(site.session, -1, next(site.numbers), "statistics", (), {})
         assert (await host.take(message))[0]
         succeeded, error = await host.take(message)
         assert not succeeded
         assert "taken before" in str(error)
         for session, words in (("other", "another world"), (site.session, "worker 7 was lost")):
             host.site.lost[7] = "planned"
-            succeeded, error = await host.take(Message(session, 7, 0, "statistics", ()))
+            succeeded, error = await host.take(Message(session, 7, 0, "statistics", (), {}))
             assert not succeeded
             assert words in str(error)
         await site.call(0, "release", [("call", (-1, 10**6 + 2))])

@@ -296,6 +296,37 @@ async def test_a_pass_that_runs_in_threads_fails_everywhere_or_nowhere(who: int 
         assert [one["passes"] for one in await world.statistics()] == [0, 0]
 
 
+class Root(ag.nn.Module):
+    """Its parameter's gradient is NaN, and that of what it is given is not."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = ag.nn.Parameter(ag.zeros(3, dtype=ag.float64))
+
+    def forward(self, x: Any) -> Any:
+        return x + ag.sqrt(self.weight) * 0
+
+
+@pytest.mark.filterwarnings("ignore:Error detected in")
+@pytest.mark.asyncio
+@pytest.mark.parametrize("passed_on", [False, True])
+async def test_anomaly_mode_of_the_caller_holds_on_workers(passed_on: bool) -> None:
+    async with world_of(Engine(2)) as world:
+        first, last = await world.remote(0, Root), await world.remote(1, Affine)
+        x = leaf()
+        with ag.autograd.set_detect_anomaly(True):
+            call = first(x)
+            loss = (await (last(call) if passed_on else call)).sum()
+            words = "Function 'SqrtBackward0' returned nan values"
+            with pytest.raises(RuntimeError, match=words) as caught:
+                await loss.backward()
+        assert any("on worker 0, during backward" in note for note in caught.value.__notes__)
+        assert x.grad is None
+        assert await last.apply(gradients) == [None, None]
+        await (await first(x)).sum().backward()
+        assert x.grad is not None
+
+
 @pytest.mark.asyncio
 async def test_structures_plain_data_and_results_without_gradient() -> None:
     async with world_of(Engine(1)) as world:
@@ -473,7 +504,7 @@ async def test_a_cancelled_call_is_ended_on_its_worker() -> None:
             await asyncio.sleep(0)
         site = world._site
         await site.call(0, "give_up", -1, 10**6)
-        late = Message(site.session, -1, 10**6, "statistics", ())
+        late = Message(site.session, -1, 10**6, "statistics", (), {})
         assert not (await engine.hosts[0].take(late))[0]
         assert [one.get_name() for one in engine.hosts[0]._requests.values()] == ["watch"]
 
