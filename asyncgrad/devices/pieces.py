@@ -11,7 +11,6 @@ from _thread import _local
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from queue import SimpleQueue
-from threading import Event
 from typing import Any, Protocol
 
 from asyncgrad.devices.cores import offer_core, waited
@@ -69,21 +68,21 @@ def followed(
             for part in parts:
                 call(part)
         return
-    left = [Event() for _ in parts]
+    left: list[SimpleQueue[None]] = [SimpleQueue() for _ in parts]
 
     def compute(place: int) -> None:
         if place >= 0:
-            left[place].wait()
+            left[place].get()
             then(parts[place])
             return
         try:
-            for part, event in zip(parts, left, strict=True):
+            for part, queue in zip(parts, left, strict=True):
                 first(part)
-                event.set()
+                queue.put(None)
         finally:
             # After an error nobody may wait for ever.
-            for event in left:
-                event.set()
+            for queue in left:
+                queue.put(None)
 
     # The thread that gives work out takes the first piece itself.
     in_pieces(compute, range(-1, len(parts)))

@@ -286,7 +286,7 @@ async def closing() -> None:
             while not (await world.statistics())[0]["working"]:
                 pass
             await local.workers[0].close()
-            with pytest.raises(dist.WorkerLostError, match="closed it|has removed it"):
+            with pytest.raises(dist.WorkerLostError, match=r"closed it|has removed it"):
                 await waiting
             assert list(world.lost) == [0]
         await client.close()
