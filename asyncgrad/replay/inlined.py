@@ -195,11 +195,11 @@ def inlined(steps: list[Any]) -> list[Any]:
 
 def _replaced(step: Any, known: dict[Any, Any]) -> list[Any]:
     """The steps that take the place of one."""
-    if step.__class__ is not Compute:
+    if not (
+        step.__class__ is Compute and step.outs.__class__ is Place and step.outs.sample.on_host
+    ):
         return [step]
     rule = bool(step.arguments) and step.arguments[0].__class__ is Same
-    if step.outs.__class__ is not Place or not step.outs.sample.on_host:
-        return [step]
     places = list(dict.fromkeys(step.read))
     layouts = [
         Layout(x.sample) if isinstance(x.sample, (np.ndarray, np.generic)) else x.sample
@@ -228,9 +228,7 @@ def _renamed(step: Compute) -> list[Any]:
     """An op that is one universal function; half precision has kernels of its own."""
     universal = _universal(step.name, step.function)
     sample = step.outs.sample
-    if universal is None or not sample.ndim or sample.dtype.kind not in "fc":
-        return [step]
-    if sample.dtype.itemsize < 4:
+    if universal is None or not sample.ndim or sample.dtype.char not in "fdgFDG":
         return [step]
     return [Compute(step.name, universal, step.arguments, step.outs, step.cost)]
 
