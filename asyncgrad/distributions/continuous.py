@@ -42,7 +42,6 @@ class _LocationScale(Distribution):
 
     mean = computed(lambda self: self.loc)
     mode = mean
-    variance = computed(lambda self: self.stddev**2)
 
     def _drawn(self, shape: tuple[int, ...]) -> Tensor:
         return self.icdf(open_uniform(self.loc, shape))
@@ -65,6 +64,7 @@ class Normal(_LocationScale):
     """
 
     stddev = computed(lambda self: self.scale)
+    variance = computed(lambda self: self.scale**2)
 
     def _drawn(self, shape: tuple[int, ...]) -> Tensor:
         return self.loc + standard_normal(self.loc, shape) * self.scale
@@ -86,6 +86,7 @@ class Laplace(_LocationScale):
     """The Laplace (double exponential) distribution with mean `loc` and scale `scale`."""
 
     stddev = computed(lambda self: self.scale * math.sqrt(2))
+    variance = computed(lambda self: 2 * self.scale**2)
 
     def _drawn(self, shape: tuple[int, ...]) -> Tensor:
         u = 2 * open_uniform(self.loc, shape) - 1
@@ -132,6 +133,7 @@ class Gumbel(_LocationScale):
 
     mean = computed(lambda self: self.loc + self.scale * EULER)
     stddev = computed(lambda self: self.scale * (math.pi / math.sqrt(6)))
+    variance = computed(lambda self: self.scale**2 * (math.pi**2 / 6))
 
     def _log_prob(self, value: Tensor) -> Tensor:
         z = self._standard(value)

@@ -48,7 +48,9 @@ def broadcast_all(*values: Any) -> tuple[Any, ...]:
                 f"Input arguments must all be instances of Number or Tensor, got "
                 f"{type(value).__name__}. Make a tensor of it with asyncgrad.tensor()."
             )
-    tensors = [x if isinstance(x, Variable) else scalar_tensor(float(x), **options) for x in values]
+    tensors: list[Any] = [
+        x if isinstance(x, Variable) else scalar_tensor(float(x), **options) for x in values
+    ]
     return broadcast_tensors(*tensors)
 
 
