@@ -58,9 +58,7 @@ class ResultDict(_AtOnce, dict[_K, _V]):
 
 def ended(result: Value) -> Any:
     """The value for the caller of a pass that has ended; None means that it has no result."""
-    if result is None:
-        return _FINISHED
-    return ResultDict(result) if isinstance(result, dict) else Results(result)
+    return _FINISHED if result is None else awaitable(result)
 
 
 def awaitable(value: Value) -> Any:

@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from asyncgrad.core.graph_task import GraphTask
 from asyncgrad.core.states import Outcome
-from asyncgrad.scheduler import blas
+from asyncgrad.scheduler import blas, switch_interval
 from asyncgrad.scheduler.helpers import Helpers, run_segment
 from asyncgrad.scheduler.host import Host, call_later
 from asyncgrad.scheduler.queues import DeviceQueue, Urgency
-from asyncgrad.scheduler.switch_interval import SwitchInterval
 from asyncgrad.scheduler.threads import Threads
 
 if TYPE_CHECKING:
@@ -34,7 +33,8 @@ class ThreadSegments:
         #: Passes that a thread owns, or will own when one is free.
         self.tasks: dict[GraphTask, ThreadJob] = {}
         self.threads = Threads(blas.CORES, "asyncgrad", kept=0 if loop_goes_first else 1)
-        self._switching = SwitchInterval()
+        #: How many jobs the threads have: while they have any, the switch interval is short.
+        self._working = 0
         self.segments = self.offloads = 0
         #: How many jobs have ended, and the timer that looks whether any has.
         self._done = 0
@@ -101,7 +101,9 @@ class ThreadSegments:
             loop.call_soon(thread_job.run)
             loop.call_soon(thread_job.report)
         else:
-            self._switching.begin()
+            self._working += 1
+            if self._working == 1:
+                switch_interval.short.hold()
             tell = partial(tell_loop, loop, thread_job.report)
             self.threads.submit(thread_job.run, urgency, tell)
         return thread_job
@@ -111,12 +113,18 @@ class ThreadSegments:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        self._switching.close()
+        if self._working:
+            # Threads may still work, but nothing reports when they have ended.
+            self._working = 0
+            switch_interval.short.drop()
         self.threads.close(ended)
 
     def _job_ended(self) -> None:
         self._done += 1
-        self._switching.end()
+        if self._working:
+            self._working -= 1
+            if not self._working:
+                switch_interval.short.drop()
 
     def _returned(
         self, host: Host, task: GraphTask, helpers: Helpers | None, outcome: Outcome | None,

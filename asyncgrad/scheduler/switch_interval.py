@@ -20,36 +20,6 @@ INTERVAL = 0.000_1
 _usual: float | None = None
 
 
-class SwitchInterval:
-    """The request of one engine for a short interval."""
-
-    __slots__ = ("_closed", "_working")
-
-    def __init__(self) -> None:
-        self._working = 0
-        self._closed = False
-
-    def begin(self) -> None:
-        """Note that a job was given to a thread."""
-        if not self._closed:
-            self._working += 1
-            if self._working == 1:
-                short.hold()
-
-    def end(self) -> None:
-        """Note, on the loop, that a job has ended."""
-        if not self._closed:
-            self._working -= 1
-            if not self._working:
-                short.drop()
-
-    def close(self) -> None:
-        """Withdraw the request, even if threads still work."""
-        if self._working and not self._closed:
-            short.drop()
-        self._closed = True
-
-
 def _shorten() -> None:
     """Shorten the interval, unless the user's is as short."""
     global _usual
@@ -67,5 +37,5 @@ def _restore() -> None:
     _usual = None
 
 
-#: Engines with working threads shorten the interval.
+#: An engine shortens the interval while its threads work.
 short = Shared(_shorten, _restore)
