@@ -147,7 +147,7 @@ def reads_all(kind: type) -> bool:
     )
 
 
-def is_read_where_shown(kind: type) -> bool:
+def is_read_where_shown(kind: Any) -> bool:
     """Whether such functions read all attributes only to show an instance or to compare it."""
     return kind.__hash__ is None and all(
         "__dataclass_fields__" in vars(base) or not reads_all(base) for base in kind.__mro__
