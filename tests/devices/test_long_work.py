@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import asyncgrad as ag
-from asyncgrad.devices import cores
+from asyncgrad.devices import cores, pieces
 from asyncgrad.ops.fused import PART, assign
 
 
@@ -56,6 +56,23 @@ def test_slices_follow_one_another_and_offer_the_core_between(clock):
     assert all(before.stop == after.start for before, after in pairwise(slices))
     assert set(lengths(slices)) == {64}
     assert seen.offers == len(slices) == 16
+
+
+def test_items_come_in_turns_between_which_the_core_is_offered(clock):
+    seen = clock()
+    assert [(item, seen.offers) for item in cores.in_turns("abcde", 2)] == [
+        ("a", 0), ("b", 0), ("c", 1), ("d", 1), ("e", 2),
+    ]  # fmt: skip
+
+
+def test_the_steps_of_an_lstm_offer_the_core_while_an_engine_lives(clock, monkeypatch):
+    seen = clock()
+    monkeypatch.setattr(pieces, "threads", 1)
+    layer = ag.nn.LSTM(3, 2)
+    out = layer(ag.ones(9, 1, 3))[0]
+    assert seen.offers == 5
+    out.sum().backward()
+    assert seen.offers == 10
 
 
 def test_slices_are_longer_while_each_end_means_waiting(clock):

@@ -16,6 +16,7 @@ import numpy as np
 
 from asyncgrad.core.variable import Variable
 from asyncgrad.devices import pieces
+from asyncgrad.devices.cores import in_turns
 from asyncgrad.devices.pieces import followed
 from asyncgrad.devices.pool import POOL
 from asyncgrad.ops.fused import Once, compiled, share, silent
@@ -42,6 +43,8 @@ _TINY = 1024
 #: Two threads share so many steps of so many multiplications: for shorter calls of NumPy they would
 #: wait for the GIL as long as they compute.
 _LONG, _LARGE = 16, 2_000_000
+#: After so many steps a thread offers its core to others, above all to that of an event loop.
+_TURN = 2
 #: Products of several steps have so many multiplications at least, and there are so many at most.
 _PART, _PARTS = 1 << 26, 4
 
@@ -144,15 +147,22 @@ def _for_rows(
 def _parts(xp: Library, steps: int, multiplications: int) -> list[slice]:
     """Slices of the steps, last ones first, whose products are computed together.
 
+    Without an engine or on a device there is one: only another thread gains by several.
+
     Args:
-        xp: the library; a device gets all steps at once.
+        xp: the library.
         steps: how many there are.
         multiplications: of one step.
     """
     length = max(-(-steps // _PARTS), _PART // max(1, multiplications))
-    if xp.ndarray is not np.ndarray:
+    if not pieces.threads or xp.ndarray is not np.ndarray:
         length = steps
     return [slice(max(0, end - length), end) for end in range(steps, 0, -length)]
+
+
+def _in_turns(items: Sequence[Any]) -> Iterator[Any]:
+    """Go through the steps; while an engine lives, offer the core now and then."""
+    return in_turns(items, _TURN) if pieces.threads else iter(items)
 
 
 def _by_gate(xp: Library, order: tuple[int, ...], *parts: Array) -> Any:
@@ -364,7 +374,7 @@ def _lstm(
         places = products[..., own, :] if cut else part[:, own]
         scratch = _room(library, memory.shape, x.dtype)
         each = zip(gates[:, :, own], cells[:, own], tops[:, own], out[:-1, own], strict=True)
-        for t, (gate, cell, top, new) in enumerate(each):
+        for t, (gate, cell, top, new) in _in_turns([*enumerate(each)]):
             if t:
                 inputs[t, :, features + 1 :] = state
             if cut:
@@ -423,7 +433,7 @@ def _lstm_kernel(
     add, multiply, subtract = xp.add, xp.multiply, xp.subtract
 
     def go_back(those: slice) -> None:
-        for t in range(steps)[those][::-1]:
+        for t in _in_turns(range(steps)[those][::-1]):
             row = by_gate[t]
             if step is not None:
                 step(t)
