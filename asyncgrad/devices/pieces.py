@@ -68,6 +68,7 @@ def followed(
             for part in parts:
                 call(part)
         return
+    #: Of each part, an entry once it has been left.
     left: list[SimpleQueue[None]] = [SimpleQueue() for _ in parts]
 
     def compute(place: int) -> None:
@@ -76,13 +77,13 @@ def followed(
             then(parts[place])
             return
         try:
-            for part, queue in zip(parts, left, strict=True):
+            for part, note in zip(parts, left, strict=True):
                 first(part)
-                queue.put(None)
+                note.put(None)
         finally:
             # After an error nobody may wait for ever.
-            for queue in left:
-                queue.put(None)
+            for note in left:
+                note.put(None)
 
     # The thread that gives work out takes the first piece itself.
     in_pieces(compute, range(-1, len(parts)))
