@@ -198,9 +198,7 @@ def tensor_operands(name: str, *values: Any) -> tuple[Any, ...]:
 
 def operand_of(kinds: str, value: Any, name: str, place: int = 1) -> Any:
     """Return an operand that is a tensor of a dtype of these kinds; raise for any other."""
-    if not isinstance(value, Variable):
-        raise refusal(value, name, place)
-    dtype = value._metadata.dtype
+    dtype = as_tensor_operand(value, name, place)._metadata.dtype
     if dtype.kind not in kinds:
         refuse(name, dtype)
     return value
