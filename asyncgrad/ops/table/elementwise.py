@@ -18,7 +18,7 @@ from asyncgrad.core.variable import Variable
 from asyncgrad.devices.fp_errors import fp_errors_ignored, restore_fp_errors, without_fp_errors
 from asyncgrad.ops import batch_rules
 from asyncgrad.ops.dtype import FLOATING, check_dtype, refuse
-from asyncgrad.ops.fused import FEW, ZEROS, bounded, compiled, elementwise, inverted, masked, number
+from asyncgrad.ops.fused import FEW, ONES, ZEROS, bounded, compiled, elementwise, inverted, masked
 from asyncgrad.ops.namespace import IgnoringFpErrors
 from asyncgrad.ops.op import Op, Over, Refused, binary, factor, linear, operation, tangent, unary
 from asyncgrad.ops.quotients import exact
@@ -219,7 +219,7 @@ def _tanh_gradient(xp: Library, g: Array, out: Array) -> Any:
     if not out.ndim or out.__class__ is not np.ndarray:
         return g * (1 - out * out)
     d = xp.square(out)
-    xp.subtract(number(xp, 1, d.dtype), d, d)
+    xp.subtract(ONES.get(d.dtype, 1), d, d)
     return xp.multiply(g, d, d)
 
 
