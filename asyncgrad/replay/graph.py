@@ -200,13 +200,23 @@ class Graph:
             self._nodes.append(known)
         #: The numbers of the nodes of the outputs.
         self.roots = [numbers[tensor._edge] for _, tensor in recorder.with_graph]
-        behind: set[int] = set()
+        behind = [self._reached({root}) for root in self.roots]
+        leaves = {
+            frozenset([x for n in found for x in self._nodes[n].edges if x.__class__ is Source])
+            for found in behind
+        }
+        #: An output is computed from another one, or leads to other tensors than another one. Hooks
+        #: there, and `grad()` of one by the other or by those tensors, need the nodes between them.
+        self._needs_nodes = len(leaves) > 1 or any(
+            len(found.intersection(self.roots)) > 1 for found in behind
+        )
+
+    def _reached(self, reached: set[int]) -> set[int]:
+        """Add the numbers of the nodes to which these nodes lead."""
         for number in range(len(self._nodes) - 1, -1, -1):
-            if number in behind or number in self.roots:
-                behind.update([x for x in self._nodes[number].edges if x.__class__ is int])
-        #: An output is computed from another one. Hooks there, and `grad()` of one by the other,
-        #: need the nodes between the two.
-        self._needs_nodes = not behind.isdisjoint(self.roots)
+            if number in reached:
+                reached.update([x for x in self._nodes[number].edges if x.__class__ is int])
+        return reached
 
     def _counters(self, recorder: KnownArrays, nodes: list[Any]) -> dict[Any, int]:
         """The numbers of the version counters that the nodes check and others can see."""
@@ -340,10 +350,8 @@ class Graph:
         sources: Any = set(self._slots)
         if flags is not None:
             sources = {source for source, flag in zip(self._slots, flags, strict=True) if flag}
-        reached = {number for number, g in zip(self.roots, gradients, strict=True) if g is not None}
-        for number in range(len(self._nodes) - 1, -1, -1):
-            if number in reached:
-                reached.update([x for x in self._nodes[number].edges if x.__class__ is int])
+        pairs = zip(self.roots, gradients, strict=True)
+        reached = self._reached({number for number, g in pairs if g is not None})
         found: dict[int, list[bool]] = {}
         for number in sorted(reached):
             wanted = [x in sources or x in found for x in self._nodes[number].edges]

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from asyncgrad.core.delivery import deliver
-from asyncgrad.core.node import Edge, Freed, Node, OpNode, refuse_freed, stored_edges
+from asyncgrad.core.node import Freed, Node, OpNode, refuse_freed
 from asyncgrad.core.run_node import is_wanted
 from asyncgrad.core.variable import AccumulateGrad
 
@@ -63,8 +62,6 @@ class GraphNode(Node):
         received = self._computed(gradients, task)
         if task is None:
             return received
-        if any([gradient is None for gradient in received]):  # noqa: C419  a list takes half the time
-            _leave_out(task, self, received)
         plain = task.recorded is None and task.streams is None and task.captures is None
         if not plain or task.careful or task.launched:
             return received
@@ -134,32 +131,6 @@ def become(pairs: list[tuple[Any, Any]]) -> None:
         front.__class__ = OpNode
         for name in ("rule", "following", "saved", "guard", "version", "cost"):
             setattr(front, name, getattr(node, name))
-
-
-def _leave_out(task: Any, node: GraphNode, received: tuple[Any, ...]) -> None:
-    """Let no node wait for gradients to which the pass does not lead from the results.
-
-    An eager pass would not count those nodes. So neither they nor their hooks may run.
-    """
-    dependencies, buffers = task.dependencies, task.not_ready
-    followed = stored_edges(node)
-    given = {_target(edge) for edge, g in zip(followed, received, strict=True) if g is not None}
-    leaving: list[Any] = [(node, [edge for edge in followed if _target(edge) not in given])]
-    while leaving:
-        producer, edges = leaving.pop()
-        by_target: dict[Any, list[Any]] = {}
-        for edge in edges:
-            by_target.setdefault(_target(edge), []).append(edge)
-        for target, own in by_target.items():
-            if dependencies.get(target) == len(own) and target not in buffers:
-                del dependencies[target]
-                leaving.append((target, stored_edges(target)))
-            elif producer is not node:
-                deliver(task, producer, tuple(own), (None,) * len(own), False)
-
-
-def _target(edge: Any) -> Any:
-    return edge.node if edge.__class__ is Edge else edge
 
 
 def _staged(task: Any, edges: Any, received: tuple[Any, ...], fresh: bool) -> tuple[Any, ...]:
