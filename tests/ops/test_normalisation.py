@@ -49,3 +49,15 @@ def test_one_value_is_not_normalised(call):
     for m in (torch, ag):
         with pytest.raises(ValueError, match="Expected more than 1 value per channel"):
             call(m)
+
+
+@pytest.mark.parametrize("rows", [0, 5])
+@pytest.mark.parametrize("weighted", [True, False])
+@pytest.mark.parametrize("name", ["layer_norm", "rms_norm"])
+def test_lines_without_elements_have_gradients_without_elements(name, weighted, rows):
+    x = ag.zeros(rows, 0, requires_grad=not weighted)
+    weight = ag.ones(0, requires_grad=True)
+    out = getattr(ag.nn.functional, name)(x, (0,), weight)
+    (gradient,) = ag.autograd.grad(out.sum(), weight) if weighted else ag.autograd.grad(out.sum(), x)
+    assert out.shape == (rows, 0)
+    assert gradient.shape == (weight if weighted else x).shape

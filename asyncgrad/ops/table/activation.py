@@ -270,7 +270,7 @@ def spread_total(xp: Library, x: Array, dim: int) -> Any:
 
     NumPy goes through two such arrays in one go, but row by row where each row has a number.
     """
-    if dim == 1 and x.ndim == 2 and x.shape[1] <= _SHORT and x.__class__ is np.ndarray:
+    if dim == 1 and x.ndim == 2 and 0 < x.shape[1] <= _SHORT and x.__class__ is np.ndarray:
         return x.dot(_known_ones((x.shape[1],) * 2, x.dtype))
     return line_total(xp, x, dim)
 
