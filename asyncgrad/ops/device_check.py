@@ -15,7 +15,7 @@ from asyncgrad.devices import CPU, Device
 from asyncgrad.ops.op import Op
 
 #: All devices whose arrays can be recognised.
-_known: list[Device] = []
+_known: list[Device] = [CPU]
 
 
 def device_mismatch(name: str, first: Device, second: Device) -> RuntimeError:

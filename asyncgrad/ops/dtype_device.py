@@ -10,8 +10,6 @@ import numpy as np
 from asyncgrad.devices import CPU, Device
 from asyncgrad.devices.discovery import find
 from asyncgrad.ops.dtype import DType
-from asyncgrad.ops.namespace import is_known
-from asyncgrad.ops.registry import add_device
 
 
 def is_dtype(dtype: np.dtype[Any]) -> bool:
@@ -55,10 +53,7 @@ def as_device(name: str, device: Any) -> Device:
         raise TypeError(
             f"{name}(): argument 'device' must be a device, not {type(device).__name__}"
         )
-    found = find(device)
-    if not is_known(found):
-        add_device(found)
-    return found
+    return find(device)
 
 
 class _Word(enum.Enum):

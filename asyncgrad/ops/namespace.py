@@ -185,15 +185,12 @@ _records: dict[Any, Metadata] = {}
 _limit = _CACHE_LIMIT
 
 
-def add_device(device: Device) -> None:
-    """Register a device, so that the table's raw functions can be bound to its library."""
-    _raw[device] = {}
-    register_device(device)
-
-
 def _space(device: Device, kind: str) -> Raw:
     """The namespace for `small`, `large`, `complex`, `half` or `narrow` (bfloat16) arrays."""
-    spaces = _raw[device]
+    spaces = _raw.get(device)
+    if spaces is None:
+        spaces = _raw.setdefault(device, {})
+        register_device(device)
     known = spaces.get(kind)
     if known is not None:
         return known
@@ -224,7 +221,7 @@ def add_raw_function(op: Op) -> None:
     """Add an op to the table, and bind its raw function to the libraries of all devices."""
     with _making:
         OPS[op.name] = op
-        for spaces in _raw.values():
+        for spaces in tuple(_raw.values()):
             for kind, F in tuple(spaces.items()):
                 _bind(op, F, kind)
 
@@ -299,11 +296,6 @@ def _rounded_after(function: Any) -> Any:
         return function(x.astype(np.float32), number).astype(x.dtype)
 
     return call
-
-
-def is_known(device: Device) -> bool:
-    """Whether the table is bound to a device's library."""
-    return device in _raw
 
 
 def forget_records() -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from asyncgrad.ops.dispatch import dispatch_of, operator_dispatch, tensors_dispatch
-from asyncgrad.ops.namespace import OPS, RECORDED, add_device, add_raw_function
+from asyncgrad.ops.namespace import OPS, RECORDED, add_raw_function
 from asyncgrad.ops.op import Op
 from asyncgrad.ops.promotion import promote_binary
 from asyncgrad.ops.save_plan import plan_of
@@ -85,4 +85,4 @@ for _op in OPS.values():
 RECORDED.mh = RECORDED.adjoint
 RECORDED.chain = lambda g, d: g * (RECORDED.conj(d) if d._metadata.is_complex else d)
 
-__all__ = ["OPERATORS", "OPS", "RECORDED", "REFLECTED", "add_device", "add_op"]
+__all__ = ["OPERATORS", "OPS", "RECORDED", "REFLECTED", "add_op"]

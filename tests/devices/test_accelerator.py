@@ -391,6 +391,17 @@ def test_default_devices_are_the_tasks_own():
         ag.set_default_device("nowhere")
 
 
+def test_a_device_that_no_tensor_was_on_can_be_the_default():
+    with simulate(devices=2):
+        with ag.device("sim:0"):
+            assert (ag.ones(2) + 1).tolist() == [2, 2]
+        ag.set_default_device("sim:1")
+        try:
+            assert str(ag.tensor([1.0]).device) == "sim:1"
+        finally:
+            ag.set_default_device(None)
+
+
 def test_the_current_device_is_changed_within_a_block():
     ag.device("sim:1")
     with ag.accelerator.device_index(1):

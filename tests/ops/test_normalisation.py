@@ -58,6 +58,7 @@ def test_lines_without_elements_have_gradients_without_elements(name, weighted, 
     x = ag.zeros(rows, 0, requires_grad=not weighted)
     weight = ag.ones(0, requires_grad=True)
     out = getattr(ag.nn.functional, name)(x, (0,), weight)
-    (gradient,) = ag.autograd.grad(out.sum(), weight) if weighted else ag.autograd.grad(out.sum(), x)
+    source = weight if weighted else x
+    (gradient,) = ag.autograd.grad(out.sum(), source)
     assert out.shape == (rows, 0)
-    assert gradient.shape == (weight if weighted else x).shape
+    assert gradient.shape == source.shape
