@@ -141,7 +141,7 @@ def filled_shape(name: str, shape: tuple[int, ...], size: int) -> tuple[int, ...
 
 
 def greatest(array: Array) -> Any:
-    """The greatest number of a host array, by its place, which NumPy finds sooner."""
+    """The greatest number of a host array. NumPy finds its place in less time than the number."""
     return array.item(array.argmax())
 
 

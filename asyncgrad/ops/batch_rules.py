@@ -111,7 +111,7 @@ _FOR_BATCH: dict[str, Callable[[Any, int], Any]] = {
 }
 
 
-#: Attributes that say the same of the batch as of an example.
+#: Attributes that have the same value for the batch as for one example.
 _UNCHANGED = frozenset({
     "correction", "count", "eps", "forward", "keepdim", "length", "mode", "n", "offset", "ord",
     "scale", "shifts", "start", "value",

@@ -124,7 +124,7 @@ def compute_batched(
 
 
 def _of_none(function: Callable[..., Any], level: Level, *args: Any, **kwargs: Any) -> Any:
-    """Call a function at a level without examples: with one, of which no result is kept."""
+    """Call a function at a level without examples: with one example, whose results are dropped."""
     one = Level(1, level.randomness, level.outer)
     named = {name: _with_example(arg, level, one) for name, arg in kwargs.items()}
     return _without_example(function(*_with_example(args, level, one), **named), level)

@@ -84,8 +84,8 @@ class Op(NamedTuple):
     together: Callable[..., Any] | None = None
     #: Nanoseconds of a call, computed from the inputs' shapes; None for an elementwise op.
     cost: Callable[..., int] | None = None
-    #: How `vmap` computes it: a rule of `batch_rules`; None means one example at a time. If a row
-    #: names none, its attributes may.
+    #: How `vmap` computes it: a rule of `batch_rules`; None means one example at a time. For a row
+    #: without this field, the names of its attributes decide (`by_attributes`).
     batch: Callable[..., Any] | None = None
     #: What operands are promoted to: "floating" (integers become the default dtype), "integer"
     #: (booleans become int64) or "any".

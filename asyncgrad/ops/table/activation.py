@@ -19,7 +19,8 @@ from asyncgrad.types import Array, Library, Namespace, Value
 
 #: Longer vectors of ones are not kept.
 _LONG = 1 << 15
-#: A product with a matrix of ones takes less time than another step of NumPy for each row.
+#: Rows up to this length are added up by a product with a matrix of ones: NumPy takes longer for a
+#: step of its own for each row.
 _SHORT = 8
 _FEW = 1024
 _HAS_SCIPY = find_spec("scipy") is not None
@@ -266,7 +267,7 @@ def line_total(xp: Library, x: Array, dim: int) -> Any:
 
 
 def spread_total(xp: Library, x: Array, dim: int) -> Any:
-    """The same; a matrix's short rows hold their sum in each place.
+    """Sums as of `line_total`; those of a matrix's short rows are repeated in each place of a row.
 
     NumPy goes through two such arrays in one go, but row by row where each row has a number.
     """

@@ -311,7 +311,7 @@ def _gradients(
     masks = _Mask(mask, causal, q.shape[:-2])
     q, k, v, g, out = _grouped(xp, q, k, v, g, out)
     (sums,) = kept
-    # Keys may be seen by no query.
+    # Keys that no query sees have the gradient 0.
     make = xp.zeros if causal or not q.shape[2] else xp.empty
     made = {}
     for name, x in ("q", q), ("k", k), ("v", v):

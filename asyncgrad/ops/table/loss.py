@@ -24,7 +24,7 @@ from asyncgrad.types import Array, Library, Namespace, Value
 #: The lower bound of logarithms of probabilities, as in PyTorch.
 _LOG_FLOOR = -100.0
 _PRODUCT_FLOOR = 1e-12
-#: Where more lines start is not kept.
+#: Where lines start is computed anew in each call if there are more.
 _MANY = 1 << 12
 
 
@@ -242,7 +242,7 @@ def _places(xp: Library, shape: tuple[int, ...], dim: int, target: Array) -> Any
     """The flat numbers of the target's elements in `x`."""
     known = xp.ndarray is np.ndarray and target.size <= _MANY
     starts, inner = _known_starts(shape, dim) if known else _starts(xp, shape, dim)
-    # Small integers would overflow.
+    # In the dtype of small integers the products would overflow.
     scaled = target if inner == 1 else xp.multiply(target, inner, dtype=np.int64)
     return starts + scaled.reshape(-1)
 

@@ -40,8 +40,8 @@ _CUTS = (1, 2, 4, 8, 16)
 _NARROW = 32
 #: Arrays with fewer elements need no alignment.
 _TINY = 1024
-#: Two threads share so many steps of so many multiplications: for shorter calls of NumPy they would
-#: wait for the GIL as long as they compute.
+#: Two threads share a pass with so many steps or more, of so many multiplications or more: for
+#: shorter calls of NumPy they would wait for the GIL as long as they compute.
 _LONG, _LARGE = 16, 2_000_000
 #: After so many steps a thread offers its core to others, above all to that of an event loop.
 _TURN = 2

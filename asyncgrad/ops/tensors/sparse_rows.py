@@ -126,7 +126,7 @@ class Rows(NDArrayOperatorsMixin):
 
     def become(self, other: Rows) -> None:
         """Take over the rows of other `Rows` of this shape and dtype, without copies."""
-        # The old arrays are dropped at the end: what `weakref` calls then is to find the new ones.
+        # Callbacks of weak references run when the old arrays go, and must find the new ones.
         before = self.indices, self.values
         self.indices, self.values, self.coalesced = other.indices, other.values, other.coalesced
         del before
