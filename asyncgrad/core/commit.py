@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
+from operator import setitem
 from sys import maxsize
 from typing import Any
 
@@ -43,14 +44,17 @@ _awaiting: deque[Callable[[], None]] = deque()
 _LARGE = 1 << 18
 
 #: A leaf's record with the tensor that becomes its `.grad`; a `.grad` with what is added to it. The
-#: list says how much of that is done: nothing, at [0], or at [] if it is copied and not added.
+#: list says how much of that is done: nothing, at [0]. At [], if nothing is added, there are new
+#: sparse rows instead, or what writes the new values; it is `_DONE` then.
 _Whole = tuple[AutogradMeta, Variable, list[int]]
 _Part = tuple[Variable, Any, list[int]]
+_Changes = tuple[list[_Whole], list[_Whole], list[_Part]]
+_DONE = [maxsize]
 
 
 def commit(
     staged: Sequence[Staged], recorded: Namespace, wait: bool,
-    prepared: Sequence[Prepared] = (), begin: Callable[[], None] | None = None,
+    prepared: Sequence[Prepared] = (), begin: Callable[[], _Changes | None] | None = None,
     end: Callable[[], None] | None = None,
 ) -> bool:  # fmt: skip
     """Add every staged gradient to its variable's `.grad`, or none.
@@ -61,7 +65,8 @@ def commit(
             be differentiated again; None where they are arrays.
         wait: block while another pass commits; otherwise the result is then False.
         prepared: what devices have computed already.
-        begin, end: called first and last, with the commit lock held.
+        begin, end: called first and last, with the commit lock held. If `begin` returns changes,
+            these take the place of what is staged.
 
     Raises:
         RuntimeError: if a gradient does not fit its leaf, or a `.grad` is read-only.
@@ -76,9 +81,10 @@ def commit(
             number = None
             while number != _last:
                 number = _last = _last + 1
-                if begin is not None:
-                    begin()
-                changes = _changes(staged) if recorded is None else _made_anew(staged, recorded)
+                given = None if begin is None else begin()
+                changes = given or (
+                    _changes(staged) if recorded is None else _made_anew(staged, recorded)
+                )
             _unfinished = changes
             try:
                 _apply(*changes)
@@ -115,7 +121,7 @@ def check_staged(staged: Sequence[Staged]) -> None:
             metadata.F.check_writeable(grad._array)
 
 
-def _changes(staged: Sequence[Staged]) -> tuple[list[_Whole], list[_Whole], list[_Part]]:
+def _changes(staged: Sequence[Staged]) -> _Changes:
     """The arguments for `_apply`. Everything that can fail happens here."""
     replaced: list[_Whole] = []
     fresh: list[_Whole] = []
@@ -144,7 +150,10 @@ def _changes(staged: Sequence[Staged]) -> tuple[list[_Whole], list[_Whole], list
             # What `retain_grad` has kept does not change: each pass sets a new tensor.
             changes = not meta.retains_grad
             if changes and before.__class__ is F.array_type:
-                added.append((grad, gradient, [0] * (owned is not None)))
+                if owned is None:
+                    added.append((grad, partial(setitem, before, ..., gradient), []))
+                else:
+                    added.append((grad, gradient, [0]))
                 continue
         else:
             before, changes = None, False
@@ -188,7 +197,7 @@ def _apply(replaced: list[_Whole], fresh: list[_Whole], added: list[_Part]) -> N
         replaced: the tensors that replace a `.grad`.
         fresh: those of leaves without one; if the pass has reached a leaf twice, the second is
             added to the first.
-        added: what is added to other `.grad`s; or copied, or new sparse rows.
+        added: what is added to other `.grad`s, or takes the place of their values.
     """
     for meta, tensor, done in replaced:
         if not done[0]:
@@ -207,16 +216,14 @@ def _apply(replaced: list[_Whole], fresh: list[_Whole], added: list[_Part]) -> N
         if done:
             F.add_into(grad._array, gradient, done)
         elif grad._array.__class__ is F.array_type:
-            F.assign(grad._array, gradient)
-            done.append(maxsize)
+            # Nothing runs between these two: Python handles signals after the second.
+            done += _DONE
+            gradient()
         else:
-            grad._array.become(gradient)
-            done.append(maxsize)
+            grad._array.become(gradient, done)
 
 
-def _made_anew(
-    staged: Sequence[Staged], recorded: Namespace
-) -> tuple[list[_Whole], list[_Whole], list[_Part]]:
+def _made_anew(staged: Sequence[Staged], recorded: Namespace) -> _Changes:
     """As `_changes`, with sums that can be differentiated: every `.grad` becomes a new tensor."""
     sums: dict[AutogradMeta, Any] = {}
     for variable, gradient, _ in staged:
@@ -243,17 +250,19 @@ def commit_revocably(
 
     def remember() -> None:
         nonlocal copied
+        copied = 0
         before.clear()
         for variable, _, _ in staged:
             meta = autograd_meta(variable)
             grad = meta.grad
-            restore = None
+            kept = None
             if grad is not None:
-                array, facts = grad._array, grad._metadata
-                kept = facts.F.keep_gradient(array, array, False, facts.dtype)
-                restore = partial(facts.F.assign, array, kept)
+                array, F = grad._array, grad._metadata.F
+                kept = F.keep_gradient(array, array, False, array.dtype)
                 copied += kept.size
-            before.append((meta, grad, restore))
+                if array.__class__ is F.array_type:
+                    kept = partial(setitem, array, ..., kept)
+            before.append((meta, grad, kept))
         before.extend((autograd_meta(one.staged[0]), one.grad, restoring(one)) for one in prepared)
 
     after: list[Any] = []
@@ -264,7 +273,7 @@ def commit_revocably(
             new = meta.grad
             after.append((new, None if new is None else version_of(new)))
 
-    def put_back() -> None:
+    def put_back() -> _Changes:
         # All are checked before any is restored. To restore one raises the version of every `.grad`
         # that shares its memory, and those would then look changed.
         unchanged = [
@@ -272,11 +281,8 @@ def commit_revocably(
             for old, (new, version) in zip(before, after, strict=True)
             if new is not None and old[0].grad is new and version_of(new) == version
         ]
-        for new, meta, grad, restore in unchanged:
-            meta.grad = grad
-            if grad is new:
-                bump_version(grad)
-                restore()
+        replaced = [(meta, grad, [0]) for _, meta, grad, _ in unchanged]
+        return replaced, [], [(grad, kept, []) for new, _, grad, kept in unchanged if grad is new]
 
     def revoke(wait: bool) -> bool:
         return (wait or copied < _LARGE) and commit((), None, wait, (), put_back)

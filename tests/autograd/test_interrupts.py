@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import pytest
@@ -209,6 +209,62 @@ def test_what_a_signal_handler_or_del_adds_meanwhile_is_not_lost() -> None:
         assert not is_held_here(commits._committing)
         at += 1
     assert at > 100
+
+
+class Replaced:
+    """A commit that writes new values into `.grad`s."""
+
+    sums_after: ClassVar = {(105.0, 105.0, 12.0), (120.0, 120.0, 12.0)}
+
+    def __init__(self) -> None:
+        self.leaves = [ag.tensor(np.ones((5, 3), np.float32), requires_grad=True) for _ in "abc"]
+        self.add()
+
+    def add(self) -> None:
+        """Add to each; to the last one sparse rows."""
+        rows = ag.nn.functional.embedding(ag.tensor([1, 2]), self.leaves[-1], sparse=True)
+        sum((leaf.sum() for leaf in self.leaves[:-1]), rows.sum()).backward()
+
+    def call(self) -> None:
+        given = np.full((5, 3), 7, np.float32)
+        commits.commit([(leaf, given, None) for leaf in self.leaves[:-1]], None, True)
+
+    def sums(self) -> list[float]:
+        """Of each `.grad`."""
+        return [leaf.grad.to_dense().sum().item() for leaf in self.leaves]
+
+
+class Revoked(Replaced):
+    """One that is undone, unless something was added before."""
+
+    sums_after: ClassVar = {(30.0, 30.0, 12.0), (45.0, 45.0, 18.0)}
+
+    def __init__(self) -> None:
+        super().__init__()
+        ones = np.ones((5, 3), np.float32)
+        rows = ag.nn.functional.embedding(ag.tensor([1, 2]), self.leaves[-1], sparse=True)
+        (given,) = ag.autograd.grad(rows.sum(), self.leaves[-1])
+        staged = [(leaf, ones, False) for leaf in self.leaves[:-1]]
+        revoke = commits.commit_revocably(
+            [*staged, (self.leaves[-1], given._array, False)], None, True
+        )
+        assert revoke is not None
+        self.call = lambda: revoke(True)
+
+
+@pytest.mark.parametrize("kind", [Replaced, Revoked])
+def test_what_is_added_meanwhile_is_not_overwritten(kind: type[Replaced]) -> None:
+    at, seen = 1, set()
+    while True:
+        one = kind()
+        files = {commits.__file__, namespace.__file__, sparse_rows.__file__}
+        if not interrupt(at, one.call, commits.commit.__code__, files, one.add):
+            break
+        seen.add(tuple(one.sums()))
+        at += 1
+    # It comes before or after all that the commit does.
+    assert seen == kind.sums_after
+    assert at > 10
 
 
 def loss() -> Any:

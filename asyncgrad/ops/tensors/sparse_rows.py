@@ -20,6 +20,8 @@ from asyncgrad.ops.dtype import is_half
 _FLAGS = SimpleNamespace(writeable=True, c_contiguous=False)
 #: Functions that map 0 to 0, so that the missing rows stay zero.
 _OF_EACH = frozenset({"negative", "positive", "conjugate", "absolute", "sign"})
+#: What `become` adds to the list that says whether it has been called.
+_DONE = [1]
 _FACTORS = frozenset({"multiply", "divide", "true_divide"})
 
 
@@ -118,16 +120,24 @@ class Rows(NDArrayOperatorsMixin):
             self._refuse("assignment to elements")
         if isinstance(value, Rows):
             taken = value.copy() if value.shape == self.shape else self._refuse("another shape")
-            self.become(taken.astype(self.dtype, copy=False))
+            self.become(taken.astype(self.dtype, copy=False), [])
         elif np.any(value):
             self._refuse("assignment of an array")
         else:
             self.indices, self.values, self.coalesced = self.indices[:0], self.values[:0], True
 
-    def become(self, other: Rows) -> None:
-        """Take over the rows of other `Rows` of this shape and dtype, without copies."""
-        # Callbacks of weak references run when the old arrays go, and must find the new ones.
+    def become(self, other: Rows, done: list[int]) -> None:
+        """Take over the rows of other `Rows` of this shape and dtype, without copies.
+
+        Args:
+            done: empty, and no more after that: then a call does nothing.
+        """
+        # The old arrays are dropped at the end: what `weakref` calls then is to find the new ones.
         before = self.indices, self.values
+        if done:
+            # A commit in a signal handler or `__del__` has done it since this call began.
+            return
+        done += _DONE
         self.indices, self.values, self.coalesced = other.indices, other.values, other.coalesced
         del before
 
