@@ -81,12 +81,20 @@ def followed(
                 first(part)
                 note.put(None)
         finally:
-            # After an error nobody may wait for ever.
-            for note in left:
-                note.put(None)
+            let_go()
 
-    # The thread that gives work out takes the first piece itself.
-    in_pieces(compute, range(-1, len(parts)))
+    def let_go() -> None:
+        # After an error nobody may wait for ever.
+        for note in left:
+            note.put(None)
+
+    try:
+        # The thread that gives work out takes the first piece itself.
+        in_pieces(compute, range(-1, len(parts)))
+    except BaseException:
+        # An interrupt may have come before that piece began.
+        let_go()
+        raise
 
 
 class _Work:

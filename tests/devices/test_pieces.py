@@ -183,6 +183,21 @@ def test_no_thread_follows_for_ever_after_an_error() -> None:
         pieces.followed(first, print, [1, 2, 3])
 
 
+def test_no_thread_follows_for_ever_after_an_interrupt_before_the_first_part(
+    threads: Threads, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The fixture waits for the threads."""
+
+    def lend(self: Threads, job: Callable[[], None], most: int) -> int:
+        lent(self, job, most)
+        raise KeyboardInterrupt
+
+    lent = Threads.lend
+    monkeypatch.setattr(Threads, "lend", lend)
+    with pytest.raises(KeyboardInterrupt):
+        pieces.followed(lambda part: None, lambda part: None, range(3))
+
+
 def test_a_job_that_comes_late_holds_no_array(monkeypatch: pytest.MonkeyPatch) -> None:
     late = Late()
     monkeypatch.setattr(pieces, "threads", 3)
