@@ -56,7 +56,8 @@ def shared_code(source: str, name: str) -> CodeType:
 
 def function_of(code: CodeType, values: Iterable[Any]) -> Any:
     """A function of some code, whose last parameters have these values."""
-    return FunctionType(code, {}, code.co_name, tuple(values))
+    # C code that imports a module finds Python's functions among the globals of its caller.
+    return FunctionType(code, {"__builtins__": builtins}, code.co_name, tuple(values))
 
 
 def postponed(

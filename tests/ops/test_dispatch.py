@@ -7,15 +7,17 @@ import dis
 import linecache
 import subprocess
 import sys
+import time
 import traceback
 import warnings
+from functools import partial
 from types import FunctionType
 
 import numpy as np
 import pytest
 
 import asyncgrad as ag
-from asyncgrad.ops import dispatch
+from asyncgrad.ops import dispatch, generated
 from asyncgrad.ops.namespace import RECORDED
 from asyncgrad.ops.registry import OPS
 
@@ -98,6 +100,13 @@ unwanted = {"html", "json", "pathlib", "tempfile", "zipfile"} & {*sys.modules} -
 assert not unwanted, unwanted
 """
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_a_function_from_text_may_call_c_code_that_imports():
+    """It imports with the function that it finds among the globals of its caller."""
+    code = generated.shared_code("def replayed(call):\n    return call()\n", "replay")
+    read = partial(time.strptime, "2020", "%Y")
+    assert generated.function_of(code, [read])().tm_year == 2020
 
 
 def test_a_warning_of_numpys_can_be_shown():
