@@ -37,6 +37,7 @@ class Shared:
         self._begin, self._end = begin, end
         #: How many have called `hold` and not yet `drop`.
         self.holders = 0
+        self._in_force = self._is_changing = False
         self.lock = lasting_lock()
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(after_in_child=self.after_fork)
@@ -45,19 +46,35 @@ class Shared:
         """Set it, if nobody else has."""
         with self.lock:
             self.holders += 1
-            if self.holders == 1:
-                self._begin()
+            self._change()
 
     def drop(self) -> None:
         """Set what was before, if nobody else needs it."""
         with self.lock:
             self.holders -= 1
-            if not self.holders:
-                self._end()
+            self._change()
+
+    def _change(self) -> None:
+        """Set it, or what was before, as the holders need it now."""
+        if self._is_changing:
+            # The call that this one interrupts will see what is needed. If `begin` were called in
+            # the midst of `end`, it would take the setting itself for what was before.
+            return
+        self._is_changing = True
+        try:
+            while self._in_force != (self.holders > 0):
+                self._in_force = not self._in_force
+                if self._in_force:
+                    self._begin()
+                else:
+                    self._end()
+        finally:
+            self._is_changing = False
 
     def after_fork(self) -> None:
         """Set what was before: those who needed it are the parent's."""
         self.holders = 0
+        self._in_force = self._is_changing = False
         self._end()
 
 

@@ -17,7 +17,7 @@ import asyncgrad as ag
 from asyncgrad.autograd import graph
 from asyncgrad.core import array_holders
 from asyncgrad.core import commit as commit_module
-from asyncgrad.core.locks import is_held_here
+from asyncgrad.core.locks import Shared, is_held_here
 from asyncgrad.ops import namespace
 from asyncgrad.ops.tensors.rng import default_generator
 from asyncgrad.replay import program
@@ -88,6 +88,26 @@ def limit() -> None:
     assert blas.one_thread.holders
     assert blas.get_threads() > 0
     blas.one_thread.drop()
+
+
+def test_a_setting_that_is_needed_again_before_it_has_ended() -> None:
+    values, before, wanted = ["usual"], [""], [True]
+
+    def begin() -> None:
+        before[0], values[0] = values[0], "set"
+
+    def end() -> None:
+        if wanted:
+            wanted.pop()
+            setting.hold()
+        values[0] = before[0]
+
+    setting = Shared(begin, end)
+    setting.hold()
+    setting.drop()
+    assert values == ["set"]
+    setting.drop()
+    assert values == ["usual"]
 
 
 def step() -> list[float]:
