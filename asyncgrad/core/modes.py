@@ -29,10 +29,10 @@ _F = TypeVar("_F", bound="Callable[..., Any]")
 class Modes:
     """The ambient settings of an operation or a pass.
 
-    A record that has been made never changes, but for `plain` when `check` says so.
+    A record that has been made never changes, except that `check` may set `plain` to False.
     """
 
-    # Not `frozen`, because it would take 10 us to make a record, not half of one.
+    # It is not `frozen`: to make a frozen record takes 10 us, and this one half of one.
 
     #: Operations on tensors that require grad are recorded.
     grad: bool = True
@@ -84,8 +84,8 @@ class Modes:
     deadline: float | None = None
     #: Starts passes here in place of the scheduler's function, which it is given; or None.
     starts: Any = None
-    #: Called after operations that are not plain: raises if the work is no longer wanted. From then
-    #: on it has the records that it watches not be plain. Or None.
+    #: Or None. It is called after each operation that is not plain, and raises if the work is no
+    #: longer wanted: when that is so, it sets `plain` of the records given to its `watch` to False.
     check: Any = None
     #: The innermost active `vmap`, or None.
     batch: Any = None

@@ -246,7 +246,7 @@ def _apply_checked(
 
 
 def forget_node() -> None:
-    """In anomaly mode, have what runs while a node waits not note that node."""
+    """In anomaly mode, have what runs while a node waits not be noted as that node's work."""
     modes = current()
     if modes.node is not None:
         install(modes.replace(node=None))

@@ -59,7 +59,7 @@ def in_pieces(call: Callable[[Any], object], pieces: Sequence[Any]) -> None:
 def followed(
     first: Callable[[Any], object], then: Callable[[Any], object], parts: Sequence[Any]
 ) -> None:
-    """Call `first` for each part, in their order, and `then` for each part that it has left.
+    """Call `first` for each part, in their order, and `then` for each part after its `first`.
 
     `first` is called in this thread, and idle threads of the same engine call `then` meanwhile.
     """
@@ -68,7 +68,7 @@ def followed(
             for part in parts:
                 call(part)
         return
-    #: Of each part, an entry once it has been left.
+    #: For each part a queue, which gets an entry when `first` has returned.
     left: list[SimpleQueue[None]] = [SimpleQueue() for _ in parts]
 
     def compute(place: int) -> None:

@@ -148,7 +148,7 @@ def reads_all(kind: type) -> bool:
 
 
 def is_read_where_shown(kind: Any) -> bool:
-    """Whether such functions read all attributes only to show an instance or to compare it."""
+    """Whether all attributes of an instance are read only where it is shown or compared."""
     return kind.__hash__ is None and all(
         "__dataclass_fields__" in vars(base) or not reads_all(base) for base in kind.__mro__
     )

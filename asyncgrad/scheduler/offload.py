@@ -94,7 +94,7 @@ class _Check:
             raise asyncio.CancelledError("the caller of offload() was cancelled")
 
     def watch(self, record: Modes) -> None:
-        """Note a record that the function makes, in the thread."""
+        """Note a record of modes that the function makes; called in its thread."""
         key, records = id(record), self._records
         # In this order no record is missed: `stop` looks for records after it has set the flag.
         records[key] = ref(record, lambda _: records.pop(key))
