@@ -32,7 +32,7 @@ from asyncgrad.core.variable import (
 #: Passes commit one at a time, so that no update is lost; but a signal handler, or a `__del__` that
 #: the garbage collector calls, may run a pass while its thread commits another.
 _committing = lasting_lock()
-#: What `_apply` has been called with: a commit within it first does what is left.
+#: What `_apply_all` has been called with: a commit within it first does what is left.
 _unfinished: Any = None
 #: The number of the last commit. One with a smaller number computes its changes anew.
 _last = 0
@@ -77,7 +77,7 @@ def commit(
             return False
         try:
             if _unfinished is not None:
-                _apply(*_unfinished)
+                _apply_all(*_unfinished)
             number = None
             while number != _last:
                 number = _last = _last + 1
@@ -85,16 +85,15 @@ def commit(
                 changes = given or (
                     _changes(staged) if recorded is None else _made_anew(staged, recorded)
                 )
-            _unfinished = changes
+                whole: Any = changes, [(one, [], []) for one in prepared]
+            _unfinished = whole
             try:
-                _apply(*changes)
+                _apply_all(*whole)
             except BaseException:
-                # Nothing that `_apply` calls fails, so this is an interrupt. Update the other
+                # On the host nothing that it calls fails, so this is an interrupt. Update the other
                 # leaves, too.
-                _apply(*changes)
+                _apply_all(*whole)
                 raise
-            for one in prepared:
-                exchange(one)
             if end is not None:
                 end()
         finally:
@@ -190,6 +189,20 @@ def _sum(add: Any, before: Any, gradient: Any, owned: bool | None) -> Any:
     return gradient.copy() if owned is None else add(before, gradient)
 
 
+def _apply_all(
+    changes: _Changes, prepared: Sequence[tuple[Prepared, list[Any], list[Any]]]
+) -> None:
+    """Apply changes, and then what devices have computed: that of each leaf after the one before.
+
+    `.grad`s may share memory, so each is compared with what it was when the others have changed.
+    """
+    _apply(*changes)
+    for one, replaced, added in prepared:
+        if not replaced and not added:
+            exchange(one, replaced, added)
+        _apply(replaced, [], added)
+
+
 def _apply(replaced: list[_Whole], fresh: list[_Whole], added: list[_Part]) -> None:
     """Update every `.grad`; called again after an interrupt, or within it, it does what is left.
 
@@ -215,7 +228,7 @@ def _apply(replaced: list[_Whole], fresh: list[_Whole], added: list[_Part]) -> N
         F = grad._metadata.F
         if done:
             F.add_into(grad._array, gradient, done)
-        elif grad._array.__class__ is F.array_type:
+        elif gradient.__class__ is partial:
             # Nothing runs between these two: Python handles signals after the second.
             done += _DONE
             gradient()

@@ -11,7 +11,6 @@ from asyncgrad.aliases import Gradient, Namespace
 from asyncgrad.core.variable import (
     Variable,
     autograd_meta,
-    bump_version,
     grad_dtype,
     version_of,
     wrap,
@@ -94,23 +93,27 @@ def _is_seen(grad: Variable) -> bool:
     return held[0] is not None and getrefcount(held[0]) > _ALONE + 1
 
 
-def exchange(prepared: Prepared) -> None:
-    """Set a leaf's `.grad` to the prepared one; prepare it again if `.grad` has changed."""
+def exchange(prepared: Prepared, replaced: list[Any], added: list[Any]) -> None:
+    """Put a leaf's change into one of two empty lists; prepare it again if `.grad` has changed."""
     if not prepared.is_valid():
         prepared = prepared.within(prepare, *prepared.staged, prepared.within)
-    after = prepared.after
+    grad, after = prepared.grad, prepared.after
     variable = prepared.staged[0]
     meta = autograd_meta(variable)
-    if isinstance(after, Variable):
-        meta.grad = after
-    elif prepared.grad is None or meta.retains_grad:
-        meta.grad = wrap(after, variable._metadata.F.metadata_of(after))
-    else:
-        bump_version(prepared.grad)
-        if prepared.kept is not None:
-            prepared.within(variable._metadata.F.assign, prepared.before, after)
+    F = variable._metadata.F
+    into = replaced
+    change: Any = meta, after, [0]
+    if not isinstance(after, Variable):
+        if grad is None or meta.retains_grad:
+            change = meta, wrap(after, F.metadata_of(after)), [0]
+        elif prepared.kept is not None:
+            write = partial(prepared.within, F.assign, prepared.before, after)
+            into, change = added, (grad, write, [])
         else:
-            prepared.grad._array = after
+            into, change = added, (grad, partial(setattr, grad, "_array", after), [])
+    if not replaced and not added:
+        # Otherwise a commit in a signal handler or `__del__` has done this since the call began.
+        into.append(change)
 
 
 def restoring(one: Prepared) -> Callable[[], None]:

@@ -19,6 +19,7 @@ import pytest
 
 import asyncgrad as ag
 from asyncgrad.core import commit as commits
+from asyncgrad.core import prepared
 from asyncgrad.core.locks import is_held_here
 from asyncgrad.devices import cores, fp_errors, pool
 from asyncgrad.ops import fused, namespace
@@ -26,6 +27,7 @@ from asyncgrad.ops.table import elementwise
 from asyncgrad.ops.tensors import sparse_rows
 from asyncgrad.scheduler import inline
 from asyncgrad.scheduler.engine import Engine
+from asyncgrad.testing import simulate
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -209,6 +211,25 @@ def test_what_a_signal_handler_or_del_adds_meanwhile_is_not_lost() -> None:
         assert not is_held_here(commits._committing)
         at += 1
     assert at > 100
+
+
+def test_all_leaves_of_a_device_or_none_wherever_an_interrupt_comes() -> None:
+    files = {commits.__file__, prepared.__file__}
+    at, seen = 1, set()
+    with simulate():
+        while True:
+            leaves = [ag.ones(5, device="sim", requires_grad=True) for _ in "abcd"]
+            for leaf in leaves[:3]:
+                leaf.grad = ag.zeros_like(leaf)
+            seen_by_others = leaves[0].grad.detach()
+            loss = sum((leaf * 2.0).sum() for leaf in leaves)
+            interrupted = interrupt(at, loss.backward, commits.commit.__code__, files)
+            seen.add(tuple([0.0 if x.grad is None else x.grad[0].item() for x in leaves]))
+            assert seen_by_others[0].item() == leaves[0].grad[0].item()
+            if not interrupted:
+                break
+            at += 1
+    assert seen == {(0.0,) * 4, (2.0,) * 4}
 
 
 class Replaced:

@@ -124,3 +124,15 @@ async def test_a_fault_at_any_operation_leaves_the_memory_as_it_was():
             await loss(x, y).backward()
             assert flat.tolist() == [2.0, 3.0, 4.0, 6.0, 7.0, 8.0]
     assert faults > 10
+
+
+@pytest.mark.parametrize(("first", "second"), [((0, 4), (0, 4)), ((0, 4), (2, 6))])
+def test_leaves_whose_gradients_share_memory_are_all_added(first, second) -> None:
+    memory = ag.zeros(6, device="sim:1")
+    a, b = (ag.ones(4, device="sim:1", requires_grad=True) for _ in "ab")
+    a.grad, b.grad = memory[slice(*first)], memory[slice(*second)]
+    (a * 2.0 + b * 3.0).sum().backward()
+    expected = np.zeros(6)
+    expected[slice(*first)] += 2
+    expected[slice(*second)] += 3
+    assert memory.tolist() == expected.tolist()
