@@ -34,7 +34,7 @@ REASONS = {
     "ResNet": "half of a convolution's time are copies: images are put side by side and windows "
     "laid out as columns, where PyTorch's oneDNN makes none",
     "LSTM": "each step of time is some twenty-five calls of NumPy, whose passes over memory are a "
-    "few in PyTorch's kernels; PyTorch's own time is 29 to 42 ms, and the same for all steps of a "
+    "few in PyTorch's kernels; PyTorch's own time is 19 to 53 ms, and the same for all steps of a "
     "process",
 }
 #: Why one that is awaited takes longer than PyTorch's on two threads.
