@@ -265,31 +265,22 @@ def test_a_worker_that_dies_at_the_start_is_not_waited_for(monkeypatch: pytest.M
 
 
 async def closed_within() -> None:
-    async with LocalCluster(
-        n_workers=1, processes=False, dashboard_address=":0", asynchronous=True, silence_logs=60
-    ) as local:
-        client = await Client(local, asynchronous=True)
-        async with dist.connect(client) as world:
-            part = await world.remote(0, Affine)
-            await client.close()
-            await part(leaf())
+    async with cluster(1, processes=False) as client, dist.connect(client) as world:
+        part = await world.remote(0, Affine)
+        await client.close()
+        await part(leaf())
 
 
 async def closing() -> None:
-    async with LocalCluster(
-        n_workers=2, processes=False, dashboard_address=":0", asynchronous=True, silence_logs=60
-    ) as local:
-        client = await Client(local, asynchronous=True)
-        async with dist.connect(client) as world:
-            part = await world.remote(0, Held)
-            waiting = asyncio.ensure_future(part.apply(Held.wait, None))
-            while not (await world.statistics())[0]["working"]:
-                pass
-            await local.workers[0].close()
-            with pytest.raises(dist.WorkerLostError, match=r"closed it|has removed it"):
-                await waiting
-            assert list(world.lost) == [0]
-        await client.close()
+    async with cluster(2, processes=False) as client, dist.connect(client) as world:
+        part = await world.remote(0, Held)
+        waiting = asyncio.ensure_future(part.apply(Held.wait, None))
+        while not (await world.statistics())[0]["working"]:
+            pass
+        await client.cluster.workers[0].close()
+        with pytest.raises(dist.WorkerLostError, match=r"closed it|has removed it"):
+            await waiting
+        assert list(world.lost) == [0]
 
 
 def test_a_worker_that_closes_is_lost_at_once() -> None:
