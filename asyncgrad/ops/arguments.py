@@ -93,7 +93,7 @@ def one_int(name: str, what: str, value: Any) -> int:
 
 def chosen_reduction(
     reduction: Reduction, size_average: bool | None = None, reduce: bool | None = None
-) -> Reduction:  # fmt: skip
+) -> Reduction:
     """The reduction, or the one that the deprecated arguments ask for."""
     if size_average is not None or reduce is not None:
         each, total = (given is not None and not given for given in (reduce, size_average))

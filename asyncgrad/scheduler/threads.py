@@ -82,9 +82,7 @@ class Threads:
         finally:
             self._starting.release()
 
-    def submit(
-        self, job: Job, urgency: Urgency = ORDINARY, then: Job | None = None
-    ) -> None:  # fmt: skip
+    def submit(self, job: Job, urgency: Urgency = ORDINARY, then: Job | None = None) -> None:
         """Run a job in a thread, when one is free and nothing more urgent waits.
 
         The thread is idle again when it calls `then`, which may start work that needs one.
