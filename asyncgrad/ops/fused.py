@@ -38,7 +38,17 @@ ZEROS, ONES = (
 )
 #: For each floating dtype the integer dtype of its size, and its zero.
 _BITS = {dtype: (np.dtype(f"i{dtype.itemsize}"), zero) for dtype, zero in ZEROS.items()}
-_number = functools.lru_cache(256)(functools.partial(np.full, ()))
+
+
+def _constant(shape: Any, value: float, dtype: Any) -> Any:
+    array = np.full(shape, value, dtype)
+    array.flags.writeable = False
+    return array
+
+
+_number = functools.lru_cache(256)(functools.partial(_constant, ()))
+#: A block of one number.
+_level = functools.lru_cache(8)(functools.partial(_constant, _BLOCK))
 
 
 def number(xp: Any, value: Any, dtype: Any) -> Any:
@@ -210,13 +220,19 @@ def silent(kernel: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def widening(kernel: Callable[..., Any]) -> Callable[..., Any]:
-    """Compute `kernel(xp, x, ...)` of half-precision arrays in single precision."""
+    """Compute `kernel(xp, x, ...)` of half-precision arrays in single precision.
+
+    It returns an array, or a tuple of them.
+    """
 
     @functools.wraps(kernel)
     def run(xp: Any, x: Any, *arguments: Any) -> Any:
         if not is_half(x.dtype):
             return kernel(xp, x, *arguments)
-        return kernel(xp, *map(widened, (x, *arguments))).astype(x.dtype)
+        made = kernel(xp, *map(widened, (x, *arguments)))
+        if isinstance(made, tuple):
+            return tuple([part.astype(x.dtype) for part in made])
+        return made.astype(x.dtype)
 
     return run
 
@@ -288,10 +304,6 @@ def masked(xp: Any, x: Any, keep: Any) -> Any:
     return out
 
 
-#: A block of one number.
-_level = functools.lru_cache(8)(functools.partial(np.full, _BLOCK))
-
-
 def bounded(xp: Any, bound: Any, x: Any, limit: Any, out: Any = None) -> Any:
     """Call `minimum` or `maximum` with a number.
 
@@ -308,21 +320,6 @@ def inverted(xp: Any, x: Any) -> Any:
     if one is not None:
         return xp.divide(one, x, x)
     return xp.reciprocal(x, x) if x.shape else xp.reciprocal(x)
-
-
-def exp_minus_one(xp: Any, x: Any) -> Any:
-    """Replace numbers up to 0 by exp(x) - 1.
-
-    NumPy's `expm1` calls the C library for each number on processors without AVX-512. With t =
-    tanh(x / 2), here it is 2 * t / (1 - t), up to 3 units in the last place from the true value.
-    """
-    if x.dtype.itemsize != 4 or x.size < FEW or xp.ndarray is not np.ndarray:
-        return xp.expm1(x, x)
-    xp.multiply(x, 0.5, x)
-    xp.tanh(x, x)
-    rest = xp.subtract(1, x)
-    xp.add(x, x, x)
-    return xp.divide(x, rest, x)
 
 
 def log_one_plus(xp: Any, x: Any) -> Any:

@@ -12,7 +12,7 @@ import numpy as np
 from asyncgrad.core.variable import Variable
 from asyncgrad.devices.pointwise import NORMAL_CDF
 from asyncgrad.ops import batch_rules
-from asyncgrad.ops.fused import along, bounded, elementwise, exp_minus_one, inverted, log_one_plus
+from asyncgrad.ops.fused import along, bounded, elementwise, inverted, log_one_plus
 from asyncgrad.ops.op import compiled_or, fused, operation, unary
 from asyncgrad.ops.special import special_function
 from asyncgrad.types import Array, Library, Namespace, Value
@@ -78,9 +78,24 @@ def _leaky_gradient(xp: Library, out: Array | None, g: Array, y: Array, slope: f
     return xp.multiply(d, g, out)
 
 
+def _exp_minus_one(xp: Library, x: Array) -> Any:
+    """Replace numbers up to 0 by exp(x) - 1.
+
+    NumPy's `expm1` calls the C library for each number on processors without AVX-512. With t =
+    tanh(x / 2), here it is 2 * t / (1 - t), up to 3 units in the last place from the true value.
+    """
+    if x.dtype.itemsize != 4 or x.size < _FEW or xp.ndarray is not np.ndarray:
+        return xp.expm1(x, x)
+    xp.multiply(x, 0.5, x)
+    xp.tanh(x, x)
+    rest = xp.subtract(1, x)
+    xp.add(x, x, x)
+    return xp.divide(x, rest, x)
+
+
 @elementwise()
 def _elu(xp: Library, out: Array | None, x: Array, alpha: float) -> Any:
-    y = exp_minus_one(xp, at_most(xp, out, x, 0))
+    y = _exp_minus_one(xp, at_most(xp, out, x, 0))
     if alpha != 1:
         xp.multiply(y, alpha, y)
     if 0 <= alpha <= 1:

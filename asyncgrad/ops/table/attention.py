@@ -18,8 +18,7 @@ from asyncgrad.devices.arena import reshaped
 from asyncgrad.devices.pieces import here
 from asyncgrad.ops import batch_products
 from asyncgrad.ops.bfloat16 import floating_info
-from asyncgrad.ops.dtype import is_half
-from asyncgrad.ops.fused import compiled, number, share, silent, widened, widening
+from asyncgrad.ops.fused import compiled, number, share, silent, widening
 from asyncgrad.ops.op import operation
 from asyncgrad.ops.table.activation import ones
 from asyncgrad.ops.table.linalg import product_cost
@@ -297,15 +296,12 @@ def _attention(
 
 
 @silent
+@widening
 def _gradients(
     xp: Library, g: Array, wanted: tuple[str, ...], q: Array, k: Array, v: Array, out: Array,
     mask: Array | None, causal: bool, scale: float, kept: list[Any],
 ) -> Any:  # fmt: skip
     """The gradients by the wanted inputs; the scores are computed once for all of them."""
-    if is_half(q.dtype):
-        wide = map(widened, (q, k, v, out))
-        found = _gradients(xp, widened(g), wanted, *wide, mask, causal, scale, kept)
-        return tuple([part.astype(q.dtype) for part in found])
     over = _over(xp, "attention_slopes_over", q) if wanted != ("v",) else None
     shapes = {"q": q.shape, "k": k.shape, "v": v.shape}
     masks = _Mask(mask, causal, q.shape[:-2])

@@ -15,8 +15,7 @@ import numpy as np
 
 from asyncgrad.core.variable import Variable
 from asyncgrad.ops import batch_products, batch_rules
-from asyncgrad.ops.dtype import is_half
-from asyncgrad.ops.fused import along, blocks_of, compiled, elementwise, number, widened, widening
+from asyncgrad.ops.fused import along, blocks_of, compiled, elementwise, number, widening
 from asyncgrad.ops.op import fused, linear, operation
 from asyncgrad.ops.table.activation import ones, spread_total
 from asyncgrad.ops.table.linalg import total_of_rows
@@ -136,10 +135,14 @@ def _layer_pull(
     """All gradients of `layer_norm`, in one pass over memory on the host."""
     if not F.fused:
         return tuple([_LAYER_RULES[name](F, g, x, weight, count, eps) for name in wanted])
-    if is_half(x.dtype):
-        parts = _layer_pull(F, widened(g), wanted, widened(x), widened(weight), count, eps, kept)
-        return tuple([part.astype(x.dtype) for part in parts])
-    xp = F.xp
+    return _layer_gradients(F.xp, g, wanted, x, weight, count, kept)
+
+
+@widening
+def _layer_gradients(
+    xp: Library, g: Array, wanted: tuple[str, ...], x: Array, weight: Array, count: int,
+    kept: list[Any],
+) -> Any:  # fmt: skip
     made: dict[str, Any] = {}
     sums: list[Any] = []
     if "x" in wanted:
@@ -421,10 +424,14 @@ def _batch_pull(
     """All gradients of `batch_norm`, from the same two sums."""
     if not F.fused:
         return tuple([_BATCH_RULES[name](F, g, x, weight, eps, kept) for name in wanted])
-    if is_half(x.dtype):
-        wide = _batch_pull(F, widened(g), wanted, widened(x), widened(weight), eps, kept)
-        return tuple([part.astype(x.dtype) for part in wide])
-    xp = F.xp
+    return _batch_gradients(F.xp, g, wanted, x, weight, eps, kept)
+
+
+@widening
+def _batch_gradients(
+    xp: Library, g: Array, wanted: tuple[str, ...], x: Array, weight: Array, eps: float,
+    kept: list[Any],
+) -> Any:  # fmt: skip
     mean, variance = kept[0]
     parts: dict[str, Any] = {}
     made = compiled(xp, "batch_norm_gradient", g, x, weight, mean, variance, eps)
