@@ -67,10 +67,14 @@ async def limited(
     try:
         async with limit:
             yield
-    except TimeoutError:
+    except TimeoutError as error:
         expired = limit.expired()
         if not expired:
             raise
+        if error.__cause__ is not None:
+            # The cancellation's traceback holds frames of the context managers that it has left,
+            # these hold frames of contextlib from Python 3.13 on, those the cancellation: a cycle.
+            error.__cause__.__traceback__ = None
     finally:
         # It refers to the task, whose error's traceback may hold this frame: a cycle. So does
         # asyncio's error.

@@ -406,6 +406,7 @@ def test_a_loader_can_be_made_anew_from_its_attributes():
     assert [x.tolist() for x, _ in made] == [x.tolist() for x, _ in loader]
 
 
+@pytest.mark.torch
 def test_what_pytorch_lets_nobody_set_later():
     import torch.utils.data
 
