@@ -96,11 +96,6 @@ class SavedTensor:
                 "Calling register_hooks on a saved tensor whose hooks have already been set. "
                 "Hint: only one pair of hooks is allowed at a time."
             )
-        if self._array is None:
-            raise AutogradError(
-                "Calling register_hooks on a saved tensor after it has been freed. Saved "
-                "intermediate values are freed by backward() or grad() without retain_graph."
-            )
         if self._variable is not None:
             self._edge = gradient_edge(self._variable)
         self._pack(SavedHooks(pack_hook, unpack_hook))
@@ -133,10 +128,6 @@ class SavedTensor:
         self._packed = packed
         self._hooks = hooks
         self._variable = self._array = None
-
-    def release(self) -> None:
-        """Drop the values."""
-        self._variable = self._array = self._packed = self._edge = None
 
     def unpack(self, node: Node, edge: StoredEdge = None) -> Any:
         """The tensor, with the edge that it had when it was saved, or that of an output."""

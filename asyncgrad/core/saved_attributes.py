@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from asyncgrad.aliases import Value
-from asyncgrad.core.node import Freed, Node, OpNode, first_metadata, refuse_freed
+from asyncgrad.aliases import StoredEdge, Value
+from asyncgrad.core.node import Freed, OpNode, first_metadata, refuse_freed
 from asyncgrad.core.saved import SavedHooks, SavedTensor, pack, pack_attribute, restored
 from asyncgrad.core.saved_values import check_version, guards_by_position, saved_edge, values_of
-from asyncgrad.core.variable import wrap
 from asyncgrad.core.versions import VersionCounter
 from asyncgrad.errors import AutogradError, GraphFreedError
 
@@ -30,23 +29,25 @@ class SavedNone:
 
 
 class RawSaved:
-    """A handle to one saved value of a table node, for registering hooks on it."""
+    """A handle to one array that a table node has saved: reads it, and registers hooks on it."""
 
-    __slots__ = ("_node", "_part", "_position")
+    __slots__ = ("_node", "_part", "_position", "_where")
 
     def __init__(self, node: OpNode, position: int, part: int | None = None) -> None:
         self._node = node
         self._position = position
+        #: The array is a part of the value at the position: of a tuple of indices.
         self._part = part
+        #: The number of the operand that it is, -1 for the output; None for what is neither.
+        self._where = dict(node.rule.arrays).get(position)
 
     @property
     def data(self) -> Any:
         """What the hooks packed, or a tensor with the values."""
         value = self._value()
-        if value.__class__ is SavedTensor and value.unpack_hook is not None:
+        if value.__class__ is SavedTensor:
             return value.data
-        where = dict(self._node.rule.arrays).get(self._position, -1)
-        edge = None if where < 0 else saved_edge(self._node, where)
+        edge = None if self._where == -1 else self._edge()
         return restored(value, first_metadata(self._node).F.metadata_of(value), edge)
 
     @property
@@ -55,17 +56,36 @@ class RawSaved:
         value = self._value()
         return value.unpack_hook if value.__class__ is SavedTensor else None
 
+    def tensor(self) -> Any:
+        """The saved tensor, with its edge; raises if it has been changed in place."""
+        node, value, edge = self._node, self._value(), self._edge()
+        if value.__class__ is SavedTensor:
+            return value.unpack(node, edge)
+        if self._where is not None and node.guard is not None:
+            check_version(node, running=False)
+            # The check may have computed a changed output again.
+            value = self._value()
+        elif self._where == -1:
+            # `counter_of` gives the output this counter, too, if it ever needs one.
+            node.guard, node.version = VersionCounter(), 0
+        tensor = restored(value, first_metadata(node).F.metadata_of(value), edge)
+        if self._where is not None and tensor._counter is None:
+            tensor._counter, _ = guards_by_position(node).get(self._position, (None, 0))
+        return tensor
+
     def _value(self) -> Any:
         if self._node.saved.__class__ is Freed:
             refuse_freed(self._node, self._node.saved)
         value = values_of(self._node)[self._position]
         return value if self._part is None else value[self._part]
 
+    def _edge(self) -> StoredEdge:
+        return None if self._where is None else saved_edge(self._node, self._where)
+
     def register_hooks(
         self, pack_hook: Callable[[Any], Any], unpack_hook: Callable[[Any], Any]
     ) -> None:
         """Pack the value now, and unpack it whenever it is used."""
-        node = self._node
         try:
             value = self._value()
         except GraphFreedError as error:
@@ -75,12 +95,12 @@ class RawSaved:
             raise
         if value.__class__ is SavedTensor:
             value.register_hooks(pack_hook, unpack_hook)
+            return
+        hooks = SavedHooks(pack_hook, unpack_hook)
+        if self._where is None:
+            pack_attribute(self._node, hooks, self._position, self._part)
         else:
-            hooks = SavedHooks(pack_hook, unpack_hook)
-            if self._position in dict(node.rule.arrays):
-                pack(node, hooks, (self._position,))
-            else:
-                pack_attribute(node, hooks, self._position, self._part)
+            pack(self._node, hooks, (self._position,))
 
 
 def saved_attribute(node: OpNode, name: str) -> Any:
@@ -101,13 +121,11 @@ def saved_attribute(node: OpNode, name: str) -> Any:
             # This call was given a number where others are given a tensor.
             return SavedNone()
     if key in names:
-        position = names.index(key)
-        where = dict(rule.arrays).get(position)
+        value, is_raw = _raw_or_value(node, names.index(key))
+        if raw and is_raw:
+            return value
         if not raw:
-            return _read(node, position, key, where)
-        found = RawSaved(node, position) if where is not None else _raw(node, position, key)
-        if found is not None:
-            return found
+            return _as_tensors(value) if is_raw else value
     elif key in rule.keepable:
         # An operand that no gradient of this call needs, so it was not saved.
         return SavedNone() if raw else None
@@ -141,75 +159,45 @@ def _their_names(names: tuple[str, ...]) -> list[str]:
 
 def saved_names(node: OpNode) -> list[str]:
     """The names of a node's `_saved_*` and `_raw_saved_*` attributes."""
-    own = node.rule.names
-    arrays = {position for position, _ in node.rule.arrays}
-    names = _their_names(own)
+    names = _their_names(node.rule.names)
     raw = [
         f"_raw_saved_{name}"
         for position, name in enumerate(names)
-        if position in arrays or _raw(node, position, own[position]) is not None
+        if _raw_or_value(node, position)[1]
     ]
     return [*raw, *[f"_saved_{name}" for name in names]]
 
 
-def _raw(node: OpNode, position: int, key: str) -> Any:
-    """The handle of an array that is saved though it is no operand; None for other values."""
+def _raw_or_value(node: OpNode, position: int) -> tuple[Any, bool]:
+    """The handle of a saved array, or the saved value itself; and whether it is a handle.
+
+    For indices it is a tuple of handles.
+    """
     rule, saved = node.rule, node.saved
+    name = rule.names[position]
     if saved.__class__ is not Freed:
         value = values_of(node)[position]
-    elif key in rule.plain:
+    elif name in rule.plain:
         assert node.guard is not None
-        value = node.guard[rule.plain.index(key)]
+        value = node.guard[rule.plain.index(name)]
     else:
-        return RawSaved(node, position)
-    kinds = (first_metadata(node).F.array_type, SavedTensor)
+        value = saved
+    kinds = (first_metadata(node).F.array_type, SavedTensor, Freed)
     if value.__class__ in kinds:
-        return RawSaved(node, position)
+        return RawSaved(node, position), True
     if value is None:
-        return SavedNone()
-    if key != "index" or value.__class__ is not tuple:
-        return None
-    if saved.__class__ is Freed:
-        refuse_freed(node, saved)
-    return tuple(
+        return SavedNone(), True
+    if name != "index" or value.__class__ is not tuple:
+        return value, False
+    parts = [
         RawSaved(node, position, place) if part.__class__ in kinds else SavedNone()
         for place, part in enumerate(value)
-    )
+    ]
+    return tuple(parts), True
 
 
-def _tensor_of(node: Node, value: Value) -> Any:
-    """An array that a table node keeps, or what hooks have made of it, as a tensor."""
-    if value.__class__ is SavedTensor:
-        return value.unpack(node)
-    F = first_metadata(node).F
-    return wrap(value, F.metadata_of(value)) if value.__class__ is F.array_type else None
-
-
-def _read(node: OpNode, position: int, key: str, where: int | None) -> Any:
-    saved = node.saved
-    if saved.__class__ is Freed:
-        plain = node.rule.plain
-        if where is None and node.guard is not None and key in plain:
-            value = node.guard[plain.index(key)]
-            if key != "index" or value.__class__ is not tuple:
-                return value
-        refuse_freed(node, saved)
-    value = values_of(node)[position]
-    F = first_metadata(node).F
-    if where is None:
-        if key == "index" and value.__class__ is tuple:
-            return tuple([_tensor_of(node, part) for part in value])
-        tensor = _tensor_of(node, value)
-        return value if tensor is None else tensor
-    edge = saved_edge(node, where)
-    if value.__class__ is SavedTensor:
-        return value.unpack(node, edge)
-    if node.guard is not None:
-        check_version(node, running=False)
-    elif where < 0:
-        # `counter_of` gives the output this counter, too, if it ever needs one.
-        node.guard, node.version = VersionCounter(), 0
-    tensor = restored(value, F.metadata_of(value), edge)
-    if tensor._counter is None:
-        tensor._counter, _ = guards_by_position(node).get(position, (None, 0))
-    return tensor
+def _as_tensors(raw: Value) -> Any:
+    """The tensors of handles, None where nothing was saved."""
+    if raw.__class__ is tuple:
+        return tuple([_as_tensors(part) for part in raw])
+    return raw.tensor() if raw.__class__ is RawSaved else None

@@ -227,6 +227,27 @@ def test_hooks_for_saved_indices_and_masks(T, log):
         attempt(log, getattr, node, f"_saved_{name}")
 
 
+def test_a_node_whose_values_are_freed_still_lists_their_names():
+    """Also indices, which are several tensors under one name."""
+    x = ag.ones(2, 2, requires_grad=True)
+    y = x[ag.tensor([0, 1]), ag.tensor([1, 0])]
+    node = y.grad_fn
+    before = dir(node)
+    y.sum().backward()
+    assert dir(node) == before
+    with pytest.raises(RuntimeError, match="a second time"):
+        _ = node._saved_indices
+
+
+def test_a_result_that_can_change_is_read_as_it_was_saved():
+    """The rule computes the result again if it was changed in place; so does who looks at it."""
+    x = ag.tensor([1.0, -2.0, 3.0], requires_grad=True)
+    y = x.cumprod(0)
+    node = y.grad_fn
+    y.mul_(3.0)
+    assert node._saved_result.tolist() == [1.0, -2.0, -6.0]
+
+
 @both
 def test_nodes_can_be_called(T, log):
     x, w = leaf(T, 1.0, 2.0), leaf(T, 3.0, 4.0)
