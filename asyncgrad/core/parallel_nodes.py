@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from asyncgrad.aliases import Gradient, NodeGradient
+from asyncgrad.aliases import Gradient, Namespace, NodeGradient, Saved, StoredEdge
 from asyncgrad.core.delivery import deliver, take_report
 from asyncgrad.core.node import Node, OpNode
 from asyncgrad.core.pass_state import PassState
@@ -22,6 +22,8 @@ from asyncgrad.core.states import HEAVY_NS, RUNNING, Ready
 from asyncgrad.core.variable import AccumulateGrad
 from asyncgrad.errors import note_failure
 
+if TYPE_CHECKING:
+    from asyncgrad.core.rule import Run
 
 class Helpers(Protocol):
     """The threads that help the owner of a pass."""
@@ -58,7 +60,7 @@ def share(task: PassState, helpers: Helpers, node: OpNode, gradient: NodeGradien
         # To pass on a gradient, or a view of it, takes less time than to wake a thread.
         and not ready[0][2].rule.passes
     ):
-        helpers.lend(partial(_run_lent, task, task.launch()))
+        helpers.lend(_whole_node(task, task.launch()))  # type: ignore[arg-type]
         room -= 1
     if node.cost < 2 * HEAVY_NS or not helpers.splits() or not _is_ordinary(task, node, gradient):
         return False
@@ -69,17 +71,23 @@ def share(task: PassState, helpers: Helpers, node: OpNode, gradient: NodeGradien
     # can go on with that node. A helper computes the others meanwhile.
     following = node.following
     place = next((i for i, edge in enumerate(following) if edge.__class__ is not AccumulateGrad), 0)
-    others = tuple([i for i in range(len(following)) if i != place])
+    pulls = rule.pulls
+    others = [pull for i, pull in enumerate(pulls) if i != place]
+
+    def run(F: Namespace, gradient: NodeGradient, saved: Saved) -> list[Gradient]:
+        return [pull(F, gradient, saved) for pull in others]
+
+    edges = (*following[:place], *following[place + 1 :])
     task.launched[node] = node.sequence_nr
-    helpers.lend(partial(_run_others, task, node, gradient, others), part=True)
+    helpers.lend(partial(_run_lent, task, node, gradient, run, rule.fresh, edges), part=True)
     try:
-        received = run_rule(node, rule.pulls[place], node.output_metadata.F, gradient, None)
+        received = run_rule(node, pulls[place], node.output_metadata.F, gradient, None)
     except BaseException as error:
         # The node stays launched until the others report.
         note_failure(error, node)
         task.fail(error)
         # The traceback holds this frame, which must not keep the graph alive.
-        del node, gradient, task, following
+        del node, gradient, task, following, edges
         return True
     deliver(task, node, (following[place],), (received,), rule.fresh)
     return True
@@ -116,57 +124,42 @@ def _is_ordinary(task: PassState, node: OpNode, gradient: NodeGradient) -> bool:
     )
 
 
-def _run_lent(task: PassState, entry: Ready | None) -> None:
-    """Compute a node in a helper thread, and report to the inbox."""
-    assert entry is not None
+def _whole_node(task: PassState, entry: Ready) -> Callable[[], None]:
+    """A job that computes all gradients of a node."""
     _, _, node, gradient, owned = entry
-    rule = node.rule
+    rule, following = node.rule, node.following
+    if following.__class__ is tuple:
+        return partial(_run_lent, task, node, gradient, rule.run, rule.fresh, following)
+
+    def run(F: Namespace, gradient: NodeGradient, saved: Saved) -> tuple[Gradient]:
+        return (rule.run(F, gradient, saved),)
+
+    fresh = rule.fresh or (owned and rule.passes)
+    return partial(_run_lent, task, node, gradient, run, fresh, (following,))
+
+
+def _run_lent(
+    task: PassState, node: OpNode, gradient: NodeGradient, run: Run, fresh: bool,
+    edges: tuple[StoredEdge, ...],
+) -> None:  # fmt: skip
+    """Compute the gradients for some edges in a helper thread, and report to the inbox."""
     received: Any = None
     try:
         if task.state is RUNNING:
-            received = run_rule(node, rule.run, node.output_metadata.F, gradient, task)
-        fresh = rule.fresh
-        if node.following.__class__ is not tuple:
-            received = (received,)
-            fresh = fresh or (owned and rule.passes)
-        task.inbox.append(partial(take_report, task, node, received, fresh))
+            received = run_rule(node, run, node.output_metadata.F, gradient, None)
+        task.inbox.append(partial(_take, task, node, received, fresh, edges))
     except BaseException as error:
         task.inbox.append(partial(task.fail, error, node))
     finally:
         # An error's traceback holds this frame, which must not keep the graph alive.
-        del task, entry, node, gradient, received
+        del task, node, gradient, run, received, edges
 
 
-def _run_others(
-    task: PassState, node: OpNode, gradient: NodeGradient, places: tuple[int, ...]
-) -> None:
-    """Compute some of a node's gradients in a helper thread, and report to the inbox."""
-    rule = node.rule
-    assert rule.pulls is not None
-    pulls = [rule.pulls[place] for place in places]
-    received: Any = None
-    try:
-        if task.state is RUNNING:
-            received = run_rule(
-                node,
-                lambda F, gradient, saved: [pull(F, gradient, saved) for pull in pulls],
-                node.output_metadata.F,
-                gradient,
-                None,
-            )
-        task.inbox.append(partial(_take_others, task, node, places, received))
-    except BaseException as error:
-        task.inbox.append(partial(task.fail, error, node))
-    finally:
-        # An error's traceback holds this frame, which must not keep the graph alive.
-        del task, node, gradient, received
-
-
-def _take_others(
-    task: PassState, node: OpNode, places: tuple[int, ...], received: Sequence[Gradient] | None
-) -> None:
+def _take(
+    task: PassState, node: OpNode, received: Sequence[Gradient] | None, fresh: bool,
+    edges: tuple[StoredEdge, ...],
+) -> None:  # fmt: skip
     """Take the gradients that a helper has computed; with them the node has run completely."""
-    following, rule = node.following, node.rule
-    if not task.keep_graph:
+    if task.state is RUNNING and not task.keep_graph:
         node.release_saved(task.freed)
-    take_report(task, node, received, rule.fresh, tuple([following[place] for place in places]))
+    take_report(task, node, received, fresh, edges)
