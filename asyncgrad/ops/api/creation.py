@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -40,6 +41,8 @@ METHODS = ("new_empty", "new_full", "new_ones", "new_zeros")
 _INT64 = np.dtype("int64")
 _WITHIN = float(np.finfo(np.float32).max) / 2
 _WITHIN_INT64 = 1 << 63
+#: Evenly spaced numbers that are computed at a time.
+_BLOCK = 1 << 15
 
 
 def _dtype(name: str, dtype: DTypeLike | None) -> Any:
@@ -434,15 +437,20 @@ def _line(
     check_dtype(name, wanted, f"{REAL}c")
     if category(wanted) == 1:
         first, last = int(first), int(last)
+    if base is not None:
+        base = complex(base) if is_complex else float(base)
     # Computed from both ends, so that the last number is exactly `end`.
     step = (last - first) / (count - 1) if count > 1 else 0.0
     half = count // 2 + (count == 1)
-    places = np.arange(max(half, count - half), dtype=np.float64)
-    rest = places[: count - half][::-1]
-    values = np.concatenate((first + step * places[:half], last - step * rest))
-    if base is not None:
-        values = np.power(complex(base) if is_complex else float(base), values)
-    return values.astype(wanted, copy=False)
+    kind = np.complex128 if is_complex else np.float64
+    out = CPU.pooled_xp.empty((count,), wanted)
+    for a, b in pairwise((*range(0, half, _BLOCK), *range(half, count, _BLOCK), count)):
+        place, bound = (0, first) if a < half else (count - 1, last)
+        values = np.arange(a - place, b - place, dtype=kind)
+        values *= step
+        values += bound
+        out[a:b] = values if base is None else np.power(base, values)
+    return out
 
 
 @makes

@@ -1002,11 +1002,11 @@ def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
         again(_check_classes, array, num_classes)
     else:
         num_classes = 1 + _greatest_class(array)
-    F = tensor._metadata.F
-    rows = tensor._metadata.device.launching(_hot)(F.xp, array, num_classes)
+    device = tensor._metadata.device
+    rows = device.launching(_hot)(device.pooled_xp, array, num_classes)
     if recorders and given:
-        note_result(rows, functools.partial(_hot, F.xp), array, num_classes)
-    return leaf("one_hot", rows, tensor._metadata.device)
+        note_result(rows, functools.partial(_hot, device.pooled_xp), array, num_classes)
+    return leaf("one_hot", rows, device)
 
 
 def _greatest_class(array: Array) -> int:
@@ -1032,4 +1032,6 @@ def _greatest(array: Array) -> int:
 
 
 def _hot(xp: Library, array: Array, classes: int) -> Any:
-    return (array[..., None] == xp.arange(classes)).astype(np.int64, "C")
+    rows = xp.zeros((*array.shape, classes), dtype=np.int64)
+    rows.reshape(-1)[xp.arange(0, rows.size, classes) + array.reshape(-1)] = 1
+    return rows

@@ -100,8 +100,23 @@ def _zeros_with(xp: Library, g: Array, shape: tuple[int, ...], index: tuple[Any,
 def _zeros_plus(xp: Library, g: Array, shape: tuple[int, ...], index: tuple[Any, ...]) -> Any:
     """Zeros of `shape` with `g` added at an index; repeated indices add up."""
     out = xp.zeros(shape, dtype=g.dtype)
-    _add_at(xp, out, index, g)
+    if _are_distinct(out, index, g):
+        out[index] = g
+    else:
+        _add_at(xp, out, index, g)
     return out
+
+
+def _are_distinct(out: Array, index: tuple[Any, ...], g: Array) -> bool:
+    """Whether many elements go to different rows of a host array, which are then copied."""
+    if g.size < _FEW or len(index) > 1 or out.__class__ is not np.ndarray:
+        return False
+    places = index[0]
+    if places.__class__ is slice or places.dtype.kind != "i":
+        return False
+    found = np.zeros(len(out), bool)
+    found[places] = True
+    return int(np.count_nonzero(found)) == places.size
 
 
 def _add_at(xp: Library, out: Array, index: tuple[Any, ...], g: Array) -> None:

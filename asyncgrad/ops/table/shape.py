@@ -19,6 +19,8 @@ from asyncgrad.types import Array, Library, Namespace, Shape, Value
 
 #: The most elements of a matrix whose triangle mask is cached.
 _SMALL = 1024
+#: The fewest rows, and elements, of larger matrices that are copied at a time.
+_STRIP, _PART = 64, 1 << 16
 
 
 def _expand(xp: Library, x: Array, shape: tuple[int, ...]) -> Any:
@@ -188,16 +190,39 @@ def in_order(out: Array) -> Any:
 
 
 def _tril(xp: Library, x: Array, diagonal: int) -> Any:
-    if not _is_small(x):
+    if x.__class__ is not np.ndarray:
         return in_order(xp.tril(x, diagonal))
+    if not _is_small(x):
+        return _one_side(xp, x, diagonal, False)
     # Like NumPy's `tril`, but with a cached mask.
     return in_order(np.where(_triangle(*x.shape[-2:], diagonal), x, x.dtype.type(0)))
 
 
 def _triu(xp: Library, x: Array, diagonal: int) -> Any:
-    if not _is_small(x):
+    if x.__class__ is not np.ndarray:
         return in_order(xp.triu(x, diagonal))
+    if not _is_small(x):
+        return _one_side(xp, x, diagonal - 1, True)
     return in_order(np.where(_triangle(*x.shape[-2:], diagonal - 1), x.dtype.type(0), x))
+
+
+def _one_side(xp: Library, x: Array, diagonal: int, above: bool) -> Any:
+    """The elements of large matrices above a diagonal, or the others; zeros in their places.
+
+    A few rows at a time: only where they cross the diagonal, a mask is needed.
+    """
+    out = xp.empty(x.shape, x.dtype)
+    rows, columns = x.shape[-2:]
+    strip = max(_STRIP, _PART // max(columns, 1))
+    for top in range(0, rows, strip):
+        height = min(strip, rows - top)
+        start, stop = (min(max(top + diagonal + n, 0), columns) for n in (1, height))
+        given, made = x[..., top : top + height, :], out[..., top : top + height, :]
+        made[..., :start] = 0 if above else given[..., :start]
+        made[..., stop:] = given[..., stop:] if above else 0
+        mask = _triangle(height, stop - start, top + diagonal - start)
+        made[..., start:stop] = np.where(mask ^ above, given[..., start:stop], x.dtype.type(0))
+    return out
 
 
 def _pinned(xp: Library, x: Array, device: Device) -> Any:
