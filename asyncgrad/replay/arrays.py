@@ -84,6 +84,10 @@ class KnownArrays:
         self.constants: set[Place] = set()
         #: Places of memory that others have got, and may change in place.
         self.given: set[Place] = set()
+        #: Places of memory that no step has made; constants may be left out.
+        self.foreign: set[Place] = set()
+        #: Some array is a view of another.
+        self.has_views = False
         self.places: list[Place] = []
         #: Some step makes a list for intermediate values.
         self.lists = False
@@ -150,8 +154,12 @@ class KnownArrays:
         """Give a place to an array that a step makes, or that is constant."""
         place = self.known[id(array)] = Place(array)
         self.places.append(place)
-        if array.__class__ is not np.ndarray and (device := device_of(array)) is not None:
-            self.devices.add(device)
+        if array.__class__ is not np.ndarray:
+            if (device := device_of(array)) is not None:
+                self.devices.add(device)
+            self.has_views = self.has_views or getattr(array, "base", None) is not None
+        elif array.base is not None:
+            self.has_views = True
         return place
 
     def new_constant(self, array: Any) -> None:
@@ -192,6 +200,7 @@ class KnownArrays:
             if id(array) in self._shared and id(array) in self.known:
                 raise UnrepeatableError(ONE_ARRAY)
             place = self.loaded[source] = self.new(array)
+            self.foreign.add(place)
             self.steps.append(Load(source, place, False))
         return place
 

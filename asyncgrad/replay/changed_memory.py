@@ -240,6 +240,7 @@ class ChangedMemory(KnownArrays):
         if self._shared:
             self.refuse("it changes something, and two of its tensors are one array")
         self.load_again()
+        self.foreign.update(step.made)
         self.steps.append(step)
 
     def find_holders(self) -> None:

@@ -61,6 +61,7 @@ class Changes(ChangedMemory):
     def call_anew(self, step: Again) -> None:
         """Add a step that calls user code. A replay finds out what the code changes."""
         self._changed = True
+        self.foreign.update(step.made)
         self.steps.append(step)
 
     def check_unchanged(self) -> None:
@@ -123,6 +124,7 @@ class Changes(ChangedMemory):
                 else:
                     if not step.only_raises:
                         self.looks.append(line())
+                    self.foreign.update(step.made)
                     self.steps.append(step)
             except UnrepeatableError as error:
                 self.refuse(f"{name}: {error}")
@@ -213,6 +215,7 @@ class Changes(ChangedMemory):
             self.gradients[id(grad)] = grad, source
             place = self.new(grad._array)
             self._there.add(place)
+            self.foreign.add(place)
             self.steps.append(Load(source, place, True))
 
     def _commit_to_own(self, leaf: Any, gradient: Place) -> None:

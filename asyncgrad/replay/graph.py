@@ -39,7 +39,7 @@ from asyncgrad.replay.graph_node import Front, GraphNode, State, become
 from asyncgrad.replay.memory import Families
 from asyncgrad.replay.program import Program
 from asyncgrad.replay.steps import Load, Place, Source, UnrepeatableError, filled, places_in
-from asyncgrad.replay.watched_pass import WatchedPass
+from asyncgrad.replay.watched_pass import WatchedPass, target_of
 
 #: How many programs of passes are kept for one graph.
 _LIMIT = 8
@@ -393,7 +393,7 @@ class Graph:
                 # The place is that of a view, as the graph may have saved the gradient's own array,
                 # which then has another place.
                 given.append(recorder.new(gradient.view()))
-                watched.arrive((nodes[number], 0), given[-1])
+                watched.arrive(nodes[number], given[-1])
         for number, flags in self.wanted(gradients, key[0]).items():
             watched.run(nodes[number], flags)
             if recorder.reason is not None:
@@ -401,7 +401,7 @@ class Graph:
                 return self.passed(front, gradients, key[0], {}, recorded=False)
         leaving = dict(zip(self._slots, front.following, strict=True))
         arrived = watched.ordered()
-        slots = self._in_slots({x: arrived.get(tuple(as_edge(e))) for x, e in leaving.items()})
+        slots = self._in_slots({x: arrived.get(target_of(e)) for x, e in leaving.items()})
         result = tuple([None if place is None else place.sample for place in slots])
         try:
             self._keep(recorder, numbers, given, slots, key)
@@ -492,7 +492,8 @@ class Graph:
         sources = [Source(None, place, is_array=True) for place in places]
         loads = [Load(source, x, False) for source, x in zip(sources, inputs, strict=True)]
         recorder.steps[:0] = loads
-        families = Families(recorder.steps, recorder.constants, lists=recorder.lists)
+        recorder.foreign.update(inputs)
+        families = Families(recorder)
         roots = [families.of(place) for place in slots if place is not None]
         foreign = {families.of(place) for place in families.foreign}
         # A rule may return an array that is in a list.

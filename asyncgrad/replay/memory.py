@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,7 +21,10 @@ from asyncgrad.devices.pool import POOL
 from asyncgrad.ops.device_check import device_of
 from asyncgrad.replay.device_arrays import shares_memory
 from asyncgrad.replay.regions import Put
-from asyncgrad.replay.steps import Again, Commit, Compute, Load, Opaque, Place, places_in
+from asyncgrad.replay.steps import Again, Commit, Compute, Opaque, Place, places_in
+
+if TYPE_CHECKING:
+    from asyncgrad.replay.arrays import KnownArrays
 
 #: The sample of lists of arrays, and of anything that is no array: they count as a large array.
 _LIST = np.lib.stride_tricks.as_strided(np.empty(1), (1 << 37,), (0,))
@@ -101,29 +104,27 @@ class Memory:
 class Families:
     """Which places share memory: families of places, as disjoint sets."""
 
-    def __init__(self, steps: list[Any], constants: set[Place], *, lists: bool) -> None:
-        """Compare the samples of each step's results with those that it has read.
+    def __init__(self, recorder: KnownArrays) -> None:
+        """Compare the samples of each step's results with those that it has read."""
+        self._parents: dict[Place, Place] = {}
+        #: Places of memory that is not the program's own.
+        self.foreign = recorder.constants | recorder.foreign
+        if recorder.has_views or recorder.lists:
+            self._compare(recorder.steps, recorder.lists)
+
+    def _compare(self, steps: list[Any], lists: bool) -> None:
+        """Join the families of places that share memory.
 
         Args:
             lists: some step makes a list for intermediate values.
         """
-        self._parents: dict[Place, Place] = {}
-        #: Places of memory that is not the program's own.
-        self.foreign: set[Place] = set(constants)
         for step in steps:
-            if step.__class__ is Compute:
-                outs = step.outs
-                if outs.__class__ is Place and not lists and not _is_view(outs):
-                    # The usual case: one array, in memory of its own.
+            if not lists:
+                outs = step.outs if step.__class__ is Compute else None
+                # The usual case is one array, in memory of its own.
+                single = outs.__class__ is Place
+                if not (_is_view(outs) if single else any(map(_is_view, step.made))):
                     continue
-                if not lists and not any(map(_is_view, step.made)):
-                    continue
-            elif step.__class__ is Again:
-                self.foreign.update(step.made)
-            else:
-                if step.__class__ is Load:
-                    self.foreign.add(step.out)
-                continue
             read = [x for x in step.read if x.sample.__class__ is not Opaque]
             holding = [place for place in read if place.sample.__class__ is list]
             for out in step.made:
@@ -137,6 +138,11 @@ class Families:
                 for place in read:
                     if place is not out and shares_memory(out.sample, place.sample):
                         self._join(out, place)
+
+    @property
+    def shared(self) -> bool:
+        """Whether any places share memory."""
+        return bool(self._parents)
 
     def of(self, place: Place) -> Place:
         """The place that stands for its family."""

@@ -12,7 +12,7 @@ from typing import Any
 
 from asyncgrad.core.graph_task import GraphTask
 from asyncgrad.core.modes import current
-from asyncgrad.core.node import Edge, GraphRoot
+from asyncgrad.core.node import Edge, GraphRoot, as_edge
 from asyncgrad.core.node_streams import stream_of
 from asyncgrad.core.variable import AccumulateGrad, Variable
 from asyncgrad.replay.arrays import Recorded
@@ -178,7 +178,7 @@ class Passes(Changes):
 
     def _committed(self, known: WatchedPass, task: GraphTask) -> None:
         staged = []
-        for node, position in known.arrived:
+        for node, position in map(as_edge, tuple(known.arrived)):
             if node.__class__ is AccumulateGrad and node not in known.committed:
                 source = self.sources.get(id(node.variable))
                 total = known.sum(node, position)

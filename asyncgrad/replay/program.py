@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cached_property
 from typing import Any
 from weakref import ref
 
@@ -64,18 +65,19 @@ class Program:
         Raises:
             UnrepeatableError: if a check would come after an effect.
         """
-        steps = self._steps = recorder.steps
-        self._families = Families(steps, recorder.constants, lists=recorder.lists)
-        if recorder.constants:
+        self._steps = recorder.steps
+        self._families = Families(recorder)
+        if self._families.shared:
             self._make_anew(recorder, returned)
-        for place in recorder.constants:
+        constants = self._constants = recorder.constants
+        for place in constants:
             # The caller may have got this array, and may change it.
             place.sample = place.sample.copy("K")
         self._outputs = outputs
-        self._constants = recorder.constants
-        for place in set(recorder.places).difference(recorder.constants):
+        for place in recorder.places:
             # Only constants need their values any more.
-            place.sample = Layout(place.sample)
+            if place not in constants:
+                place.sample = Layout(place.sample)
         self._plan: Plan | None = None
         #: Memory that no replay uses now.
         self._memories: list[Memory] = []
@@ -83,12 +85,33 @@ class Program:
         self._large = False
         self._lives: Lives | None = None
         self._places: Places | None = None
-        kinds: dict[type, list[Any]] = {Compute: [], Load: [], Again: [], Commit: []}
-        for step in steps:
-            kinds[step.__class__].append(step)
-        computed, loads, called, commits = kinds.values()
+        self.length = len(recorder.steps)
+        self.passes = recorder.passes
+        #: It calls user code in a pass; a pass over a device with streams ends there.
+        self.within = self.streamed = False
+        #: What it calls anew, and whether what it does depends on which tensors share memory.
+        self.anew: list[str] = []
+        self.looks_at_memory = False
+        if not set(map(type, recorder.steps)) <= {Compute, Load}:
+            self._take_effects(recorder.steps)
+        #: The device with streams that the program uses, or None; whether passes over it end there.
+        self.device = None
+        if recorder.devices:
+            self._take_device(recorder)
+        #: Steps that are launched as one, where the device can.
+        self.graphs: list[CapturedSteps] = []
+        self._whole: WholeCall | None = None
+        self._divided: str | None = None
+        self._code: Callable[[Any, Any, Any], Any] | None = None
+        self._walk: Callable[[Any, Any, Any], Any] | None = None
+        #: What `walk` does between two yields: see `Writer`.
+        self.parts: list[tuple[str, int]] = []
+        self.source = ""
+
+    def _take_effects(self, steps: list[Any]) -> None:
+        """Check in which order functions are called anew, and gradients committed."""
         changed = lasting = graded = False
-        for step in checks_first(steps, self._constants) if called else ():
+        for step in checks_first(steps, self._constants):
             if changed and step.__class__ is Again and not (step.effect or step.only_raises):
                 raise UnrepeatableError(f"{step.name} is checked after something has changed")
             users = step.users if step.__class__ is Again else None
@@ -97,39 +120,30 @@ class Program:
             changed = changed or is_change(step)
             lasting = lasting or is_lasting(step, graded)
             graded = graded or is_graded(step)
-        #: It calls user code in a pass.
+        called = [step for step in steps if step.__class__ is Again]
+        commits = [step for step in steps if step.__class__ is Commit]
         self.within = any(step.users is not None and step.users.within for step in called)
-        self.length = len(steps)
-        self.passes = recorder.passes
+        self.streamed = any(step.streamed for step in commits)
         self.anew = [step.name for step in called if step.effect]
-        #: What it does depends on which tensors share memory.
         self.looks_at_memory = IN_PLACE in self.anew or (
             len(commits) > 0 and self._reads_behind_commit(steps)
         )
-        #: The device with streams that the program uses, or None; whether passes over it end there.
-        self.device = None
+
+    def _take_device(self, recorder: KnownArrays) -> None:
+        """Note on which device the program runs."""
         if len(recorder.devices) > 1:
             raise UnrepeatableError("it uses several devices with streams")
-        if recorder.devices and self.within:
+        if self.within:
             raise UnrepeatableError("code of the user's runs in a pass over a device with streams")
-        for device in recorder.devices:
-            self.device = device
-            for step in computed:
-                if any(not x.sample.on_host for x in step.made):
-                    step.cost = device.launch_cost
-        #: Steps that are launched as one, where the device can.
-        self.graphs: list[CapturedSteps] = []
-        self._whole: WholeCall | None = None
-        self._divided: str | None = None
-        self.streamed = any(step.streamed for step in commits)
-        self.cost = sum([step.cost for step in computed])
-        self._code: Callable[[Any, Any, Any], Any] | None = None
-        self._walk: Callable[[Any, Any, Any], Any] | None = None
-        #: What `walk` does between two yields: see `Writer`.
-        self.parts: list[tuple[str, int]] = []
-        #: The tensors that are read.
-        self.sources = list(dict.fromkeys([step.source for step in loads]))
-        self.source = ""
+        (self.device,) = recorder.devices
+        for step in recorder.steps:
+            if step.__class__ is Compute and any(not x.sample.on_host for x in step.made):
+                step.cost = self.device.launch_cost
+
+    @cached_property
+    def cost(self) -> int:
+        """The expected nanoseconds of a replay."""
+        return sum([step.cost for step in self._steps if step.__class__ is Compute])
 
     def _reads_behind_commit(self, steps: list[Any]) -> bool:
         """Whether it reads an argument after a pass, which changes a `.grad` in place."""
@@ -183,6 +197,9 @@ class Program:
         """Choose and order the steps, and plan their memory."""
         if self._plan is not None:
             return self._plan
+        loads = [step for step in self._steps if step.__class__ is Load]
+        #: The tensors that are read.
+        self.sources = list(dict.fromkeys([step.source for step in loads]))
         steps = useful(self._steps, self._outputs)
         if self.device is None:
             steps = folded(steps, self._outputs, self._constants, self._families)

@@ -16,7 +16,7 @@ from asyncgrad.core.node import (
     MAX_SEQUENCE_NR,
     Edge,
     GraphRoot,
-    as_edge,
+    as_stored,
     first_metadata,
     metadata_at,
     stored_edges,
@@ -46,8 +46,8 @@ class WatchedPass:
         """
         self._recorder = recorder
         self._adds = adds
-        #: By target and input number, the gradients that have arrived, each with a number by which
-        #: they are ordered.
+        #: The gradients that have arrived, each with a number by which they are ordered, by where
+        #: they go: see `target_of`.
         self.arrived: dict[Any, list[tuple[int, Place]]] = {}
         self.captured: list[Place | None] = []
         #: The steps that call user code, each with whether the code was awaited; and how many calls
@@ -58,9 +58,8 @@ class WatchedPass:
         self.committed: set[Any] = set()
         #: Gradients that were captured before hooks ran, by node and input number.
         self._early: dict[Any, Place] = {}
-        #: For each node with hooks and each of its edges: where the gradient goes, and the entry
-        #: there.
-        self._leaving: dict[Any, dict[int, tuple[Any, Any]]] = {}
+        #: For each node with hooks and each of its edges: the entry of the gradient that goes there.
+        self._leaving: dict[Any, dict[int, Any]] = {}
         #: The namespace that rules compute with.
         self._F = Same(None)
         #: Gradients that an eager pass may add into.
@@ -121,18 +120,17 @@ class WatchedPass:
 
     def _root(self, edge: Any, gradient: Any) -> None:
         recorder = self._recorder
-        node, position = as_edge(edge)
         place = recorder.known.get(id(gradient))
         if place is None:
             if not is_one(gradient):
                 raise UnrepeatableError("a pass starts from an array that is not known")
             place = recorder.new(gradient)
             recorder.constants.add(place)
-        self.arrive((node, position), place)
+        self.arrive(edge, place)
 
-    def arrive(self, target: tuple[Any, int], place: Place) -> None:
+    def arrive(self, edge: Any, place: Place) -> None:
         """Note a gradient that comes from the root of the pass, which is its latest node."""
-        self.arrived.setdefault(target, []).append((-MAX_SEQUENCE_NR, place))
+        self.arrived.setdefault(target_of(edge), []).append((-MAX_SEQUENCE_NR, place))
 
     def run(self, node: Any, wanted: list[bool]) -> None:
         """Run a node outside of a pass, if a gradient has come to it.
@@ -169,26 +167,27 @@ class WatchedPass:
     def replaced(self, node: Any, places: list[Place | None]) -> None:
         """Note the gradients of a node's outputs after its hooks."""
         for position, place in enumerate(places):
-            self.arrived.pop((node, position), None)
+            edge = as_stored(Edge(node, position))
+            self.arrived.pop(edge, None)
             if place is not None:
-                self.arrived[node, position] = [(0, place)]
+                self.arrived[edge] = [(0, place)]
 
     def left(self, node: Any, places: list[Place | None]) -> None:
         """Note the gradients that a user's node, or hooks after a node, have returned."""
         known = self._leaving.pop(node, {})
-        for number, (edge, place) in enumerate(zip(stored_edges(node), places, strict=True)):
-            key = edge if edge.__class__ is Edge else (edge, 0)
+        edges = map(target_of, stored_edges(node))
+        for number, (edge, place) in enumerate(zip(edges, places, strict=True)):
             entry = None if place is None else (-node.sequence_nr, place)
             if number in known:
                 # In the place of what the node has returned before these hooks.
-                key, before = known[number]
-                found = self.arrived[key]
+                before = known[number]
+                found = self.arrived[edge]
                 at = next((n for n, one in enumerate(found) if one is before), len(found))
                 found[at : at + 1] = [] if entry is None else [entry]
             elif entry is not None:
-                self.arrived.setdefault(key, []).append(entry)
+                self.arrived.setdefault(edge, []).append(entry)
             if entry is not None and node.extras is not None:
-                self._leaving.setdefault(node, {})[number] = (key, entry)
+                self._leaving.setdefault(node, {})[number] = entry
 
     def passed_on(self, node: Any, gradients: tuple[Any, ...]) -> None:
         """Note the gradients of a node that has passed on its own, or zeros."""
@@ -208,10 +207,10 @@ class WatchedPass:
     # -- sums -------------------------------------------------------------------------------------
 
     def ordered(self) -> dict[Any, list[Place]]:
-        """The gradients by target, in the order in which they are added."""
+        """The gradients by where they go, in the order in which they are added."""
         return {
-            target: [place for _, place in sorted(found, key=itemgetter(0))]
-            for target, found in self.arrived.items()
+            edge: [place for _, place in sorted(found, key=itemgetter(0))]
+            for edge, found in self.arrived.items()
         }
 
     def sum(self, node: Any, position: int, like: Any = None) -> Place | None:
@@ -222,7 +221,8 @@ class WatchedPass:
             position: the number of the input.
             like: the sum that the pass has made, in the memory of one of the gradients.
         """
-        found = self.arrived.get((node, position))
+        edge = as_stored(Edge(node, position))
+        found = self.arrived.get(edge)
         if not found:
             return None
         if len(found) == 1:
@@ -253,7 +253,7 @@ class WatchedPass:
                 Compute("a sum of gradients", function, (total, place), made, cost)
             )
             total = made
-        self.arrived[node, position] = [(0, total)]
+        self.arrived[edge] = [(0, total)]
         return total
 
     def _added_into(self, total: Place, place: Place) -> Any:
@@ -274,7 +274,7 @@ class WatchedPass:
                     continue
                 place = self._early.get((node, position)) or self.sum(node, position, gradient)
                 if place is None and node is task.root:
-                    self._root(Edge(node, position), gradient)
+                    self._root(as_stored(Edge(node, position)), gradient)
                     place = self.sum(node, position)
                 if place is None:
                     raise UnrepeatableError("the way of a gradient is not known")
@@ -289,12 +289,11 @@ class WatchedPass:
         if recorder.reason is not None:
             return function(F, gradient, saved)
         try:
-            place = gradient
-            if node.output_metadata.__class__ is tuple:
+            if gradient is None or node.output_metadata.__class__ is tuple:
                 self._take(node, gradient)
                 place = recorder.template(gradient)
-            elif gradient is not None:
-                place = self._place(node, 0, gradient)
+            else:
+                place = self._place(node, node, 0, gradient)
             if F is not self._F.value:
                 self._F = Same(F)
             arguments = (self._F, place, recorder.template(saved))
@@ -303,7 +302,7 @@ class WatchedPass:
             return function(F, gradient, saved)
         received = function(F, gradient, saved)
         try:
-            self._give(node, rule, at, arguments, received)
+            self._give(node, rule, at, function, arguments, received)
         except UnrepeatableError as error:
             recorder.refuse(str(error))
         return received
@@ -313,11 +312,11 @@ class WatchedPass:
         several = node.output_metadata.__class__ is tuple
         for position, part in enumerate(gradient if several else (gradient,)):
             if part is not None:
-                self._place(node, position, part)
+                self._place(as_stored(Edge(node, position)), node, position, part)
 
-    def _place(self, node: Any, position: int, gradient: Any) -> Place:
-        """The place of a gradient that has come to an input of a node."""
-        found = self.arrived.get((node, position))
+    def _place(self, edge: Any, node: Any, position: int, gradient: Any) -> Place:
+        """The place of a gradient that has come to an input of a node, along a stored edge."""
+        found = self.arrived.get(edge)
         if found and len(found) == 1:
             place = found[0][1]
         else:
@@ -325,7 +324,7 @@ class WatchedPass:
                 # Only the root is handed a gradient that no node has computed.
                 if self.arrived:
                     raise UnrepeatableError("the way of a gradient is not known")
-                self._root(Edge(node, position), gradient)
+                self._root(edge, gradient)
             total = self.sum(node, position, gradient)
             assert total is not None
             place = total
@@ -333,48 +332,54 @@ class WatchedPass:
             self._use(gradient, place)
         return place
 
-    def _give(self, node: Any, rule: Any, at: int | None, arguments: Any, received: Any) -> None:
+    def _give(
+        self, node: Any, rule: Any, at: int | None, function: Any, arguments: Any, received: Any
+    ) -> None:
         """Note where the gradients go that a rule has returned, and how to compute them again."""
         recorder, arrived = self._recorder, self.arrived
         following = node.following
-        values: tuple[Any, ...]
         owned = rule.fresh
+        several = received.__class__ is tuple
+        values = received
         if following.__class__ is not tuple:
-            if rule.passes:
-                owned = owned or (arguments[1].__class__ is Place and arguments[1] in self._owned)
+            owned = owned or (rule.passes and arguments[1] in self._owned)
             following, values = (following,), (received,)
-        elif at is None:
-            values = received if received is not None else (None,) * len(following)
-        else:
+        elif at is not None:
             following, values = (following[at],), (received,)
-        known, views, extras = recorder.known, recorder.views, node.extras
-        first = len(recorder.places)
-        order = -node.sequence_nr
+        elif received is None:
+            return
+        known, views, extras, places = recorder.known, recorder.views, node.extras, recorder.places
+        order, first = -node.sequence_nr, len(places)
         outs: list[Place | None] = []
         for edge, value in zip(following, values, strict=True):
-            if value is None:
-                outs.append(None)
-                continue
-            out = known.get(id(value))
-            if out is None or views:
-                if not is_array(value):
-                    raise UnrepeatableError(f"the gradient of {node.name()} is no array")
-                out = (recorder.found(value) if views else None) or recorder.new(value)
-            key = edge if edge.__class__ is Edge else (edge, 0)
-            entry = order, out
-            if key in arrived:
-                arrived[key].append(entry)
-            else:
-                arrived[key] = [entry]
-            if extras is not None:
-                number = len(outs) + (at or 0)
-                self._leaving.setdefault(node, {})[number] = (key, entry)
+            out = None
+            if value is not None:
+                out = known.get(id(value))
+                if out is None or views:
+                    if not is_array(value):
+                        raise UnrepeatableError(f"the gradient of {node.name()} is no array")
+                    out = (recorder.found(value) if views else None) or recorder.new(value)
+                entry = order, out
+                if edge.__class__ is Edge:
+                    edge = target_of(edge)
+                if edge in arrived:
+                    arrived[edge].append(entry)
+                else:
+                    arrived[edge] = [entry]
+                if extras is not None:
+                    self._leaving.setdefault(node, {})[len(outs) + (at or 0)] = entry
             outs.append(out)
         if owned:
             self._owned.update(outs)
-        new = recorder.places[first:]
-        if new:
-            recorder.steps += steps_of(node, rule, at, arguments, received, outs, new)
+        if len(places) > first:
+            # `node.name()` would read it by `WatchedRule.__getattr__`, which takes 2 us.
+            name = rule.name if rule.variant is None else node.name()
+            made = tuple(outs) if several else outs[0]
+            step = Compute(name, function, arguments, made, node.cost)
+            if rule.over is None and not rule.apart:
+                recorder.steps.append(step)
+            else:
+                recorder.steps += steps_of(step, rule, at, received, outs, places[first:])
 
     def _use(self, gradient: Any, place: Place) -> None:
         """Make the pass's own array the sample of a place: other arrays may be views of it."""
@@ -387,7 +392,13 @@ class WatchedPass:
             raise UnrepeatableError("a gradient is converted on its way")
         recorder.keep(sample)
         place.sample = gradient
+        recorder.has_views = recorder.has_views or getattr(gradient, "base", None) is not None
         recorder.known[id(gradient)] = place
+
+
+def target_of(edge: Any) -> Any:
+    """What a stored edge leads to: the node for its first input, otherwise the edge."""
+    return as_stored(edge) if edge.__class__ is Edge else edge
 
 
 def is_one(gradient: Any) -> bool:

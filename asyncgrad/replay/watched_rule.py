@@ -67,8 +67,8 @@ def set_rule(node: Any, rule: Any) -> None:
 
 
 def steps_of(
-    node: Any, rule: Rule, at: int | None, arguments: tuple[Any, ...], received: Any,
-    outs: list[Place | None], new: list[Place],
+    step: Compute, rule: Rule, at: int | None, received: Any, outs: list[Place | None],
+    new: list[Place],
 ) -> Sequence[Compute]:  # fmt: skip
     """The steps that repeat what a node has computed.
 
@@ -76,30 +76,25 @@ def steps_of(
     input comes last: what only others need is free by then.
 
     Args:
-        node: the node.
-        rule: its rule.
+        step: computes all gradients at once.
+        rule: the node's rule.
         at: the number of the pull that was called, None for the rule as a whole.
-        arguments: the template of what it was called with.
         received: what it has returned.
         outs: the places of the gradients.
         new: those of them that were not there before.
     """
     several = received.__class__ is tuple
-    large = False
-    if rule.apart or rule.over is not None:
-        for x in received if several else (received,):
-            # In the pool's memory.
-            large = large or (x.__class__ is np.ndarray and x.nbytes >= POOL.large)
+    # In the pool's memory.
+    large = any(
+        x.__class__ is np.ndarray and x.nbytes >= POOL.large
+        for x in (received if several else (received,))
+    )
     if not (large and several and rule.apart and at is None):
-        function: Any = rule.run if at is None else rule.pulls[at]  # type: ignore[index]
-        # `node.name()` would read it by `WatchedRule.__getattr__`, which takes 2 us.
-        name = rule.name if rule.variant is None else node.name()
-        step = Compute(name, function, arguments, tuple(outs) if several else outs[0], node.cost)
         if large and at is None and not several:
             step.over = rule.over
         return (step,)
-    F, gradient, saved = arguments
-    cost = node.cost // len(outs)
+    F, gradient, saved = step.arguments
+    cost = step.cost // len(outs)
     steps = []
     for number, out in reversed([*enumerate(outs)]):
         if out in new:
@@ -109,5 +104,5 @@ def steps_of(
                 needs = rule.needs[number]
                 given = tuple([value if n in needs else None for n, value in enumerate(saved)])
             pull = rule.pulls[number]  # type: ignore[index]
-            steps.append(Compute(node.name(), pull, (F, gradient, given), out, cost))
+            steps.append(Compute(step.name, pull, (F, gradient, given), out, cost))
     return steps
