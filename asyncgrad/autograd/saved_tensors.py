@@ -145,11 +145,16 @@ class _File:
         import tempfile  # Few programs keep files, and a thread may wait for the import.
 
         handle, self.path = tempfile.mkstemp(dir=directory)
-        with os.fdopen(handle, "wb") as file:
-            file.write(_bytes_of(np.ascontiguousarray(host._array)))
+        remove = weakref.finalize(self, _remove, self.path)
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(_bytes_of(np.ascontiguousarray(host._array)))
+        except BaseException:
+            # The error may keep this object, and the disk may be full.
+            remove()
+            raise
         self.metadata = host._metadata
         self.device = device
-        weakref.finalize(self, _remove, self.path)
 
 
 def _read(path: str, metadata: Metadata) -> Any:

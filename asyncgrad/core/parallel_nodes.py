@@ -25,6 +25,7 @@ from asyncgrad.errors import note_failure
 if TYPE_CHECKING:
     from asyncgrad.core.rule import Run
 
+
 class Helpers(Protocol):
     """The threads that help the owner of a pass."""
 

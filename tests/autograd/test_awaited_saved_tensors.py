@@ -295,6 +295,18 @@ async def test_on_disk(tmp_path):
     await emptied(tmp_path)
 
 
+def test_a_file_that_can_not_be_written_is_removed(tmp_path, monkeypatch):
+    """A disk may be full."""
+
+    def full(array):
+        raise OSError("no space left")
+
+    monkeypatch.setattr("asyncgrad.autograd.saved_tensors._bytes_of", full)
+    with save_to_disk(tmp_path), pytest.raises(OSError, match="no space left"):
+        ag.exp(leaf(0.5))
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.asyncio
 async def test_two_tasks_pack_each_with_its_own_hooks():
     """On one loop, at the same time."""
