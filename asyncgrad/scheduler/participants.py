@@ -42,7 +42,18 @@ def decide_inline(task: GraphTask) -> None:
     methods = deciding(task)
     error = None
     if methods:
-        _, error = OnPortal(_decide(task, methods), task.new_context()).result()
+        running = OnPortal(_decide(task, methods), task.new_context())
+        try:
+            _, error = running.result()
+        except BaseException as interrupt:
+            # The participants must learn how the pass ends, so that has to be decided first.
+            running.cancel()
+            _, error = running.result()
+            if error is None:
+                end_as_decided(task, None)
+                tell_inline(task)
+                raise
+            error = interrupt
     end_as_decided(task, error)
 
 
@@ -53,8 +64,14 @@ async def _decide(task: GraphTask, methods: Sequence[Any]) -> None:
     calls = [asyncio.ensure_future(_call(method)) for method in methods]
     for call in calls:
         call.add_done_callback(retrieve)
-    # This wait is cancelled only by a loop that cancels all its tasks, and these calls with them.
-    await asyncio.wait(calls)
+    try:
+        # Nothing that happens while this waits changes the pass.
+        await asyncio.wait(calls)
+    except asyncio.CancelledError:
+        # By a loop that cancels all its tasks, or because the thread of the pass was interrupted.
+        for call in calls:
+            call.cancel()
+        await asyncio.wait(calls)
     for call in calls:
         call.result()
 

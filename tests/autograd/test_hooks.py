@@ -781,6 +781,20 @@ def test_a_failed_callback_takes_the_gradients_back(gradient):
     assert gradient is None or x.grad.tolist() == gradient
 
 
+def test_a_pass_that_fails_after_its_callbacks_takes_the_gradients_back():
+    """An input that is not part of the graph is found last."""
+    queue = ag.autograd.graph.queue_callback
+    x, unused = ag.ones(2, requires_grad=True), ag.ones(2, requires_grad=True)
+    y = x * 2
+    y.retain_grad()
+    seen = []
+    y.register_hook(lambda g: queue(lambda: seen.append(y.grad.tolist())))
+    with pytest.raises(RuntimeError, match="not have been used"):
+        ag.grad(y.sum(), [x, unused])
+    assert seen == [[1.0, 1.0]]
+    assert y.grad is None
+
+
 @pytest.mark.asyncio
 async def test_a_task_of_a_hook_queues_no_callback_once_its_pass_has_ended():
     """Nothing would ever call it."""

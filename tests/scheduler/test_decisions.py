@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import signal
+import threading
 from typing import Any
 
 import numpy as np
@@ -163,6 +165,28 @@ def test_without_a_loop_decisions_are_awaited_elsewhere(pair: Any, fails: bool) 
     assert member.verbs()[2] == "decide"
     assert (pair[0].grad is None) == fails
     assert member.verbs()[-1] == ("abort ends" if fails else "commit ends")
+
+
+@pytest.mark.parametrize("decides", [False, True])
+def test_an_interrupt_without_a_loop_ends_the_decision_and_all_are_told(
+    pair: Any, decides: bool
+) -> None:
+    """Else the participants would wait for ever, and might do what the pass has not done."""
+    member = Decides([])
+
+    async def decide() -> None:
+        signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)  # type: ignore[arg-type]
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            if not decides:
+                raise
+
+    member.decide = decide  # type: ignore[method-assign]
+    with pytest.raises(KeyboardInterrupt):
+        loss_of(*pair, member).backward()
+    assert (pair[0].grad is not None) == decides
+    assert member.verbs()[-1] == ("commit ends" if decides else "abort ends")
 
 
 def test_the_end_of_the_loop_ends_a_pass_that_waits_for_a_decision(pair: Any) -> None:
