@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from operator import setitem
-from sys import maxsize
 from typing import Any
 
 from asyncgrad.aliases import Namespace
@@ -43,13 +42,12 @@ _awaiting: deque[Callable[[], None]] = deque()
 #: Gradients with at least this many elements are not copied in one go.
 _LARGE = 1 << 18
 
-#: A leaf's record with the tensor that becomes its `.grad`; a `.grad` with what is added to it. The
-#: list says how much of that is done: nothing, at [0]. At [], if nothing is added, there are new
-#: sparse rows instead, or what writes the new values; it is `_DONE` then.
+#: A leaf's record with the tensor that becomes its `.grad`; and a `.grad` with what is added to it:
+#: an array or sparse rows. A `.grad` of sparse rows takes over the rows that are their sum, and a
+#: `partial` is called that writes the new values. The list is [0] until some of that is done.
 _Whole = tuple[AutogradMeta, Variable, list[int]]
 _Part = tuple[Variable, Any, list[int]]
 _Changes = tuple[list[_Whole], list[_Whole], list[_Part]]
-_DONE = [maxsize]
 
 
 def commit(
@@ -150,7 +148,7 @@ def _changes(staged: Sequence[Staged]) -> _Changes:
             changes = not meta.retains_grad
             if changes and before.__class__ is F.array_type:
                 if owned is None:
-                    added.append((grad, partial(setitem, before, ..., gradient), []))
+                    added.append((grad, partial(setitem, before, ..., gradient), [0]))
                 else:
                     added.append((grad, gradient, [0]))
                 continue
@@ -177,7 +175,7 @@ def _changes(staged: Sequence[Staged]) -> _Changes:
         sums[meta] = grad, _sum(F.xp.add, before, gradient, owned), metadata, changes
     for meta, (grad, total, metadata, changes) in sums.items():
         if changes and total.__class__ is grad._array.__class__:
-            added.append((grad, total, []))
+            added.append((grad, total, [0]))
         else:
             (fresh if grad is None else replaced).append((meta, wrap(total, metadata), [0]))
     return replaced, fresh, added
@@ -225,15 +223,16 @@ def _apply(replaced: list[_Whole], fresh: list[_Whole], added: list[_Part]) -> N
                 added.append((meta.grad, tensor._array, done))
     for grad, gradient, done in added:
         bump_version(grad)
-        F = grad._metadata.F
-        if done:
-            F.add_into(grad._array, gradient, done)
-        elif gradient.__class__ is partial:
-            # Nothing runs between these two: Python handles signals after the second.
-            done += _DONE
-            gradient()
+        array, F = grad._array, grad._metadata.F
+        if gradient.__class__ is partial:
+            if not done[0]:
+                # Nothing runs between these two: Python handles signals after the second.
+                done[0] = 1
+                gradient()
+        elif array.__class__ is F.array_type:
+            F.add_into(array, gradient, done)
         else:
-            grad._array.become(gradient, done)
+            array.become(gradient, done)
 
 
 def _made_anew(staged: Sequence[Staged], recorded: Namespace) -> _Changes:
@@ -295,7 +294,7 @@ def commit_revocably(
             if new is not None and old[0].grad is new and version_of(new) == version
         ]
         replaced = [(meta, grad, [0]) for _, meta, grad, _ in unchanged]
-        return replaced, [], [(grad, kept, []) for new, _, grad, kept in unchanged if grad is new]
+        return replaced, [], [(grad, kept, [0]) for new, _, grad, kept in unchanged if grad is new]
 
     def revoke(wait: bool) -> bool:
         return (wait or copied < _LARGE) and commit((), None, wait, (), put_back)

@@ -108,9 +108,9 @@ def exchange(prepared: Prepared, replaced: list[Any], added: list[Any]) -> None:
             change = meta, wrap(after, F.metadata_of(after)), [0]
         elif prepared.kept is not None:
             write = partial(prepared.within, F.assign, prepared.before, after)
-            into, change = added, (grad, write, [])
+            into, change = added, (grad, write, [0])
         else:
-            into, change = added, (grad, partial(setattr, grad, "_array", after), [])
+            into, change = added, (grad, partial(setattr, grad, "_array", after), [0])
     if not replaced and not added:
         # Otherwise a commit in a signal handler or `__del__` has done this since the call began.
         into.append(change)

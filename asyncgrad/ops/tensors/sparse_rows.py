@@ -20,8 +20,6 @@ from asyncgrad.ops.dtype import is_half
 _FLAGS = SimpleNamespace(writeable=True, c_contiguous=False)
 #: Functions that map 0 to 0, so that the missing rows stay zero.
 _OF_EACH = frozenset({"negative", "positive", "conjugate", "absolute", "sign"})
-#: What `become` adds to the list that says whether it has been called.
-_DONE = [1]
 _FACTORS = frozenset({"multiply", "divide", "true_divide"})
 
 
@@ -120,7 +118,7 @@ class Rows(NDArrayOperatorsMixin):
             self._refuse("assignment to elements")
         if isinstance(value, Rows):
             taken = value.copy() if value.shape == self.shape else self._refuse("another shape")
-            self.become(taken.astype(self.dtype, copy=False), [])
+            self.become(taken.astype(self.dtype, copy=False), [0])
         elif np.any(value):
             self._refuse("assignment of an array")
         else:
@@ -130,14 +128,14 @@ class Rows(NDArrayOperatorsMixin):
         """Take over the rows of other `Rows` of this shape and dtype, without copies.
 
         Args:
-            done: empty, and no more after that: then a call does nothing.
+            done: [0], and [1] after that: then a call does nothing.
         """
         # The old arrays are dropped at the end: what `weakref` calls then is to find the new ones.
         before = self.indices, self.values
-        if done:
+        if done[0]:
             # A commit in a signal handler or `__del__` has done it since this call began.
             return
-        done += _DONE
+        done[0] = 1
         self.indices, self.values, self.coalesced = other.indices, other.values, other.coalesced
         del before
 
