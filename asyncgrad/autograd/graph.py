@@ -38,6 +38,7 @@ from asyncgrad.errors import AutogradError
 from asyncgrad.ops.namespace import RECORDED
 from asyncgrad.records import NamedTuple
 from asyncgrad.scheduler import start
+from asyncgrad.scheduler.reentrant import is_in_node
 from asyncgrad.types import Tensor
 
 __all__ = [
@@ -194,7 +195,7 @@ def join(participant: Participant) -> None:
             "join: the pass has added to a leaf with a post-accumulate hook, which does not wait "
             "for participants: use a tensor hook, register_hook(), in its place"
         )
-    if task.future is None and current().in_node and _get_running_loop() is not None:
+    if task.future is None and _get_running_loop() is not None and is_in_node():
         raise AutogradError(
             "join: the pass blocks the event loop that would have to run the participant: use "
             "await, and start nested passes in coroutine hooks"

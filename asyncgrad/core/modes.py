@@ -59,8 +59,6 @@ class Modes:
     streams: Any = None
     #: The pass that is running the current node, or None.
     graph_task: Any = None
-    #: This is synchronous code in a node, or code called in a copy of its context.
-    in_node: bool = False
     #: The current node, in anomaly mode.
     node: Any = None
     #: Notified of every node and slice of passes started here, or None.

@@ -147,9 +147,9 @@ def modes_within(task: PassState) -> Modes:
     if modes.recorder is not None and task.recorded is None:
         # What hooks and Functions do is not recorded, because a replay calls them anew.
         modes = modes.replace(recorder=None, before_change=None)
-    # Passes that this code starts block because of `in_node`. Tasks that a hook makes inherit these
-    # modes, too, but their passes must not block: so `blocking` is off.
-    return modes.replace(grad=task.create_graph, graph_task=task, in_node=True, blocking=False)
+    # Passes that this code starts block because it is in a node. Tasks that a hook makes inherit
+    # these modes, too, but their passes must not block: so `blocking` is off.
+    return modes.replace(grad=task.create_graph, graph_task=task, blocking=False)
 
 
 def _apply_unpacked(

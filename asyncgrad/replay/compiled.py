@@ -207,7 +207,7 @@ class Compiled(Generic[_P, _R]):
     async def _awaited(self, args: Any, kwargs: Any) -> Any:
         """Replay, or record, a coroutine function's call."""
         loop, modes = _get_running_loop(), current()
-        if loop is not None and self._entries and not (modes.blocking or modes.in_node):
+        if loop is not None and self._entries and not (modes.blocking or is_in_node()):
             turn = turn_of_caller(engine_of(loop))
             if turn is not None:
                 # A thousand calls may start in one turn of the loop. While this waits anything may

@@ -10,7 +10,6 @@ from typing import Any
 
 from asyncgrad.core.commit import when_free
 from asyncgrad.core.graph_task import GraphTask
-from asyncgrad.core.modes import current, install
 from asyncgrad.core.states import Ended, Suspended
 from asyncgrad.devices.waiting import settle
 from asyncgrad.scheduler.completion import for_another, raised_by_node
@@ -134,7 +133,6 @@ class CoroutineNodes:
 
 async def wait_for_node(awaitable: Awaitable[Any]) -> Any:
     """Run a coroutine node, in its copy of the pass's context."""
-    install(current().replace(in_node=False))
     # While this waits, the owner of the pass handles changes of the pass. Cancelling this wait ends
     # the node.
     try:

@@ -25,11 +25,12 @@ _NODE = GraphTask._resume.__code__
 def is_in_node() -> bool:
     """Whether the caller is in a synchronous node: what it starts must end before it returns.
 
-    The context alone does not tell. Callbacks and threads that the node starts have a copy, and may
-    run while the node does; a task made by an eager factory begins on the node's stack.
+    The context alone does not tell. Coroutine nodes, and callbacks and threads that a node starts,
+    have a copy, and may run while a node does; a task made by an eager factory begins on the
+    node's stack.
     """
-    modes = current()
-    if not (modes.in_node and modes.graph_task.stepping):
+    running = current().graph_task
+    if running is None or not running.stepping:
         return False
     task = current_task()
     outermost = None if task is None else getattr(task.get_coro(), "cr_frame", None)
