@@ -51,6 +51,11 @@ class Independent(Distribution):
     has_rsample: bool = _of_base("has_rsample")
 
     @property
+    def has_enumerate_support(self) -> bool:  # type: ignore[override]
+        """Whether there is `enumerate_support`, as without axes that become event axes."""
+        return not self.reinterpreted_batch_ndims and self.base_dist.has_enumerate_support
+
+    @property
     def support(self) -> Constraint:
         return constraints.independent(self.base_dist.support, self.reinterpreted_batch_ndims)
 
@@ -67,6 +72,13 @@ class Independent(Distribution):
 
     def entropy(self) -> Tensor:
         return sum_rightmost(self.base_dist.entropy(), self.reinterpreted_batch_ndims)
+
+    def enumerate_support(self, expand: bool = True) -> Tensor:
+        if self.reinterpreted_batch_ndims:
+            raise NotImplementedError(
+                "Enumeration over cartesian product is not implemented. Enumerate base_dist."
+            )
+        return self.base_dist.enumerate_support(expand)
 
     def __repr__(self) -> str:
         return f"Independent({self.base_dist}, {self.reinterpreted_batch_ndims})"
@@ -103,7 +115,8 @@ class TransformedDistribution(Distribution):
 
     @property
     def support(self) -> Constraint:
-        found = self.transforms[-1].codomain if self.transforms else self.base_dist.support
+        whole = ComposeTransform(self.transforms)
+        found = whole.codomain if self.transforms else self.base_dist.support
         return constraints.independent(found, len(self._event_shape) - found.event_dim)
 
     def sample(self, sample_shape: Sequence[int] = ()) -> Tensor:

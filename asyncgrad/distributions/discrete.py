@@ -12,7 +12,6 @@ from asyncgrad.distributions import constraints
 from asyncgrad.distributions.constraints import Constraint, Value
 from asyncgrad.distributions.distribution import (
     Distribution,
-    all_good,
     broadcast_all,
     computed,
     derived,
@@ -127,19 +126,12 @@ class Bernoulli(_OneChance):
 class Geometric(_OneChance):
     """The number of failures before the first success; arguments as for `Bernoulli`."""
 
+    arg_constraints: ClassVar[Any] = {
+        # Without any success, the number of failures would be infinite.
+        "probs": Constraint("Positive and at most 1", lambda x: (x > 0) & (x <= 1)),
+        "logits": constraints.real,
+    }
     support = constraints.nonnegative_integer
-
-    def __init__(
-        self, probs: Value | None = None, logits: Value | None = None,
-        validate_args: bool | None = None,
-    ) -> None:  # fmt: skip
-        super().__init__(probs, logits, validate_args)
-        checked = self._validate_args and probs is not None
-        if checked and not all_good("Geometric: probs", self.probs > 0, self.probs):
-            raise ValueError(
-                f"Expected parameter probs of distribution Geometric to be positive, but found "
-                f"invalid values: {self.probs}"
-            )
 
     mean = computed(lambda self: 1 / self.probs - 1)
     mode = computed(lambda self: zeros_like(self.probs))

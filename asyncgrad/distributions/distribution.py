@@ -299,7 +299,7 @@ class Distribution:
             )
 
     def __repr__(self) -> str:
-        held = {k: v for k, v in vars(self).items() if k in self.arg_constraints}
+        held = {k: vars(self)[k] for k in self.arg_constraints if k in vars(self)}
         parts = [f"{k}: {v if v.numel() == 1 else v.shape}" for k, v in held.items()]
         return f"{type(self).__name__}({', '.join(parts)})"
 

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from asyncgrad.distributions import constraints
 from asyncgrad.distributions.constraints import Value
 from asyncgrad.distributions.continuous import Gamma
-from asyncgrad.distributions.distribution import Distribution, broadcast_all, computed, derived
+from asyncgrad.distributions.distribution import Distribution, computed, derived
 from asyncgrad.ops.api.linalg import matmul
 from asyncgrad.ops.api.linalg_legacy import cholesky_inverse
 from asyncgrad.ops.api.matrices import cholesky, solve_triangular
@@ -82,6 +82,8 @@ class Beta(Distribution):
         concentration0: the second shape parameter (beta), broadcast against the first.
     """
 
+    concentration1: Tensor
+    concentration0: Tensor
     has_rsample = True
     arg_constraints: ClassVar[Any] = {
         "concentration1": constraints.positive, "concentration0": constraints.positive,
@@ -91,8 +93,7 @@ class Beta(Distribution):
     def __init__(
         self, concentration1: Tensor, concentration0: Value, validate_args: bool | None = None
     ) -> None:
-        self.concentration1, self.concentration0 = broadcast_all(concentration1, concentration0)
-        super().__init__(self.concentration1.shape, validate_args=validate_args)
+        self._take(locals())
 
     @property
     def _dirichlet(self) -> Dirichlet:

@@ -303,13 +303,20 @@ class ComposeTransform(Transform):
 
     @property
     def domain(self) -> Any:  # type: ignore[override]
-        """The constraint on the inputs of the first transform."""
-        return self.parts[0].domain if self.parts else constraints.real
+        """The constraint on inputs, of as many axes as any of the transforms needs."""
+        return self._widened([part.domain for part in self.parts])
 
     @property
     def codomain(self) -> Any:  # type: ignore[override]
-        """The constraint on the results of the last transform."""
-        return self.parts[-1].codomain if self.parts else constraints.real
+        """The constraint on results, of as many axes as any of the transforms needs."""
+        return self._widened([part.codomain for part in reversed(self.parts)])
+
+    def _widened(self, found: list[Any]) -> Any:
+        """The first constraint, over events of the most axes."""
+        if not found:
+            return constraints.real
+        events = max(one.event_dim for one in found)
+        return constraints.independent(found[0], events - found[0].event_dim)
 
     def forward_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         for part in self.parts:
@@ -333,7 +340,7 @@ class ComposeTransform(Transform):
 
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
         """The sum of the log determinants of all transforms."""
-        events = max([part.domain.event_dim for part in self.parts], default=0)
+        events = self.domain.event_dim
         total: Any = full_like(sum_rightmost(x, events), 0.0)
         for part in self.parts:
             after = part(x)

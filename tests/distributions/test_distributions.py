@@ -231,6 +231,44 @@ def test_inverses_know_their_shapes():
         assert repr(D.ExpTransform().inv) == "_InverseTransform(ExpTransform())"
 
 
+@pytest.mark.parametrize("several", [True, False], ids=["a list", "one composition"])
+@pytest.mark.parametrize("wide_first", [True, False])
+def test_a_composition_has_events_of_the_most_axes(several, wide_first):
+    """Else the density of each element would be scaled as that of the whole event."""
+    found = []
+    for D, T in ((theirs, torch), (ours, ag)):
+        parts = [D.AffineTransform(0.0, 2.0, event_dim=1), D.ExpTransform()]
+        parts = parts if wide_first else parts[::-1]
+        given = parts if several else D.ComposeTransform(parts)
+        kind = D.TransformedDistribution(D.Normal(T.zeros(2, 3), 1.0), given)
+        whole = D.ComposeTransform(parts)
+        shapes = [*kind.batch_shape, *kind.event_shape, *kind.expand((4, 2)).batch_shape]
+        axes = whole.domain.event_dim, whole.codomain.event_dim, kind.support.event_dim
+        value = kind.log_prob(T.tensor([0.6, 0.7, 0.8]))
+        found.append((shapes, axes, kind.sample((5,)).shape, repr(kind.support), value))
+    assert found[0][:4] == found[1][:4]
+    oracle.compare(found[0][4], found[1][4])
+
+
+def test_independent_events_are_enumerated_if_they_have_no_axes():
+    made = [D.Bernoulli(T.tensor([0.2, 0.5])) for D, T in ((theirs, torch), (ours, ag))]
+    kinds = [D.Independent(base, 0) for D, base in zip((theirs, ours), made, strict=True)]
+    assert all(kind.has_enumerate_support for kind in kinds)
+    oracle.compare(*[kind.enumerate_support() for kind in kinds])
+    oracle.compare(*[kind.enumerate_support(expand=False) for kind in kinds])
+    for D, base in zip((theirs, ours), made, strict=True):
+        whole = D.Independent(base, 1)
+        assert not whole.has_enumerate_support
+        with pytest.raises(NotImplementedError, match="cartesian product"):
+            whole.enumerate_support()
+
+
+@pytest.mark.parametrize("name", ["Binomial", "NegativeBinomial"])
+def test_parameters_are_shown_in_the_order_of_the_constraints(name):
+    kinds = [getattr(D, name)(4, T.tensor([0.2, 0.5])) for D, T in ((theirs, torch), (ours, ag))]
+    assert repr(kinds[0]).replace("torch.", "") == repr(kinds[1]).replace("asyncgrad.", "")
+
+
 def test_classes_of_events_are_told_apart():
     probs = ag.tensor([0.2, 0.8])
     for kind in (ours.OneHotCategorical(probs), ours.Multinomial(2, probs)):
