@@ -115,8 +115,9 @@ class KnownArrays:
         self.values: dict[int, Place] = {}
         #: The identities of those that have been found in what the function returns.
         self.returned: set[int] = set()
-        #: How many passes have started in this call.
+        #: How many passes have started in this call, and what is watched of those that run.
         self.passes = 0
+        self._passes: dict[Any, Any] = {}
         #: The version counters of returned tensors.
         self._counters: list[Any] = []
         #: By identity: the `.grad`s that were read, each with its leaf.
@@ -237,6 +238,11 @@ class KnownArrays:
             changed, place = self.known[id(owner)], self.new(view)
             self.steps.append(Compute("view", Region(owner, view).of, (changed,), place, 0))
         return self.known.get(id(array))
+
+    def settle(self) -> None:
+        """Note what passes have computed so far: then arrays may get other places."""
+        for watched in self._passes.values():
+            watched.settle()
 
     def knows(self, array: Any) -> bool:
         """Whether an array was there before the call, or was made in a step."""

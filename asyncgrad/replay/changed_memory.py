@@ -54,6 +54,7 @@ class ChangedMemory(KnownArrays):
 
     def changing(self, tensor: Any) -> None:
         """Take note of a tensor that is about to be changed in place."""
+        self.settle()
         if self.reason is not None:
             return
         array = tensor._array
@@ -250,6 +251,7 @@ class ChangedMemory(KnownArrays):
 
     def load_again(self) -> None:
         """Forget which arrays tensors have: a replay may find others there."""
+        self.settle()
         for source, place in tuple(self.loaded.items()):
             self.known.pop(id(place.sample), None)
             del self.loaded[source]

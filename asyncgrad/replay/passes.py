@@ -38,8 +38,6 @@ class Passes(Changes):
         self.inference = modes.inference
         self._scope = modes.streams
         self._request = modes.priority, modes.deadline
-        #: What is watched of the passes that run.
-        self._passes: dict[Any, WatchedPass] = {}
         #: Passes that record themselves.
         self._recorded: list[GraphTask] = []
 
@@ -141,6 +139,7 @@ class Passes(Changes):
     def _collect(self, known: WatchedPass, collect: Any, task: GraphTask, within: Any) -> Any:
         """Note the gradients of a pass that has ended, and return its result."""
         del self._passes[task]
+        known.settle()
         try:
             if self.reason is None and task.captures is None:
                 self._committed(known, task)

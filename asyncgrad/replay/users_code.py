@@ -218,6 +218,7 @@ class UsersCode:
                 gradients = gradients[0]
             if not all(isinstance(x, (np.ndarray, np.generic)) for x in _arrays(args)):
                 raise UnrepeatableError("it gets gradients on a device with streams")
+            self._watch.settle()
             self._watch.take(task, node, gradients)
             target = self._target(node, function)
             arguments = [self._places(x) for x in args]
@@ -268,6 +269,7 @@ class UsersCode:
         """Take the report that the code has run, and return its result in new arrays."""
         recorder, watch = self._recorder, self._watch
         watch.running -= 1
+        watch.settle()
         node, function = noted.node, noted.function
         recorder.check_unchanged()
         if recorder.reason is not None:

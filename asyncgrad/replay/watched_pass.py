@@ -56,6 +56,8 @@ class WatchedPass:
         self.running = 0
         #: The leaves whose gradients are committed already.
         self.committed: set[Any] = set()
+        #: What rules have been called with and have returned, as far as it is not yet noted.
+        self._log: list[Any] = []
         #: Gradients that were captured before hooks ran, by node and input number.
         self._early: dict[Any, Place] = {}
         #: For each node with hooks and each of its edges: the entry of the gradient that goes there.
@@ -90,6 +92,7 @@ class WatchedPass:
         for node, rule in self._watched:
             set_rule(node, rule)
         self._watched.clear()
+        self._log.clear()
         self.arrived.clear()
         self._leaving.clear()
 
@@ -147,16 +150,17 @@ class WatchedPass:
         gradient = gradients if node.output_metadata.__class__ is tuple else gradients[0]
         if all(wanted):
             self.call(node, rule, None, F, gradient, saved)
-            return
-        for at in range(len(rule.pulls)):
-            if wanted[at]:
-                self.call(node, rule, at, F, gradient, saved)
+        else:
+            for at in range(len(rule.pulls)):
+                if wanted[at]:
+                    self.call(node, rule, at, F, gradient, saved)
+        self.settle()
 
     # -- user code --------------------------------------------------------------------------------
 
     def take(self, task: GraphTask, node: Any, gradients: Any) -> None:
         """Give places to the gradients that user code gets."""
-        self._take(node, gradients)
+        self._given(node, gradients)
         info = task.exec_info
         if info is not None and node in info.needed:
             for position, _ in info.captures.get(node, ()):
@@ -283,103 +287,99 @@ class WatchedPass:
                     self._use(gradient, place)
 
     def call(self, node: Any, rule: Any, at: int | None, F: Any, gradient: Any, saved: Any) -> Any:
-        """Call a node's rule, or its pull number `at`, and note what it computes."""
-        recorder = self._recorder
-        function = rule.run if at is None else rule.pulls[at]
-        if recorder.reason is not None:
-            return function(F, gradient, saved)
+        """Call a node's rule, or its pull number `at`, and keep what `settle` needs."""
+        received = (rule.run if at is None else rule.pulls[at])(F, gradient, saved)
+        if self._recorder.reason is None:
+            self._log.append((node, rule, at, F, gradient, saved, received))
+        return received
+
+    def settle(self) -> None:
+        """Note what rules have computed since this was last called."""
+        log, self._log = self._log, []
         try:
-            if gradient is None or node.output_metadata.__class__ is tuple:
-                self._take(node, gradient)
-                place = recorder.template(gradient)
-            else:
-                place = self._place(node, node, 0, gradient)
+            if log and self._recorder.reason is None:
+                self._note(log)
+        except UnrepeatableError as error:
+            self._recorder.refuse(str(error))
+
+    def _note(self, log: list[Any]) -> None:
+        """Note where gradients go that rules have returned, and how to compute them again."""
+        recorder, arrived, owned = self._recorder, self.arrived, self._owned
+        known, views, places, steps = (
+            recorder.known, recorder.views, recorder.places, recorder.steps,
+        )  # fmt: skip
+        for node, rule, at, F, gradient, saved, received in log:
+            found = arrived.get(node)
+            place: Any = None if found is None or len(found) > 1 else found[0][1]
+            if place is None or place.sample is not gradient:
+                place = self._given(node, gradient)
             if F is not self._F.value:
                 self._F = Same(F)
             arguments = (self._F, place, recorder.template(saved))
-        except UnrepeatableError as error:
-            recorder.refuse(str(error))
-            return function(F, gradient, saved)
-        received = function(F, gradient, saved)
-        try:
-            self._give(node, rule, at, function, arguments, received)
-        except UnrepeatableError as error:
-            recorder.refuse(str(error))
-        return received
-
-    def _take(self, node: Any, gradient: Any) -> None:
-        """Give places to the gradient that a rule is called with."""
-        several = node.output_metadata.__class__ is tuple
-        for position, part in enumerate(gradient if several else (gradient,)):
-            if part is not None:
-                self._place(as_stored(Edge(node, position)), node, position, part)
-
-    def _place(self, edge: Any, node: Any, position: int, gradient: Any) -> Place:
-        """The place of a gradient that has come to an input of a node, along a stored edge."""
-        found = self.arrived.get(edge)
-        if found and len(found) == 1:
-            place = found[0][1]
-        else:
-            if not found:
-                # Only the root is handed a gradient that no node has computed.
-                if self.arrived:
-                    raise UnrepeatableError("the way of a gradient is not known")
-                self._root(edge, gradient)
-            total = self.sum(node, position, gradient)
-            assert total is not None
-            place = total
-        if gradient is not place.sample:
-            self._use(gradient, place)
-        return place
-
-    def _give(
-        self, node: Any, rule: Any, at: int | None, function: Any, arguments: Any, received: Any
-    ) -> None:
-        """Note where the gradients go that a rule has returned, and how to compute them again."""
-        recorder, arrived = self._recorder, self.arrived
-        following = node.following
-        owned = rule.fresh
-        several = received.__class__ is tuple
-        values = received
-        if following.__class__ is not tuple:
-            owned = owned or (rule.passes and arguments[1] in self._owned)
-            following, values = (following,), (received,)
-        elif at is not None:
-            following, values = (following[at],), (received,)
-        elif received is None:
-            return
-        known, views, extras, places = recorder.known, recorder.views, node.extras, recorder.places
-        order, first = -node.sequence_nr, len(places)
-        outs: list[Place | None] = []
-        for edge, value in zip(following, values, strict=True):
-            out = None
-            if value is not None:
+            following, fresh = node.following, rule.fresh
+            values: Any = ((following, received),)
+            if following.__class__ is not tuple:
+                fresh = fresh or (rule.passes and place in owned)
+            elif at is not None:
+                values = ((following[at], received),)
+            elif received is None:
+                continue
+            else:
+                values = zip(following, received, strict=True)
+            order, first = -node.sequence_nr, len(places)
+            outs: list[Place | None] = []
+            for edge, value in values:
+                if value is None:
+                    outs.append(None)
+                    continue
                 out = known.get(id(value))
                 if out is None or views:
                     if not is_array(value):
                         raise UnrepeatableError(f"the gradient of {node.name()} is no array")
                     out = (recorder.found(value) if views else None) or recorder.new(value)
                 entry = order, out
-                if edge.__class__ is Edge:
-                    edge = target_of(edge)
-                if edge in arrived:
-                    arrived[edge].append(entry)
+                target = target_of(edge) if edge.__class__ is Edge else edge
+                if target in arrived:
+                    arrived[target].append(entry)
                 else:
-                    arrived[edge] = [entry]
-                if extras is not None:
+                    arrived[target] = [entry]
+                if node.extras is not None:
                     self._leaving.setdefault(node, {})[len(outs) + (at or 0)] = entry
-            outs.append(out)
-        if owned:
-            self._owned.update(outs)
-        if len(places) > first:
-            # `node.name()` would read it by `WatchedRule.__getattr__`, which takes 2 us.
-            name = rule.name if rule.variant is None else node.name()
-            made = tuple(outs) if several else outs[0]
-            step = Compute(name, function, arguments, made, node.cost)
-            if rule.over is None and not rule.apart:
-                recorder.steps.append(step)
-            else:
-                recorder.steps += steps_of(step, rule, at, received, outs, places[first:])
+                outs.append(out)
+            if fresh:
+                owned.update(outs)
+            if len(places) > first:
+                # `node.name()` would read it by `WatchedRule.__getattr__`, which takes 2 us.
+                name = rule.name if rule.variant is None else node.name()
+                function = rule.run if at is None else rule.pulls[at]
+                made = tuple(outs) if received.__class__ is tuple else outs[0]
+                step = Compute(name, function, arguments, made, node.cost)
+                if rule.over is None and not rule.apart:
+                    steps.append(step)
+                else:
+                    steps += steps_of(step, rule, at, received, outs, places[first:])
+
+    def _given(self, node: Any, gradient: Any) -> Any:
+        """The template of the gradients that a rule, or code of the user's, is called with."""
+        several = node.output_metadata.__class__ is tuple
+        found: list[Any] = []
+        for position, part in enumerate(gradient if several else (gradient,)):
+            found.append(None if part is None else self._place(node, position, part))
+        return tuple(found) if several else found[0]
+
+    def _place(self, node: Any, position: int, gradient: Any) -> Place:
+        """The place of a gradient that has come to an input of a node."""
+        edge = as_stored(Edge(node, position))
+        if edge not in self.arrived:
+            # Only the root is handed a gradient that no node has computed.
+            if self.arrived:
+                raise UnrepeatableError("the way of a gradient is not known")
+            self._root(edge, gradient)
+        place = self.sum(node, position, gradient)
+        assert place is not None
+        if gradient is not place.sample:
+            self._use(gradient, place)
+        return place
 
     def _use(self, gradient: Any, place: Place) -> None:
         """Make the pass's own array the sample of a place: other arrays may be views of it."""
