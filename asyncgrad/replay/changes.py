@@ -54,6 +54,8 @@ class Changes(ChangedMemory):
         #: By leaf: the layout of its `.grad` before the call. And those that are looked for.
         self._layouts_before = {x: _layout(grad_of(x.tensor)) for x in self.sources.values()}
         self._layouts: set[Any] = set()
+        #: The leaves whose `.grad` is read.
+        self._read: list[Source] = []
         #: By the identity of the version counter of a parameter that graphs held when an optimiser
         #: stepped: nodes that were made before have lower numbers than this.
         self.outgrown: dict[int, int] = {}
@@ -212,7 +214,17 @@ class Changes(ChangedMemory):
             self.looks.append(line())
             arguments = (source, Same(layouts))
             self.steps.append(Again(".grad", _has_layout, arguments, {}, Same(True), False))
+        if source not in self._read:
+            if not self._read:
+                # Code may ask which tensors are one.
+                held = [*self.sources.values()], self._read
+                self.steps.insert(0, Again(".grad", _are_apart, held, {}, Same(True), False))
+            self._read.append(source)
         if grad is not None:
+            _, leaf = self.gradients.get(id(grad), (grad, source))
+            if leaf is not source or id(grad) in self.sources:
+                self.refuse("it reads a .grad that is another tensor, too")
+                return
             self.gradients[id(grad)] = grad, source
             place = self.new(grad._array)
             self._there.add(place)
@@ -287,6 +299,12 @@ def _drawn_from(source: Any, function: Any, *args: Any, **kwargs: Any) -> Any:
 def _layout(grad: Any) -> Any:
     """What a program depends on of a `.grad`, or None if there is none."""
     return None if grad is None else (grad._metadata, grad._array.strides, requires_grad(grad))
+
+
+def _are_apart(tensors: list[Any], leaves: list[Any]) -> bool:
+    """Whether the `.grad`s of leaves are other objects than some tensors and than each other."""
+    held = [*tensors, *[grad for leaf in leaves if (grad := grad_of(leaf)) is not None]]
+    return len({*map(id, held)}) == len(held)
 
 
 def _has_layout(tensor: Any, layouts: Any) -> bool:

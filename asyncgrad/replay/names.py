@@ -28,6 +28,8 @@ _TEMPLATES = frozenset({"format", "format_map"})
 ANY = "\0"
 #: Stands behind the name of an attribute that holds the name of another.
 NAMING = "\1"
+#: Stands behind a name that `getattr` or `hasattr` may look for where there is none.
+ASKED = "\4"
 #: Stands before the number of an argument of the function, in place of the name of an owner.
 ARGUMENT = "\2"
 #: Stands among the names for what may show or compare its operands, as these builtins do.
@@ -116,7 +118,8 @@ def names_in(code: types.CodeType, outer: tuple[str, ...]) -> Names:
         _refuse(instructions, place, outer, f"({code.co_filename}:{line})")
         if name in {"LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS"}:
             if instruction.argval in _BY_NAME:
-                attributes.add(("", by_name := call_of(instructions[place:], outer)[1]))
+                by_name = call_of(instructions[place:], outer)[1]
+                attributes |= {("", by_name), ("", by_name + ASKED)}
                 if instruction.argval == "setattr":
                     stored.add(by_name if by_name.isidentifier() else ANY)
             after = takewhile(lambda x: x.opname in _TAKES, instructions[place + 1 :])

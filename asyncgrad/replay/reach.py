@@ -54,6 +54,7 @@ from asyncgrad.replay.known import (
 )
 from asyncgrad.replay.names import (
     ANY,
+    ASKED,
     CONSTRUCTORS,
     INSIDE,
     MADE_BY,
@@ -557,7 +558,12 @@ class Reached(Unchanged, Owners):
         if known == self._known:
             return
         self._known = known
+        asked = {name[:-1] for name in names if name[-1:] == ASKED}
         for kind in self._own_classes:
+            for name in asked:
+                if not hasattr(kind, name) and (id(kind), name) not in self._taken:
+                    self._taken.add((id(kind), name))
+                    self._members += [(vars(base), name) for base in kind.__mro__[:-1]]
             for base in kind.__mro__[:-1]:
                 if base is Module and kind is not Module:
                     break

@@ -420,6 +420,43 @@ def attribute_that_a_module_gets():
     )
 
 
+def attributes_that_classes_of_the_package_get():
+    class Own(nn.Linear):
+        pass
+
+    layers = nn.Linear(1, 1), Own(1, 1)
+
+    def function(x):
+        return x * sum(getattr(layer, "rank", 1.0) for layer in layers) + hasattr(x, "rank")
+
+    return (
+        function,
+        lambda: setattr(ag.Tensor, "rank", 1),
+        lambda: delattr(ag.Tensor, "rank"),
+        lambda: setattr(nn.Linear, "rank", 2.0),
+        lambda: setattr(Own, "rank", 3.0),
+        lambda: delattr(nn.Linear, "rank"),
+    )
+
+
+def gradients_that_are_other_tensors():
+    first, second = nn.Parameter(at(1)), nn.Parameter(at(2))
+    other = at(5)
+
+    def function(x):
+        return x * 1, first.grad is second.grad, first.grad is other
+
+    return (
+        function,
+        lambda: setattr(first, "grad", at(3)),
+        lambda: setattr(second, "grad", at(4)),
+        lambda: setattr(second, "grad", first.grad),
+        lambda: setattr(first, "grad", other),
+        lambda: setattr(first, "grad", None),
+        lambda: setattr(second, "grad", None),
+    )
+
+
 def attributes_of_a_parameter():
     weight, bare = nn.Parameter(at(1)), nn.Parameter(at(1))
     weight.scale = 2.0
@@ -471,6 +508,7 @@ CHANGED = {
         attribute_by_a_string, members_of_a_set, order_of_a_set, method_of_an_enumeration,
         method_of_a_named_tuple, bases_of_a_class, method_made_of_another,
         attribute_that_hides_one_of_a_base, table_of_an_instance, attribute_that_a_module_gets,
+    attributes_that_classes_of_the_package_get, gradients_that_are_other_tensors,
         attributes_of_a_parameter, method_of_an_optimizer, attributes_of_a_pattern,
         attributes_by_a_tuple_of_strings, method_by_class, attribute_of_an_error,
         special_methods_that_are_no_functions, object_that_a_transform_calls,
