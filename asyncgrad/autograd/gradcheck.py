@@ -211,64 +211,55 @@ async def _compare(
 ) -> None:
     """Compare reverse mode with finite differences, for one `part` of complex outputs."""
     found = parts.as_tuple(await call(func, *inputs))
-    outputs = parts.differentiable(found)
     wanted = [inputs[place] for place in parts.differentiable_places(inputs)]
     kept = [place for place, out in enumerate(found) if out.requires_grad]
-    if not outputs:
-        for x in wanted:
-            for column in await parts.slopes(func, inputs, x, parts.units(x), options.eps):
-                if any(array.any() for array in column):
-                    raise GradcheckError("Numerical gradient for function expected to be zero")
-        return
-    if options.fast_mode:
-        await _compare_fast(func, inputs, options, part, whole, outputs, kept)
-        return
-    numerical = [await parts.slopes(func, inputs, x, parts.units(x), options.eps) for x in wanted]
-    for row, out in enumerate(outputs):
-        analytical = await _columns(out, wanted, options, [side for side, *_ in parts.units(out)])
-        for number, (x, exact) in enumerate(zip(wanted, analytical, strict=True)):
-            near = _matrix([slope[kept[row]] for slope in numerical[number]], x, out)
-            if not parts.close(exact, near, options.rtol, options.atol):
-                raise GradcheckError(_mismatch(part, whole, row, number, near, exact))
-
-
-async def _compare_fast(
-    func: Callable[..., Any], inputs: tuple[Any, ...], options: Options, part: str, whole: Value,
-    outputs: tuple[Any, ...], kept: list[int],
-) -> None:  # fmt: skip
-    """Compare along one random direction of the inputs and one of the outputs.
-
-    `outputs` are those that require grad, `kept` their numbers.
-    """
-    wanted = [inputs[place] for place in parts.differentiable_places(inputs)]
+    fast = options.fast_mode and bool(kept)
     random = np.random.default_rng(0)
-    right = [parts.directions(x, random) for x in wanted]
-    left = [parts.vector(out, random) for out in outputs]
-    numerical = [
-        await parts.slopes(func, inputs, x, u, options.eps)
-        for x, u in zip(wanted, right, strict=True)
+    along = [parts.directions(x, random) if fast else parts.units(x) for x in wanted]
+    slopes = [
+        await parts.slopes(func, inputs, x, directions, options.eps)
+        for x, directions in zip(wanted, along, strict=True)
     ]
-    for row, (out, v) in enumerate(zip(outputs, left, strict=True)):
-        analytical = await _columns(out, wanted, options, [v])
-        for column, (ends, exact) in enumerate(zip(right, analytical, strict=True)):
-            (u,) = ends
-            pulled = exact.reshape(-1)
-            one = pulled.real @ u[0].reshape(-1)
-            if len(u) > 1:
-                one = one + 1j * (pulled.imag @ u[1].reshape(-1))
-            near = numerical[column][0][kept[row]].reshape(-1) @ v.reshape(-1)
-            scale = sum(float(side.sum()) for side in u) * float(v.sum())
-            if not parts.close(one, near, options.rtol, options.atol * scale):
-                slow = options._replace(fast_mode=False)
-                message = _mismatch(part, whole, row, column, near, one)
-                try:
-                    await _compare(func, inputs, slow, part, whole)
-                except GradcheckError as error:
-                    raise GradcheckError(f"{message}In slow mode: {error}") from None
-                raise GradcheckError(
-                    f"{message}Fast gradcheck failed but element-wise differences are small: the "
-                    f"check might pass with fast_mode=False."
-                )
+    if not kept and any(array.any() for slope in slopes for column in slope for array in column):
+        raise GradcheckError("Numerical gradient for function expected to be zero")
+    for row, place in enumerate(kept):
+        out = found[place]
+        ends = [parts.vector(out, random)] if fast else [side for side, *_ in parts.units(out)]
+        analytical = await _columns(out, wanted, options, ends)
+        for number, (x, exact) in enumerate(zip(wanted, analytical, strict=True)):
+            near, atol = _matrix([slope[place] for slope in slopes[number]], x, out), options.atol
+            if fast:
+                ((u,), (v,)) = along[number], ends
+                near, exact, atol = _along(near, exact, u, v, atol)
+            if not parts.close(exact, near, options.rtol, atol):
+                message = _mismatch(part, whole, row, number, near, exact)
+                if fast:
+                    message += await _in_slow_mode(func, inputs, options, part, whole)
+                raise GradcheckError(message)
+
+
+def _along(near: Value, exact: Value, u: list[Any], v: Value, atol: float) -> tuple[Any, Any, Any]:
+    """Both derivatives along one direction of an input and one of an output, and a tolerance."""
+    pulled = exact.reshape(-1)
+    one = pulled.real @ u[0].reshape(-1)
+    if len(u) > 1:
+        one = one + 1j * (pulled.imag @ u[1].reshape(-1))
+    scale = sum(float(side.sum()) for side in u) * float(v.sum())
+    return near[0] @ v.reshape(-1), one, atol * scale
+
+
+async def _in_slow_mode(
+    func: Callable[..., Any], inputs: tuple[Any, ...], options: Options, part: str, whole: Value
+) -> str:
+    """What the slow mode says of a mismatch that the fast mode has found."""
+    try:
+        await _compare(func, inputs, options._replace(fast_mode=False), part, whole)
+    except GradcheckError as error:
+        return f"In slow mode: {error}"
+    return (
+        "Fast gradcheck failed but element-wise differences are small: the check might pass with "
+        "fast_mode=False."
+    )
 
 
 async def _compare_forward(

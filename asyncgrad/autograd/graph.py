@@ -229,6 +229,7 @@ def accumulate(gradients: Mapping[Any, Any]) -> Any:
         [2.0, 2.0]
     """
     check_given("accumulate", gradients)
+    unrepeatable("adds given gradients")
     task = GraphTask((), (), context=copy_context())
     task.staged = staged_given(gradients, recorded=False)
     for leaf in gradients:

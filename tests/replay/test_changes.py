@@ -233,6 +233,21 @@ def test_changes_that_functions_make_unseen():
         assert found[:5] == found[5:], function
 
 
+def test_gradients_that_are_given_are_added_in_each_call():
+    """`accumulate` starts a pass without nodes, which a replay would not see."""
+    w = ag.zeros(2, requires_grad=True)
+
+    @ag.compile
+    def add(gradient):
+        ag.autograd.graph.accumulate({w: gradient * 2})
+        return gradient + 1
+
+    for number in range(1, 4):
+        add(ag.ones(2))
+        assert w.grad.tolist() == [2.0 * number] * 2
+    assert "adds given gradients" in str(add.explain())
+
+
 def test_a_gradient_has_another_layout_in_later_calls():
     """What was a copy is then a view, into which nothing may be written."""
     found = []
