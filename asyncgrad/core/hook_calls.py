@@ -26,7 +26,7 @@ class Settled:
 def tensor_hooks(task: PassState, node: Node, gradients: list[Any]) -> Steps[list[Any]]:
     """Call the hooks on the node's forward outputs, then stage what `retain_grad` asked for."""
     extras = extras_of(node)
-    for position, hooks in extras.tensor.items():
+    for position, hooks in tuple(extras.tensor.items()):
         if hooks:
             gradients[position] = yield from _call_hooks(
                 task, hooks, gradients[position], metadata_at(node, position)

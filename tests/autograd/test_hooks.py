@@ -759,6 +759,26 @@ def test_callbacks_of_grad_and_of_hooks(T, log):
     yield (y * 3).sum().backward()
 
 
+@both
+def test_a_hook_may_register_another_on_another_output(T, log):
+    """It is called from the next pass on."""
+    x = leaf(T, 1.0, 2.0)
+    one, other = (x * 1).unbind()
+
+    def later(gradient):
+        log("later", gradient)
+
+    def hook(gradient):
+        log("hook", gradient)
+        other.register_hook(later)
+
+    handle = one.register_hook(hook)
+    yield (one + other).backward(retain_graph=True)
+    handle.remove()
+    yield (one + other).backward()
+    log(x.grad)
+
+
 @pytest.mark.parametrize("gradient", [None, [1.0, 1.0]])
 def test_a_failed_callback_takes_the_gradients_back(gradient):
     queue = ag.autograd.graph.queue_callback
