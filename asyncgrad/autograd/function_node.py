@@ -121,23 +121,23 @@ class FunctionNode(FunctionCtx, Node):
         Raises:
             RuntimeError: if they have been released or changed in place.
         """
-        if self._unpacked is not None:
-            return self._unpacked
         if self.saved_for_forward:
             return self.saved_for_forward
-        kept = self._kept
+        values, kept = self._unpacked, self._kept
         if kept is ACCESSED:
             raise AutogradError(
                 f"{self.name()}: with clear_saved_tensors_on_access, saved tensors can only be "
                 f"accessed once. Keep what ctx.saved_tensors gives in a variable."
             )
-        if kept.__class__ is Freed:
-            refuse_freed(self, kept)
-        values: tuple[Any, ...] = tuple(
-            None if one is None else one.unpack(self, self._edge_of(number)) for one, number in kept
-        )
+        if values is None:
+            if kept.__class__ is Freed:
+                refuse_freed(self, kept)
+            values = tuple(
+                None if one is None else one.unpack(self, self._edge_of(number))
+                for one, number in kept
+            )
         if self._forward_cls.clear_saved_tensors_on_access:
-            self._kept = ACCESSED
+            self._kept, self._unpacked = ACCESSED, None
         return values
 
     @property
@@ -216,12 +216,14 @@ class FunctionNode(FunctionCtx, Node):
         for variable, number in self._hidden:
             variable._edge = HiddenResult(self) if number is None else self._edge_of(number)
 
-    def conclude(self, received: Value, task: GraphTask | None) -> tuple[Any, ...]:
-        """Check what the user's function returned, and give one gradient for each next edge."""
+    def applied(self) -> None:
+        """Drop what was unpacked for `backward`, and the edges that `_reveal` has set."""
         self._unpacked = None
         for variable, _ in self._hidden:
-            # `_reveal` has set the edge while `backward` ran.
             variable._edge = None
+
+    def conclude(self, received: Value, task: GraphTask | None) -> tuple[Any, ...]:
+        """Check what the user's function returned, and give one gradient for each next edge."""
         values = received if isinstance(received, tuple) else (received,)
         expected = len(self._tensors)
         if len(values) > expected and all(value is None for value in values[expected:]):

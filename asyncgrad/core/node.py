@@ -162,6 +162,9 @@ class Node:
             self.guard = None if rule.outliving is None else rule.outliving(self.saved)
             self.saved = freed
 
+    def applied(self) -> None:
+        """Called when `apply`, or the coroutine that it has returned, has ended or failed."""
+
     def conclude(self, received: Value, task: Value) -> tuple[Any, ...]:
         """Check what `apply` or its coroutine has returned, and make it a tuple of gradients."""
         return received  # type: ignore[no-any-return]

@@ -190,9 +190,12 @@ def call_apply(
 ) -> Steps[tuple[Gradient, ...]]:
     """Compute the gradients of a node that has no rule."""
     yield from node.prefetch()
-    received = node.apply(tuple(gradients), task)
-    if received.__class__ is not tuple:
-        received = yield from awaited(received)
+    try:
+        received = node.apply(tuple(gradients), task)
+        if received.__class__ is not tuple:
+            received = yield from awaited(received)
+    finally:
+        node.applied()
     concluded = node.conclude(received, task)
     if not task.keep_graph:
         node.release_saved(task.freed)
@@ -271,7 +274,11 @@ def call_node(
             commit([(node.variable, gradients[0]._array, False)], None, wait=True)
         return ()
     if not isinstance(node, OpNode):
-        return node.conclude(node.apply(gradients, None), None)
+        try:
+            received = node.apply(gradients, None)
+        finally:
+            node.applied()
+        return node.conclude(received, None)
     rule = node.rule
     if all(gradient is None for gradient in gradients):
         return (None,) * rule.arity

@@ -295,6 +295,35 @@ async def test_on_disk(tmp_path):
     await emptied(tmp_path)
 
 
+@pytest.mark.asyncio
+async def test_a_function_may_release_what_was_unpacked_at_its_first_access():
+    """By `clear_saved_tensors_on_access`, as without hooks."""
+    seen = []
+
+    class Square(ag.autograd.Function):
+        clear_saved_tensors_on_access = True
+
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            return x * x
+
+        @staticmethod
+        def backward(ctx, gradient):
+            (x,) = ctx.saved_tensors
+            with pytest.raises(RuntimeError, match="only be accessed once"):
+                _ = ctx.saved_tensors
+            seen.append(x.item())
+            return 2 * x * gradient
+
+    store, x = Store(), leaf(3.0)
+    with saved_tensors_hooks(store.pack, store.unpack):
+        y = Square.apply(x)
+    await y.sum().backward()
+    assert seen == [3.0]
+    assert x.grad.item() == 6.0
+
+
 def test_a_file_that_can_not_be_written_is_removed(tmp_path, monkeypatch):
     """A disk may be full."""
 

@@ -338,6 +338,36 @@ def test_a_pass_that_fails_lets_go_of_the_graph(kind):
     assert not alive(references)
 
 
+@pytest.mark.parametrize("waits", [False, True])
+def test_a_recorded_backward_that_fails_lets_go_of_the_result_on_ctx(waits):
+    """While it runs, the result that `forward` has kept on ctx leads to the node."""
+
+    class Keeps(ag.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.result = x * 2
+            return ctx.result
+
+        @staticmethod
+        def backward(ctx, gradient):
+            _ = ctx.result * gradient
+            raise ValueError("no")
+
+    class KeepsAndWaits(Keeps):
+        @staticmethod
+        async def backward(ctx, gradient):
+            return Keeps.backward(ctx, gradient)
+
+    x = tensor(requires_grad=True)
+    y = (KeepsAndWaits if waits else Keeps).apply(x)
+    node = weakref.ref(y.grad_fn)
+    with pytest.raises(ValueError, match="no") as caught:
+        ag.grad(y.sum(), x, create_graph=True)
+    del caught, x, y
+    sys.last_value = None
+    assert node() is None
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_awaited_pass_that_fails_lets_go_of_the_graph(kind):
     async def main():
