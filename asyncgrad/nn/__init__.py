@@ -7,7 +7,7 @@ from asyncgrad.nn.parameter import (
     UninitializedBuffer,
     UninitializedParameter,
 )
-from asyncgrad.nn.recurrent import _Recurrent as RNNBase  # noqa: F401  for isinstance
+from asyncgrad.nn.recurrent import RNNBase  # noqa: F401  for isinstance
 from asyncgrad.nn.summary import summary
 
 __all__ = [
@@ -15,7 +15,10 @@ __all__ = [
     "modules", "summary", "utils",
 ]  # fmt: skip
 #: Classes of those files that are not public here.
-_INNER = {"FunctionModule", "Keyed", "NonDynamicallyQuantizableLinear"}
+_INNER = {
+    "Declared", "FunctionModule", "Keyed", "NonDynamicallyQuantizableLinear", "RNNBase",
+    "RNNCellBase",
+}  # fmt: skip
 _MODULES = {
     name: one
     for name, one in sorted(vars(modules).items())

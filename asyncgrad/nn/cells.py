@@ -9,6 +9,7 @@ from asyncgrad.choices import RecurrentActivation, words
 from asyncgrad.creation import zeros
 from asyncgrad.nn import functional as F
 from asyncgrad.nn import init
+from asyncgrad.nn.function_module import Declared, unusual
 from asyncgrad.nn.module import Module
 from asyncgrad.ops.api.shape import clone, reshape, stack
 from asyncgrad.ops.namespace import RECORDED as R
@@ -69,7 +70,7 @@ def check_nonlinearity(nonlinearity: RecurrentActivation, error: type[Exception]
         raise error(f"Unknown nonlinearity {nonlinearity!r}. Select from 'tanh' or 'relu'.")
 
 
-class _Cell(Module):
+class RNNCellBase(Declared):
     """One step of a recurrent layer."""
 
     #: One of `GATES`.
@@ -140,15 +141,11 @@ class _Cell(Module):
 
     def extra_repr(self) -> str:
         """The sizes, and the options that differ from the defaults."""
-        words = f"{self.input_size}, {self.hidden_size}"
-        if self.bias is not True:
-            words += f", bias={self.bias}"
-        if self._mode == "RNN_RELU":
-            words += ", nonlinearity=relu"
-        return words
+        usual = {"bias": True, "nonlinearity": "tanh"}
+        return ", ".join([f"{self.input_size}, {self.hidden_size}", *unusual(self, usual)])
 
 
-class _OneStateCell(_Cell):
+class _OneStateCell(RNNCellBase):
     """The base of cells whose state is one tensor."""
 
     def forward(self, input: Tensor, hx: Tensor | None = None) -> Tensor:
@@ -179,16 +176,12 @@ class RNNCell(_OneStateCell):
         self.nonlinearity = nonlinearity
 
 
-class GRUCell(_OneStateCell):
+class GRUCell(_OneStateCell, mode="GRU"):
     """A gated recurrent unit. The arguments are those of `RNNCell`, without `nonlinearity`."""
 
-    _mode = "GRU"
 
-
-class LSTMCell(_Cell):
+class LSTMCell(RNNCellBase, mode="LSTM"):
     """An LSTM cell. The arguments are those of `RNNCell`, without `nonlinearity`."""
-
-    _mode = "LSTM"
 
     def forward(
         self, input: Tensor, hx: tuple[Tensor, Tensor] | None = None

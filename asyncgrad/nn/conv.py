@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from asyncgrad.choices import ConvPadding, ConvPaddingMode, words
 from asyncgrad.nn import functional as F
 from asyncgrad.nn import init
-from asyncgrad.nn.module import Module
+from asyncgrad.nn.function_module import Declared, unusual
 from asyncgrad.nn.parameter import Parameter
 from asyncgrad.types import DeviceLike, DTypeLike, Ints, Tensor
 
@@ -22,7 +22,7 @@ def for_each(value: _Value | Sequence[_Value], ndim: int) -> tuple[_Value, ...]:
     return tuple(value) if isinstance(value, (tuple, list)) else (value,) * ndim  # type: ignore[return-value]
 
 
-class _Convolution(Module):
+class _ConvNd(Declared):
     """The base of convolutions and transposed convolutions."""
 
     #: The number of axes of the image.
@@ -93,26 +93,16 @@ class _Convolution(Module):
     def extra_repr(self) -> str:
         """The sizes, and the options that differ from the defaults."""
         ndim = self._ndim
-        parts = [
-            f"{self.in_channels}, {self.out_channels}, kernel_size={self.kernel_size}, "
-            f"stride={self.stride}"
-        ]
-        if self.padding != (0,) * ndim:
-            parts.append(f"padding={self.padding}")
-        if self.dilation != (1,) * ndim:
-            parts.append(f"dilation={self.dilation}")
-        if self.output_padding != (0,) * ndim:
-            parts.append(f"output_padding={self.output_padding}")
-        if self.groups != 1:
-            parts.append(f"groups={self.groups}")
-        if self.bias is None:
-            parts.append("bias=False")
-        if self.padding_mode != "zeros":
-            parts.append(f"padding_mode={self.padding_mode}")
-        return ", ".join(parts)
+        usual = {
+            "padding": (0,) * ndim, "dilation": (1,) * ndim, "output_padding": (0,) * ndim,
+            "groups": 1, "bias": True, "padding_mode": "zeros",
+        }  # fmt: skip
+        size, stride = self.kernel_size, self.stride
+        sizes = f"{self.in_channels}, {self.out_channels}, kernel_size={size}, stride={stride}"
+        return ", ".join([sizes, *unusual(self, usual)])
 
 
-class _Forwards(_Convolution):
+class _Forwards(_ConvNd):
     """A convolution of images with any number of axes."""
 
     transposed = False
@@ -154,7 +144,7 @@ class _Forwards(_Convolution):
         return [side for pair in reversed(pairs) for side in pair]
 
 
-class _ConvTransposeNd(_Convolution):
+class _ConvTransposeNd(_ConvNd):
     """The adjoint of a convolution of images with any number of axes."""
 
     transposed = True
@@ -222,7 +212,7 @@ class _ConvTransposeNd(_Convolution):
         return tuple(size - low for size, low in zip(wanted, least, strict=True))
 
 
-class Conv1d(_Forwards):
+class Conv1d(_Forwards, ndim=1, function=F.conv1d):
     """A convolution of lines.
 
     Args:
@@ -239,25 +229,16 @@ class Conv1d(_Forwards):
         device, dtype: those of the parameters.
     """
 
-    _ndim = 1
-    _function = F.conv1d
 
-
-class Conv2d(_Forwards):
+class Conv2d(_Forwards, ndim=2, function=F.conv2d):
     """A convolution of images. The arguments are those of `Conv1d`."""
 
-    _ndim = 2
-    _function = F.conv2d
 
-
-class Conv3d(_Forwards):
+class Conv3d(_Forwards, ndim=3, function=F.conv3d):
     """A convolution of volumes. The arguments are those of `Conv1d`."""
 
-    _ndim = 3
-    _function = F.conv3d
 
-
-class ConvTranspose1d(_ConvTransposeNd):
+class ConvTranspose1d(_ConvTransposeNd, ndim=1, function=F.conv_transpose1d):
     """The adjoint of a convolution of lines.
 
     Args:
@@ -269,19 +250,10 @@ class ConvTranspose1d(_ConvTransposeNd):
     The other arguments are those of `Conv1d`.
     """
 
-    _ndim = 1
-    _function = F.conv_transpose1d
 
-
-class ConvTranspose2d(_ConvTransposeNd):
+class ConvTranspose2d(_ConvTransposeNd, ndim=2, function=F.conv_transpose2d):
     """The adjoint of a convolution of images. The arguments are those of `ConvTranspose1d`."""
 
-    _ndim = 2
-    _function = F.conv_transpose2d
 
-
-class ConvTranspose3d(_ConvTransposeNd):
+class ConvTranspose3d(_ConvTransposeNd, ndim=3, function=F.conv_transpose3d):
     """The adjoint of a convolution of volumes. The arguments are those of `ConvTranspose1d`."""
-
-    _ndim = 3
-    _function = F.conv_transpose3d

@@ -26,16 +26,29 @@ _NOT_KEPT = {
 }  # fmt: skip
 
 
-class FunctionModule(Module):
+class Declared(Module):
+    """The base of modules that differ in what their classes declare as arguments.
+
+    `class Conv1d(_Forwards, ndim=1)` has the attribute `_ndim`, which subclasses inherit.
+    """
+
+    def __init_subclass__(cls, **declared: Any) -> None:
+        """Keep what the class declares."""
+        super().__init_subclass__()
+        for name, value in declared.items():
+            setattr(cls, f"_{name}", value)
+
+
+class FunctionModule(Declared):
     """The base of modules that are a function of `nn.functional` and its options.
 
-    Class arguments; those that a subclass does not give are inherited:
+    Class arguments:
         function: what `forward` calls; without it, the class or a subclass has a `forward`.
         members: parameters and buffers that are passed on, as the options are.
         shown: the options that `repr` shows; all if None, but `inplace` only if it is True. Of a
             parameter it shows whether there is one.
         unnamed: the options that it shows without their names, before the others.
-        buffers: the options that become buffers.
+        buffer_options: the options that become buffers.
     """
 
     if TYPE_CHECKING:
@@ -53,20 +66,12 @@ class FunctionModule(Module):
     _members: tuple[str, ...] = ()
     _shown: tuple[str, ...] | None = None
     _unnamed: tuple[str, ...] = ()
-    _option_buffers: tuple[str, ...] = ()
+    _buffer_options: tuple[str, ...] = ()
 
-    def __init_subclass__(
-        cls, function: Callable[..., Any] | None = None, members: tuple[str, ...] | None = None,
-        shown: tuple[str, ...] | None = None, unnamed: tuple[str, ...] | None = None,
-        buffers: tuple[str, ...] | None = None, **kwargs: Any,
-    ) -> None:  # fmt: skip
+    def __init_subclass__(cls, function: Callable[..., Any] | None = None, **declared: Any) -> None:
         """Read the declaration, and make `forward` and `extra_repr`."""
-        super().__init_subclass__(**kwargs)
-        cls._members = cls._members if members is None else members
-        cls._shown = cls._shown if shown is None else shown
-        cls._unnamed = cls._unnamed if unnamed is None else unnamed
-        cls._option_buffers = cls._option_buffers if buffers is None else buffers
-        if function is None and shown is None:
+        super().__init_subclass__(**declared)
+        if function is None and "shown" not in declared:
             return
         if "forward" in vars(cls):
             _, *names = _arguments(cls.forward)[0]
@@ -84,21 +89,31 @@ class FunctionModule(Module):
     def _keep(self, given: Mapping[str, Any]) -> None:
         """Initialise, and keep the options; `given` are the local names of `__init__`."""
         Module.__init__(self)
-        buffers = self._option_buffers
         for name in self._options:
-            if name in buffers:
+            if name in self._buffer_options:
                 self.register_buffer(name, given[name])
             else:
                 setattr(self, name, given[name])
+
+
+def unusual(module: Module, usual: Mapping[str, Any]) -> list[str]:
+    """What `repr` shows of those options of a module that differ from their usual values."""
+    values = {name: _value(module, name, value) for name, value in usual.items()}
+    return [f"{name}={value}" for name, value in values.items() if value != usual[name]]
+
+
+def _value(module: Module, name: str, *default: Any) -> Any:
+    """The value of an option; of a parameter, whether there is one."""
+    value = getattr(module, name, *default)
+    is_parameter = name in module._parameters or isinstance(value, Variable)
+    return value is not None if is_parameter else value
 
 
 def _extra_repr(self: FunctionModule) -> str:
     """The options, as `repr` shows them."""
     parts = [f"{getattr(self, name)}" for name in self._unnamed]
     for name in self._options if self._shown is None else self._shown:
-        value = getattr(self, name)
-        if name in self._parameters or isinstance(value, Variable):
-            value = value is not None
+        value = _value(self, name)
         if name == "inplace" and self._shown is None and not value:
             continue
         parts.append(f"{name}={value!r}" if isinstance(value, str) else f"{name}={value}")
@@ -107,11 +122,7 @@ def _extra_repr(self: FunctionModule) -> str:
 
 def _arguments(function: Callable[..., Any]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The names of a function's arguments: those that may be positional, and the others."""
-    code = getattr(inspect.unwrap(function), "__code__", None)
-    if code is None or code.co_flags & (inspect.CO_VARARGS | inspect.CO_VARKEYWORDS):
-        known = inspect.signature(function).parameters.values()
-        named = [p.name for p in known if p.kind is not p.KEYWORD_ONLY]
-        return tuple(named), tuple(p.name for p in known if p.kind is p.KEYWORD_ONLY)
+    code = inspect.unwrap(function).__code__
     # `inspect.signature` would take 20 times as long, and the package longer to import.
     count = code.co_argcount
     return code.co_varnames[:count], code.co_varnames[count : count + code.co_kwonlyargcount]

@@ -109,7 +109,7 @@ class _LPPool(FunctionModule, shown=("norm_type", "kernel_size", "stride", "ceil
         ceil_mode: let the last windows reach beyond the end.
     """
 
-    _function: Callable[..., Tensor]
+    _pool: Callable[..., Tensor]
 
     def __init__(
         self, norm_type: float, kernel_size: Ints, stride: Ints | None = None,
@@ -120,24 +120,18 @@ class _LPPool(FunctionModule, shown=("norm_type", "kernel_size", "stride", "ceil
     def forward(self, input: Tensor) -> Tensor:
         """The norms of an input of shape (n, channels, *image), or without n."""
         # As in PyTorch the power is floating, so that powers of integers are floating, too.
-        return type(self)._function(
+        return type(self)._pool(
             input, float(self.norm_type), self.kernel_size, self.stride, self.ceil_mode
         )
 
 
-class LPPool1d(_LPPool):
+class LPPool1d(_LPPool, pool=F.lp_pool1d):
     """The p-norm of each window of a line."""
 
-    _function = F.lp_pool1d
 
-
-class LPPool2d(_LPPool):
+class LPPool2d(_LPPool, pool=F.lp_pool2d):
     """The p-norm of each window of an image."""
 
-    _function = F.lp_pool2d
 
-
-class LPPool3d(_LPPool):
+class LPPool3d(_LPPool, pool=F.lp_pool3d):
     """The p-norm of each window of a volume."""
-
-    _function = F.lp_pool3d

@@ -34,7 +34,7 @@ class _Loss(FunctionModule, shown=()):
         super()._keep(given)
 
 
-class _WeightedLoss(_Loss, buffers=("weight",), shown=()):
+class _WeightedLoss(_Loss, buffer_options=("weight",), shown=()):
     """The base of losses that take weights; others may have further options."""
 
     def __init__(
@@ -123,7 +123,7 @@ class BCELoss(_WeightedLoss, function=F.binary_cross_entropy):
 
 
 class BCEWithLogitsLoss(
-    _Loss, function=F.binary_cross_entropy_with_logits, buffers=("weight", "pos_weight")
+    _Loss, function=F.binary_cross_entropy_with_logits, buffer_options=("weight", "pos_weight")
 ):
     """The binary cross entropy of logits; see `nn.functional.binary_cross_entropy_with_logits`."""
 

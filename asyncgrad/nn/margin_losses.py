@@ -7,7 +7,6 @@ from collections.abc import Callable
 from asyncgrad.choices import Reduction
 from asyncgrad.nn import functional as F
 from asyncgrad.nn.loss import PairwiseDistance, _Loss, _WeightedLoss
-from asyncgrad.ops.arguments import chosen_reduction
 from asyncgrad.types import Ints, Tensor
 
 
@@ -87,7 +86,6 @@ class TripletMarginWithDistanceLoss(_TripletLoss, function=F.triplet_margin_with
         self, *, distance_function: Callable[[Tensor, Tensor], Tensor] | None = None,
         margin: float = 1.0, swap: bool = False, reduction: Reduction = "mean",
     ) -> None:  # fmt: skip
-        reduction = chosen_reduction(reduction)
         if margin <= 0:
             raise ValueError(f"margin must be greater than 0, got {margin}")
         if distance_function is None:
@@ -123,7 +121,6 @@ class GaussianNLLLoss(_Loss, function=F.gaussian_nll_loss):
     def __init__(
         self, *, full: bool = False, eps: float = 1e-6, reduction: Reduction = "mean"
     ) -> None:
-        reduction = chosen_reduction(reduction)
         self._keep(locals())
 
 

@@ -66,9 +66,7 @@ _FILES: dict[str, tuple[ModuleType, ...]] = {
 }
 #: Other names that programs import from PyTorch's files.
 _MORE: dict[str, dict[str, Any]] = {
-    "conv": {"_ConvNd": conv._Convolution},
     "module": {name: getattr(hooks, name) for name in hooks.__all__},
-    "rnn": {"RNNBase": recurrent._Recurrent, "RNNCellBase": cells._Cell},
     "utils": {
         "consume_prefix_in_state_dict_if_present": state.consume_prefix_in_state_dict_if_present,
         "_single": partial(conv.for_each, ndim=1),

@@ -108,7 +108,7 @@ class _BatchNorm(_NormBase):
         )
 
 
-class BatchNorm1d(_BatchNorm):
+class BatchNorm1d(_BatchNorm, axes=(2, 3)):
     """Normalises each feature over the batch, and over the positions if there are any.
 
     Args:
@@ -121,19 +121,13 @@ class BatchNorm1d(_BatchNorm):
         bias: learn a shift.
     """
 
-    _axes = (2, 3)
 
-
-class BatchNorm2d(_BatchNorm):
+class BatchNorm2d(_BatchNorm, axes=(4,)):
     """Normalises each channel over a batch of images and their positions; see `BatchNorm1d`."""
 
-    _axes = (4,)
 
-
-class BatchNorm3d(_BatchNorm):
+class BatchNorm3d(_BatchNorm, axes=(5,)):
     """Normalises each channel over a batch of volumes and their positions; see `BatchNorm1d`."""
-
-    _axes = (5,)
 
 
 class _InstanceNorm(_NormBase):
@@ -183,31 +177,25 @@ class _InstanceNorm(_NormBase):
         return out.squeeze(0) if input.ndim == least else out
 
 
-class InstanceNorm1d(_InstanceNorm):
+class InstanceNorm1d(_InstanceNorm, axes=(2, 3)):
     """Normalises each channel of each line by itself.
 
     The arguments are those of `BatchNorm1d`; by default it has no parameters and no buffers.
     """
 
-    _axes = (2, 3)
 
-
-class InstanceNorm2d(_InstanceNorm):
+class InstanceNorm2d(_InstanceNorm, axes=(3, 4)):
     """Normalises each channel of each image by itself.
 
     The arguments are those of `BatchNorm1d`; by default it has no parameters and no buffers.
     """
 
-    _axes = (3, 4)
 
-
-class InstanceNorm3d(_InstanceNorm):
+class InstanceNorm3d(_InstanceNorm, axes=(4, 5)):
     """Normalises each channel of each volume by itself.
 
     The arguments are those of `BatchNorm1d`; by default it has no parameters and no buffers.
     """
-
-    _axes = (4, 5)
 
 
 class LocalResponseNorm(

@@ -2,38 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from asyncgrad.choices import PadMode
 from asyncgrad.nn import functional as F
 from asyncgrad.nn.conv import for_each
-from asyncgrad.nn.module import Module
+from asyncgrad.nn.function_module import Declared
 from asyncgrad.types import Ints, Tensor
 
 
-class _Pad(Module):
+class _Pad(Declared):
     """The base of padding modules for the last axes.
 
     Args:
         padding: the widths: a number, or one for each side, the last axis first.
 
-    Class arguments; those that a subclass does not give are inherited:
+    Class arguments:
         axes: the number of axes that are padded.
         mode: how, in the words of `nn.functional.pad`.
     """
 
     _axes: int
     _mode: PadMode
-
-    def __init_subclass__(
-        cls, axes: int | None = None, mode: PadMode | None = None, **kwargs: Any
-    ) -> None:
-        """Read the declaration."""
-        super().__init_subclass__(**kwargs)
-        if axes is not None:
-            cls._axes = axes
-        if mode is not None:
-            cls._mode = mode
 
     def __init__(self, padding: Ints) -> None:
         super().__init__()

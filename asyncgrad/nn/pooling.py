@@ -70,22 +70,16 @@ class _MaxUnpool(FunctionModule, shown=_WINDOWS):
         self._keep(locals())
 
 
-class MaxUnpool1d(_MaxUnpool, function=F.max_unpool1d):
+class MaxUnpool1d(_MaxUnpool, function=F.max_unpool1d, ndim=1):
     """Undoes `MaxPool1d`: zeros, with each maximum at its former index."""
 
-    _ndim = 1
 
-
-class MaxUnpool2d(_MaxUnpool, function=F.max_unpool2d):
+class MaxUnpool2d(_MaxUnpool, function=F.max_unpool2d, ndim=2):
     """Undoes `MaxPool2d`: zeros, with each maximum at its former index."""
 
-    _ndim = 2
 
-
-class MaxUnpool3d(_MaxUnpool, function=F.max_unpool3d):
+class MaxUnpool3d(_MaxUnpool, function=F.max_unpool3d, ndim=3):
     """Undoes `MaxPool3d`: zeros, with each maximum at its former index."""
-
-    _ndim = 3
 
 
 class AvgPool1d(FunctionModule, function=F.avg_pool1d, shown=_WINDOWS):
@@ -177,7 +171,7 @@ class AdaptiveMaxPool3d(_AdaptiveMaxPool, function=F.adaptive_max_pool3d):
     """The maxima of windows that divide a volume nearly evenly; see `AdaptiveMaxPool1d`."""
 
 
-class _FractionalMaxPool(FunctionModule, shown=(), buffers=("_random_samples",)):
+class _FractionalMaxPool(FunctionModule, shown=(), buffer_options=("_random_samples",)):
     """The base of fractional max-pooling, whose windows move by random steps."""
 
     _ndim: int
@@ -207,17 +201,13 @@ class _FractionalMaxPool(FunctionModule, shown=(), buffers=("_random_samples",))
         self._keep(locals())
 
 
-class FractionalMaxPool2d(_FractionalMaxPool, function=F.fractional_max_pool2d):
+class FractionalMaxPool2d(_FractionalMaxPool, function=F.fractional_max_pool2d, ndim=2):
     """The greatest elements of windows that are moved over an image by random steps.
 
     The arguments are those of `nn.functional.fractional_max_pool2d`. Exactly one of the output's
     size and ratio has to be given.
     """
 
-    _ndim = 2
 
-
-class FractionalMaxPool3d(_FractionalMaxPool, function=F.fractional_max_pool3d):
+class FractionalMaxPool3d(_FractionalMaxPool, function=F.fractional_max_pool3d, ndim=3):
     """Fractional max-pooling of a volume. The arguments are those of `FractionalMaxPool2d`."""
-
-    _ndim = 3

@@ -12,6 +12,7 @@ from asyncgrad.choices import RecurrentActivation
 from asyncgrad.creation import zeros
 from asyncgrad.nn import functional as F
 from asyncgrad.nn.cells import GATES, advance, check_nonlinearity, reset
+from asyncgrad.nn.function_module import unusual
 from asyncgrad.nn.module import Module
 from asyncgrad.nn.utils.rnn import PackedSequence
 from asyncgrad.ops.api.index import index_select
@@ -19,7 +20,7 @@ from asyncgrad.ops.api.shape import cat, flip, reshape, stack, transpose
 from asyncgrad.types import DeviceLike, DTypeLike, Tensor
 
 
-class _Recurrent(Module):
+class RNNBase(Module):
     """Stacked layers of recurrent cells, in one direction or both."""
 
     #: The kind of cell, a key of `GATES`.
@@ -195,16 +196,11 @@ class _Recurrent(Module):
 
     def extra_repr(self) -> str:
         """The sizes, and the options that differ from the defaults."""
-        defaults = {
+        usual = {
             "proj_size": 0, "num_layers": 1, "bias": True, "batch_first": False, "dropout": 0,
             "bidirectional": False,
         }  # fmt: skip
-        parts = [f"{self.input_size}, {self.hidden_size}"]
-        for name, default in defaults.items():
-            value = getattr(self, name)
-            if value != default:
-                parts.append(f"{name}={value}")
-        return ", ".join(parts)
+        return ", ".join([f"{self.input_size}, {self.hidden_size}", *unusual(self, usual)])
 
 
 def _over(
@@ -288,7 +284,7 @@ def _check_options(
         )
 
 
-class _OneState(_Recurrent):
+class _OneState(RNNBase):
     """The base of layers whose state is one tensor."""
 
     def forward(
@@ -352,7 +348,7 @@ class GRU(_OneState):
         )  # fmt: skip
 
 
-class LSTM(_Recurrent):
+class LSTM(RNNBase):
     """Stacked layers of long short-term memory cells.
 
     The arguments are those of `RNN` without `nonlinearity`, and `proj_size`: the size that states

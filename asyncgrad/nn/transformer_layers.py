@@ -9,8 +9,8 @@ from asyncgrad.choices import Activation, words
 from asyncgrad.nn import functional as F
 from asyncgrad.nn.attention import MultiheadAttention
 from asyncgrad.nn.dropout import Dropout
+from asyncgrad.nn.function_module import Declared
 from asyncgrad.nn.linear import Linear
-from asyncgrad.nn.module import Module
 from asyncgrad.nn.norm import LayerNorm
 from asyncgrad.types import DeviceLike, DTypeLike, Tensor
 
@@ -35,7 +35,7 @@ def _attended(
     return found
 
 
-class _Layer(Module):
+class _Layer(Declared):
     """The base of the layers: attention, once or twice, then a feedforward network."""
 
     #: The attributes that are attention modules.
@@ -80,7 +80,7 @@ class _Layer(Module):
         return fed
 
 
-class TransformerEncoderLayer(_Layer):
+class TransformerEncoderLayer(_Layer, attentions=("self_attn",)):
     """Self-attention, then a feedforward network for each element.
 
     Args:
@@ -95,8 +95,6 @@ class TransformerEncoderLayer(_Layer):
         bias: linear maps and norms have biases.
         device, dtype: those of the parameters.
     """
-
-    _attentions = ("self_attn",)
 
     def forward(
         self, src: Tensor, src_mask: Tensor | None = None,
@@ -114,13 +112,11 @@ class TransformerEncoderLayer(_Layer):
         return self._run(src, lambda x: _attended(self.self_attn, x, x, *masks))
 
 
-class TransformerDecoderLayer(_Layer):
+class TransformerDecoderLayer(_Layer, attentions=("self_attn", "multihead_attn")):
     """Self-attention, attention to another sequence, then a feedforward network.
 
     The arguments are those of `TransformerEncoderLayer`.
     """
-
-    _attentions = ("self_attn", "multihead_attn")
 
     def forward(
         self, tgt: Tensor, memory: Tensor, tgt_mask: Tensor | None = None,

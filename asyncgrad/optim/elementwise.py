@@ -14,7 +14,7 @@ from asyncgrad.optim.array_updates import array_update
 from asyncgrad.optim.optimizer import Optimizer
 from asyncgrad.optim.recorded_updates import recorded_update
 from asyncgrad.optim.together import Part, Together, is_small, joined
-from asyncgrad.optim.updates import Group, State, count_step, in_tiles, zeros_like
+from asyncgrad.optim.updates import Group, State, count_step, in_tiles, steps_of, zeros_like
 from asyncgrad.records import NamedTuple
 from asyncgrad.types import Array, Tensor
 
@@ -63,8 +63,7 @@ class ElementwiseOptimizer(Optimizer):
 
     def _next_number(self, state: State) -> int:
         """The number of a parameter's next step."""
-        step = state.get("step")
-        return 1 if step is None else int(step._array) + 1
+        return int(steps_of(state)) + 1
 
     def _count_step(self, state: State) -> int:
         """Count a step of a parameter; returns its number."""

@@ -82,12 +82,19 @@ def host_number(value: float) -> Tensor:
     return made
 
 
-def count_step(state: dict[str, Any]) -> int:
-    """Count a step; returns its number, from 1."""
+def steps_of(state: State) -> Array:
+    """How many steps a state has taken. It gets a tensor of the number if it has none."""
     step = state.get("step")
-    if step is None:
-        step = state["step"] = host_number(0.0)
-    array = step._array
+    if not isinstance(step, Variable):
+        # Older versions of PyTorch have saved a plain number.
+        step = state["step"] = host_number(step or 0.0)
+    array: Array = step._array
+    return array
+
+
+def count_step(state: State) -> int:
+    """Count a step; returns its number, from 1."""
+    array = steps_of(state)
     array.fill(int(array) + 1)
     return int(array)
 

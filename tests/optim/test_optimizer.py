@@ -263,6 +263,25 @@ def test_loaded_state_is_a_copy_of_the_parameters_dtype():
     assert not np.shares_memory(state["step"]._array, first.state[a]["step"]._array)
 
 
+@pytest.mark.parametrize("kind", [ag.optim.Adam, ag.optim.ASGD, ag.optim.Adafactor])
+def test_a_loaded_number_of_steps_may_be_a_plain_number(kind):
+    """Older versions of PyTorch have saved it so."""
+    a, b = parameter(1.0), parameter(1.0)
+    first, second = kind([a], lr=0.1), kind([b], lr=0.1)
+    for optimizer, leaf in ((first, a), (first, a), (second, b)):
+        leaf.grad = ag.full_like(leaf, 0.5)
+        optimizer.step()
+    old = first.state_dict()
+    old["state"][0]["step"] = int(old["state"][0]["step"])
+    second.load_state_dict(old)
+    b.data = a.data.clone()
+    for optimizer, leaf in ((first, a), (second, b)):
+        leaf.grad = ag.full_like(leaf, 0.5)
+        optimizer.step()
+    assert second.state[b]["step"].item() == 3
+    assert b.item() == a.item()
+
+
 def test_state_of_other_groups_is_refused_and_changes_nothing():
     a, b = parameter(1.0), parameter(1.0)
     one = ag.optim.SGD([a], lr=0.1)

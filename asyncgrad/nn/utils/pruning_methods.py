@@ -40,8 +40,6 @@ class BasePruningMethod:
     def apply_mask(self, module: Module) -> Tensor:
         """The parameter times its mask."""
         name = self._tensor_name
-        if name is None:
-            raise AssertionError(f"Module {module} has to be pruned")
         original: Tensor = getattr(module, f"{name}_orig")
         pruned: Tensor = getattr(module, f"{name}_mask").to(original.dtype) * original
         return pruned
@@ -93,11 +91,8 @@ class BasePruningMethod:
 
     def remove(self, module: Module) -> None:
         """Make the parameter an ordinary one again, with zeros for pruned elements."""
-        name = self._tensor_name
-        if name is None:
-            raise AssertionError(f"Module {module} has to be pruned before pruning can be removed")
-        original = module._parameters[f"{name}_orig"]
-        assert original is not None
+        name = str(self._tensor_name)
+        original = getattr(module, f"{name}_orig")
         original.data = self.apply_mask(module).detach()
         for attribute in (name, f"{name}_orig", f"{name}_mask"):
             delattr(module, attribute)

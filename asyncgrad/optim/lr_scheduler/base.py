@@ -26,6 +26,8 @@ class LRScheduler:
     _last_lr: list[float]
     #: Attributes that hold functions or schedules, of which a state has their own states.
     _parts: tuple[str, ...] = ()
+    #: Whether it starts from the initial rates, not the last ones, when it takes over from another.
+    _restarts = False
 
     def __init__(self, optimizer: Optimizer, last_epoch: int = -1) -> None:
         self.optimizer = checked(optimizer)
@@ -101,7 +103,7 @@ class LRScheduler:
         self._set(self.get_lr())
 
     def _restart(self) -> None:
-        """Go to epoch 0 and the initial rates, when this schedule takes over from another."""
+        """Go to epoch 0, when this schedule takes over from another."""
         self.last_epoch = 0
         self._set(self.get_lr())
 
@@ -156,7 +158,7 @@ def checked(optimizer: Any) -> Any:
 
 def for_groups(optimizer: Optimizer, value: Any, name: str) -> list[Any]:
     """A value for each group, from one value for all or a sequence."""
-    groups = len(optimizer.param_groups)
+    groups = len(checked(optimizer).param_groups)
     if not isinstance(value, (list, tuple)):
         return [value] * groups
     if len(value) != groups:

@@ -14,6 +14,7 @@ class _Combined(LRScheduler):
     """Combines several schedules of one optimiser."""
 
     _parts = ("_schedulers",)
+    _restarts = True
 
     def __init__(self, optimizer: Optimizer, schedulers: Sequence[LRScheduler]) -> None:
         name = type(self).__name__
@@ -74,7 +75,7 @@ class SequentialLR(_Combined):
         self._last_lr = first.get_last_lr()
 
     def _restart(self) -> None:
-        """Go back to epoch 0 and the initial rates."""
+        """Go to epoch 0 with the first schedule."""
         self.last_epoch = 0
         first = self._schedulers[bisect_right(self._milestones, 0)]
         first._restart()
@@ -86,7 +87,8 @@ class SequentialLR(_Combined):
         place = bisect_right(self._milestones, self.last_epoch)
         scheduler = self._schedulers[place]
         if place > 0 and self._milestones[place - 1] == self.last_epoch:
-            self._to_initial_rates()
+            if scheduler._restarts:
+                self._to_initial_rates()
             scheduler._restart()
         else:
             scheduler.step()
@@ -123,7 +125,7 @@ class ChainedScheduler(_Combined):
         self._note_rates()
 
     def _restart(self) -> None:
-        """Go back to epoch 0 and the initial rates."""
+        """Go to epoch 0 with all schedules."""
         for scheduler in self._schedulers:
             scheduler._restart()
         self._note_rates()

@@ -54,6 +54,8 @@ class MultiplicativeLR(LambdaLR):
 class _Relative(LRScheduler):
     """A schedule that multiplies the current rate."""
 
+    _restarts = True
+
     def _factor(self) -> float:
         raise NotImplementedError
 
@@ -171,6 +173,8 @@ class PolynomialLR(_Relative):
 
 class CosineAnnealingLR(LRScheduler):
     """Moves the rate along a cosine: down to `eta_min` in `T_max` epochs, and up again."""
+
+    _restarts = True
 
     def __init__(
         self, optimizer: Optimizer, T_max: int, eta_min: float = 0.0, last_epoch: int = -1

@@ -19,7 +19,7 @@ def default_convert(data: Any) -> Any:
         return as_tensor(data)
     if isinstance(data, Mapping):
         return _mapping(data, {key: default_convert(value) for key, value in data.items()})
-    if isinstance(data, (tuple, list)):
+    if isinstance(data, Sequence) and not isinstance(data, (str, bytes)):
         return _sequence(data, list(map(default_convert, data)))
     return data
 
@@ -40,6 +40,8 @@ def default_collate(batch: Sequence[Any]) -> Any:
     first = batch[0]
     if isinstance(first, Variable):
         return stack(list(batch), 0)
+    if isinstance(first, (str, bytes)):
+        return batch
     if isinstance(first, (np.ndarray, np.generic)):
         if first.dtype.kind not in "biufc":
             raise TypeError(_unknown(first.dtype))
@@ -48,8 +50,6 @@ def default_collate(batch: Sequence[Any]) -> Any:
         return tensor(batch, dtype="float64")
     if isinstance(first, int):
         return tensor(batch)
-    if isinstance(first, (str, bytes)):
-        return batch
     if isinstance(first, Mapping):
         return _mapping(first, {key: default_collate([one[key] for one in batch]) for key in first})
     if isinstance(first, Sequence):
