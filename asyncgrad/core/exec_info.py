@@ -108,6 +108,15 @@ class ExecInfo:
                     trimmed.add(node)
 
 
+class Everything:
+    """The set of all nodes."""
+
+    __slots__ = ()
+
+    def __contains__(self, node: Node) -> bool:
+        return True
+
+
 class _Inner:
     """The set of all nodes that are not leaves, and some leaves."""
 

@@ -25,6 +25,7 @@ from asyncgrad.aliases import NodeGradient, Owned, Steps, Value
 from asyncgrad.core.conclude import ask, commit_and_call_back
 from asyncgrad.core.delivery import deliver, pass_on, stage_leaf
 from asyncgrad.core.dependencies import count, count_needed
+from asyncgrad.core.exec_info import Everything
 from asyncgrad.core.modes import current
 from asyncgrad.core.node import Ending, Freed, Node, stored_edges
 from asyncgrad.core.node_streams import host_cost
@@ -55,6 +56,7 @@ from asyncgrad.core.variable import AccumulateGrad
 from asyncgrad.core.versions import VersionCounter
 
 _CALLBACKS = Ending("Callbacks")
+_EVERY_NODE = Everything()
 _DEVICES = Ending("Devices")
 
 
@@ -98,7 +100,9 @@ class GraphTask(PassState):
         dependencies, buffers = self.dependencies, self.not_ready
         careful, keep, freed = self.careful, self.keep_graph, self.freed
         info = self.exec_info
-        trimmed = None if info is None else info.trimmed or None
+        trimmed: Any = None if info is None else info.trimmed or None
+        if self.watch is not None:
+            trimmed = _EVERY_NODE
         captures = self.captures if info is not None and info.inner else None
         whole = budget
         node: Any = None
@@ -155,7 +159,8 @@ class GraphTask(PassState):
                 if gradient is None:
                     received: Any = None
                 elif trimmed is not None and node in trimmed:
-                    received = run_rule(node, wanted_rule(self, node), F, gradient, self)
+                    wanted = wanted_rule(self, node)
+                    received = run_rule(node, wanted, F, gradient, self, thread=thread)
                 elif not rule.saves:
                     received = run(F, gradient, node.saved)
                 elif thread:

@@ -16,7 +16,6 @@ from asyncgrad.aliases import Gradient, Namespace, NodeGradient, Saved, StoredEd
 from asyncgrad.core.delivery import deliver, take_report
 from asyncgrad.core.node import Node, OpNode
 from asyncgrad.core.pass_state import PassState
-from asyncgrad.core.rule import Rule
 from asyncgrad.core.saved_values import run_rule
 from asyncgrad.core.states import HEAVY_NS, RUNNING, Ready
 from asyncgrad.core.variable import AccumulateGrad
@@ -115,8 +114,9 @@ def _is_ordinary(task: PassState, node: OpNode, gradient: NodeGradient) -> bool:
     """Whether running a node means calling its rule, and nothing else."""
     info = task.exec_info
     return (
-        # A rule of another class reports to a recorder, which expects one node at a time.
-        node.rule.__class__ is Rule
+        node.rule is not None
+        # Rules report one at a time.
+        and task.watch is None
         and gradient is not None
         and node.extras is None
         and node.output_metadata.__class__ is not tuple

@@ -64,7 +64,7 @@ class PassState:
         "keep_graph", "later_errors", "launched", "members", "not_ready", "observer", "order",
         "parent", "postponed", "priority", "queued", "ready", "recorded", "result", "revoke",
         "root", "running", "secured", "share_ns", "staged", "state", "stepping", "streams",
-        "suspended", "timer", "virtual_time", "wait_enqueued", "walk",
+        "suspended", "timer", "virtual_time", "wait_enqueued", "walk", "watch",
     )  # fmt: skip
 
     def __init__(
@@ -99,6 +99,9 @@ class PassState:
         self.freed = Freed().remember(DEPTH + accumulate)
         #: Notified of every node; None if there is no observer.
         self.observer: Any = None
+        #: Calls the rules of nodes, or one of their pulls, and notes what they compute; None if
+        #: they are called as they are: `watch(node, rule, pull, F, gradient, saved)`.
+        self.watch: Callable[..., Any] | None = None
         #: Every node is run by `run_node`: the pass records itself, is observed, or checks for NaN.
         self.careful = recorded is not None
         #: Computes the result of the pass after its gradients are committed.

@@ -32,7 +32,7 @@ from asyncgrad.core.variable import AccumulateGrad, Variable, autograd_meta, gra
 from asyncgrad.errors import AutogradError
 
 if TYPE_CHECKING:
-    from asyncgrad.core.rule import Rule, Run
+    from asyncgrad.core.rule import Run
 
 #: Node classes without a rule that run no user code unless they have hooks.
 _SAFE = {AccumulateGrad, GraphRoot, Ending}
@@ -204,23 +204,27 @@ def call_apply(
 
 def wanted_rule(task: PassState, node: OpNode) -> Run:
     """A table node's rule; in a partial pass only the pulls for gradients that the pass needs."""
-    rule = node.rule
-    if task.exec_info is None:
-        return rule.run
+    rule, info, watch = node.rule, task.exec_info, task.watch
+    run, pulls = rule.run, rule.pulls
+    if watch is not None:
+        run = partial(watch, node, rule, None)
+    if info is None or node not in info.trimmed:
+        return run
     following = node.following
-    if following.__class__ is tuple:
-        return some_pulls(rule, [is_wanted(task, edge) for edge in following])
-    return rule.run if is_wanted(task, following) else (lambda F, gradient, saved: None)
+    if following.__class__ is not tuple:
+        return run if is_wanted(task, following) else (lambda F, gradient, saved: None)
+    if watch is not None and pulls is not None:
+        pulls = tuple([partial(watch, node, rule, place) for place in range(len(pulls))])
+    return some_pulls(run, pulls, [is_wanted(task, edge) for edge in following])
 
 
-def some_pulls(rule: Rule, wanted: Sequence[bool]) -> Run:
+def some_pulls(run: Run, pulls: tuple[Run, ...] | None, wanted: Sequence[bool]) -> Run:
     """A rule of those pulls that are wanted, with None in the place of other gradients.
 
-    If all are, it is the rule itself, which may compute for several gradients at once.
+    If all are, it is the whole rule, `run`, which may compute for several gradients at once.
     """
-    pulls = rule.pulls
     if pulls is None or all(wanted):
-        return rule.run
+        return run
     return lambda F, gradient, saved: tuple(
         pull(F, gradient, saved) if flag else None for pull, flag in zip(pulls, wanted, strict=True)
     )

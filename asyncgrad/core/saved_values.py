@@ -84,8 +84,9 @@ def attribute_guards(node: OpNode) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
 
 
 def run_rule(
-    node: OpNode, run: Run, F: Namespace, gradient: NodeGradient, task: PassState | None
-) -> Any:
+    node: OpNode, run: Run, F: Namespace, gradient: NodeGradient, task: PassState | None,
+    *, thread: bool = True,
+) -> Any:  # fmt: skip
     """Run a table node: check what it has saved, call its rule, and release it.
 
     In a thread, tasks on the loop may change a saved tensor meanwhile, so versions are checked
@@ -94,7 +95,7 @@ def run_rule(
     saved = check_saved(node)
     while True:
         received = run(F, gradient, saved)
-        if node.guard is None:
+        if not thread or node.guard is None:
             break
         found = check_version(node, running=False)
         if found is saved:

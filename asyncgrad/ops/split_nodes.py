@@ -7,6 +7,7 @@ pass: n parts would cost n passes over it. One node concatenates all gradients a
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from asyncgrad.core.history import note_view
@@ -53,7 +54,10 @@ class _Parts(Node):
             return (None,)
         recorded = task is None or task.recorded is not None
         F = RECORDED if recorded else self.output_metadata[0].F
-        return (self._form.run(F, gradients, self.saved),)
+        run = self._form.run
+        if task is not None and task.watch is not None:
+            run = partial(task.watch, self, self._form, None)
+        return (run(F, gradients, self.saved),)
 
 
 _JOINED = Rule("SplitBackward0", _joined, fresh=True)

@@ -450,7 +450,7 @@ class Graph:
             if all(gradient is None for gradient in found):
                 continue
             rule = known.rule
-            run = some_pulls(rule, wanted)
+            run = some_pulls(rule.run, rule.pulls, wanted)
             if recorded and rule.arrays:
                 run = partial(_unpacking, node, fronts.get(number, node), run)
             several = node.output_metadata.__class__ is tuple

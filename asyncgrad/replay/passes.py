@@ -69,12 +69,9 @@ class Passes(Changes):
             self.refuse(CHANGED)
         elif task.recorded is None:
             known = self._passes[task] = WatchedPass(self)
-            task.observer = known
-            try:
-                known.watch(task.root)
-                self._check_streams(known)
-            except UnrepeatableError as error:
-                self.refuse(str(error))
+            task.observer, task.watch = known, known.call
+            if self.devices:
+                self._check_streams(task.root)
             task.collect = partial(self._collect, known, task.collect)
         elif task.captures is None:
             self.refuse("it runs backward(create_graph=True)")
@@ -120,12 +117,11 @@ class Passes(Changes):
         """The stream of a device that is current in the recorded call."""
         return device.stream_in(self._scope)
 
-    def _check_streams(self, known: WatchedPass) -> None:
-        """Raise if a node of a pass was made in another stream: a replay knows only one."""
-        for node in known.nodes() if self.devices else ():
-            stream = stream_of(node)
-            if stream is not None and stream is not self._stream(stream.device):
-                raise UnrepeatableError("it runs a pass through a node of another stream")
+    def _check_streams(self, root: Any) -> None:
+        """Refuse a pass with a node that was made in another stream: a replay knows only one."""
+        streams = map(stream_of, behind(root))
+        if any(x is not None and x is not self._stream(x.device) for x in streams):
+            self.refuse("it runs a pass through a node of another stream")
 
     def running(self) -> bool:
         """Whether a pass, or a change in place, has not ended."""

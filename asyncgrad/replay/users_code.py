@@ -328,8 +328,7 @@ def _stand_in(node: Any) -> Node:
         edge = as_edge(stored)
         edges.append(None if edge.node is None else as_stored(Edge(_bare(edge.node), edge[1])))
     made.following = tuple(edges)
-    rule = node.rule
-    made.rule = getattr(rule, "_rule", rule)
+    made.rule = node.rule
     made.extras = node.extras
     return made
 

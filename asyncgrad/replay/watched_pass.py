@@ -31,7 +31,7 @@ from asyncgrad.replay.arrays import KnownArrays
 from asyncgrad.replay.device_arrays import is_array
 from asyncgrad.replay.memory import sum_in
 from asyncgrad.replay.steps import Again, Compute, Place, Same, UnrepeatableError
-from asyncgrad.replay.watched_rule import WatchedRule, behind, set_rule, steps_of
+from asyncgrad.replay.watched_rule import steps_of
 
 
 class WatchedPass:
@@ -60,38 +60,15 @@ class WatchedPass:
         self._log: list[Any] = []
         #: Gradients that were captured before hooks ran, by node and input number.
         self._early: dict[Any, Place] = {}
-        #: For each node with hooks and each of its edges: the entry of the gradient that goes there.
+        #: For each node with hooks and each of its edges: the entry of its gradient in `arrived`.
         self._leaving: dict[Any, dict[int, Any]] = {}
         #: The namespace that rules compute with.
         self._F = Same(None)
         #: Gradients that an eager pass may add into.
         self._owned: set[Place | None] = set()
-        #: The nodes whose rules report, with their own rules.
-        self._watched: list[tuple[Any, Any]] = []
-
-    def watch(self, root: Any) -> None:
-        """Make the rules of the nodes behind a root report what they compute.
-
-        Raises:
-            UnrepeatableError: if a pass that has not ended goes through them, too.
-        """
-        for node in behind(root):
-            rule = node.rule or node._form
-            if rule is not None:
-                if rule.__class__ is WatchedRule:
-                    raise UnrepeatableError("it runs two passes through one graph at once")
-                self._watched.append((node, rule))
-                set_rule(node, WatchedRule(rule, node, self.call))
-
-    def nodes(self) -> list[Any]:
-        """The nodes whose rules report."""
-        return [node for node, _ in self._watched]
 
     def forget(self) -> None:
-        """Give nodes their rules again, and drop the graph, which is part of a cycle."""
-        for node, rule in self._watched:
-            set_rule(node, rule)
-        self._watched.clear()
+        """Drop the graph, which is part of a cycle."""
         self._log.clear()
         self.arrived.clear()
         self._leaving.clear()
@@ -171,7 +148,7 @@ class WatchedPass:
     def replaced(self, node: Any, places: list[Place | None]) -> None:
         """Note the gradients of a node's outputs after its hooks."""
         for position, place in enumerate(places):
-            edge = as_stored(Edge(node, position))
+            edge = Edge(node, position) if position else node
             self.arrived.pop(edge, None)
             if place is not None:
                 self.arrived[edge] = [(0, place)]
@@ -225,7 +202,7 @@ class WatchedPass:
             position: the number of the input.
             like: the sum that the pass has made, in the memory of one of the gradients.
         """
-        edge = as_stored(Edge(node, position))
+        edge = Edge(node, position) if position else node
         found = self.arrived.get(edge)
         if not found:
             return None
@@ -305,9 +282,7 @@ class WatchedPass:
     def _note(self, log: list[Any]) -> None:
         """Note where gradients go that rules have returned, and how to compute them again."""
         recorder, arrived, owned = self._recorder, self.arrived, self._owned
-        known, views, places, steps = (
-            recorder.known, recorder.views, recorder.places, recorder.steps,
-        )  # fmt: skip
+        known, views, places = recorder.known, recorder.views, recorder.places
         for node, rule, at, F, gradient, saved, received in log:
             found = arrived.get(node)
             place: Any = None if found is None or len(found) > 1 else found[0][1]
@@ -334,9 +309,8 @@ class WatchedPass:
                     continue
                 out = known.get(id(value))
                 if out is None or views:
-                    if not is_array(value):
-                        raise UnrepeatableError(f"the gradient of {node.name()} is no array")
-                    out = (recorder.found(value) if views else None) or recorder.new(value)
+                    usual = value.__class__ is np.ndarray and not views
+                    out = recorder.new(value) if usual else self._made(node, value)
                 entry = order, out
                 target = target_of(edge) if edge.__class__ is Edge else edge
                 if target in arrived:
@@ -349,15 +323,20 @@ class WatchedPass:
             if fresh:
                 owned.update(outs)
             if len(places) > first:
-                # `node.name()` would read it by `WatchedRule.__getattr__`, which takes 2 us.
                 name = rule.name if rule.variant is None else node.name()
                 function = rule.run if at is None else rule.pulls[at]
                 made = tuple(outs) if received.__class__ is tuple else outs[0]
                 step = Compute(name, function, arguments, made, node.cost)
                 if rule.over is None and not rule.apart:
-                    steps.append(step)
+                    recorder.steps.append(step)
                 else:
-                    steps += steps_of(step, rule, at, received, outs, places[first:])
+                    recorder.steps += steps_of(step, rule, at, received, outs, places[first:])
+
+    def _made(self, node: Any, gradient: Any) -> Place:
+        """The place of a gradient that a node has computed."""
+        if not is_array(gradient):
+            raise UnrepeatableError(f"the gradient of {node.name()} is no array")
+        return self._recorder.found(gradient) or self._recorder.new(gradient)
 
     def _given(self, node: Any, gradient: Any) -> Any:
         """The template of the gradients that a rule, or code of the user's, is called with."""
@@ -369,7 +348,7 @@ class WatchedPass:
 
     def _place(self, node: Any, position: int, gradient: Any) -> Place:
         """The place of a gradient that has come to an input of a node."""
-        edge = as_stored(Edge(node, position))
+        edge = Edge(node, position) if position else node
         if edge not in self.arrived:
             # Only the root is handed a gradient that no node has computed.
             if self.arrived:

@@ -1,9 +1,8 @@
-"""The nodes of a pass that is recorded, and their rules, which report what they compute."""
+"""The nodes of a pass that is recorded, and the steps that repeat what their rules compute."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -13,36 +12,6 @@ from asyncgrad.core.rule import Rule
 from asyncgrad.core.variable import AccumulateGrad
 from asyncgrad.devices.pool import POOL
 from asyncgrad.replay.steps import Compute, Place
-
-
-class WatchedRule:
-    """A rule of one node, which reports to the pass that runs it.
-
-    It holds what a pass reads of every rule; the rest is read from the rule itself.
-    """
-
-    __slots__ = ("fresh", "outliving", "own", "passes", "run", "saves")
-
-    def __init__(self, rule: Rule, node: Any, call: Callable[..., Any]) -> None:
-        #: The rule that it reports.
-        self.own = rule
-        self.run = partial(call, node, rule, None)
-        self.fresh = rule.fresh
-        self.passes = rule.passes
-        self.saves = rule.saves
-        self.outliving = rule.outliving
-
-    @property
-    def pulls(self) -> tuple[Any, ...] | None:
-        """The parts of the rule, which report, too."""
-        pulls = self.own.pulls
-        if pulls is None:
-            return None
-        call, (node, rule, _) = self.run.func, self.run.args
-        return tuple([partial(call, node, rule, at) for at in range(len(pulls))])
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.own, name)
 
 
 def behind(root: Any) -> list[Any]:
@@ -56,14 +25,6 @@ def behind(root: Any) -> list[Any]:
                 found.add(target)
                 nodes.append(target)
     return nodes
-
-
-def set_rule(node: Any, rule: Any) -> None:
-    """Give a node another rule, in the place of the one that it has."""
-    if node.rule is None:
-        node._form = rule
-    else:
-        node.rule = rule
 
 
 def steps_of(
@@ -84,13 +45,14 @@ def steps_of(
         new: those of them that were not there before.
     """
     several = received.__class__ is tuple
-    # In the pool's memory.
-    large = any(
-        x.__class__ is np.ndarray and x.nbytes >= POOL.large
-        for x in (received if several else (received,))
-    )
-    if not (large and several and rule.apart and at is None):
-        if large and at is None and not several:
+    for x in received if several else (received,):
+        if x.__class__ is np.ndarray and x.nbytes >= POOL.large:
+            # In the pool's memory.
+            break
+    else:
+        return (step,)
+    if at is not None or not (several and rule.apart):
+        if at is None and not several:
             step.over = rule.over
         return (step,)
     F, gradient, saved = step.arguments
