@@ -120,7 +120,7 @@ class Families:
         """
         for step in steps:
             if not lists:
-                outs = step.outs if step.__class__ is Compute else None
+                outs: Any = step.outs if step.__class__ is Compute else None
                 # The usual case is one array, in memory of its own.
                 single = outs.__class__ is Place
                 if not (_is_view(outs) if single else any(map(_is_view, step.made))):
@@ -178,10 +178,8 @@ def ends_of(steps: list[Any], outputs: Any) -> dict[Place, int]:
     """By place, the number of the last step that reads or makes it."""
     ends: dict[Place, int] = {}
     for number, step in enumerate(steps):
-        for place in (*step.read, *step.made):
-            ends[place] = number
-    for place in places_in(outputs):
-        ends[place] = len(steps)
+        ends.update(dict.fromkeys((*step.read, *step.made), number))
+    ends.update(dict.fromkeys(places_in(outputs), len(steps)))
     return ends
 
 

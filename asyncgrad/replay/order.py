@@ -110,6 +110,8 @@ def checks_first(steps: list[Any], constants: set[Place]) -> list[Any]:
     obstacle for integers, which optimisers don't change. But what changes in place may share its
     memory with other tensors, unless that is less memory than theirs.
     """
+    if Again not in map(type, steps):
+        return steps
     given = {
         source
         for step in steps

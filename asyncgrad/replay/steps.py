@@ -83,7 +83,8 @@ class Step:
         """The places: Python calls this if they are not known yet."""
         if name not in _TEMPLATES:
             raise AttributeError(name)
-        found = tuple(places_in(_TEMPLATES[name][self.__class__](self)))
+        template = _TEMPLATES[name][self.__class__](self)
+        found = (template,) if template.__class__ is Place else tuple(places_in(template))
         setattr(self, name, found)
         return found
 
@@ -239,7 +240,11 @@ def _find(template: Any, found: list[Place]) -> None:
         found.append(template.place)
     elif isinstance(template, (tuple, list)):
         for part in template:
-            _find(part, found)
+            # The usual case, without another call.
+            if part.__class__ is Place:
+                found.append(part)
+            else:
+                _find(part, found)
     elif kind is dict:
         for part in template.values():
             _find(part, found)
