@@ -21,7 +21,7 @@ from asyncgrad.errors import AutogradError
 from asyncgrad.ops.device_check import device_of
 from asyncgrad.ops.dtype import DType
 from asyncgrad.records import NamedTuple
-from asyncgrad.replay.device_arrays import constant, copying, is_array
+from asyncgrad.replay.device_arrays import copying, is_array
 from asyncgrad.replay.known import is_record
 from asyncgrad.replay.looks import line
 from asyncgrad.replay.names import is_own
@@ -41,7 +41,8 @@ from asyncgrad.replay.steps import (
 )
 from asyncgrad.replay.unchanged import is_value
 
-_CONSTANTS = frozenset({
+#: The types of values that a program passes on as they are.
+CONSTANTS = frozenset({
     type(None), bool, int, float, complex, str, bytes, type(Ellipsis), np.dtype, DType, type,
 })  # fmt: skip
 ONE_ARRAY = "two of its tensors are one array"
@@ -163,13 +164,6 @@ class KnownArrays:
             self.has_views = True
         return place
 
-    def new_constant(self, array: Any) -> None:
-        """Give a place to an array whose values depend on Python values alone."""
-        if device_of(array) is None:
-            self.constants.add(self.new(array))
-        else:
-            self.steps.append(Compute("constant", constant(array), (), self.new(array), 0))
-
     def make_anew(self, place: Place) -> None:
         """Copy a constant in each replay, because others get this array and may change it."""
         mine = self.new(place.sample.copy("K"))
@@ -257,16 +251,10 @@ class KnownArrays:
         if (known := self.known.get(id(value))) is not None and not self.views:
             return known
         kind = type(value)
-        if kind in _CONSTANTS:
+        if kind in CONSTANTS:
             return value
-        if isinstance(value, tuple):
-            parts = [self.template(part, tensors=tensors) for part in value]
-            if all(map(is_, parts, value)):
-                return value
-            if kind is tuple:
-                return tuple(parts)
-            if not any(map(moves, parts)):
-                return value
+        if isinstance(value, tuple) and (parts := self._parts(value, tensors)) is not None:
+            return parts
         if (known := self.found(value)) is not None:
             return known
         if is_array(value):
@@ -285,6 +273,20 @@ class KnownArrays:
             return value
         raise UnrepeatableError(f"a value of type {kind.__name__} may be another in a later call")
 
+    def _parts(self, value: Any, tensors: bool) -> Any:
+        """The template of a tuple; None if it is of another type and holds arrays."""
+        is_plain = type(value) is tuple
+        parts: Any = ()
+        if is_plain and not self.views:
+            # Most of them hold known arrays and nothing else.
+            parts = tuple(map(self.known.get, map(id, value)))
+            if None not in parts:
+                return parts
+        parts = tuple([self.template(part, tensors=tensors) for part in value])
+        if all(map(is_, parts, value)):
+            return value
+        return parts if is_plain else None if any(map(moves, parts)) else value
+
     def _given(self, tensor: Any) -> Any:
         """The template of a tensor that a function is given."""
         if (known := self._before(tensor)) is not None:
@@ -302,29 +304,11 @@ class KnownArrays:
             return Made(self.array_of(value), value._metadata)
         return self.template(value)
 
-    def result(self, result: Any) -> Any:
-        """The template of what a function has returned."""
-        if is_array(result):
-            return self.found(result) or self.new(result)
-        if isinstance(result, Variable):
-            if result._batched:
-                raise UnrepeatableError("it returns a batch")
-            if requires_grad(result) or view_of(result) is not None:
-                raise UnrepeatableError("it returns a tensor with a history")
-            return Made(self.new(result._array), result._metadata)
-        if type(result) is tuple:
-            return tuple([self.result(part) for part in result])
-        if type(result) in _CONSTANTS:
-            return Same(result)
-        raise UnrepeatableError(f"it returns a {type(result).__name__}")
-
     # -- what the function returns ----------------------------------------------------------------
 
     def _check_alone(self, value: Any) -> None:
         """Raise for a returned tensor whose version counter another tensor of the caller's has."""
         counter = value._counter
-        if counter is None:
-            return
         known = [source.tensor._counter for source in self.sources.values()]
         known += [grad._counter for grad, _ in self.gradients.values()]
         if any(counter is other for other in (*known, *self._counters)):
@@ -355,15 +339,17 @@ class KnownArrays:
         if (before := self._before(value)) is not None:
             return before
         if (known := self._outputs.get(id(value))) is None:
-            inference = is_inference(value)
-            if value._edge is None and requires_grad(value):
+            inference = value._autograd is not None and is_inference(value)
+            if value._edge is None and value._autograd is not None and requires_grad(value):
                 raise UnrepeatableError("it returns a leaf that it has made")
             if inference and view_of(value) is not None:
                 raise UnrepeatableError("it returns a view")
-            self._check_alone(value)
+            changes = 0
+            if value._counter is not None:
+                self._check_alone(value)
+                changes = 0 if inference else version_of(value)
             if (place := self.array_of(value)) in self.given:
                 raise UnrepeatableError("it returns a tensor that is a .grad, too")
-            changes = 0 if inference else version_of(value)
             known = Output(place, value._metadata, inference, changes)
             self._outputs[id(value)] = known
             found = self.without_graph if value._edge is None else self.with_graph
@@ -381,7 +367,7 @@ class KnownArrays:
             self.returned.add(id(value))
             return read
         if isinstance(value, Device) or (
-            kind in _CONSTANTS and (kind is not type or is_own(value.__module__))
+            kind in CONSTANTS and (kind is not type or is_own(value.__module__))
         ):
             return value
         if self._is_there(value):  # That is compared at each call.

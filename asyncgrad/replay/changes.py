@@ -8,13 +8,13 @@ from typing import Any
 from asyncgrad.core.array_holders import is_held
 from asyncgrad.core.modes import Mode, current
 from asyncgrad.core.node import next_sequence_nr
-from asyncgrad.core.variable import Variable, requires_grad
+from asyncgrad.core.variable import Variable, requires_grad, view_of
 from asyncgrad.core.versions import owner_of
 from asyncgrad.nn.module import Module
 from asyncgrad.ops.device_check import device_of
 from asyncgrad.optim.lr_scheduler import LRScheduler
 from asyncgrad.optim.optimizer import Optimizer
-from asyncgrad.replay.arrays import Recorded
+from asyncgrad.replay.arrays import CONSTANTS, Recorded
 from asyncgrad.replay.changed_memory import ChangedMemory, grad_of
 from asyncgrad.replay.device_arrays import is_array
 from asyncgrad.replay.looks import line
@@ -113,7 +113,7 @@ class Changes(ChangedMemory):
         if self.reason is None:
             try:
                 count = len(self.places)
-                outs = self.result(result)
+                outs = self._result(result)
                 step = Again(name, called, arguments, keywords, outs, effect)
                 parts = outs if outs.__class__ is tuple else (outs,)
                 if effect:
@@ -132,6 +132,22 @@ class Changes(ChangedMemory):
             except UnrepeatableError as error:
                 self.refuse(f"{name}: {error}")
         return result
+
+    def _result(self, result: Any) -> Any:
+        """The template of what a function has returned."""
+        if is_array(result):
+            return self.found(result) or self.new(result)
+        if isinstance(result, Variable):
+            if result._batched:
+                raise UnrepeatableError("it returns a batch")
+            if requires_grad(result) or view_of(result) is not None:
+                raise UnrepeatableError("it returns a tensor with a history")
+            return Made(self.new(result._array), result._metadata)
+        if type(result) is tuple:
+            return tuple([self._result(part) for part in result])
+        if type(result) in CONSTANTS:
+            return Same(result)
+        raise UnrepeatableError(f"it returns a {type(result).__name__}")
 
     def _call(self, function: Any, args: Any, kwargs: Any, effect: bool, values: bool) -> Any:
         """What a replay calls, and the templates of its arguments."""

@@ -70,14 +70,14 @@ class Program:
         if self._families.shared:
             self._make_anew(recorder, returned)
         constants = self._constants = recorder.constants
-        for place in constants:
-            # The caller may have got this array, and may change it.
-            place.sample = place.sample.copy("K")
-        self._outputs = outputs
+        # The caller may have got these arrays, and may change them.
+        kept = [(place, place.sample.copy("K")) for place in constants]
         for place in recorder.places:
             # Only constants need their values any more.
-            if place not in constants:
-                place.sample = Layout(place.sample)
+            place.sample = Layout(place.sample)
+        for place, array in kept:
+            place.sample = array
+        self._outputs = outputs
         self._plan: Plan | None = None
         #: Memory that no replay uses now.
         self._memories: list[Memory] = []
@@ -95,7 +95,7 @@ class Program:
         if not set(map(type, recorder.steps)) <= {Compute, Load}:
             self._take_effects(recorder.steps)
         #: The device with streams that the program uses, or None; whether passes over it end there.
-        self.device = None
+        self.device: Any = None
         if recorder.devices:
             self._take_device(recorder)
         #: Steps that are launched as one, where the device can.

@@ -18,11 +18,12 @@ from asyncgrad.core.modes import current
 from asyncgrad.core.node import OpNode
 from asyncgrad.core.variable import Variable
 from asyncgrad.devices import CPU
+from asyncgrad.ops.device_check import device_of
 from asyncgrad.ops.op import Op
 from asyncgrad.ops.registry import OPS
 from asyncgrad.ops.tensors.transfer import TO, moved
 from asyncgrad.replay.arrays import Recorded
-from asyncgrad.replay.device_arrays import is_array, transfer
+from asyncgrad.replay.device_arrays import constant, is_array, transfer
 from asyncgrad.replay.looks import is_only_returned, line, way_of
 from asyncgrad.replay.passes import Passes
 from asyncgrad.replay.steps import (
@@ -229,8 +230,12 @@ class Recorder(Passes):
 
     def constant(self, array: Any) -> None:
         """Take note of an array whose values depend on Python values alone."""
-        if self.reason is None:
-            self.new_constant(array)
+        if self.reason is not None:
+            return
+        if device_of(array) is None:
+            self.constants.add(self.new(array))
+        else:
+            self.steps.append(Compute("constant", constant(array), (), self.new(array), 0))
 
     def detached(self, tensor: Any) -> None:
         """Take note which tensor's array a new tensor gets, if two tensors share that array."""
