@@ -374,6 +374,7 @@ class Optimizer(Hooked):
         vars(self).update(state)
 
     def __repr__(self) -> str:
+        unrepeatable("it shows an optimizer, whose options may change")
         lines = [f"{type(self).__name__} ("]
         for number, group in enumerate(self.param_groups):
             lines += ["", f"Parameter Group {number}"][not number :]

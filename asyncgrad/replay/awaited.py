@@ -36,13 +36,15 @@ _AT_ONCE_NS = 200_000
 _REST_NS = 20_000
 
 
-def replay(program: Program, tensors: Any) -> Any:
+def replay(program: Program, tensors: Any, state: list[int]) -> Any:
     """Run a program and return what the function returns, or a coroutine if that takes longer.
+
+    Args:
+        state: gets what the program has changed so far (see `writer.CHANGED`).
 
     Raises:
         UnrepeatableError: if the call has to be made as always; nothing has changed then.
     """
-    state = [0]
     loop = _get_running_loop()
     whole = program.whole
     try:
@@ -88,9 +90,9 @@ def _failure(error: Exception, state: list[int]) -> Exception:
     return error if state[0] else UnrepeatableError("it raised an error")
 
 
-def replay_blocking(program: Program, tensors: Any) -> Any:
+def replay_blocking(program: Program, tensors: Any, state: list[int]) -> Any:
     """`replay` where no loop runs or passes block, so that a pass ends before its start returns."""
-    result = replay(program, tensors)
+    result = replay(program, tensors, state)
     if result.__class__ is not CoroutineType:
         return result
     try:

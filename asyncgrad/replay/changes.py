@@ -91,7 +91,7 @@ class Changes(ChangedMemory):
         name = getattr(named, "__qualname__", str(named))
         if name == _SET_DATA and not (id(args[0]) in self.sources or id(args[0]) in self.gradients):
             return self._give_own_data(function, *args)
-        if any(map(_calls_users_code, args)):
+        if any(map(calls_users_code, args)):
             self.check_unchanged()
         called, arguments, keywords = function, (), {}
         if self.reason is None:
@@ -299,7 +299,7 @@ def _arrays_of(function: Any, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
     return tuple([x._array if isinstance(x, Variable) else x for x in found])
 
 
-def _calls_users_code(owner: Any) -> bool:
+def calls_users_code(owner: Any) -> bool:
     """Whether an object's methods may call code of the user's."""
     if isinstance(owner, Optimizer):
         return owner._steps_have_hooks() or not is_own(type(owner).__module__)

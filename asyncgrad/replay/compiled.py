@@ -34,6 +34,7 @@ from asyncgrad.replay.reach import Reached, start_of
 from asyncgrad.replay.recorder import Recorder
 from asyncgrad.replay.signature import Signature, same_objects
 from asyncgrad.replay.steps import CHANGED, UnrepeatableError
+from asyncgrad.replay.writer import CHANGED as CHANGED_FOR_GOOD
 from asyncgrad.scheduler import engine_of, run_multi_pass, turn_of_caller, waits
 from asyncgrad.scheduler.reentrant import is_in_node
 
@@ -88,6 +89,9 @@ def _mode_of(modes: Modes) -> tuple[bool, bool] | None:
 _PLAIN = (True, False)
 #: What a replay returns if Python sees other values than in the recorded call.
 _OTHER = object()
+_STALE = (
+    "code that was called anew, such as a hook, has changed something that the function can read"
+)
 _MODES = "a mode is on that only eager calls know"
 _quiet_states: list[Any] = [None]
 
@@ -222,8 +226,9 @@ class Compiled(Generic[_P, _R]):
             program = entry.program
             why = self._obstacle(entry, awaited=True)
             if program is not None and why is None:
+                state = [0]
                 try:
-                    result = replay(program, tensors)
+                    result = replay(program, tensors, state)
                     if result.__class__ is CoroutineType:
                         # Other tasks run meanwhile. A cancellation here ends the pass that runs.
                         result = await result
@@ -232,6 +237,8 @@ class Compiled(Generic[_P, _R]):
                         tried.append(entry)
                         continue
                     return await self._eagerly(str(error), args, kwargs)
+                if self._is_stale(entry, state):
+                    return await self._eagerly(_STALE, args, kwargs)
                 return self._replayed(entry, result, tensors)
             return await self._plainly(str(why), args, kwargs)
         why = self._missed(tried)
@@ -398,16 +405,18 @@ class Compiled(Generic[_P, _R]):
         if program.is_being_planned():
             return self._eagerly("another call's program is being written", args, kwargs)
         whole = program.whole
+        state = [0]
         if whole is not None and not whole.graph.is_ready(tensors):
             whole = None
         if whole is None and (program.within or program.streamed):
             try:
-                result = replay_blocking(program, tensors)
+                result = replay_blocking(program, tensors, state)
             except UnrepeatableError as error:
                 return _OTHER if entry.looks else self._eagerly(str(error), args, kwargs)
+            if self._is_stale(entry, state):
+                return self._eagerly(_STALE, args, kwargs)
             return self._replayed(entry, result, tensors)
         why = ""
-        state = [0]
         run = program.run if whole is None else whole.run
         memory = program.take_memory() if whole is None else whole.new_memory()
         for token in fp_errors_ignored:
@@ -429,9 +438,24 @@ class Compiled(Generic[_P, _R]):
                 restore_fp_errors(token)
             if whole is None:
                 program.give_memory(memory)
+            if self._is_stale(entry, state):
+                why = _STALE
+                break
             return self._replayed(entry, result, tensors)
         # The function is called, so that an error comes from its own lines.
         return self._eagerly(why, args, kwargs)
+
+    def _is_stale(self, entry: Entry, state: list[int]) -> bool:
+        """Whether a replay may have used values that user code has changed meanwhile.
+
+        Raises:
+            AutogradError: if so, and the call can't be made again.
+        """
+        if not entry.callers or not entry.is_stale():
+            return False
+        if state[0] == CHANGED_FOR_GOOD:
+            raise AutogradError(f"compile: {_STALE}. Leave that code out of the compiled function.")
+        return True
 
     def _replayed(self, entry: Entry, result: Any, tensors: Any) -> Any:
         """Count a replay, and give its results their graph."""
@@ -528,6 +552,7 @@ class Compiled(Generic[_P, _R]):
                 if recorder.with_graph:
                     entry.graph = Graph(recorder, outputs)
                     outputs = entry.graph.template
+                entry.find_callers(recorder.steps, returned)
                 entry.program = Program(recorder, outputs, returned)
                 entry.looks = recorder.looks
                 entry.looked_at = recorder.looked_at

@@ -6,18 +6,22 @@ from typing import Any
 
 from asyncgrad.core.modes import current, install
 from asyncgrad.core.recording import recorders
+from asyncgrad.optim.lr_scheduler import LRScheduler
+from asyncgrad.optim.optimizer import Optimizer
+from asyncgrad.replay.changes import calls_users_code
 from asyncgrad.replay.graph import Graph
 from asyncgrad.replay.program import Program
 from asyncgrad.replay.reach import Reached
 from asyncgrad.replay.recorder import Recorder
 from asyncgrad.replay.signature import Signature
+from asyncgrad.replay.steps import Again, Commit, Gradient, Output, Place, Same, Source
 
 
 class Entry:
     """One recorded call."""
 
     __slots__ = (
-        "dtype", "failures", "graph", "looked_at", "looks", "mode", "program", "reached",
+        "callers", "dtype", "failures", "graph", "looked_at", "looks", "mode", "program", "reached",
         "reason", "replays", "signature", "stream", "used",
     )  # fmt: skip
 
@@ -30,6 +34,9 @@ class Entry:
         #: The program, or why there is none.
         self.program: Program | None = None
         self.reason: str | None = None
+        #: What may call user code before the function reads more: optimisers, which may get hooks
+        #: later, and schedules; True stands for hooks and `Function`s.
+        self.callers: list[Any] = []
         self.replays = 0
         #: How often the function had been replayed when this was recorded or last replayed.
         self.used = 0
@@ -44,6 +51,43 @@ class Entry:
         self.stream: Any = None
         #: The graph of the results, if one of them requires grad.
         self.graph: Graph | None = None
+
+    def find_callers(self, steps: list[Any], returned: Any) -> None:
+        """Find out what may call user code before the function reads more, or returns values."""
+        found: list[Any] = []
+        for step in steps:
+            callers = _callers_of(step)
+            if callers:
+                found += [x for x in callers if x not in found]
+            elif step.__class__ is not Commit:
+                self.callers = [*found]
+        if _holds_values(returned):
+            self.callers = found
+
+    def is_stale(self) -> bool:
+        """Whether user code that was called anew may have changed what the function read then."""
+        calls = any(x is True or calls_users_code(x) for x in self.callers)
+        return calls and not self.reached.holds()
+
+
+def _callers_of(step: Any) -> list[Any]:
+    """What a step calls that may call user code."""
+    if step.__class__ is not Again or not step.effect:
+        return []
+    held = [x.value for x in step.arguments if x.__class__ is Same]
+    callers = [x for x in held if isinstance(x, (Optimizer, LRScheduler))]
+    return callers if step.users is None else [True]
+
+
+def _holds_values(template: Any) -> bool:
+    """Whether a function returns more than tensors, and containers of them."""
+    kind = template.__class__
+    if kind is list:
+        return any(map(_holds_values, template[1]))
+    if kind is dict:
+        ((_, pairs),) = template.items()
+        return any(_holds_values(part) for _, part in pairs)
+    return kind not in {Output, Source, Gradient, Place, type(None)}
 
 
 class Recording:

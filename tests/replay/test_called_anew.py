@@ -709,3 +709,103 @@ def test_changes_that_are_undone_behind_code_that_is_called_anew(make):
         assert fast(x).tolist() == eager(x).tolist()
         assert ours.factor == theirs.factor
     assert "changed something" in fast.explain()
+
+
+class Knobs:
+    """What a function reads, and what code that it calls anew changes at the fourth call."""
+
+    def __init__(self):
+        self.factor = 1.0
+        self._calls = 0
+
+    def turn(self, *_):
+        """The code that is called."""
+        self._calls += 1
+        if self._calls == 4:
+            self.factor = 7.0
+
+
+def gradient_with_a_hook(knobs, turn):
+    w = ag.tensor([1.0, 2.0], requires_grad=True)
+    w.register_hook(turn)
+
+    def step(x):
+        (gradient,) = ag.grad((x * w).sum(), w)
+        return gradient * knobs.factor
+
+    return step
+
+
+def forward_of_a_function(knobs, turn):
+    class Turning(ag.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            turn()
+            return x * 2
+
+    return lambda x: Turning.apply(x) * knobs.factor
+
+
+def number_behind_a_hook(knobs, turn):
+    w = ag.tensor([1.0, 2.0], requires_grad=True)
+    w.register_hook(turn)
+
+    def step(x):
+        ag.grad((x * w).sum(), w)
+        return knobs.factor
+
+    return step
+
+
+GRADIENTS = [gradient_with_a_hook, forward_of_a_function, number_behind_a_hook]
+
+
+@pytest.mark.parametrize("make", GRADIENTS)
+def test_what_user_code_changes_before_it_is_read(make):
+    """The call is made as always, since nothing has changed yet."""
+    ours, theirs = Knobs(), Knobs()
+    fast, eager = ag.compile(make(ours, ours.turn)), make(theirs, theirs.turn)
+    for number in range(8):
+        x = ag.tensor([1.0, float(number)])
+        found, expected = fast(x), eager(x)
+        assert str(found) == str(expected)
+    assert replays(fast) >= 4
+
+
+@pytest.mark.parametrize("way", ["hook", "step", "step hook", "schedule"])
+def test_what_user_code_changes_after_the_call_has_changed_something(way):
+    """A replay would return a stale number, and the call can't be made again: that is an error."""
+    knobs = Knobs()
+    w = ag.tensor([1.0, 2.0], requires_grad=True)
+
+    class Turning(ag.optim.SGD):
+        def step(self, closure=None):
+            knobs.turn()
+            return super().step(closure)
+
+    optimizer = (Turning if way == "step" else ag.optim.SGD)([w], lr=0.5)
+    schedule = ag.optim.lr_scheduler.LambdaLR(
+        optimizer, lambda epoch: knobs.turn() or 1.0 if way == "schedule" and epoch else 1.0
+    )
+    if way == "hook":
+        w.register_hook(knobs.turn)
+
+    def step(x):
+        optimizer.zero_grad()
+        (x * w).sum().backward()
+        optimizer.step()
+        schedule.step()
+        return x * knobs.factor
+
+    fast = ag.compile(step)
+    x = ag.tensor([1.0, 2.0])
+    for _ in range(2):
+        assert fast(x).tolist() == [1, 2]
+    if way == "step hook":
+        # It comes when the call has been recorded.
+        optimizer.register_step_post_hook(knobs.turn)
+        assert [fast(x).tolist() for _ in range(2)] == [[1, 2], [1, 2]]
+    assert fast(x).tolist() == [1, 2]
+    with pytest.raises(AutogradError, match="called anew, such as a hook, has changed something"):
+        fast(x)
+    assert fast(x).tolist() == [7, 14]

@@ -439,6 +439,11 @@ def attributes_that_classes_of_the_package_get():
     )
 
 
+def options_of_an_optimizer():
+    optimizer = SGD([nn.Parameter(at(1))], lr=0.5)
+    return lambda x: x * len(str(optimizer)), lambda: optimizer.param_groups[0].update(lr=0.125)
+
+
 def gradients_that_are_other_tensors():
     first, second = nn.Parameter(at(1)), nn.Parameter(at(2))
     other = at(5)
@@ -509,6 +514,7 @@ CHANGED = {
         method_of_a_named_tuple, bases_of_a_class, method_made_of_another,
         attribute_that_hides_one_of_a_base, table_of_an_instance, attribute_that_a_module_gets,
     attributes_that_classes_of_the_package_get, gradients_that_are_other_tensors,
+    options_of_an_optimizer,
         attributes_of_a_parameter, method_of_an_optimizer, attributes_of_a_pattern,
         attributes_by_a_tuple_of_strings, method_by_class, attribute_of_an_error,
         special_methods_that_are_no_functions, object_that_a_transform_calls,
