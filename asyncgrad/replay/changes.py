@@ -61,9 +61,13 @@ class Changes(ChangedMemory):
         self.outgrown: dict[int, int] = {}
 
     def call_anew(self, step: Again) -> None:
-        """Add a step that calls user code. A replay finds out what the code changes."""
+        """Add a step that calls user code. A replay finds out what the code changes in place.
+
+        It may also give tensors other arrays. Graphs keep the present ones, all else reads anew.
+        """
         self._changed = True
         self.foreign.update(step.made)
+        self.loaded.clear()
         self.steps.append(step)
 
     def check_unchanged(self) -> None:

@@ -809,3 +809,49 @@ def test_what_user_code_changes_after_the_call_has_changed_something(way):
     with pytest.raises(AutogradError, match="called anew, such as a hook, has changed something"):
         fast(x)
     assert fast(x).tolist() == [7, 14]
+
+
+@pytest.mark.parametrize("way", ["hook", "function", "step hook"])
+@pytest.mark.parametrize("change", ["data", "place"])
+def test_tensors_that_user_code_changes(change, way):
+    """What is computed before has the old values, and what is computed afterwards the new ones."""
+
+    def scenario(compiler):
+        w, held = ag.tensor([1.0, 2.0], requires_grad=True), ag.tensor([3.0, 4.0])
+        optimizer = ag.optim.SGD([w], lr=0.5)
+        calls = []
+
+        def turn(*_):
+            calls.append(None)
+            if len(calls) == 4 and change == "data":
+                held.data = held * 2
+            elif len(calls) == 4:
+                held.mul_(2)
+
+        class Turning(ag.autograd.Function):
+            @staticmethod
+            def forward(ctx, x):
+                turn()
+                return x * 2
+
+            @staticmethod
+            def backward(ctx, g):
+                return g * 2
+
+        if way == "hook":
+            w.register_hook(turn)
+        elif way == "step hook":
+            optimizer.register_step_post_hook(turn)
+
+        @compiler
+        def step(x):
+            optimizer.zero_grad()
+            before = x * held
+            (Turning.apply(x * w) if way == "function" else x * w).sum().backward()
+            behind = x * held
+            optimizer.step()
+            return before, behind, w.detach() * held
+
+        return [[x.tolist() for x in step(ag.tensor([1.0, 2.0]))] for _ in range(7)]
+
+    assert scenario(ag.compile) == scenario(lambda function: function)
