@@ -170,6 +170,28 @@ def fused(kernel: Callable[..., Any], rule: Callable[..., Any]) -> Part:
     return Part(_parameters(rule)[2:], pull, kernel=kernel, rule=rule)
 
 
+def fused_together(
+    kernel: Callable[..., Any], rule: Callable[..., Any] | Mapping[str, Callable[..., Any]]
+) -> Callable[..., Any]:
+    """The same for all gradients in one call.
+
+    Args:
+        kernel: `kernel(xp, g, wanted, ...)`, whose parameters say what is saved.
+        rule: `rule(F, g, wanted, ...)`, or a rule `(F, g, ...)` for each input.
+    """
+
+    def by_rules(F: Any, g: Any, wanted: tuple[str, ...], *values: Any) -> Any:
+        return tuple([rule[name](F, g, *values) for name in wanted])  # type: ignore[index]
+
+    follow: Any = by_rules if isinstance(rule, Mapping) else rule
+
+    def together(F: Any, g: Any, wanted: tuple[str, ...], *values: Any) -> Any:
+        return kernel(F.xp, g, wanted, *values) if F.fused else follow(F, g, wanted, *values)
+
+    together.__wrapped__ = kernel  # type: ignore[attr-defined]  # for `_parameters`
+    return together
+
+
 def compiled_or(name: str, rule: Callable[..., Any]) -> Part:
     """A pull that calls a compiled kernel where there is one, and the rule elsewhere."""
 

@@ -16,7 +16,7 @@ import numpy as np
 from asyncgrad.core.variable import Variable
 from asyncgrad.ops import batch_products, batch_rules
 from asyncgrad.ops.fused import along, blocks_of, compiled, elementwise, number, widening
-from asyncgrad.ops.op import fused, linear, operation
+from asyncgrad.ops.op import fused, fused_together, linear, operation
 from asyncgrad.ops.table.activation import ones, spread_total
 from asyncgrad.ops.table.linalg import total_of_rows
 from asyncgrad.ops.table.shape import in_order
@@ -128,21 +128,12 @@ def _by_weight(xp: Library, g: Array, x: Array, count: int, kept: list[Any]) -> 
     return _summed(lambda block: xp.dot(inverse[block, 0], (x[block] - mean[block]) * g[block]), x)
 
 
-def _layer_pull(
-    F: Namespace, g: Any, wanted: tuple[str, ...], x: Any, weight: Any, count: int, eps: float,
+@widening
+def _layer_gradients(
+    xp: Library, g: Array, wanted: tuple[str, ...], x: Array, weight: Array, count: int, eps: float,
     kept: list[Any],
 ) -> Any:  # fmt: skip
     """All gradients of `layer_norm`, in one pass over memory on the host."""
-    if not F.fused:
-        return tuple([_LAYER_RULES[name](F, g, x, weight, count, eps) for name in wanted])
-    return _layer_gradients(F.xp, g, wanted, x, weight, count, kept)
-
-
-@widening
-def _layer_gradients(
-    xp: Library, g: Array, wanted: tuple[str, ...], x: Array, weight: Array, count: int,
-    kept: list[Any],
-) -> Any:  # fmt: skip
     made: dict[str, Any] = {}
     sums: list[Any] = []
     if "x" in wanted:
@@ -185,13 +176,13 @@ def _last(x: Value, count: int) -> tuple[int, ...]:
 
 
 _LAYER_RULES: dict[str, Any] = {
-    "x": lambda F, g, x, weight, count, eps: _through_moments(
+    "x": lambda F, g, x, weight, count, eps, kept: _through_moments(
         F, g * weight, x, _last(x, count), eps
     ),
-    "weight": lambda F, g, x, weight, count, eps: F.sum_to(
+    "weight": lambda F, g, x, weight, count, eps, kept: F.sum_to(
         g * _moments(F, x, _last(x, count), eps)[0], weight.shape
     ),
-    "bias": lambda F, g, x, weight, count, eps: F.sum_to(g, weight.shape),
+    "bias": lambda F, g, x, weight, *rest: F.sum_to(g, weight.shape),
 }
 
 
@@ -253,14 +244,11 @@ def _rms_by_weight(
     return total.astype(x.dtype, copy=False).reshape(shape)
 
 
-def _rms_pull(
-    F: Namespace, g: Any, wanted: tuple[str, ...], x: Any, weight: Any, count: int, eps: float,
+def _rms_gradients(
+    xp: Library, g: Array, wanted: tuple[str, ...], x: Array, weight: Array, count: int, eps: float,
     kept: list[Any],
 ) -> Any:  # fmt: skip
     """The gradients of `rms_norm`; a compiled kernel computes both in one pass over memory."""
-    if not F.fused:
-        return tuple([_RMS_RULES[name](F, g, x, weight, count, eps) for name in wanted])
-    xp = F.xp
     together = xp.compiled and len(wanted) > 1 and xp.ndarray is np.ndarray
     sums: list[Any] | None = [] if together else None
     made = []
@@ -275,8 +263,10 @@ def _rms_pull(
 
 
 _RMS_RULES: dict[str, Any] = {
-    "x": lambda F, g, x, weight, count, eps: _through_mean_square(F, g * weight, x, count, eps),
-    "weight": lambda F, g, x, weight, count, eps: F.sum_to(
+    "x": lambda F, g, x, weight, count, eps, kept: _through_mean_square(
+        F, g * weight, x, count, eps
+    ),
+    "weight": lambda F, g, x, weight, count, eps, kept: F.sum_to(
         g * x * _mean_square(F, x, _last(x, count), eps), weight.shape
     ),
 }
@@ -418,20 +408,12 @@ def _batch_by_input(
     return out
 
 
-def _batch_pull(
-    F: Namespace, g: Any, wanted: tuple[str, ...], x: Any, weight: Any, eps: float, kept: list[Any]
-) -> Any:
-    """All gradients of `batch_norm`, from the same two sums."""
-    if not F.fused:
-        return tuple([_BATCH_RULES[name](F, g, x, weight, eps, kept) for name in wanted])
-    return _batch_gradients(F.xp, g, wanted, x, weight, eps, kept)
-
-
 @widening
 def _batch_gradients(
     xp: Library, g: Array, wanted: tuple[str, ...], x: Array, weight: Array, eps: float,
     kept: list[Any],
 ) -> Any:  # fmt: skip
+    """All gradients of `batch_norm`, from the same two sums."""
     mean, variance = kept[0]
     parts: dict[str, Any] = {}
     made = compiled(xp, "batch_norm_gradient", g, x, weight, mean, variance, eps)
@@ -470,16 +452,14 @@ def _column(F: Namespace, value: Value, x: Value) -> Any:
     return F.reshape(value, (-1,) + (1,) * (len(x.shape) - 2))
 
 
-def _batch_weight_rule(F: Namespace, g: Value, x: Value, eps: float, kept: list[Any]) -> Any:
-    return F.sum(g * _moments(F, x, _batch_dims(x), eps)[0], _batch_dims(x), False)
-
-
 _BATCH_RULES: dict[str, Any] = {
     "x": lambda F, g, x, weight, eps, kept: _through_moments(
         F, g * _column(F, weight, x), x, _batch_dims(x), eps
     ),
-    "weight": lambda F, g, x, weight, eps, kept: _batch_weight_rule(F, g, x, eps, kept),
-    "bias": lambda F, g, x, weight, eps, kept: F.sum(g, _batch_dims(g), False),
+    "weight": lambda F, g, x, weight, eps, kept: F.sum(
+        g * _moments(F, x, _batch_dims(x), eps)[0], _batch_dims(x), False
+    ),
+    "bias": lambda F, g, *rest: F.sum(g, _batch_dims(g), False),
 }
 
 
@@ -534,7 +514,7 @@ OPS = (
             "weight": lambda F, t, x, count, eps: _moments(F, x, _last(x, count), eps)[0] * t,
             "bias": lambda F, t, out_shape: F.expand(t, out_shape),
         },
-        together=_layer_pull,
+        together=fused_together(_layer_gradients, _LAYER_RULES),
         node="NativeLayerNormBackward0",
         cost=_cost,
         batch=batch_rules.layer_norm,
@@ -557,7 +537,7 @@ OPS = (
         "rms_norm",
         _rms,
         "x weight",
-        together=_rms_pull,
+        together=fused_together(_rms_gradients, _RMS_RULES),
         pushes={
             "x": lambda F, t, x, weight, count, eps: (
                 _through_mean_square(F, t, x, count, eps) * weight
@@ -572,7 +552,7 @@ OPS = (
         "batch_norm",
         _batch_norm,
         "x weight bias",
-        together=_batch_pull,
+        together=fused_together(_batch_gradients, _BATCH_RULES),
         pushes={
             "x": _batch_push,
             "weight": lambda F, t, x, eps: (

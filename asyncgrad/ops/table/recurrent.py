@@ -20,7 +20,7 @@ from asyncgrad.devices.cores import in_turns
 from asyncgrad.devices.pieces import followed
 from asyncgrad.devices.pool import POOL
 from asyncgrad.ops.fused import Once, compiled, share, silent
-from asyncgrad.ops.op import Op, Part, operation
+from asyncgrad.ops.op import Op, Part, fused_together, operation
 from asyncgrad.ops.table.linalg import product_cost, total_of_rows
 from asyncgrad.types import Array, Library, Namespace, Value
 
@@ -249,7 +249,7 @@ def _plain(activation: str) -> Op:
 
     @silent
     def kernel(
-        xp: Library, g: Array, wanted: tuple[str, ...], h: Array, w: Array, out: Array
+        xp: Library, g: Array, wanted: tuple[str, ...], z: Array, h: Array, w: Array, out: Array
     ) -> Any:
         back = xp.zeros(h.shape, h.dtype)
         through = xp.empty(out.shape, out.dtype)
@@ -278,7 +278,9 @@ def _plain(activation: str) -> Op:
             made["w"] = _previous(xp.dot, out, h, through)
         return tuple([made[key] for key in wanted])
 
-    def rule(F: Namespace, g: Value, wanted: tuple[str, ...], z: Value, h: Value, w: Value) -> Any:
+    def rule(
+        F: Namespace, g: Value, wanted: tuple[str, ...], z: Value, h: Value, w: Value, out: Value
+    ) -> Any:
         states = [h]
         for t in range(z.shape[0]):
             states.append(getattr(F, activation)(z[t] + states[-1] @ F.adjoint(w)))
@@ -296,11 +298,6 @@ def _plain(activation: str) -> Op:
             "w": lambda: _total(weights),
         }
         return tuple([made[key]() for key in wanted])
-
-    def together(
-        F: Namespace, g: Value, wanted: tuple[str, ...], z: Value, h: Value, w: Value, out: Value
-    ) -> Any:
-        return kernel(F.xp, g, wanted, h, w, out) if F.fused else rule(F, g, wanted, z, h, w)
 
     def push(F: Namespace, key: str, tangent: Value, z: Value, h: Value, w: Value) -> Any:
         turned = F.adjoint(w)
@@ -322,7 +319,7 @@ def _plain(activation: str) -> Op:
         forward,
         "z h w",
         pushes=_pushes(push, "z h w"),
-        together=together,
+        together=fused_together(kernel, rule),
         cost=_cost,
     )
 
@@ -408,8 +405,8 @@ def _lstm(
 
 @silent
 def _lstm_kernel(
-    xp: Library, g: Array, wanted: tuple[str, ...], x: Array, c: Array, v: Array, w: Array,
-    out: Array, kept: list[Any],
+    xp: Library, g: Array, wanted: tuple[str, ...], x: Array, h: Array, c: Array, v: Array,
+    w: Array, b: Array, out: Array, kept: list[Any],
 ) -> Any:  # fmt: skip
     rows, gates, cells, tops = kept
     steps, _, batch, size = gates.shape
@@ -506,7 +503,7 @@ def _lstm_steps(
 
 def _lstm_rule(
     F: Namespace, g: Value, wanted: tuple[str, ...], x: Value, h: Value, c: Value, v: Value,
-    w: Value, b: Value,
+    w: Value, b: Value, out: Value, kept: list[Any],
 ) -> Any:  # fmt: skip
     rows = list(_lstm_steps(F, x, h, c, v, w, b))
     memory = g[len(rows)]
@@ -538,15 +535,6 @@ def _lstm_rule(
         "b": lambda: _total([F.sum(part, (0,), False) for part in parts]),
     }
     return tuple([made[key]() for key in wanted])
-
-
-def _lstm_together(
-    F: Namespace, g: Value, wanted: tuple[str, ...], x: Value, h: Value, c: Value, v: Value,
-    w: Value, b: Value, out: Value, kept: list[Any],
-) -> Any:  # fmt: skip
-    if F.fused:
-        return _lstm_kernel(F.xp, g, wanted, x, c, v, w, out, kept)
-    return _lstm_rule(F, g, wanted, x, h, c, v, w, b)
 
 
 def _lstm_push(
@@ -639,8 +627,9 @@ def _gru(xp: Library, z: Array, h: Array, w: Array, b: Array, kept: list[Any]) -
 
 @silent
 def _gru_kernel(
-    xp: Library, g: Array, wanted: tuple[str, ...], h: Array, w: Array, out: Array, kept: list[Any]
-) -> Any:
+    xp: Library, g: Array, wanted: tuple[str, ...], z: Array, h: Array, w: Array, b: Array,
+    out: Array, kept: list[Any],
+) -> Any:  # fmt: skip
     gates, news = kept
     steps, _, batch, size = gates.shape
     reset, update, last = (gates[:, place] for place in range(3))
@@ -703,8 +692,9 @@ def _gru_steps(F: Namespace, z: Value, h: Value, w: Value, b: Value) -> Iterator
 
 
 def _gru_rule(
-    F: Namespace, g: Value, wanted: tuple[str, ...], z: Value, h: Value, w: Value, b: Value
-) -> Any:
+    F: Namespace, g: Value, wanted: tuple[str, ...], z: Value, h: Value, w: Value, b: Value,
+    out: Value, kept: list[Any],
+) -> Any:  # fmt: skip
     rows = list(_gru_steps(F, z, h, w, b))
     back = None
     parts, weights, biases = [], [], []
@@ -726,15 +716,6 @@ def _gru_rule(
         "b": lambda: _total(biases),
     }
     return tuple([made[key]() for key in wanted])
-
-
-def _gru_together(
-    F: Namespace, g: Value, wanted: tuple[str, ...], z: Value, h: Value, w: Value, b: Value,
-    out: Value, kept: list[Any],
-) -> Any:  # fmt: skip
-    if F.fused:
-        return _gru_kernel(F.xp, g, wanted, h, w, out, kept)
-    return _gru_rule(F, g, wanted, z, h, w, b)
 
 
 def _gru_push(
@@ -784,7 +765,7 @@ OPS = (
         _lstm,
         "x h c v w b",
         pushes=_pushes(_lstm_push, "x h c v w b"),
-        together=_lstm_together,
+        together=fused_together(_lstm_kernel, _lstm_rule),
         cost=_lstm_cost,
     ),
     operation(
@@ -792,7 +773,7 @@ OPS = (
         _gru,
         "z h w b",
         pushes=_pushes(_gru_push, "z h w b"),
-        together=_gru_together,
+        together=fused_together(_gru_kernel, _gru_rule),
         cost=_cost,
     ),
 )
