@@ -192,6 +192,7 @@ CALLS = {
     "var, biased, axis": lambda m, t: m.var(t([[1.0, 3.0]]), 1, False, True),
     "var, correction": lambda m, t: m.var(t([[1.0, 3.0]]), dim=1, correction=0.5),
     "var, both": lambda m, t: m.var(t([1.0]), 0, unbiased=True, correction=1),
+    "var of nothing, beyond it": lambda m, t: m.var(m.zeros(0, 2), 0, correction=-1),
     "var of integers": lambda m, t: m.var(t([1, 2])),
     "std of complex": lambda m, t: m.std(t([1j, 2.0])),
     "prod of booleans": lambda m, t: m.prod(t([True, False])),

@@ -72,7 +72,7 @@ def _integer_division(name: str, function: Callable[..., Any]) -> Callable[..., 
         kind = x.dtype.kind
         if kind in "bc":
             refuse(name, x.dtype)
-        if kind in "iu" and _has_zero(y):
+        if kind in "iu" and x.size and _has_zero(y):
             raise RuntimeError(
                 f"ZeroDivisionError: {name} of integers by zero. Convert them to a floating dtype "
                 f"for infinities."

@@ -148,7 +148,7 @@ def _square_totals(xp: Library, x: Array, dims: tuple[int, ...], keepdim: bool) 
 
 def _var(xp: Library, x: Array, dims: tuple[int, ...], correction: float, keepdim: bool) -> Any:
     count = _count(x.shape, dims)
-    free = max(0, count - correction)
+    free = max(0, count - correction) if count else math.nan
     for token in fp_errors_ignored:
         try:
             if _in_one_piece(x, dims):
