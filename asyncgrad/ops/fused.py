@@ -299,12 +299,23 @@ def masked(xp: Any, x: Any, keep: Any) -> Any:
     made = compiled(xp, "masked", x, keep) if keep.dtype == x.dtype else NotImplemented
     if made is not NotImplemented:
         return made
-    if keep.dtype.kind != "b":
+    large = x.size > _BLOCK and x.shape == keep.shape
+    if keep.dtype.kind != "b" and not large:
         keep = keep != zero
     if x.shape != keep.shape:
         return xp.multiply(x.view(bits), keep).view(x.dtype)
     out = xp.empty_like(x)
-    xp.multiply(x.view(bits), keep, out.view(bits))
+    given, made = x.view(bits), out.view(bits)
+    if not large:
+        xp.multiply(given, keep, made)
+        return out
+
+    def compute(block: slice) -> None:
+        part = keep[block] if keep.dtype.kind == "b" else keep[block] != zero
+        # With many elements, casting them by themselves is faster.
+        xp.multiply(given[block], part.astype(bits), made[block])
+
+    share(xp, compute, [*blocks_of(x)])
     return out
 
 

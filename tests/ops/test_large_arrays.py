@@ -86,6 +86,29 @@ def test_long_rows_are_added_one_by_one(dtype):
     _assert_equal(lambda L, x, y, i: L.index_add(x, 0, i, y), _X, _Y, more=(places,))
 
 
+@pytest.mark.parametrize("signs", [1, -1])
+def test_rows_that_are_picked_once(signs):
+    """Their gradients are copied, not added."""
+    places = _RANDOM.permutation(1100)[:700] * signs
+    _assert_equal(lambda L, x, i: x[i], _SQUARE, more=(places,))
+
+
+@pytest.mark.parametrize("diagonal", [0, -3, 70, -900, 2000, -2000])
+@pytest.mark.parametrize("name", ["tril", "triu"])
+def test_triangles_of_large_matrices(name, diagonal):
+    """They are copied a few rows at a time."""
+    for array in (_SQUARE, _SQUARE.T, _SQUARE[:, :3], _FEW.reshape(3, 2, 81)[:, :, None]):
+        _assert_equal(lambda L, x: getattr(L, name)(x, diagonal), array)
+
+
+def test_even_distances_in_several_blocks():
+    for steps in (100_000, 70_001):
+        ours, theirs = (L.linspace(-2, 3, steps, dtype=L.float64) for L in (ag, torch))
+        np.testing.assert_allclose(ours.numpy(), theirs.numpy(), rtol=1e-14, atol=1e-15)
+        assert ours[-1] == 3
+        assert ag.linspace(-2, 3, steps, dtype=ag.int64).tolist() == ours.long().tolist()
+
+
 def test_an_index_out_of_range_is_refused_however_large_the_array():
     """Numbering elements must not lead into another row."""
     x = ag.from_numpy(_X)
@@ -104,7 +127,7 @@ def test_an_index_out_of_range_is_refused_however_large_the_array():
 )
 @pytest.mark.parametrize("columns", [290, 256])
 def test_large_matrices_the_other_way_round(call, columns):
-    """They are copied by columns, whichever way they lie; fewer at a time if they share lines."""
+    """They are copied by tiles, whichever way they lie; some share lines of the cache."""
     _assert_equal(call, _SQUARE[:, :columns].copy())
 
 

@@ -99,6 +99,27 @@ def test_topk_of_long_lines_parts_before_it_sorts(largest):
     assert x.grad.numpy().sum() == 33
 
 
+@pytest.mark.parametrize("largest", [True, False])
+@pytest.mark.parametrize("dtype", ["float32", "float16", "int32", "uint8"])
+@pytest.mark.parametrize("dim", [0, 1])
+def test_topk_of_a_few_is_a_choice_of_different_places(dtype, dim, largest):
+    """Also where most elements are the last in order, or NaN, so that there are none behind."""
+    random = np.random.default_rng(0)
+    for last in (None, -math.inf, math.inf, NAN):
+        array = (50 * random.random((200, 150))).astype(dtype)
+        if array.dtype.kind == "f" and last is not None:
+            array[random.random(array.shape) < 0.99] = last
+        elif last is not None:
+            ends = np.iinfo(array.dtype)
+            array[random.random(array.shape) < 0.99] = ends.max if largest else ends.min
+        found = ag.topk(ag.tensor(array), 3, dim, largest)
+        oracle.compare(torch.topk(torch.tensor(array), 3, dim, largest).values, found.values)
+        indices = found.indices.numpy()
+        values = np.take_along_axis(array, indices, dim)
+        np.testing.assert_array_equal(values, found.values.numpy())
+        assert (np.diff(np.sort(indices, dim), axis=dim) > 0).all()
+
+
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32", "float64"])
 @pytest.mark.parametrize("length", [9, 200])
 def test_nan_is_the_greatest_of_all_dtypes(dtype, length):

@@ -933,7 +933,8 @@ def embedding(
     metadata = weight._metadata
     shares = metadata.device.launching(functools.partial(_shares, metadata.F.xp))
     factors = again(shares, numbers, shape[0], metadata.dtype, padding_idx, scale_grad_by_freq)
-    return R.scale_gradient(out, wrap(factors, metadata.F.metadata_of(factors)))
+    factors = wrap(factors, metadata.F.metadata_of(factors))
+    return R.scale_gradient(out, factors, padding_idx is not None)
 
 
 def _shares(

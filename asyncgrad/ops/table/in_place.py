@@ -47,8 +47,10 @@ class Route:
             array = self._kernels[name](array, *attributes)
         return array
 
-    def zeros(self, xp: Library, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
-        """Make zeros with the base's layout."""
+    def zeros(
+        self, xp: Library, shape: tuple[int, ...], dtype: np.dtype[Any], make: str = "zeros"
+    ) -> Any:
+        """Make zeros with the base's layout; with `make="empty"` only its gaps are zeros."""
         if self._dtype.kind == "c" and dtype.kind != "c":
             dtype = self._dtype
         if self._strides is not None:
@@ -56,9 +58,9 @@ class Route:
             return in_memory(memory, self._strides, (1,))
         order = self._order
         if order is None:
-            return xp.zeros(shape, dtype=dtype)
+            return getattr(xp, make)(shape, dtype=dtype)
         back = sorted(range(len(order)), key=order.__getitem__)
-        return xp.zeros([shape[axis] for axis in order], dtype=dtype).transpose(back)
+        return getattr(xp, make)([shape[axis] for axis in order], dtype=dtype).transpose(back)
 
 
 def _put_view(xp: Library, x: Array, shape: tuple[int, ...], route: Route) -> Any:
@@ -70,7 +72,7 @@ def _put_view(xp: Library, x: Array, shape: tuple[int, ...], route: Route) -> An
 
 def _zero_view(xp: Library, x: Array, route: Route) -> Any:
     """A copy with zeros in the place of the view."""
-    out = route.zeros(xp, x.shape, x.dtype)
+    out = route.zeros(xp, x.shape, x.dtype, "empty")
     out[...] = x
     unlocked(route.of(out))[...] = 0
     return out
@@ -102,13 +104,13 @@ OPS = (
         "x y",
         pulls={
             "x": lambda F, g, route: F.zero_view(g, route),
-            "y": lambda F, g, route: F.take_view(g, route),
+            # A copy, so that all gradients are new.
+            "y": lambda F, g, route: F.clone(F.take_view(g, route)),
         },
         pushes={
             "x": lambda F, t, route: F.zero_view(t, route),
             "y": lambda F, t, x_shape, route: F.put_view(t, x_shape, route),
         },
-        fresh=False,
         node="CopySlices",
         frees=("route",),
         repeats=False,

@@ -116,7 +116,7 @@ def _are_distinct(out: Array, index: tuple[Any, ...], g: Array) -> bool:
         return False
     found = np.zeros(len(out), bool)
     found[places] = True
-    return int(np.count_nonzero(found)) == places.size
+    return bool(np.count_nonzero(found) == places.size)
 
 
 def _add_at(xp: Library, out: Array, index: tuple[Any, ...], g: Array) -> None:
@@ -466,10 +466,11 @@ OPS = (
     ),
     operation(
         "scale_gradient",
-        lambda xp, x, y: x,
+        lambda xp, x, y, pads: x,
         "x y",
+        "pads",
         # A factor is 0 for padding, whose gradient is left out whatever it is.
-        pulls={"x": lambda F, g, y: F.mask(F.mul(g, y), y != 0)},
+        pulls={"x": lambda F, g, y, pads: F.mask(F.mul(g, y), y != 0) if pads else F.mul(g, y)},
         pushes={"x": lambda F, t: t},
         node="EmbeddingBackward0",
         batch=batch_rules.alike,
