@@ -147,7 +147,11 @@ def _await_nodes(
     while task.state is RUNNING and task.suspended and len(started) < LIMIT:
         # The node leaves the list only below, so that no interrupt in between loses it.
         suspended = task.suspended[0]
-        running = OnPortal(wait_for_node(suspended.waiting), suspended.context, ended.put)
+        try:
+            running = OnPortal(wait_for_node(suspended.waiting), suspended.context, ended.put)
+        except BaseException as failure:
+            task.fail(failure)
+            break
         started[running] = suspended
         del task.suspended[0]
     task.drain()

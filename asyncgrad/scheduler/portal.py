@@ -44,7 +44,14 @@ def _serve(started: Future[AbstractEventLoop]) -> None:
         started.set_result(loop)
         await loop.create_future()
 
-    asyncio.run(main())
+    try:
+        asyncio.run(main())
+    except BaseException as error:
+        if started.done():
+            raise
+        # No loop could be made, as when too many files are open: the thread that waits gets the
+        # error, and the next one tries again.
+        started.set_exception(error)
 
 
 def is_shared(loop: AbstractEventLoop) -> bool:
@@ -74,7 +81,11 @@ class OnPortal:
         self.cancelled = False
         self._ended = ended
         self._outcome: Future[tuple[Any, BaseException | None]] = Future()
-        self._loop = _shared_loop()
+        try:
+            self._loop = _shared_loop()
+        except BaseException:
+            coroutine.close()
+            raise
         self._task: Task[Any] | None = None
         #: The timer for the grace period of a cancelled coroutine.
         self._patience: TimerHandle | None = None

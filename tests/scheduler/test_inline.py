@@ -6,11 +6,13 @@ import _thread
 import asyncio
 import contextvars
 import threading
+from typing import Any
 
 import pytest
 
 import asyncgrad as ag
 import asyncgrad.sync
+from asyncgrad.scheduler import portal
 from asyncgrad.scheduler.portal import OnPortal, call_on_portal
 
 
@@ -106,6 +108,33 @@ def test_a_coroutine_on_the_portal_is_cancelled_once() -> None:
         assert (cleaned, faults) == ([True], [])
     finally:
         running._loop.call_soon_threadsafe(running._loop.set_exception_handler, None)
+
+
+def test_a_pass_fails_if_no_loop_can_be_made_for_its_coroutines(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It does not wait for ever, and the next one tries again."""
+    x, loss = square()
+
+    async def hook(gradient: ag.Tensor) -> None:
+        await asyncio.sleep(0)
+
+    x.register_hook(hook)
+
+    def fail(main: Any) -> None:
+        main.close()
+        raise OSError("too many open files")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(portal, "_loops", [])
+        patched.setattr(asyncio, "run", fail)
+        with pytest.raises(OSError, match="too many open files"):
+            loss.backward(retain_graph=True)
+        with pytest.raises(OSError, match="too many open files"):
+            call_on_portal(asyncio.sleep(0))
+    assert x.grad is None
+    loss.backward()
+    assert x.grad is not None
 
 
 def test_an_error_of_a_coroutine_hook_is_raised() -> None:
