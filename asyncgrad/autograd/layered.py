@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
+from graphlib import TopologicalSorter
 from itertools import pairwise
 
 from asyncgrad.records import NamedTuple
@@ -78,21 +79,15 @@ def _layers(
 
     A bend, whose number follows those of the boxes, is where an edge passes a layer.
     """
-    leads: dict[int, list[int]] = defaultdict(list)
-    waits = [0] * len(sizes)
+    above: dict[int, list[int]] = {box: [] for box in range(len(sizes))}
     for start, end in edges:
-        leads[start].append(end)
-        waits[end] += 1
-    depth = [0] * len(sizes)
-    ready = [box for box, count in enumerate(waits) if not count]
-    for box in ready:
-        for end in leads[box]:
-            depth[end] = max(depth[end], depth[box] + 1)
-            waits[end] -= 1
-            if not waits[end]:
-                ready.append(end)
-    layers: list[list[int]] = [[] for _ in range(max(depth, default=-1) + 1)]
-    for box in ready:
+        above[end].append(start)
+    depth: dict[int, int] = {}
+    layers: list[list[int]] = []
+    for box in TopologicalSorter(above).static_order():
+        depth[box] = max((depth[one] + 1 for one in above[box]), default=0)
+        if depth[box] == len(layers):
+            layers.append([])
         layers[depth[box]].append(box)
     widths = [width for width, _ in sizes]
     chains = []
