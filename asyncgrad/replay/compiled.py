@@ -552,8 +552,9 @@ class Compiled(Generic[_P, _R]):
                 if recorder.with_graph:
                     entry.graph = Graph(recorder, outputs)
                     outputs = entry.graph.template
-                entry.find_callers(recorder.steps, returned)
                 entry.program = Program(recorder, outputs, returned)
+                if entry.program.anew:
+                    entry.find_callers(recorder.steps, returned)
                 entry.looks = recorder.looks
                 entry.looked_at = recorder.looked_at
                 if entry.program.device is not None:
