@@ -13,11 +13,10 @@ from typing import Any
 import numpy as np
 
 from asyncgrad.core.modes import Mode
-from asyncgrad.core.node import as_edge, init_node
+from asyncgrad.core.node import Node, as_edge, init_node
 from asyncgrad.core.run_node import accumulate_now
 from asyncgrad.core.variable import Variable, gradient_edge, view_of, wrap
 from asyncgrad.errors import AutogradError
-from asyncgrad.replay.graph_node import Front
 from asyncgrad.replay.steps import Same
 
 
@@ -84,7 +83,7 @@ def _tensor(array: Any, metadata: Any, flows: bool) -> Any:
     """A tensor of an array of the program."""
     if not flows:
         return wrap(array, metadata)
-    edge = Front()
+    edge = Node()
     init_node(edge, (), metadata)
     return wrap(array, metadata, edge)
 

@@ -1,10 +1,11 @@
 """The graph of what a recorded call returns, and the node that stands for it in replays.
 
-A replay makes no nodes. If what it returns requires grad, one node leads from it to the leaves, and
-to the arguments that have a graph. It saves what the nodes of an eager call would have saved. When
-a pass first comes there, these nodes are made after all, and the way through them is recorded as a
-program of its own, which later passes run. A pass that records itself, as with `create_graph=True`,
-always goes through such nodes.
+A replay makes no nodes. If it returns a tensor that requires grad, one node leads from it to the
+leaves, and to the arguments that have a graph. It saves what the nodes of an eager call would have
+saved. When a pass first comes there, these nodes are made after all, and the way through them is
+recorded as a program of its own, which later passes run. A pass that records itself, as with
+`create_graph=True`, always goes through such nodes. If several results require grad, the replay
+makes them at once.
 
 This file is long because all of this is about one object, from the recording to the last pass.
 """
@@ -13,7 +14,6 @@ from __future__ import annotations
 
 from functools import partial
 from typing import Any
-from weakref import ref
 
 from asyncgrad.core.modes import current
 from asyncgrad.core.node import (
@@ -35,7 +35,7 @@ from asyncgrad.core.versions import VersionCounter
 from asyncgrad.ops.registry import RECORDED
 from asyncgrad.replay.arrays import KnownArrays, Recorded
 from asyncgrad.replay.changes import OUTGROWN, Changes
-from asyncgrad.replay.graph_node import Front, GraphNode, State, become
+from asyncgrad.replay.graph_node import GraphNode, State, become
 from asyncgrad.replay.memory import Families
 from asyncgrad.replay.program import Program
 from asyncgrad.replay.steps import Load, Place, Source, UnrepeatableError, filled, places_in
@@ -119,9 +119,6 @@ class Graph:
         """
         #: The outputs that require grad.
         self._outputs = [output for output, _ in recorder.with_graph]
-        self._metadata: Any = tuple([output.metadata for output in self._outputs])
-        if len(self._outputs) == 1:
-            self._metadata = self._metadata[0]
         #: For each gradient that leaves the graph: where it goes.
         self._slots: list[Source] = []
         #: The nodes, each after those that it leads to.
@@ -199,24 +196,7 @@ class Graph:
                 known.describe(node, recorder, counted)
             self._nodes.append(known)
         #: The numbers of the nodes of the outputs.
-        self.roots = [numbers[tensor._edge] for _, tensor in recorder.with_graph]
-        behind = [self._reached({root}) for root in self.roots]
-        leaves = {
-            frozenset([x for n in found for x in self._nodes[n].edges if x.__class__ is Source])
-            for found in behind
-        }
-        #: An output is computed from another one, or leads to other tensors than another one. Hooks
-        #: there, and `grad()` of one by the other or by those tensors, need the nodes between them.
-        self._needs_nodes = len(leaves) > 1 or any(
-            len(found.intersection(self.roots)) > 1 for found in behind
-        )
-
-    def _reached(self, reached: set[int]) -> set[int]:
-        """Add the numbers of the nodes to which these nodes lead."""
-        for number in range(len(self._nodes) - 1, -1, -1):
-            if number in reached:
-                reached.update([x for x in self._nodes[number].edges if x.__class__ is int])
-        return reached
+        self._roots = [numbers[tensor._edge] for _, tensor in recorder.with_graph]
 
     def _counters(self, recorder: KnownArrays, nodes: list[Any]) -> dict[Any, int]:
         """The numbers of the version counters that the nodes check and others can see."""
@@ -261,7 +241,7 @@ class Graph:
         result, outs, saved, watched = returned
         edges = tuple([gradient_edge(tensor_of(source, arguments)) for source in self._slots])
         node = GraphNode()
-        init_node(node, edges, self._metadata, self._cost)
+        init_node(node, edges, outs[0]._metadata, self._cost)
         # Greater than the number of any node that may be made in its place.
         node.topological_nr += len(self._nodes)
         seen = (*outs, *watched)
@@ -270,44 +250,24 @@ class Graph:
             for one in self._counted
         ]
         node.saved = saved
-        node.version = state = State(self, [counter.value for counter in guards])
-        scope = current().streams
-        if self._needs_nodes:
-            nodes = self.made_again(node, {})
-            for made in nodes if scope is not None else ():
-                note_streams(made, scope)
-            for out, number in zip(outs, self.roots, strict=True):
-                out._edge = nodes[number]
-            return result
-        if scope is not None:
-            note_streams(node, scope)
+        node.version = State(self, [counter.value for counter in guards])
+        nodes: list[Any] = [node]
         if len(outs) == 1:
             outs[0]._edge = node
-            return result
-        fronts = []
-        for position, out in enumerate(outs):
-            front = Front()
-            init_node(front, as_stored(Edge(node, position)), out._metadata, 0)
-            front.sequence_nr = self._age(node, self.roots[position])
-            if scope is not None:
-                note_streams(front, scope)
-            out._edge = front
-            fronts.append(ref(front))
-        state.fronts = tuple(fronts)
+        else:
+            # Hooks on one of them, and `grad()` of it, may need the nodes between it and others.
+            nodes = self._made_again(node)
+            for out, number in zip(outs, self._roots, strict=True):
+                out._edge = nodes[number]
+        scope = current().streams
+        for made in nodes if scope is not None else ():
+            note_streams(made, scope)
         return result
-
-    def _age(self, front: GraphNode, number: int) -> Any:
-        """The sequence number of a node: a fraction just below that of the whole graph's node."""
-        return front.sequence_nr - 1 + (number + 1) / (len(self._nodes) + 1)
 
     # -- passes -----------------------------------------------------------------------------------
 
-    def made_again(self, front: GraphNode, fronts: dict[int, Any]) -> list[Any]:
-        """Make the nodes of the recorded call again, with what a replay's node has saved for them.
-
-        Args:
-            fronts: by the number of a node, another node that edges shall lead to in its place.
-        """
+    def _made_again(self, front: GraphNode) -> list[Any]:
+        """Make the nodes of the recorded call again, with what a replay has saved for them."""
         kept = front.saved
         # What is left where everything was released: nodes that have saved no arrays.
         arrays = {} if kept.__class__ is Freed else dict(zip(self._saved, kept, strict=True))
@@ -317,17 +277,15 @@ class Graph:
         for number, known in enumerate(self._nodes):
             edges = tuple(
                 [
-                    as_stored(Edge(fronts.get(x, nodes[x]), position))
-                    if x.__class__ is int
-                    else leaving.get(x)
+                    as_stored(Edge(nodes[x], position)) if x.__class__ is int else leaving.get(x)
                     for x, position in zip(known.edges, known.positions, strict=True)
                 ]
             )
             node = known.kind()
             init_node(node, edges if len(edges) > 1 else edges[0], known.metadata, known.cost)
-            # Numbered as if the replayed call had made it: the order of a pass, and so of its sums,
-            # follows these numbers.
-            node.sequence_nr = self._age(front, number)
+            # Numbered as if the replayed call had made it, by fractions just below the number of
+            # the whole graph's node, because these numbers give the order of a pass and of its sums.
+            node.sequence_nr = front.sequence_nr - 1 + (number + 1) / (len(self._nodes) + 1)
             if known.kind is OpNode:
                 node.rule = known.rule
             if known.saved.__class__ is Freed:
@@ -340,44 +298,40 @@ class Graph:
             nodes.append(node)
         return nodes
 
-    def wanted(self, gradients: Any, flags: Any) -> dict[int, list[bool]]:
+    def _wanted(self, flags: Any) -> dict[int, list[bool]]:
         """The nodes of a pass by number, in their order, with the edges that it needs.
 
         Args:
-            gradients: the incoming gradients, None where there is none.
             flags: for each outgoing gradient whether it is wanted; None if all are.
         """
         sources: Any = set(self._slots)
         if flags is not None:
             sources = {source for source, flag in zip(self._slots, flags, strict=True) if flag}
-        pairs = zip(self.roots, gradients, strict=True)
-        reached = self._reached({number for number, g in pairs if g is not None})
         found: dict[int, list[bool]] = {}
-        for number in sorted(reached):
-            wanted = [x in sources or x in found for x in self._nodes[number].edges]
+        for number, node in enumerate(self._nodes):
+            wanted = [x in sources or x in found for x in node.edges]
             if any(wanted):
                 found[number] = wanted
         return dict(reversed(found.items()))
 
-    def way(self, gradients: Any, flags: Any) -> Any:
-        """Which of the nodes that can run once a pass runs; see `wanted`."""
-        if flags is None and all(gradient is not None for gradient in gradients):
+    def way(self, flags: Any) -> Any:
+        """Which of the nodes that can run once a pass runs; see `_wanted`."""
+        if flags is None:
             return self.saving
-        key = flags, *[g is None for g in gradients]
-        found = self._ways.get(key)
+        found = self._ways.get(flags)
         if found is None:
-            found = self.saving.intersection(self.wanted(gradients, flags))
+            found = self.saving.intersection(self._wanted(flags))
             if len(self._ways) < _LIMIT:
-                self._ways[key] = found
+                self._ways[flags] = found
         return found
 
-    def record(self, front: GraphNode, gradients: tuple[Any, ...], key: Any) -> Any:
+    def record(self, front: GraphNode, gradient: Any, key: Any) -> Any:
         """Run a pass through the nodes, and keep it as a program if that can be.
 
         Returns:
             The gradients for the edges of the node.
         """
-        nodes = self.made_again(front, {})
+        nodes = self._made_again(front)
         recorder = KnownArrays(Recorded())
         watched = WatchedPass(recorder, adds=True)
         numbers: dict[Place, int] = {}
@@ -387,18 +341,15 @@ class Graph:
                 numbers[mine] = number
                 if place in self._constants:
                     recorder.constants.add(mine)
-        given: list[Place] = []
-        for number, gradient in zip(self.roots, gradients, strict=True):
-            if gradient is not None:
-                # The place is that of a view, as the graph may have saved the gradient's own array,
-                # which then has another place.
-                given.append(recorder.new(gradient.view()))
-                watched.arrive(nodes[number], given[-1])
-        for number, flags in self.wanted(gradients, key[0]).items():
+        # The place is that of a view, as the graph may have saved the gradient's own array, which
+        # then has another place.
+        given = recorder.new(gradient.view())
+        watched.arrive(nodes[self._roots[0]], given)
+        for number, flags in self._wanted(key[0]).items():
             watched.run(nodes[number], flags)
             if recorder.reason is not None:
                 self.reason = recorder.reason
-                return self.passed(front, gradients, key[0], {}, recorded=False)
+                return self.passed(front, gradient, key[0], None, recorded=False)
         leaving = dict(zip(self._slots, front.following, strict=True))
         arrived = watched.ordered()
         slots = self._in_slots({x: arrived.get(target_of(e)) for x, e in leaving.items()})
@@ -412,21 +363,21 @@ class Graph:
     def passed(
         self,
         front: GraphNode,
-        gradients: Any,
+        gradient: Any,
         flags: Any,
-        fronts: dict[int, Any],
+        shown: Any,
         *,
         recorded: bool,
     ) -> tuple[Any, ...]:
         """Run a pass through nodes that are made again, on arrays or on tensors.
 
         Args:
-            gradients: the incoming gradients.
+            gradient: the incoming gradient.
             flags: for each outgoing gradient whether it is wanted; None if all are.
-            fronts: nodes of results, which become the nodes made here when the pass has ended.
-            recorded: the gradients are tensors.
+            shown: the result's node, if it becomes the one made here when the pass has ended.
+            recorded: the gradient is a tensor.
         """
-        nodes = self.made_again(front, fronts)
+        nodes = self._made_again(front)
         arrived: dict[Any, Any] = {}
 
         def arrive(target: Any, position: int, gradient: Any, F: Any) -> None:
@@ -439,11 +390,9 @@ class Graph:
             else:
                 found.append(gradient)
 
-        for number, gradient in zip(self.roots, gradients, strict=True):
-            if gradient is not None:
-                F = RECORDED if recorded else nodes[number].output_metadata.F
-                arrive(number, 0, gradient, F)
-        for number, wanted in self.wanted(gradients, flags).items():
+        root = self._roots[0]
+        arrive(root, 0, gradient, None)
+        for number, wanted in self._wanted(flags).items():
             node, known = nodes[number], self._nodes[number]
             F = RECORDED if recorded else first_metadata(node).F
             found = [arrived.pop((number, p), (None,))[0] for p in range(node.num_inputs)]
@@ -452,7 +401,8 @@ class Graph:
             rule = known.rule
             run = some_pulls(rule.run, rule.pulls, wanted)
             if recorded and rule.arrays:
-                run = partial(_unpacking, node, fronts.get(number, node), run)
+                to = shown if number == root and shown is not None else node
+                run = partial(_unpacking, node, to, run)
             several = node.output_metadata.__class__ is tuple
             received = run_rule(node, run, F, found if several else found[0], None)
             if node.following.__class__ is not tuple:
@@ -461,9 +411,8 @@ class Graph:
             for target, position, part in ends:
                 if part is not None:
                     arrive(target, position, part, F)
-        if fronts:
-            pairs = [(shown, nodes[number]) for number, shown in fronts.items()]
-            current().graph_task.callbacks.append(partial(become, pairs))
+        if shown is not None:
+            current().graph_task.callbacks.append(partial(become, shown, nodes[root]))
         return tuple(self._in_slots(arrived))
 
     def _in_slots(self, arrived: dict[Any, Any]) -> list[Any]:
@@ -475,7 +424,7 @@ class Graph:
         self,
         recorder: KnownArrays,
         numbers: dict[Place, int],
-        given: list[Place],
+        given: Place,
         slots: list[Place | None],
         key: Any,
     ) -> None:
@@ -487,8 +436,8 @@ class Graph:
         needed = [
             x for x in dict.fromkeys(read) if x in numbers and x not in recorder.constants
         ]  # fmt: skip
-        inputs = [*given, *needed]
-        places = [*range(len(given)), *[len(given) + numbers[x] for x in needed]]
+        inputs = [given, *needed]
+        places = [0, *[1 + numbers[x] for x in needed]]
         sources = [Source(None, place, is_array=True) for place in places]
         loads = [Load(source, x, False) for source, x in zip(sources, inputs, strict=True)]
         recorder.steps[:0] = loads

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 class State:
     """What a `GraphNode` knows besides what it has saved."""
 
-    __slots__ = ("freed", "fresh", "fronts", "graph", "ran", "versions")
+    __slots__ = ("freed", "fresh", "graph", "ran", "versions")
 
     def __init__(self, graph: Graph, versions: list[int]) -> None:
         self.graph = graph
@@ -23,31 +23,15 @@ class State:
         self.versions = versions
         #: Nothing else refers to the gradients that the node has computed last.
         self.fresh = False
-        #: The nodes of the results, if there are several.
-        self.fronts: Any = ()
         #: Which of the graph's nodes the last pass has run, and those that passes have released.
-        self.ran: Any = ()
+        self.ran: Any = frozenset()
         self.freed: list[tuple[Any, Freed]] = []
-
-
-# These classes have no slots, so that an instance can become an `OpNode`.
-class Front(Node):
-    """The node of one of several results."""
-
-    __slots__ = ()
-
-    def apply(self, gradients: tuple[Any, ...], task: Any) -> Any:
-        """Pass the gradient on."""
-        return gradients
-
-    def name(self) -> str:
-        """How errors and traces call it."""
-        return "CompiledFunctionBackward"
 
 
 class GraphNode(Node):
     """Stands for the whole graph of what a replay has returned."""
 
+    # No slots, so that an instance can become an `OpNode`.
     __slots__ = ()
 
     sees_modes = False
@@ -59,7 +43,7 @@ class GraphNode(Node):
 
     def apply(self, gradients: tuple[Any, ...], task: Any) -> Any:
         """Compute the gradients of the leaves, and of the arguments that have a graph."""
-        received = self._computed(gradients, task)
+        received = self._computed(gradients[0], task)
         if task is None:
             return received
         plain = task.recorded is None and task.streams is None and task.captures is None
@@ -67,40 +51,39 @@ class GraphNode(Node):
             return received
         return _staged(task, self.following, received, self.fresh)
 
-    def _computed(self, gradients: tuple[Any, ...], task: Any) -> Any:
+    def _computed(self, gradient: Any, task: Any) -> Any:
         saved, state = self.saved, self.version
         state.fresh = False
+        if gradient is None:
+            # A `Function` behind it gives none.
+            state.ran = frozenset()
+            return (None,) * len(self.following)
         graph = state.graph
         flags = None
         if task is not None and task.exec_info is not None:
             flags = tuple([is_wanted(task, edge) for edge in self.following])
-        state.ran = graph.way(gradients, flags)
+        state.ran = graph.way(flags)
         for released, by in state.freed:
             if not released.isdisjoint(state.ran):
                 refuse_freed(self, by)
         if task is None or task.recorded is not None:
-            fronts = {}
-            if task is not None and task.keep_graph:
-                found = [one() for one in state.fronts] or [self]
-                pairs = zip(graph.roots, found, strict=True)
-                fronts = {number: one for number, one in pairs if one is not None}
-            return graph.passed(self, gradients, flags, fronts, recorded=True)
+            shown = self if task is not None and task.keep_graph else None
+            return graph.passed(self, gradient, flags, shown, recorded=True)
         if saved.__class__ is not Freed and self._is_unchanged():
-            key = (flags, *[None if g is None else (g.strides, g.dtype) for g in gradients])
+            key = flags, gradient.strides, gradient.dtype
             backward = graph.backwards.get(key)
             if backward is None:
-                return graph.record(self, gradients, key)
+                return graph.record(self, gradient, key)
             program, fresh = backward
             run = program.run
             memory = program.take_memory()
-            given = [g for g in gradients if g is not None]
-            received = program.call(memory, run, (*given, *saved), [False], memory.buffers)
+            received = program.call(memory, run, (gradient, *saved), [False], memory.buffers)
             program.give_memory(memory)
             # If this runs in a thread, a task on the loop may have changed a tensor by now.
             if self._is_unchanged():
                 state.fresh = fresh
                 return received
-        return graph.passed(self, gradients, flags, {}, recorded=False)
+        return graph.passed(self, gradient, flags, None, recorded=False)
 
     def _is_unchanged(self) -> bool:
         """Whether no tensor that others can see has been changed in place since."""
@@ -121,16 +104,15 @@ class GraphNode(Node):
         return "CompiledFunctionBackward"
 
 
-def become(pairs: list[tuple[Any, Any]]) -> None:
-    """Make nodes of results the nodes that an eager call would have made.
+def become(shown: Any, node: Any) -> None:
+    """Make a result's node the one that an eager call would have made.
 
     The gradients of the pass that has ended have graphs that lead there, too. Gradients are summed
     where the ways meet, as in the graph of an eager call.
     """
-    for front, node in pairs:
-        front.__class__ = OpNode
-        for name in ("rule", "following", "saved", "guard", "version", "cost"):
-            setattr(front, name, getattr(node, name))
+    shown.__class__ = OpNode
+    for name in ("rule", "following", "saved", "guard", "version", "cost"):
+        setattr(shown, name, getattr(node, name))
 
 
 def _staged(task: Any, edges: Any, received: tuple[Any, ...], fresh: bool) -> tuple[Any, ...]:

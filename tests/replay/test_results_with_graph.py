@@ -562,3 +562,24 @@ def test_each_of_several_results_leads_to_its_own_leaves(function, use):
     for _ in range(3):
         assert in_a_chain(fast, use) == in_a_chain(function, use)
     assert replays(fast) >= 4
+
+
+def test_a_result_that_gets_no_gradient():
+    """As from a Function that returns None."""
+
+    class Nothing(ag.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x * 2
+
+        @staticmethod
+        def backward(ctx, g):
+            return None
+
+    w = ag.ones(2, requires_grad=True)
+    fast = ag.compile(lambda x: ag.tanh(x * w))
+    for _ in range(3):
+        y = fast(ag.ones(2))
+        assert ag.grad(Nothing.apply(y).sum(), w, allow_unused=True) == (None,)
+        # Its graph is still there, as nothing has used it.
+        assert ag.grad(y.sum(), w)[0].tolist() == pytest.approx([0.42, 0.42], abs=1e-3)
