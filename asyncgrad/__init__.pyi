@@ -4,6 +4,7 @@
 
 from asyncgrad.choices import ConvPadding
 from asyncgrad.choices import IndexReduceKind
+from asyncgrad.choices import Indexing
 from asyncgrad.choices import Interpolation
 from asyncgrad.choices import MatrixNorm
 from asyncgrad.choices import Rounding
@@ -340,7 +341,13 @@ def blackman_window(window_length: builtins.int, periodic: builtins.bool = True,
     """The Blackman window of two cosines, with lower side lobes; see `hann_window`."""
 from asyncgrad.ops.api.rearrange import block_diag as block_diag
 from asyncgrad.sync import blocking as blocking
-from asyncgrad.ops.api.linalg import bmm as bmm
+def bmm(input: Tensor, mat2: Tensor, *, out: Tensor | None = None) -> Tensor:
+    """The products of two batches of matrices.
+
+    Args:
+        input: of shape (b, m, k).
+        mat2: of shape (b, k, n).
+    """
 bool: _DType
 from asyncgrad.ops.api.rearrange import broadcast_shapes as broadcast_shapes
 from asyncgrad.ops.api.shape import broadcast_tensors as broadcast_tensors
@@ -663,7 +670,13 @@ def divide(input: Tensor | Number, other: Tensor | Number, *, rounding_mode: Rou
     """
 def divide_(self: Tensor, other: Tensor | Number, *, rounding_mode: Rounding | None = None) -> Tensor:
     """`divide`, in place."""
-from asyncgrad.ops.api.linalg import dot as dot
+def dot(input: Tensor, tensor: Tensor, *, out: Tensor | None = None) -> Tensor:
+    """The sum of the products of two vectors, neither conjugated.
+
+    Args:
+        input: of shape (k,).
+        tensor: of shape (k,).
+    """
 double: _DType
 def dropout(input: Tensor, p: builtins.float, train: builtins.bool) -> Tensor:
     """`nn.functional.dropout`, which is told whether it trains."""
@@ -1321,7 +1334,13 @@ def median(input: Tensor, *, out: Tensor | None = None) -> Tensor:
 @overload
 def median(input: Tensor, dim: builtins.int, keepdim: builtins.bool = False, *, out: Sequence[Tensor] | None = None) -> return_types.median: ...
 from asyncgrad.ops.dtype_device import memory_format as memory_format
-from asyncgrad.ops.api.shape import meshgrid as meshgrid
+def meshgrid(*tensors: Tensor | Sequence[Tensor], indexing: Indexing | None = None) -> tuple[Tensor, ...]:
+    """The coordinates of all points of a grid, one tensor for each axis.
+
+    Args:
+        tensors: the coordinates along each axis, with at most one axis; or one sequence of them.
+        indexing: "ij" (the default) numbers the axes as the tensors, "xy" exchanges the first two.
+    """
 @overload
 def min(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The smallest element of all, along an axis, or of each pair.
@@ -1344,7 +1363,13 @@ def min(input: Tensor, dim: Tensor, *, out: Tensor | None = None) -> Tensor: ...
 def min(input: Tensor, *, other: Tensor, out: Tensor | None = None) -> Tensor: ...
 def minimum(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The smaller of two elements, broadcast; the gradient of a tie is split in halves."""
-from asyncgrad.ops.api.linalg import mm as mm
+def mm(input: Tensor, mat2: Tensor, *, out: Tensor | None = None) -> Tensor:
+    """The product of two matrices.
+
+    Args:
+        input: of shape (m, k).
+        mat2: of shape (k, n).
+    """
 def mode(input: Tensor, dim: builtins.int = -1, keepdim: builtins.bool = False, *, out: Tensor | Sequence[Tensor] | None = None) -> return_types.mode:
     """The most frequent element along an axis, the least of several, and its index, an int64.
 
@@ -1376,7 +1401,13 @@ def multiply(input: Tensor | Number, other: Tensor | Number, *, out: Tensor | No
     """`input * other`, broadcast."""
 def multiply_(self: Tensor, other: Tensor | Number) -> Tensor:
     """`multiply`, in place."""
-from asyncgrad.ops.api.linalg import mv as mv
+def mv(input: Tensor, vec: Tensor, *, out: Tensor | None = None) -> Tensor:
+    """The product of a matrix and a vector.
+
+    Args:
+        input: of shape (m, k).
+        vec: of shape (k,).
+    """
 def mvlgamma(input: Tensor, p: builtins.int, *, out: Tensor | None = None) -> Tensor:
     """The logarithm of the multivariate gamma function of dimension `p`.
 

@@ -75,3 +75,8 @@ def words(option: Any) -> tuple[str, ...]:
     # `typing.get_args` takes many times as long.
     taken: tuple[str, ...] = option.__args__
     return taken
+
+
+def words_by_name(option: str) -> tuple[str, ...]:
+    """The words that an option takes, by the name of its type."""
+    return words(globals()[option])

@@ -46,6 +46,16 @@ InPlace: TypeAlias = bool
 Floating: TypeAlias = Tensor
 Inexact: TypeAlias = Tensor
 Real: TypeAlias = Tensor
+#: Tensors with one, two or more axes; masks of booleans; tensors of the first argument's dtype.
+Vector: TypeAlias = Tensor
+Matrix: TypeAlias = Tensor
+AtLeast1D: TypeAlias = Tensor
+AtLeast2D: TypeAlias = Tensor
+AtLeast3D: TypeAlias = Tensor
+Mask: TypeAlias = Tensor
+Alike: TypeAlias = Tensor
+#: Tensors whose values are read: if one is batched by `vmap`, the function is called by example.
+ByExample: TypeAlias = Tensor
 #: Floating or complex matrices, batched over leading axes; and those that have to be square.
 Matrices: TypeAlias = Tensor
 SquareMatrices: TypeAlias = Tensor

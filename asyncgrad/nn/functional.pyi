@@ -380,7 +380,14 @@ from asyncgrad.ops.api.normalisation import layer_norm as layer_norm
 from asyncgrad.ops.api.activation import leaky_relu as leaky_relu
 def leaky_relu_(input: Tensor, negative_slope: float = 0.01) -> Tensor:
     """`leaky_relu`, in place."""
-from asyncgrad.ops.api.linalg import linear as linear
+def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None, *, out: Tensor | None = None) -> Tensor:
+    """`input @ weight.T + bias`.
+
+    Args:
+        input: of shape (..., k).
+        weight: of shape (n, k), or (k,).
+        bias: of shape (n,), or ().
+    """
 from asyncgrad.ops.api.patches import local_response_norm as local_response_norm
 from asyncgrad.nn.activation_functions import log_softmax as log_softmax
 def logsigmoid(input: Tensor, *, out: Tensor | None = None) -> Tensor:

@@ -10,33 +10,69 @@ names the node of a composed function.
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from functools import cache, partial
 from inspect import Parameter
 from types import FunctionType, ModuleType
 from typing import Any, TypeVar, cast
 
+from asyncgrad.choices import words_by_name
 from asyncgrad.core.variable import Variable
 from asyncgrad.ops.arguments import check_bool, chosen_reduction, one_dim, one_int
+from asyncgrad.ops.batching import by_parts
 from asyncgrad.ops.dtype import FLOATING, INEXACT, REAL, check_inexact, is_half
 from asyncgrad.ops.generated import code_of
 from asyncgrad.ops.node_names import renamed
-from asyncgrad.ops.promotion import number_argument, operand_of, refusal
+from asyncgrad.ops.promotion import as_tensor_operand, number_argument, operand_of, refusal
 from asyncgrad.ops.signatures import Postponed, extended
 from asyncgrad.ops.tensors.in_place import change
 from asyncgrad.ops.tensors.out import put
 
 _F = TypeVar("_F", bound="Callable[..., Any]")
 _NO_NUMBER = "{x}.__class__ is not float and {x}.__class__ is not int"
-#: Annotations of words. PyTorch reads those of losses in Python, and the functions check them.
-_WORDS = (
-    "str", "DistanceMode", "FourierNorm", "GeluFormula", "IndexReduceKind", "Indexing",
-    "Interpolation", "LstsqDriver", "PadMode", "QrMode", "Rounding", "ScatterKind",
-    "ScatterReduceKind", "Side", "Triangle",
-)  # fmt: skip
+_NO_TENSOR = "not isinstance({x}, Variable)"
+#: Annotations of words, and what is raised for other words. What is no word is a TypeError, but the
+#: same error for options that PyTorch reads in Python.
+_WORDS = {
+    "BagMode": ValueError, "DistanceMode": ValueError, "FourierNorm": RuntimeError,
+    "GeluFormula": RuntimeError, "IndexReduceKind": RuntimeError, "Indexing": RuntimeError,
+    "Interpolation": RuntimeError, "LstsqDriver": RuntimeError, "PadMode": NotImplementedError,
+    "QrMode": RuntimeError, "ResizeMode": NotImplementedError, "SampleMode": ValueError,
+    "SamplePadding": ValueError, "ScatterKind": RuntimeError, "ScatterReduceKind": RuntimeError,
+    "Side": RuntimeError, "Triangle": RuntimeError,
+}  # fmt: skip
+_READ_IN_PYTHON = frozenset({"BagMode", "ResizeMode", "SampleMode", "SamplePadding"})
 #: By annotation, when an argument `{x}` is not passed on as it is, and what is done then.
 _CHECKS = {
-    "Tensor": ("not isinstance({x}, Variable)", "raise refusal({x}, '{title}', {place})"),
+    "Tensor": (_NO_TENSOR, "raise refusal({x}, '{title}', {place})"),
+    "Mask": (
+        f"{_NO_TENSOR} or {{x}}._metadata.dtype.kind != 'b'",
+        "refuse_mask('{title}', {x}, {place})",
+    ),
+    "Alike": (
+        f"{_NO_TENSOR} or {{x}}._metadata.dtype is not {{first}}._metadata.dtype",
+        "of_one_dtype('{title}', {first}, {x}, place={place} - 1)",
+    ),
+    **{
+        kind: (
+            f"{_NO_TENSOR} or not {least} <= len({{x}}._metadata.shape) <= {most}",
+            f"expect_axes('{{title}}', {{x}}, {least}, {most}, {{place}})",
+        )
+        for kind, least, most in (
+            ("Vector", 1, 1), ("Matrix", 2, 2), ("AtLeast1D", 1, 64), ("AtLeast2D", 2, 64),
+            ("AtLeast3D", 3, 64),
+        )
+    },
+    # Only for what is batched by `vmap`; what is no tensor is found when an example is computed.
+    **dict.fromkeys(
+        ("ByExample | Number", "ByExample | Sequence[int]", "ByExample | float"),
+        ("getattr({x}, '_batched', False)", "return by_parts(made, {passed})"),
+    ),
+    "ByExample": (
+        f"{_NO_TENSOR} or {{x}}._batched",
+        "as_tensor_operand({x}, '{title}', {place})\n        return by_parts(made, {passed})",
+    ),
     "bool": ("{x} is not True and {x} is not False", "check_bool('{title}', '{x}', {x})"),
     "int": ("{x}.__class__ is not int", "{x} = one_int('{title}', '{x}', {x})"),
     "float": (_NO_NUMBER, "{x} = real_argument('{title}', '{x}', {x})"),
@@ -55,13 +91,24 @@ _CHECKS = {
         )
         for kind, kinds in (("Floating", FLOATING), ("Inexact", INEXACT), ("Real", REAL))
     },
-    **dict.fromkeys(_WORDS, ("not isinstance({x}, str)", "raise no_word('{title}', '{x}', {x})")),
-}
+    **{
+        kind: (
+            f"not isinstance({{x}}, str) or {{x}} not in words_of['{kind}']",
+            f"raise wrong_word('{{title}}', '{{x}}', {{x}}, '{kind}')",
+        )
+        for kind in _WORDS
+    },
+    **dict.fromkeys(
+        ("str", "Rounding"), ("not isinstance({x}, str)", "raise no_word('{title}', '{x}', {x})")
+    ),
+}  # fmt: skip
 #: What users see of kinds that are no types.
 _PUBLIC = {
-    "Axis": "int", "Axis | None": "int | None", "InPlace": "bool", "Truth": "bool",
-    "Truth | None": "bool | None",
-    **dict.fromkeys(("Floating", "Inexact", "Matrices", "Real", "SquareMatrices"), "Tensor"),
+    "Axis": "int", "InPlace": "bool", "Truth": "bool",
+    **dict.fromkeys((
+        "Alike", "AtLeast1D", "AtLeast2D", "AtLeast3D", "ByExample", "Floating", "Inexact", "Mask",
+        "Matrices", "Matrix", "Real", "SquareMatrices", "Vector",
+    ), "Tensor"),
 }  # fmt: skip
 _OTHER_NAME = """
     if {other} is not MISSING:
@@ -137,6 +184,42 @@ def matrices(name: str, value: Any, square: bool = False, place: int = 1) -> Any
     return value
 
 
+def of_one_dtype(name: str, *values: Any, place: int = 1) -> Any:
+    """Check that the operands, the first of which is argument `place`, are tensors of one dtype.
+
+    Raises:
+        RuntimeError: if the dtypes differ.
+    """
+    dtype = as_tensor_operand(values[0], name, place)._metadata.dtype
+    for at, value in enumerate(values[1:], place + 1):
+        found = as_tensor_operand(value, name, at)._metadata.dtype
+        if found != dtype:
+            raise RuntimeError(
+                f"{name}: expected tensors of the same dtype, but got {dtype} and {found}, which "
+                f"is argument {at}. Convert one with .to()."
+            )
+    return values
+
+
+def expect_axes(name: str, value: Any, least: int, most: int, place: int) -> None:
+    """Raise unless a value is a tensor with so many axes."""
+    shape = as_tensor_operand(value, name, place)._metadata.shape
+    if not least <= len(shape) <= most:
+        raise RuntimeError(
+            f"{name}: argument {place} must have {'' if least == most else 'at least '}{least} "
+            f"dimension(s), but it has shape {shape}."
+        )
+
+
+def _refuse_mask(name: str, value: Any, place: int) -> None:
+    """Raise for a mask that is not of booleans."""
+    dtype = as_tensor_operand(value, name, place)._metadata.dtype
+    raise RuntimeError(
+        f"{name} only supports boolean masks, but got mask with dtype {dtype}. Compare it with "
+        f"something."
+    )
+
+
 def _dtype_of(out: Any) -> Any:
     return out._metadata.dtype if isinstance(out, Variable) else None
 
@@ -149,12 +232,26 @@ def _no_word(name: str, argument: str, value: Any) -> TypeError:
     return TypeError(f"{name}(): argument '{argument}' must be str, not {type(value).__name__}")
 
 
+def _wrong_word(name: str, argument: str, value: Any, kind: str) -> Exception:
+    """The error for an option that is none of its words."""
+    if not isinstance(value, str) and kind not in _READ_IN_PYTHON:
+        return _no_word(name, argument, value)
+    return _WORDS[kind](
+        f"{name}(): argument '{argument}' must be one of {_words_of[kind]}, but got {value!r}"
+    )
+
+
+_words_of = {kind: words_by_name(kind) for kind in _WORDS}
+
+
 #: What the texts call, by name.
 _NAMES = {
     "MISSING": _MISSING,
+    "words_of": _words_of,
     **{one.__name__.lstrip("_"): one for one in (
-        Variable, _dtype_of, _no_word, _real_argument, _whole, change, check_bool, chosen_reduction,
-        matrices, number_argument, one_dim, one_int, operand_of, partial, put, refusal, renamed,
+        Variable, _dtype_of, _no_word, _real_argument, _refuse_mask, _whole, _wrong_word,
+        as_tensor_operand, by_parts, change, check_bool, chosen_reduction, expect_axes, matrices,
+        number_argument, of_one_dtype, one_dim, one_int, operand_of, partial, put, refusal, renamed,
     )},
 }  # fmt: skip
 _STUB = code_of(
@@ -180,7 +277,7 @@ def converted(
     name = function.__name__
     kinds = dict(function.__annotations__)
     # In place, because what a decorator has wrapped shares them.
-    function.__annotations__.update((x, _PUBLIC.get(kind, kind)) for x, kind in kinds.items())
+    function.__annotations__.update((x, _public(kind)) for x, kind in kinds.items())
     names = {**_NAMES, "function": function, "__name__": function.__module__}
 
     def finished() -> Any:
@@ -191,13 +288,19 @@ def converted(
         made.__code__ = code_of(text, f"arguments of {title}")
         return made
 
-    names["finished"] = finished
     made: Any = FunctionType(_STUB.replace(co_name=name, co_qualname=name), names, name)
     for key in ("__annotations__", "__doc__", "__module__", "__qualname__"):
         setattr(made, key, getattr(function, key))
+    names |= {"finished": finished, "made": made}
     made.__wrapped__ = function
     made.__signature__ = Postponed(extended, function, {"out": None} if out else {})
     return cast("_F", made)
+
+
+@cache
+def _public(annotation: str) -> str:
+    """An annotation as users see it."""
+    return re.sub(r"\w+", lambda found: _PUBLIC.get(found[0], found[0]), annotation)
 
 
 #: For functions that have an argument `out`, too.
@@ -244,7 +347,10 @@ def _written(
     others = {n: x for n, x in others.items() if x in parameters and n not in parameters}
     lines = [_OTHER_NAME.format(other=n, x=x, title=title) for n, x in others.items()]
     heads: list[str] = []
-    passed: list[str] = []
+    passed = [
+        f"{x}={x}" if one.kind is Parameter.KEYWORD_ONLY else _STARS.get(one.kind, "") + x
+        for x, one in parameters.items()
+    ]
     defaults: list[Any] = []
     by_name: dict[str, Any] = {}
     for place, (x, one) in enumerate(parameters.items(), 1):
@@ -252,20 +358,17 @@ def _written(
         star = _STARS.get(one.kind, "")
         if star:
             heads.append(star + x)
-            passed.append(star + x)
             continue
         if default is Parameter.empty and (defaults or x in others.values()):
             # It may be given by another name, or comes after such an argument.
             default = names[f"default_{x}"] = _MISSING
             lines.append(_NEEDED.format(x=x, title=title))
         if one.kind is Parameter.KEYWORD_ONLY:
-            passed.append(f"{x}={x}")
             by_name[x] = default
         else:
             heads.append(x)
-            passed.append(x)
             defaults += [] if default is Parameter.empty else [default]
-        lines.append(_check(x, str(kinds.get(x)), parameters, title, place))
+        lines.append(_check(x, str(kinds.get(x)), parameters, title, place, ", ".join(passed)))
     by_name |= dict.fromkeys(others, _MISSING) | ({"out": None} if out else {})
     if by_name:
         at = len(heads) - any(head.startswith("**") for head in heads)
@@ -297,8 +400,9 @@ def _written(
 
 
 def _check(
-    x: str, annotation: str, parameters: Mapping[str, Parameter], title: str, place: int
-) -> str:
+    x: str, annotation: str, parameters: Mapping[str, Parameter], title: str, place: int,
+    passed: str,
+) -> str:  # fmt: skip
     """What is done with an argument before it is passed on."""
     kind = annotation.removesuffix(" | None")
     if kind not in _CHECKS:
@@ -309,5 +413,6 @@ def _check(
     check = f"    if {when}:\n        {then}\n" if when else f"    {then}\n"
     deprecated = ", size_average, reduce" if "reduce" in parameters else ""
     return check.format(
-        x=x, title=title, place=place, first=next(iter(parameters)), deprecated=deprecated
-    )
+        x=x, title=title, place=place, first=next(iter(parameters)), deprecated=deprecated,
+        passed=passed,
+    )  # fmt: skip

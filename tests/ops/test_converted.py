@@ -8,8 +8,23 @@ import numpy as np
 import pytest
 
 import asyncgrad as ag
+from asyncgrad.choices import QrMode, SampleMode
 from asyncgrad.ops.converted import converted, one_node, writes
-from asyncgrad.types import Axis, Floating, InPlace, Number, SquareMatrices, Tensor, Truth
+from asyncgrad.types import (
+    Alike,
+    AtLeast2D,
+    Axis,
+    ByExample,
+    Floating,
+    InPlace,
+    Mask,
+    Matrix,
+    Number,
+    SquareMatrices,
+    Tensor,
+    Truth,
+    Vector,
+)
 
 F = ag.nn.functional
 
@@ -81,6 +96,64 @@ def test_a_tensor_of_another_kind_is_refused():
     for refused in (ag.ones(2), ag.ones(2, 3), ag.ones(2, 2).long(), ag.ones(2, 2).half()):
         with pytest.raises(RuntimeError, match="of_matrices: "):
             of_matrices(refused)
+
+
+@converted
+def of_tensors(
+    input: AtLeast2D, line: Vector | None = None, square: Matrix | None = None,
+    mask: Mask | None = None, like: Alike | None = None,
+):  # fmt: skip
+    """What the function gets."""
+    return input
+
+
+@pytest.mark.parametrize("arguments", [
+    {"input": ag.ones(2)}, {"line": ag.ones(2, 2)}, {"line": ag.tensor(1.0)},
+    {"square": ag.ones(2)}, {"square": ag.ones(2, 2, 2)}, {"mask": ag.ones(2)},
+    {"like": ag.ones(2).double()},
+])  # fmt: skip
+def test_axes_and_dtypes_of_tensors_are_checked(arguments):
+    x = ag.ones(1, 1, 1)
+    assert of_tensors(x, ag.ones(0), ag.ones(0, 2), ag.ones(()) > 0, ag.ones(3)) is x
+    with pytest.raises(RuntimeError, match="of_tensors"):
+        of_tensors(**{"input": x, **arguments})
+    ((name, _),) = arguments.items()
+    with pytest.raises(TypeError, match=r"of_tensors\(\): argument \d must be Tensor, not float"):
+        of_tensors(**{"input": x, name: 1.0})
+
+
+@converted
+def of_words(input: Tensor, mode: QrMode = "r", place: SampleMode | None = None):
+    """What the function gets."""
+    return mode, place
+
+
+def test_words_are_checked():
+    assert of_words(ag.ones(1), "complete", "nearest") == ("complete", "nearest")
+    with pytest.raises(RuntimeError, match=r"'mode' must be one of .*'complete'.* but got 'all'"):
+        of_words(ag.ones(1), "all")
+    with pytest.raises(TypeError, match="'mode' must be str, not int"):
+        of_words(ag.ones(1), 1)
+    for word in ("cubic", 1):
+        with pytest.raises(ValueError, match="'place' must be one of"):
+            of_words(ag.ones(1), place=word)
+
+
+def test_a_function_that_reads_values_is_called_for_each_example():
+    seen = []
+
+    @converted
+    def reads(input: Tensor, at: ByExample, *, level: ByExample | float = 0.0) -> Tensor:
+        seen.append((at.item(), float(level)))
+        return input * at.item()
+
+    x, at = ag.ones(2, 3), ag.tensor([[2.0, 3.0], [4.0, 5.0]])
+    inner = ag.func.vmap(lambda at: reads(x[0], at, level=at))
+    assert ag.func.vmap(inner)(at).tolist() == [[[k] * 3 for k in row] for row in at.tolist()]
+    assert sorted(seen) == [(k, k) for k in (2.0, 3.0, 4.0, 5.0)]
+    assert reads(x, at[0, 0]).tolist() == [[2.0] * 3] * 2
+    with pytest.raises(TypeError, match=r"reads\(\): argument 2 must be Tensor, not float"):
+        reads(x, 1.0)
 
 
 def test_users_see_types_and_not_kinds():

@@ -53,6 +53,17 @@ def test_refuses_what_pytorch_refuses(name):
     oracle.check_errors(name, FUNCTIONS.get(name))
 
 
+@pytest.mark.parametrize("shape", [(2, 0, 3), (3, 0, 9), (0, 3, 1)])
+@pytest.mark.parametrize("name", ["gather", "scatter", "scatter_add", "scatter_reduce"])
+def test_an_index_without_elements_may_have_any_lengths(name, shape):
+    for T in (torch, ag):
+        x, index = T.ones(1, 3, 1), T.zeros(shape, dtype=T.int64)
+        values = () if name == "gather" else (T.zeros(shape),)
+        more = ("sum",) if name == "scatter_reduce" else ()
+        out = getattr(T, name)(x, 1, index, *values, *more)
+        assert tuple(out.shape) == (shape if name == "gather" else (1, 3, 1))
+
+
 def test_what_arrays_pick_lies_in_memory_as_with_pytorch():
     """Axes stay in their place in memory, so that what is picked can be viewed as one axis."""
 

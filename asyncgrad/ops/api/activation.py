@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from asyncgrad.choices import GeluFormula, words
+from asyncgrad.choices import GeluFormula
 from asyncgrad.ops.converted import writes_exactly
 from asyncgrad.ops.dtype import FLOATING, check_dtype
 from asyncgrad.ops.dtype_device import as_dtype
@@ -37,10 +37,6 @@ def gelu(input: Floating, *, approximate: GeluFormula = "none") -> Tensor:
         input: a tensor of a floating dtype.
         approximate: "none", or "tanh" for a formula without the error function.
     """
-    if approximate not in words(GeluFormula):
-        raise RuntimeError(
-            f"gelu: approximate argument must be either none or tanh, got {approximate!r}."
-        )
     return R.gelu(input) if approximate == "none" else R.gelu_tanh(input)
 
 

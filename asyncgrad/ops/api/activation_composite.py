@@ -13,7 +13,7 @@ from asyncgrad.ops.converted import one_node, writes
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.promotion import as_tensor_operand
 from asyncgrad.ops.tensors.out import put
-from asyncgrad.types import Floating, InPlace, Ints, Real, Tensor
+from asyncgrad.types import Alike, AtLeast3D, Floating, InPlace, Ints, Real, Tensor
 
 #: The functions at PyTorch's top level; all functions here are in `nn.functional`.
 __all__ = ["hardshrink", "prelu"]
@@ -114,7 +114,7 @@ def threshold(input: Real, threshold: float, value: float, inplace: InPlace = Fa
 
 
 @one_node("PreluKernelBackward0")
-def prelu(input: Tensor, weight: Tensor) -> Tensor:
+def prelu(input: Tensor, weight: Alike) -> Tensor:
     """The elements, the negative ones times a learnt slope.
 
     Args:
@@ -122,8 +122,6 @@ def prelu(input: Tensor, weight: Tensor) -> Tensor:
         weight: one slope, or one for each index of the second axis.
     """
     x, slopes = input, weight
-    if x.dtype != slopes.dtype:
-        raise RuntimeError(f"prelu: Type promoting not supported. Got {x.dtype} and {slopes.dtype}")
     if slopes.ndim > 1:
         raise RuntimeError(
             f"prelu: Expected `weight` to be a scalar or 1D tensor, but got: ndim = {slopes.ndim}"
@@ -224,18 +222,13 @@ def group_norm(
 
 
 @one_node("PixelShuffleBackward0")
-def pixel_shuffle(input: Tensor, upscale_factor: int) -> Tensor:
+def pixel_shuffle(input: AtLeast3D, upscale_factor: int) -> Tensor:
     """Channels laid out as squares of pixels.
 
     Args:
         input: of shape (..., channels * factor**2, height, width).
     """
     r = upscale_factor
-    if input.ndim < 3:
-        raise RuntimeError(
-            f"pixel_shuffle expects input to have at least 3 dimensions, but got input with "
-            f"{input.ndim} dimension(s)"
-        )
     *lead, channels, height, width = input.shape
     if r <= 0 or channels % (r * r):
         raise RuntimeError(
@@ -250,21 +243,16 @@ def pixel_shuffle(input: Tensor, upscale_factor: int) -> Tensor:
 
 
 @one_node("PixelUnshuffleBackward0")
-def pixel_unshuffle(input: Tensor, downscale_factor: int) -> Tensor:
+def pixel_unshuffle(input: AtLeast3D, downscale_factor: int) -> Tensor:
     """Undo `pixel_shuffle`."""
-    x, r = input, downscale_factor
-    if x.ndim < 3:
-        raise RuntimeError(
-            f"pixel_unshuffle expects input to have at least 3 dimensions, but got input with "
-            f"{x.ndim} dimension(s)"
-        )
-    *lead, channels, height, width = x.shape
+    r = downscale_factor
+    *lead, channels, height, width = input.shape
     if r <= 0 or height % r or width % r:
         raise RuntimeError(
             f"pixel_unshuffle expects height and width to be divisible by downscale_factor, but "
             f"they are {height} and {width} with downscale_factor={r}"
         )
     n = len(lead)
-    x = reshape(x, (*lead, channels, height // r, r, width // r, r))
+    x = reshape(input, (*lead, channels, height // r, r, width // r, r))
     x = permute(x, (*range(n + 1), n + 2, n + 4, n + 1, n + 3))
     return reshape(R.clone(x, "C"), (*lead, channels * r * r, height // r, width // r))

@@ -12,6 +12,7 @@ from asyncgrad.core.variable import requires_grad
 from asyncgrad.ops.api.elementwise import where
 from asyncgrad.ops.api.linalg import matmul
 from asyncgrad.ops.arguments import is_expandable
+from asyncgrad.ops.converted import of_one_dtype
 from asyncgrad.ops.dtype import FLOATING, check_dtype
 from asyncgrad.ops.float32_compute import in_float32
 from asyncgrad.ops.namespace import RECORDED as R
@@ -69,11 +70,8 @@ def _checked_shapes(
     """The three shapes; raises unless they, the dtypes and the mask fit."""
     dtype = q._metadata.dtype
     shapes = [q._metadata.shape, k._metadata.shape, v._metadata.shape]
-    if not k._metadata.dtype == dtype == v._metadata.dtype:
-        raise RuntimeError(
-            f"{name}: Expected query, key, and value to have the same dtype, but got {dtype}, "
-            f"{k._metadata.dtype} and {v._metadata.dtype}. Convert them with .to()."
-        )
+    if not k._metadata.dtype is dtype is v._metadata.dtype:
+        of_one_dtype(name, q, k, v)
     check_dtype(name, dtype, FLOATING)
     if len(shapes[0]) < 2 or len(shapes[1]) < 2 or len(shapes[2]) < 2:
         raise RuntimeError(

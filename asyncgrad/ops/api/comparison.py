@@ -9,12 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from asyncgrad.choices import Side, words
+from asyncgrad.choices import Side
 from asyncgrad.core import recording
 from asyncgrad.core.variable import Variable, wrap
 from asyncgrad.ops.api.index import nonzero
 from asyncgrad.ops.api.reduction import sum
-from asyncgrad.ops.batching import by_parts, level_of
 from asyncgrad.ops.bfloat16 import sortable
 from asyncgrad.ops.converted import writes, writes_exactly
 from asyncgrad.ops.dtype import REAL, check_dtype
@@ -26,7 +25,7 @@ from asyncgrad.ops.promotion import (
     check_device,
     refusal,
 )
-from asyncgrad.types import Array, Axis, Ints, Library, Number, Tensor
+from asyncgrad.types import Alike, Array, Axis, ByExample, Ints, Library, Number, Tensor, Vector
 
 __all__ = [
     "allclose", "argwhere", "bincount", "bucketize", "count_nonzero", "equal", "is_same_size",
@@ -56,7 +55,7 @@ def equal(input: Tensor, other: Tensor) -> bool:
 
 
 def isclose(
-    input: Tensor, other: Tensor, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False
+    input: Tensor, other: Alike, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False
 ) -> Tensor:
     """Where `|input - other| <= atol + rtol * |other|` or both are equal infinities; broadcast.
 
@@ -66,16 +65,10 @@ def isclose(
         atol: the absolute tolerance.
         equal_nan: treat NaN as close to NaN.
     """
-    x, y = input, other
-    if x._metadata.dtype != y._metadata.dtype:
-        raise RuntimeError(
-            f"isclose: {x._metadata.dtype} did not match {y._metadata.dtype}. Convert one with "
-            f".to()."
-        )
     for name, value in (("rtol", rtol), ("atol", atol)):
         if not value >= 0:
             raise RuntimeError(f"isclose: {name} must be greater than or equal to zero: {value}")
-    x, y = x.detach(), y.detach()
+    x, y = input.detach(), other.detach()
     close = x == y
     if category(x._metadata.dtype) > 1:
         if equal_nan:
@@ -108,7 +101,7 @@ def isreal(input: Tensor) -> Tensor:
 
 @writes_exactly
 def isin(
-    elements: Tensor | Number, test_elements: Tensor | Number, *, assume_unique: bool = False,
+    elements: ByExample | Number, test_elements: ByExample | Number, *, assume_unique: bool = False,
     invert: bool = False,
 ) -> Tensor:  # fmt: skip
     """Where elements occur in `test_elements`.
@@ -121,8 +114,6 @@ def isin(
     """
     like = elements if isinstance(elements, Variable) else test_elements
     like = as_tensor_operand(like, "isin", 1)
-    if level_of((elements, test_elements)) is not None:
-        return by_parts(isin, elements, test_elements, assume_unique=assume_unique, invert=invert)
     check_device("isin", elements, test_elements)
     arrays = [x._array if isinstance(x, Variable) else x for x in (elements, test_elements)]
     found = functools.partial(like._metadata.F.xp.isin, assume_unique=assume_unique, invert=invert)
@@ -142,7 +133,7 @@ def argwhere(input: Tensor) -> Tensor:
     return rows
 
 
-def bincount(input: Tensor, weights: Tensor | None = None, minlength: int = 0) -> Tensor:
+def bincount(input: ByExample, weights: ByExample | None = None, minlength: int = 0) -> Tensor:
     """The number of occurrences of each number from 0 to the largest.
 
     Args:
@@ -150,27 +141,25 @@ def bincount(input: Tensor, weights: Tensor | None = None, minlength: int = 0) -
         weights: the weight of each, of the same shape.
         minlength: the least length of the result.
     """
-    x = input
-    if level_of((x, weights)) is not None:
-        return by_parts(bincount, x, weights, minlength)
-    if x.ndim != 1 or category(x._metadata.dtype) != 1 or (x.numel() and int(x.min()) < 0):
+    whole = input.ndim == 1 and category(input._metadata.dtype) == 1
+    if not whole or (input.numel() and int(input.min()) < 0):
         raise RuntimeError("bincount only supports 1-d non-negative integral inputs.")
-    if weights is not None and weights.shape != x.shape:
+    if weights is not None and weights.shape != input.shape:
         raise RuntimeError("bincount: weights should be 1-d and have the same length as input")
     if minlength < 0:
         raise RuntimeError("bincount: minlength should be >= 0")
-    check_device("bincount", x, weights)
+    check_device("bincount", input, weights)
     held = None if weights is None else weights._array
-    found = x._metadata.F.xp.bincount(x._array, held, minlength)
+    found = input._metadata.F.xp.bincount(input._array, held, minlength)
     if weights is not None and weights.dtype == np.float32:
         found = found.astype(np.float32)
-    return _made(x, found)
+    return _made(input, found)
 
 
 @writes
 def searchsorted(
-    sorted_sequence: Tensor, input: Tensor | Number, *, out_int32: bool = False,
-    right: bool = False, side: Side | None = None, sorter: Tensor | None = None,
+    sorted_sequence: ByExample, input: ByExample | Number, *, out_int32: bool = False,
+    right: bool = False, side: Side | None = None, sorter: ByExample | None = None,
 ) -> Tensor:  # fmt: skip
     """The indices at which values would be inserted into sorted numbers to keep their order.
 
@@ -185,14 +174,8 @@ def searchsorted(
     row = sorted_sequence
     if not isinstance(input, Variable) and as_number(input) is None:
         raise refusal(input, "searchsorted", 2)
-    if level_of((row, input, sorter)) is not None:
-        kwargs = {"out_int32": out_int32, "right": right, "side": side, "sorter": sorter}
-        return by_parts(searchsorted, row, input, **kwargs)
-    if (side is not None and side not in words(Side)) or (right and side == "left"):
-        raise RuntimeError(
-            f"searchsorted: side can only be 'left' or 'right' and can't be set to opposites of "
-            f"right, got side of {side} while right was {right}"
-        )
+    if right and side == "left":
+        raise RuntimeError("searchsorted: side can't be 'left' while right is True")
     check_device("searchsorted", row, input, sorter)
     if not row.ndim:
         raise RuntimeError("searchsorted: boundaries tensor should have positive dimension")
@@ -233,13 +216,10 @@ def _searched(
 
 @writes
 def bucketize(
-    input: Tensor | Number, boundaries: Tensor, *, out_int32: bool = False, right: bool = False
+    input: Tensor | Number, boundaries: Vector, *, out_int32: bool = False, right: bool = False
 ) -> Tensor:
     """The indices of the intervals between sorted boundaries; see `searchsorted`."""
-    row = boundaries
-    if row.ndim != 1:
-        raise RuntimeError(f"bucketize: boundaries tensor must be 1 dimension, but got {row.ndim}")
-    return searchsorted(row, input, out_int32=out_int32, right=right)
+    return searchsorted(boundaries, input, out_int32=out_int32, right=right)
 
 
 def unique(

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from asyncgrad.ops.converted import one_node, writes_exactly
+from asyncgrad.ops.converted import of_one_dtype, one_node, writes_exactly
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.promotion import (
     check_broadcast,
@@ -87,11 +87,7 @@ def _checked(name: str, first: Tensor, second: Tensor) -> tuple[Any, Any]:
         raise RuntimeError(
             f"{name}: Expected both inputs to be Float or Double tensors but got {one} and {other}"
         )
-    if one != other:
-        raise RuntimeError(
-            f"{name}: Expected object of scalar type {one} but got scalar type {other} for second "
-            f"argument. Convert one with .to()."
-        )
+    of_one_dtype(name, first, second)
     check_device(name, first, second)
     check_broadcast(name, first, second)
     return first, second

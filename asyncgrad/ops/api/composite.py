@@ -12,12 +12,12 @@ from asyncgrad.core.variable import Variable, wrap
 from asyncgrad.ops import return_types
 from asyncgrad.ops.api.complex_parts import real
 from asyncgrad.ops.api.elementwise import add, check_factor, where
-from asyncgrad.ops.api.linalg import bmm, dot, mv, of_one_dtype, outer
+from asyncgrad.ops.api.linalg import bmm, dot, mv, outer
 from asyncgrad.ops.api.reduction import amax, amin, mean, norm, std, sum, var, vector_norm
 from asyncgrad.ops.api.shape import cat, expand, narrow
 from asyncgrad.ops.batching import mapped
 from asyncgrad.ops.bfloat16 import floating_info
-from asyncgrad.ops.converted import accumulates, one_node, writes, writes_exactly
+from asyncgrad.ops.converted import accumulates, of_one_dtype, one_node, writes, writes_exactly
 from asyncgrad.ops.dtype import INEXACT, REAL, check_dtype
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.node_names import joined, renamed
@@ -31,7 +31,7 @@ from asyncgrad.ops.promotion import (
 from asyncgrad.ops.scalar_cast import fitted
 from asyncgrad.ops.signatures import named
 from asyncgrad.ops.table.reduction import max_beside, mean_beside
-from asyncgrad.types import Axis, DTypeLike, Ints, Number, Tensor
+from asyncgrad.types import AtLeast1D, AtLeast2D, Axis, DTypeLike, Ints, Number, Tensor
 
 __all__ = [
     "addbmm", "addcdiv", "addcmul", "addmv", "addr", "aminmax", "angle", "baddbmm", "conj",
@@ -181,13 +181,13 @@ conj_physical = writes(conj)
 @one_node("AngleBackward0", writes)
 def angle(input: Tensor) -> Tensor:
     """The angles of complex numbers in radians; of real ones, 0 or pi."""
-    x = input
-    if x._metadata.is_complex:
-        return R.atan2(R.imag(x), R.real(x))
-    if category(x._metadata.dtype) < 2:
-        x = cast(x, np.dtype("float32"))
+    if input._metadata.is_complex:
+        return R.atan2(R.imag(input), R.real(input))
+    if category(input._metadata.dtype) < 2:
+        input = cast(input, np.dtype("float32"))
     # sign(x) * 0 is 0 with a recorded gradient of 0; only NaN is passed on.
-    return where(R.isnan(x), x.detach(), where(x < 0, math.pi, R.mul_scalar(R.sign(x), 0.0)))
+    known = where(input < 0, math.pi, R.mul_scalar(R.sign(input), 0.0))
+    return where(R.isnan(input), input.detach(), known)
 
 
 def resolve_conj(input: Tensor) -> Tensor:
@@ -259,7 +259,7 @@ def _by_power_of_two(x: Tensor, exponent: Tensor) -> Any:
     return x
 
 
-@writes
+@one_node("LdexpBackward0", writes)
 def ldexp(input: Tensor, other: Tensor) -> Tensor:
     """`input * 2**other`, broadcast; integers in `other` leave the dtype of floating `input`."""
     if category(input._metadata.dtype) == 2 and category(other._metadata.dtype) == 1:
@@ -305,7 +305,7 @@ def nan_to_num(
 
 
 @one_node("RenormBackward0", writes)
-def renorm(input: Tensor, p: float, dim: Axis, maxnorm: float) -> Tensor:
+def renorm(input: AtLeast2D, p: float, dim: Axis, maxnorm: float) -> Tensor:
     """Scale slices along an axis down to a norm of at most `maxnorm`.
 
     Args:
@@ -313,17 +313,14 @@ def renorm(input: Tensor, p: float, dim: Axis, maxnorm: float) -> Tensor:
         p: the order of the norm, above 0.
         maxnorm: the bound.
     """
-    x = input
     if not p > 0:
         raise RuntimeError("renorm: non-positive-norm not supported")
     if maxnorm < 0:
         raise RuntimeError(f"renorm: expected maxnorm to be >= 0 but got {maxnorm}")
-    if x.ndim < 2:
-        raise RuntimeError(f"renorm: input needs at least 2 dimensions, got {x.ndim} dimensions")
-    others = [i for i in range(x.ndim) if i != dim]
-    length = vector_norm(x, p, others, True)
+    others = [i for i in range(input.ndim) if i != dim]
+    length = vector_norm(input, p, others, True)
     # PyTorch also adds 1e-7 to keep the quotient finite.
-    return R.mul(x, where(length > maxnorm, R.div(maxnorm, R.add(length, 1e-7)), 1.0))
+    return R.mul(input, where(length > maxnorm, R.div(maxnorm, R.add(length, 1e-7)), 1.0))
 
 
 # -- along axes -----------------------------------------------------------------------------------
@@ -345,7 +342,7 @@ def cumprod(input: Tensor, dim: Axis, *, dtype: DTypeLike | None = None) -> Tens
 
 @writes
 def diff(
-    input: Tensor, n: int = 1, dim: Axis = -1, prepend: Tensor | None = None,
+    input: AtLeast1D, n: int = 1, dim: Axis = -1, prepend: Tensor | None = None,
     append: Tensor | None = None,
 ) -> Tensor:  # fmt: skip
     """The n-th differences of neighbours along an axis.
@@ -355,15 +352,12 @@ def diff(
         prepend: a tensor that is prepended before taking differences.
         append: a tensor that is appended.
     """
-    x = input
-    if not x._metadata.shape:
-        raise RuntimeError("diff expects input to be at least one-dimensional")
     if n < 0:
         raise RuntimeError(f"diff: order must be non-negative but got {n}")
     if n == 0:
-        return R.clone(x)
-    parts = [part for part in (prepend, x, append) if part is not None]
-    x = cat(parts, dim) if len(parts) > 1 else x
+        return R.clone(input)
+    parts = [part for part in (prepend, input, append) if part is not None]
+    x: Any = cat(parts, dim) if len(parts) > 1 else input
     for _ in range(min(n, x.shape[dim])):
         length = max(x.shape[dim] - 1, 0)
         low, high = narrow(x, dim, 0, length), narrow(x, dim, x.shape[dim] - length, length)
@@ -395,13 +389,10 @@ def nanmean(
     input: Tensor, dim: Ints | None = None, keepdim: bool = False, *, dtype: DTypeLike | None = None
 ) -> Tensor:
     """The mean over some axes, without NaN."""
-    x = input
-    if category(x._metadata.dtype) != 2:
-        raise RuntimeError(
-            f"nanmean(): expected input to have floating point dtype but got {x._metadata.dtype}"
-        )
-    count = sum(~R.isnan(x), dim, keepdim)
-    return R.div(nansum(x, dim, keepdim, dtype=dtype), count)
+    held = input._metadata.dtype
+    if category(held) != 2:
+        raise RuntimeError(f"nanmean(): expected a floating point dtype of input, but got {held}")
+    return R.div(nansum(input, dim, keepdim, dtype=dtype), sum(~R.isnan(input), dim, keepdim))
 
 
 @writes

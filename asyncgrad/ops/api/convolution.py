@@ -12,7 +12,7 @@ from asyncgrad.ops.columns import Geometry
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.node_names import renamed
 from asyncgrad.ops.signatures import named
-from asyncgrad.types import Ints, Shape, Tensor
+from asyncgrad.types import Alike, Ints, Shape, Tensor
 
 #: The functions at PyTorch's top level; all functions here are in `nn.functional`.
 __all__ = ["conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d"]
@@ -77,9 +77,8 @@ def _geometry(
 
 
 def _operands(
-    name: str, ndim: int, input: Tensor, weight: Tensor, bias: Tensor | None, stride: Ints,
-    dilation: Ints, groups: int,
-) -> tuple[Any, Any, tuple[int, ...], tuple[int, ...]]:  # fmt: skip
+    name: str, ndim: int, input: Tensor, weight: Tensor, stride: Ints, dilation: Ints, groups: int
+) -> tuple[Any, Any, tuple[int, ...], tuple[int, ...]]:
     """The input, weight, strides and dilations, after the checks that all convolutions share."""
     shape, kernel = input._metadata.shape, weight._metadata.shape
     if len(kernel) != ndim + 2 or len(shape) not in {ndim + 1, ndim + 2}:
@@ -88,13 +87,6 @@ def _operands(
             f"{ndim + 2}D weight, but got input of size: {list(shape)} and weight of size: "
             f"{list(kernel)}"
         )
-    dtype = input._metadata.dtype
-    for what, tensor in (("weight", weight), ("bias", bias)):
-        if tensor is not None and tensor._metadata.dtype != dtype:
-            raise RuntimeError(
-                f"{name}: Input type ({dtype}) and {what} type ({tensor._metadata.dtype}) should "
-                f"be the same. Convert one with .to()."
-            )
     strides = for_each(name, "stride", stride, ndim)
     dilations = for_each(name, "dilation", dilation, ndim)
     if min(strides) <= 0:
@@ -120,7 +112,7 @@ def _convolve(
     name: str, ndim: int, input: Tensor, weight: Tensor, bias: Tensor | None, stride: Ints,
     padding: Ints | ConvPadding, dilation: Ints, groups: int,
 ) -> Any:  # fmt: skip
-    x, w, strides, dilations = _operands(name, ndim, input, weight, bias, stride, dilation, groups)
+    x, w, strides, dilations = _operands(name, ndim, input, weight, stride, dilation, groups)
     shape, kernel = x._metadata.shape, w._metadata.shape
     channels = shape[-ndim - 1]
     if channels != kernel[1] * groups or kernel[0] % groups or kernel[0] < groups:
@@ -147,7 +139,7 @@ def _convolve_transposed(
     name: str, ndim: int, input: Tensor, weight: Tensor, bias: Tensor | None, stride: Ints,
     padding: Ints, output_padding: Ints, groups: int, dilation: Ints,
 ) -> Any:  # fmt: skip
-    x, w, strides, dilations = _operands(name, ndim, input, weight, bias, stride, dilation, groups)
+    x, w, strides, dilations = _operands(name, ndim, input, weight, stride, dilation, groups)
     shape, kernel = x._metadata.shape, w._metadata.shape
     pads = for_each(name, "padding", padding, ndim)
     extra = for_each(name, "output_padding", output_padding, ndim)
@@ -210,7 +202,7 @@ def _convolution(ndim: int) -> Callable[..., Tensor]:
     name = f"conv{ndim}d"
 
     def function(
-        input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Ints = 1,
+        input: Tensor, weight: Alike, bias: Alike | None = None, stride: Ints = 1,
         padding: Ints | ConvPadding = 0, dilation: Ints = 1, groups: int = 1,
     ) -> Tensor:  # fmt: skip
         return _convolve(name, ndim, input, weight, bias, stride, padding, dilation, groups)
@@ -236,7 +228,7 @@ def _transposed(ndim: int) -> Callable[..., Tensor]:
     name = f"conv_transpose{ndim}d"
 
     def function(
-        input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Ints = 1,
+        input: Tensor, weight: Alike, bias: Alike | None = None, stride: Ints = 1,
         padding: Ints = 0, output_padding: Ints = 0, groups: int = 1, dilation: Ints = 1,
     ) -> Tensor:  # fmt: skip
         more = (stride, padding, output_padding, groups, dilation)

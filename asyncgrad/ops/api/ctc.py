@@ -14,11 +14,10 @@ from asyncgrad.ops.api.elementwise import where
 from asyncgrad.ops.api.index import gather
 from asyncgrad.ops.api.reduction import logsumexp
 from asyncgrad.ops.api.shape import cat, stack
-from asyncgrad.ops.batching import by_parts, level_of
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.promotion import as_tensor_operand
 from asyncgrad.ops.tensors.new_tensors import leaf, new_beside
-from asyncgrad.types import Array, Tensor
+from asyncgrad.types import Array, ByExample, Tensor
 
 __all__ = ["ctc_loss"]
 
@@ -43,8 +42,8 @@ def _host(name: str, value: Tensor | Sequence[int], place: int) -> Any:
 
 
 def ctc_loss(
-    log_probs: Tensor, targets: Tensor, input_lengths: Tensor | Sequence[int],
-    target_lengths: Tensor | Sequence[int], blank: int = 0, reduction: Reduction = "mean",
+    log_probs: Tensor, targets: ByExample, input_lengths: ByExample | Sequence[int],
+    target_lengths: ByExample | Sequence[int], blank: int = 0, reduction: Reduction = "mean",
     zero_infinity: bool = False,
 ) -> Tensor:  # fmt: skip
     """The connectionist temporal classification loss, of labels not aligned with the outputs.
@@ -61,9 +60,6 @@ def ctc_loss(
         zero_infinity: replace infinite losses (examples with too few steps) by 0.
     """
     name = "ctc_loss"
-    counted = (targets, input_lengths, target_lengths)
-    if level_of(counted) is not None:
-        return by_parts(ctc_loss, log_probs, *counted, blank, reduction, zero_infinity)
     alone = len(log_probs._metadata.shape) == 2
     if alone:
         log_probs = R.unsqueeze(log_probs, 1)

@@ -7,18 +7,19 @@ from typing import Any
 
 import numpy as np
 
-from asyncgrad.choices import DistanceMode, words
+from asyncgrad.choices import DistanceMode
 from asyncgrad.core.recording import note_constant
 from asyncgrad.ops.api.elementwise import where
 from asyncgrad.ops.api.matrices import beside
 from asyncgrad.ops.api.shape import expand
+from asyncgrad.ops.converted import of_one_dtype
 from asyncgrad.ops.dtype import is_half, refuse
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.node_names import renamed
 from asyncgrad.ops.promotion import (
     check_device,
 )
-from asyncgrad.types import Tensor
+from asyncgrad.types import AtLeast2D, Matrix, Tensor
 
 __all__ = ["cdist", "pdist"]
 
@@ -66,7 +67,7 @@ def _lengths(x: Tensor, p: float) -> Any:
 
 
 def cdist(
-    x1: Tensor, x2: Tensor, p: float = 2.0,
+    x1: AtLeast2D, x2: AtLeast2D, p: float = 2.0,
     compute_mode: DistanceMode = "use_mm_for_euclid_dist_if_necessary",
 ) -> Tensor:  # fmt: skip
     """The distances, of shape (..., m, n), between all rows of one matrix and all rows of another.
@@ -82,17 +83,10 @@ def cdist(
             "use_mm_for_euclid_dist_if_necessary" does from 26 rows on.
     """
     name = "cdist"
-    if compute_mode not in words(DistanceMode):
-        raise ValueError(f"cdist: {compute_mode} is not a valid value for compute_mode")
     p = _order(name, p)
-    for place, operand in enumerate((x1, x2), 1):
+    for operand in (x1, x2):
         _check_dtype(name, operand)
-        if operand.ndim < 2:
-            raise RuntimeError(
-                f"cdist only supports at least 2D tensors, X{place} got: {operand.ndim}D"
-            )
-    if x1._metadata.dtype != x2._metadata.dtype:
-        raise RuntimeError(f"cdist: expected scalar type {x1.dtype} but found {x2.dtype}")
+    of_one_dtype(name, x1, x2)
     if x1.shape[-1] != x2.shape[-1]:
         raise RuntimeError(
             f"cdist: X1 and X2 must have the same number of columns. X1: {x1.shape[-1]} X2: "
@@ -112,7 +106,7 @@ def cdist(
     return renamed(_lengths(R.sub(rows, columns), p), "CdistBackward0", saves=True)
 
 
-def pdist(input: Tensor, p: float = 2.0) -> Tensor:
+def pdist(input: Matrix, p: float = 2.0) -> Tensor:
     """The n (n - 1) / 2 distances between pairs of rows of a matrix, those of the first row first.
 
     Args:
@@ -120,8 +114,6 @@ def pdist(input: Tensor, p: float = 2.0) -> Tensor:
         p: the order of the norm, not negative; infinity for the greatest difference.
     """
     name = "pdist"
-    if input.ndim != 2:
-        raise RuntimeError(f"pdist only supports 2D tensors, got: {input.ndim}D")
     _check_dtype(name, input)
     p = _order(name, p)
     first, second = (input._metadata.F.xp.asarray(part) for part in np.triu_indices(len(input), 1))

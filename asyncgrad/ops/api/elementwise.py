@@ -34,7 +34,7 @@ from asyncgrad.ops.scalar_cast import fitted
 from asyncgrad.ops.table import elementwise as table
 from asyncgrad.ops.tensors.in_place import filling
 from asyncgrad.ops.tensors.out import put
-from asyncgrad.types import Number, Tensor
+from asyncgrad.types import Mask, Number, Tensor
 
 __all__ = [
     "add", "clamp", "clamp_max", "clamp_min", "clip", "div", "divide", "fill", "masked_fill",
@@ -371,7 +371,7 @@ def fill(input: Tensor, value: Tensor | Number) -> Tensor:
     return renamed(R.overwrite(input, whole), node)
 
 
-def masked_fill(input: Tensor, mask: Tensor, value: Tensor | Number) -> Tensor:
+def masked_fill(input: Tensor, mask: Mask, value: Tensor | Number) -> Tensor:
     """`input` with `value` where the mask holds, broadcast.
 
     Args:
@@ -380,11 +380,6 @@ def masked_fill(input: Tensor, mask: Tensor, value: Tensor | Number) -> Tensor:
         value: a number, or a tensor without dimensions.
     """
     dtype = input._metadata.dtype
-    if mask._metadata.dtype.kind != "b":
-        raise RuntimeError(
-            f"masked_fill_ only supports boolean masks, but got mask with dtype "
-            f"{mask._metadata.dtype}. Compare it with something."
-        )
     try:
         if not isinstance(value, Variable):
             number = as_number(value)

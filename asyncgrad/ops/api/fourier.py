@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from asyncgrad.choices import FourierNorm, words
+from asyncgrad.choices import FourierNorm
 from asyncgrad.ops.api.shape import roll
 from asyncgrad.ops.arguments import one_dim, one_int
 from asyncgrad.ops.converted import writes
@@ -61,13 +61,8 @@ def _real(name: str, input: Tensor) -> Any:
     return x
 
 
-def _scale(name: str, norm: FourierNorm | None, size: int, forward: bool) -> float:
+def _scale(norm: FourierNorm | None, size: int, forward: bool) -> float:
     """The factor of a transform of `size` points."""
-    if norm is not None and norm not in words(FourierNorm):
-        raise RuntimeError(
-            f"fft.{name}: Invalid normalization mode: {norm!r}. Pass 'forward', 'backward' or "
-            f"'ortho'."
-        )
     if norm == "ortho":
         return 1 / math.sqrt(size)
     return 1 / size if (norm == "forward") == forward else 1
@@ -133,7 +128,7 @@ def _prepared(
     """A tensor cut or padded to the numbers of points, the axes, and the factor."""
     dims, points = _axes(name, x, s, dim)
     _check_points(name, points)
-    scale = _scale(name, norm, math.prod(points), forward)
+    scale = _scale(norm, math.prod(points), forward)
     return _resized(x, dims, points), dims, scale
 
 
@@ -176,7 +171,7 @@ def _joined(
     if last is None or last[-1] == -1:
         points[-1] = 2 * (points[-1] - 1)
     _check_points(name, points)
-    scale = _scale(name, norm, math.prod(points), forward)
+    scale = _scale(norm, math.prod(points), forward)
     length = points[-1]
     x = _resized(x, dims, [*points[:-1], length // 2 + 1])
     if dims[1:]:

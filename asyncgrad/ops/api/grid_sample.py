@@ -10,24 +10,22 @@ from typing import Any
 
 import numpy as np
 
-from asyncgrad.choices import SampleMode, SamplePadding, words
+from asyncgrad.choices import SampleMode, SamplePadding
 from asyncgrad.core.frames import users_level
 from asyncgrad.core.recording import note_constant
 from asyncgrad.ops.api.elementwise import where
 from asyncgrad.ops.api.linalg import matmul
-from asyncgrad.ops.batching import by_parts
+from asyncgrad.ops.converted import of_one_dtype
 from asyncgrad.ops.dtype import FLOATING, check_dtype
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.node_names import renamed
 from asyncgrad.ops.promotion import check_device
 from asyncgrad.ops.tensors.new_tensors import from_host
-from asyncgrad.types import Tensor
+from asyncgrad.types import ByExample, Tensor
 
 #: Functions of `nn.functional`.
 __all__ = ["affine_grid", "grid_sample"]
 
-_MODES = words(SampleMode)
-_PADDINGS = words(SamplePadding)
 #: The constant of the cubic kernel, as in other libraries.
 _CUBIC = -0.75
 
@@ -35,10 +33,7 @@ _CUBIC = -0.75
 def _check_grid(x: Tensor, grid: Tensor, mode: SampleMode) -> None:
     shape, places = x._metadata.shape, grid._metadata.shape
     about = f"but got input with sizes {list(shape)} and grid with sizes {list(places)}"
-    if x._metadata.dtype != grid._metadata.dtype:
-        raise RuntimeError(
-            f"grid_sample(): expected input and grid of one dtype, got {x.dtype} and {grid.dtype}"
-        )
+    of_one_dtype("grid_sample", x, grid)
     check_dtype("grid_sample", x._metadata.dtype, FLOATING)
     if not shape or shape[0] != places[0]:
         raise RuntimeError(
@@ -62,7 +57,7 @@ def _check_grid(x: Tensor, grid: Tensor, mode: SampleMode) -> None:
 
 
 def grid_sample(
-    input: Tensor, grid: Tensor, mode: SampleMode = "bilinear",
+    input: Tensor, grid: ByExample, mode: SampleMode = "bilinear",
     padding_mode: SamplePadding = "zeros", align_corners: bool | None = None,
 ) -> Tensor:  # fmt: skip
     """Sample images at given positions: a tensor of shape (n, channels, *out).
@@ -77,17 +72,9 @@ def grid_sample(
         align_corners: -1 and 1 are the centres of the outermost elements, not their outer sides.
     """
     name = "grid_sample"
-    if mode not in _MODES:
-        raise ValueError(f"{name}(): expected mode to be one of {_MODES}, but got: {mode!r}")
-    if padding_mode not in _PADDINGS:
-        raise ValueError(
-            f"{name}(): expected padding_mode to be one of {_PADDINGS}, but got: {padding_mode!r}"
-        )
     aligned = _aligned(name, align_corners)
     _check_grid(input, grid, mode)
     check_device(name, input, grid)
-    if grid._batched:
-        return by_parts(grid_sample, input, grid, mode, padding_mode, aligned)
     n, channels, *image = input._metadata.shape
     out = grid._metadata.shape[1:-1]
     points = prod(out)

@@ -19,7 +19,7 @@ from asyncgrad.ops.api.linalg import matmul
 from asyncgrad.ops.api.linalg_norm import vander as powers
 from asyncgrad.ops.api.reduction import sum
 from asyncgrad.ops.arguments import many_dims, one_int, one_shape
-from asyncgrad.ops.batching import by_parts, level_of
+from asyncgrad.ops.batching import by_parts
 from asyncgrad.ops.converted import converted, writes
 from asyncgrad.ops.dtype import is_half, refuse
 from asyncgrad.ops.namespace import RECORDED as R
@@ -35,7 +35,7 @@ from asyncgrad.ops.promotion import (
 )
 from asyncgrad.ops.tensors.new_tensors import from_host
 from asyncgrad.ops.tensors.transfer import computed_on_host, on_host
-from asyncgrad.types import Array, Axis, Ints, Number, Tensor
+from asyncgrad.types import Array, Axis, ByExample, Ints, Number, Tensor, Vector
 
 __all__ = [
     "cartesian_prod", "combinations", "corrcoef", "cov", "cumulative_trapezoid", "gradient",
@@ -174,7 +174,9 @@ def trapezoid(
         x: the coordinates: one vector, or a tensor broadcast against `y`.
         dx: the distance of neighbours, if `x` is not given.
     """
-    return sum(_areas("trapezoid", y, x, dx, dim), dim)
+    areas, shape = _areas("trapezoid", y, x, dx, dim), y._metadata.shape
+    # As in PyTorch, the integral over no points has their dtype and no gradient.
+    return sum(areas, dim) if shape[dim] else y.new_zeros((*shape[:dim], *shape[dim + 1 :]))
 
 
 trapz = trapezoid
@@ -290,7 +292,7 @@ def _checked(name: str, input: Tensor) -> Any:
 
 
 @writes
-def histc(input: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Tensor:
+def histc(input: ByExample, bins: int = 100, min: float = 0, max: float = 0) -> Tensor:
     """The number of elements in each of `bins` bins of equal width; without a gradient.
 
     Args:
@@ -303,8 +305,6 @@ def histc(input: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Ten
     if is_half(dtype):
         return histc(input.to(np.float32), bins, min, max).to(dtype)
     input = _checked("histc", input)
-    if level_of((input,)) is not None:
-        return by_parts(histc, input, bins, min, max)
     if bins <= 0:
         raise RuntimeError("histc: bins must be > 0")
     counts = computed_on_host(partial(_histogram, bins, min, max), input)
@@ -320,9 +320,9 @@ def _histogram(bins: int, low: float, high: float, x: Array) -> Any:
 
 @writes
 def histogram(
-    input: Tensor, bins: Ints | Tensor | Sequence[Tensor], *,
+    input: ByExample, bins: Ints | Tensor | Sequence[Tensor], *,
     range: tuple[float, float] | None = None,
-    weight: Tensor | None = None, density: bool = False,
+    weight: ByExample | None = None, density: bool = False,
 ) -> return_types.histogram:  # fmt: skip
     """The number of elements in each bin, and the bins' edges; without a gradient.
 
@@ -334,12 +334,11 @@ def histogram(
         density: divide by the sum, and by the width of each bin.
     """
     x = _checked("histogram", input)
-    if level_of((x, bins, weight)) is not None:
+    if getattr(bins, "_batched", False):
         return by_parts(histogram, x, bins, range=range, weight=weight, density=density)
     array, place = on_host(x).reshape(-1), x._metadata.device
     weights = None
     if weight is not None:
-        weight = as_tensor_operand(weight, "histogram", 3)
         if weight.shape != x.shape or weight.dtype != x.dtype:
             raise RuntimeError(
                 "histogram(): if weight tensor is provided it should have the same shape and "
@@ -391,7 +390,7 @@ def cartesian_prod(*tensors: Tensor) -> Tensor:
     return shape.stack([R.reshape(grid, (-1,)) for grid in grids], 1)
 
 
-def combinations(input: Tensor, r: int = 2, with_replacement: bool = False) -> Tensor:
+def combinations(input: Vector, r: int = 2, with_replacement: bool = False) -> Tensor:
     """All combinations of `r` elements of a vector, in order, one row for each.
 
     Args:
@@ -399,8 +398,6 @@ def combinations(input: Tensor, r: int = 2, with_replacement: bool = False) -> T
         r: the number of elements in a combination.
         with_replacement: an element may be taken several times.
     """
-    if len(input._metadata.shape) != 1:
-        raise RuntimeError(f"Expect a 1D vector, but got shape {list(input._metadata.shape)}")
     if r < 0:
         raise RuntimeError(f"Expect a non-negative number, but got {r}")
     if r == 0:
@@ -411,7 +408,7 @@ def combinations(input: Tensor, r: int = 2, with_replacement: bool = False) -> T
     return no_view(R.reshape(index_select(input, 0, numbers), (places.size // r, r)))
 
 
-def vander(x: Tensor, N: int | None = None, increasing: bool = False) -> Tensor:
+def vander(x: Vector, N: int | None = None, increasing: bool = False) -> Tensor:
     """A Vandermonde matrix: the powers of a vector's elements, the highest first.
 
     Args:
@@ -419,8 +416,6 @@ def vander(x: Tensor, N: int | None = None, increasing: bool = False) -> Tensor:
         N: how many powers; as many as elements if None.
         increasing: the lowest first.
     """
-    if len(x._metadata.shape) != 1:
-        raise RuntimeError(f"vander: x must be a one-dimensional tensor, got {x.ndim}")
     count = x._metadata.size if N is None else N
     if count < 0:
         raise RuntimeError(f"vander: N must be non-negative, got {count}")

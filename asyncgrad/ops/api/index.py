@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from asyncgrad.choices import ScatterKind, words
+from asyncgrad.choices import ScatterKind
 from asyncgrad.core.frames import users_level
 from asyncgrad.core.modes import current
 from asyncgrad.core.recording import (
@@ -54,7 +54,18 @@ from asyncgrad.ops.table.index import refused_index
 from asyncgrad.ops.tensors import in_place
 from asyncgrad.ops.tensors.new_tensors import leaf
 from asyncgrad.ops.tensors.transfer import on_host
-from asyncgrad.types import Array, Axis, Index, Library, Number, Tensor
+from asyncgrad.types import (
+    Alike,
+    Array,
+    Axis,
+    ByExample,
+    Index,
+    Library,
+    Mask,
+    Matrix,
+    Number,
+    Tensor,
+)
 
 __all__ = [
     "gather", "index_add", "index_put", "index_select", "masked_select", "nonzero",
@@ -446,11 +457,9 @@ def _put_into(
 
 
 @writes_exactly
-def index_select(input: Tensor, dim: Axis, index: Tensor) -> Tensor:
+def index_select(input: Tensor, dim: Axis, index: ByExample) -> Tensor:
     """The slices of `input` along `dim` at `index`, a tensor with at most one axis."""
     shape = input._metadata.shape
-    if index._batched:
-        return by_parts(index_select, input, dim, index)
     check_device("index_select", input, index)
     numbers = _numbers("index_select", index, RuntimeError, int32=True)
     if numbers.ndim > 1:
@@ -547,7 +556,7 @@ def gather(input: Tensor, dim: Axis, index: Tensor, *, sparse_grad: bool = False
     numbers = numbers_along("gather", input, dim, index)
     shape = input._metadata.shape
     check_scattered("gather", shape, dim, numbers)
-    if not shape or len(numbers.shape) != len(shape):
+    if not shape or not numbers.size:
         # A tensor without axes is treated as a vector of one; an empty index fits any shape.
         flat = R.reshape(input, (-1,) if input._metadata.size else (0,))
         picked = _picked(flat, (numbers.reshape(-1),), (index,))
@@ -656,16 +665,16 @@ def index_put_(
 
 def copied(input: Tensor, *others: Any) -> Any:
     """A contiguous copy of `input` to be changed in place, batched if one of `others` is."""
-    x = input
-    modes = current()
+    modes, metadata = current(), input._metadata
     if modes.plain and modes.grad:
         # The copy is not recorded, since the following in-place change records one node for both.
-        out = wrap(x._metadata.kernels["clone"](x._array, "C"), x._metadata, gradient_edge(x))
+        clone = metadata.kernels["clone"]
+        out = wrap(clone(input._array, "C"), metadata, gradient_edge(input))
         out._counter = VersionCounter()
         if recorders:
-            note_result(out._array, x._metadata.kernels["clone"], x._array, "C")
+            note_result(out._array, clone, input._array, "C")
         return out
-    return functools.reduce(for_each, others, R.clone(x, "C"))
+    return functools.reduce(for_each, others, R.clone(input, "C"))
 
 
 @writes_exactly
@@ -683,7 +692,7 @@ def index_add(
 
 
 def index_add_(
-    input: Tensor, dim: Axis, index: Tensor, source: Tensor, *, alpha: Number = 1
+    input: Tensor, dim: Axis, index: Tensor, source: Alike, *, alpha: Number = 1
 ) -> Tensor:
     """`index_add`, in place."""
     if getattr(index, "_batched", False):
@@ -709,11 +718,6 @@ def rows_to_change(
     numbers = _numbers(name, index, RuntimeError, int32=True)
     if numbers.ndim > 1:
         raise IndexError(f"{name}(): Index is supposed to be a vector, but got dim: {numbers.ndim}")
-    if source._metadata.dtype != x._metadata.dtype:
-        raise RuntimeError(
-            f"{name}(): self ({x._metadata.dtype}) and source ({source._metadata.dtype}) must "
-            f"have the same scalar type"
-        )
     rest = (*shape[:axis], *shape[axis + 1 :])
     if len(given) != len(shape) or (*given[:axis], *given[axis + 1 :]) != rest:
         raise RuntimeError(
@@ -743,8 +747,7 @@ def scatter(
         reduce: None to replace elements, or "add" or "multiply"; as in PyTorch these have no
             gradient, which `scatter_add` and `scatter_reduce` have.
     """
-    x = copied(input, index, src)
-    return scatter_(x, dim, index, src, value=value, reduce=reduce)
+    return scatter_(copied(input, index, src), dim, index, src, value=value, reduce=reduce)
 
 
 def scatter_(
@@ -774,10 +777,6 @@ def scatter_add_(input: Tensor, dim: Axis, index: Tensor, src: Tensor) -> Tensor
 def _scatter_into(
     input: Tensor, axis: int, index: Tensor, src: Any, reduce: ScatterKind | None, name: str
 ) -> Any:
-    if reduce is not None and reduce not in words(ScatterKind):
-        raise RuntimeError(
-            f"{name}(): reduce argument must be either add or multiply, got {reduce!r}"
-        )
     if getattr(index, "_batched", False):
 
         def scattered(x: Tensor, axis: int, index: Tensor, src: Tensor | Number = src) -> Any:
@@ -806,8 +805,12 @@ def _scatter_into(
 
 
 def check_scattered(name: str, shape: tuple[int, ...], axis: int, numbers: Array) -> None:
-    """Raise if an index is larger than the tensor apart from the scattered axis."""
-    if any(m > n for i, (m, n) in enumerate(zip(numbers.shape, shape, strict=False)) if i != axis):
+    """Raise if an index is larger than the tensor apart from the scattered axis.
+
+    As in PyTorch, one without elements may have any shape.
+    """
+    pairs = enumerate(zip(numbers.shape, shape, strict=False))
+    if numbers.size and any(m > n for i, (m, n) in pairs if i != axis):
         raise RuntimeError(
             f"{name}(): Expected index {list(numbers.shape)} to be no larger than self "
             f"{list(shape)} apart from dimension {axis}"
@@ -848,20 +851,14 @@ def scattered_values(x: Tensor, src: Any, numbers: Array, name: str) -> Any:
 
 
 @writes_exactly
-def masked_select(input: Tensor, mask: Tensor) -> Tensor:
+def masked_select(input: Tensor, mask: Mask) -> Tensor:
     """The elements where `mask` is True, as a vector; both are broadcast."""
-    x, mask = input, mask
-    if mask._metadata.dtype != np.bool_:
-        raise RuntimeError(
-            f"masked_select: expected BoolTensor for mask, got {mask._metadata.dtype}. Compare it "
-            f"with something."
-        )
-    check_device("masked_select", x, mask)
-    if x._metadata.shape != mask._metadata.shape:
-        x, mask = broadcast_tensors(x, mask)
-    if not x._metadata.shape:
-        x, mask = R.reshape(x, (1,)), R.reshape(mask, (1,))
-    return _picked(x, (mask._array,), (mask,), "MaskedSelectBackward0")
+    check_device("masked_select", input, mask)
+    if input._metadata.shape != mask._metadata.shape:
+        input, mask = broadcast_tensors(input, mask)
+    if not input._metadata.shape:
+        input, mask = R.reshape(input, (1,)), R.reshape(mask, (1,))
+    return _picked(input, (mask._array,), (mask,), "MaskedSelectBackward0")
 
 
 @writes_exactly
@@ -887,7 +884,7 @@ def nonzero_static(input: Tensor, *, size: int, fill_value: int = -1) -> Tensor:
 
 
 def embedding(
-    input: Tensor, weight: Tensor, padding_idx: int | None = None, max_norm: float | None = None,
+    input: Tensor, weight: Matrix, padding_idx: int | None = None, max_norm: float | None = None,
     norm_type: float = 2.0, scale_grad_by_freq: bool = False, sparse: bool = False,
 ) -> Tensor:  # fmt: skip
     """Look up rows of a table.
@@ -906,10 +903,7 @@ def embedding(
         RuntimeError: if the table has not two axes, or `input` is not of integers; in the backward
             pass, if both `sparse` and `scale_grad_by_freq` are set.
     """
-    index, weight = input, weight
-    shape = weight._metadata.shape
-    if len(shape) != 2:
-        raise RuntimeError(f"embedding(): 'weight' must be 2-D, got shape {list(shape)}")
+    index, shape = input, weight._metadata.shape
     if index._batched or (weight._batched and (padding_idx is not None or scale_grad_by_freq)):
         return by_parts(embedding, index, weight, padding_idx, None, norm_type, scale_grad_by_freq)
     check_device("embedding", weight, index)

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from asyncgrad.choices import ResizeMode, words
+from asyncgrad.choices import ResizeMode
 from asyncgrad.core.frames import users_level
 from asyncgrad.core.recording import note_constant
 from asyncgrad.core.variable import wrap
@@ -60,10 +60,6 @@ def interpolate(
         NotImplementedError: if the mode does not support the number of axes, or the dtype.
     """
     axes = len(input._metadata.shape) - 2
-    if mode not in words(ResizeMode):
-        raise NotImplementedError(
-            f"interpolate: unknown mode {mode!r}; it is one of {[*words(ResizeMode)]}"
-        )
     if mode not in _WITH_CORNERS and align_corners is not None:
         raise ValueError(
             "align_corners option can only be set with the interpolating modes: linear | bilinear "

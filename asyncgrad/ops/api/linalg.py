@@ -13,7 +13,7 @@ from asyncgrad.core.variable import Variable
 from asyncgrad.ops.api.matrices import beside
 from asyncgrad.ops.api.shape import squeeze
 from asyncgrad.ops.arguments import is_expandable, one_dim
-from asyncgrad.ops.converted import writes, writes_exactly
+from asyncgrad.ops.converted import expect_axes, of_one_dtype, writes, writes_exactly
 from asyncgrad.ops.dispatch import product_dispatch
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.node_names import renamed
@@ -30,40 +30,13 @@ from asyncgrad.ops.promotion import (
 from asyncgrad.ops.registry import OPS
 from asyncgrad.ops.scalar_cast import fitted
 from asyncgrad.ops.tensors.out import put
-from asyncgrad.types import Ints, Number, Tensor
+from asyncgrad.types import Ints, Number, Tensor, Vector
 
 __all__ = [
     "addmm", "bmm", "dot", "einsum", "ger", "inner", "matmul", "mm", "mv", "outer", "tensordot",
 ]  # fmt: skip
 METHODS = ("addmm", "bmm", "dot", "ger", "inner", "matmul", "mm", "mv", "outer")
 IN_PLACE = ("addmm",)
-
-
-def of_one_dtype(name: str, *values: object) -> Any:
-    """Check that the operands are tensors of one dtype.
-
-    Raises:
-        RuntimeError: if the dtypes differ.
-    """
-    tensors = [as_tensor_operand(value, name, place + 1) for place, value in enumerate(values)]
-    dtype = tensors[0]._metadata.dtype
-    for tensor in tensors[1:]:
-        if tensor._metadata.dtype != dtype:
-            raise RuntimeError(
-                f"{name}: expected m1 and m2 to have the same dtype, but got: {dtype} != "
-                f"{tensor._metadata.dtype}. Convert one with .to()."
-            )
-    return tensors
-
-
-def _expect_ndims(name: str, tensors: Sequence[Tensor], ndims: tuple[int, ...]) -> None:
-    """Raise unless each tensor has its number of axes."""
-    for place, (tensor, ndim) in enumerate(zip(tensors, ndims, strict=True)):
-        shape = tensor._metadata.shape
-        if len(shape) != ndim:
-            raise RuntimeError(
-                f"{name}: argument {place + 1} must be a {ndim}-D tensor, but it has shape {shape}."
-            )
 
 
 def _misaligned(name: str, a: tuple[int, ...], b: tuple[int, ...]) -> RuntimeError:
@@ -91,12 +64,13 @@ def _misaligned(name: str, a: tuple[int, ...], b: tuple[int, ...]) -> RuntimeErr
     )
 
 
-def _aligned(name: str, ndims: tuple[int, int], *operands: object) -> list[Any]:
+def _aligned(name: str, ndims: tuple[int, int], *operands: object) -> Any:
     """Operands of one dtype; the last two are factors with so many axes, which align."""
     found = of_one_dtype(name, *operands)
     a, b = found[-2]._metadata.shape, found[-1]._metadata.shape
     if (len(a), len(b)) != ndims:
-        _expect_ndims(name, found[-2:], ndims)
+        for place, ndim in enumerate(ndims, len(found) - 1):
+            expect_axes(name, found[place - 1], ndim, ndim, place)
     if a[-1] != b[max(len(b) - 2, 0)] or (len(b) == 3 and a[0] != b[0]):
         raise _misaligned(name, a, b)
     return found
@@ -164,67 +138,62 @@ matmul.__doc__ = _matmul.__doc__
 matmul.dispatch = product  # type: ignore[attr-defined]
 
 
-def mm(input: Tensor, mat2: Tensor, *, out: Tensor | None = None) -> Tensor:
+@writes_exactly
+def mm(input: Tensor, mat2: Tensor) -> Tensor:
     """The product of two matrices.
 
     Args:
         input: of shape (m, k).
         mat2: of shape (k, n).
     """
-    if out is not None:
-        return put(out, "mm", mm(input, mat2), exact=True)
     x, y = _aligned("mm", (2, 2), input, mat2)
     return matmul(x, y)
 
 
-def bmm(input: Tensor, mat2: Tensor, *, out: Tensor | None = None) -> Tensor:
+@writes_exactly
+def bmm(input: Tensor, mat2: Tensor) -> Tensor:
     """The products of two batches of matrices.
 
     Args:
         input: of shape (b, m, k).
         mat2: of shape (b, k, n).
     """
-    if out is not None:
-        return put(out, "bmm", bmm(input, mat2), exact=True)
     x, y = _aligned("bmm", (3, 3), input, mat2)
     return R.bmm(x, y)
 
 
-def mv(input: Tensor, vec: Tensor, *, out: Tensor | None = None) -> Tensor:
+@writes_exactly
+def mv(input: Tensor, vec: Tensor) -> Tensor:
     """The product of a matrix and a vector.
 
     Args:
         input: of shape (m, k).
         vec: of shape (k,).
     """
-    if out is not None:
-        return put(out, "mv", mv(input, vec), exact=True)
     x, y = _aligned("mv", (2, 1), input, vec)
     return R.mv(x, y)
 
 
-def dot(input: Tensor, tensor: Tensor, *, out: Tensor | None = None) -> Tensor:
+@writes_exactly
+def dot(input: Tensor, tensor: Tensor) -> Tensor:
     """The sum of the products of two vectors, neither conjugated.
 
     Args:
         input: of shape (k,).
         tensor: of shape (k,).
     """
-    if out is not None:
-        return put(out, "dot", dot(input, tensor), exact=True)
     x, y = _aligned("dot", (1, 1), input, tensor)
     return R.dot(x, y)
 
 
 @writes
-def outer(input: Tensor, vec2: Tensor) -> Tensor:
+def outer(input: Vector, vec2: Vector) -> Tensor:
     """The outer product of two vectors.
 
     Args:
         input: of shape (m,).
         vec2: of shape (n,).
     """
-    _expect_ndims("outer", (input, vec2), (1, 1))
     dtype = result_dtype(input, vec2)
     return R.outer(cast(input, dtype), cast(vec2, dtype))
 
@@ -282,9 +251,8 @@ def addmm(
     return R.addmm(bias, x, y, beta, alpha)
 
 
-def linear(
-    input: Tensor, weight: Tensor, bias: Tensor | None = None, *, out: Tensor | None = None
-) -> Tensor:
+@writes_exactly
+def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """`input @ weight.T + bias`.
 
     Args:
@@ -292,16 +260,10 @@ def linear(
         weight: of shape (n, k), or (k,).
         bias: of shape (n,), or ().
     """
-    if out is not None:
-        return put(out, "linear", linear(input, weight, bias), exact=True)
-    x = as_tensor_operand(input, "linear", 1)
-    w = as_tensor_operand(weight, "linear", 2)
-    a, b = x._metadata.shape, w._metadata.shape
-    dtype = x._metadata.dtype
-    if w._metadata.dtype != dtype or (
-        bias is not None and as_tensor_operand(bias, "linear", 3)._metadata.dtype != dtype
-    ):
-        of_one_dtype("linear", x, w, *([] if bias is None else [bias]))
+    a, b = input._metadata.shape, weight._metadata.shape
+    dtype = input._metadata.dtype
+    if weight._metadata.dtype != dtype or (bias is not None and bias._metadata.dtype != dtype):
+        of_one_dtype("linear", input, weight, *([] if bias is None else [bias]))
     if a and len(b) == 2 and a[-1] != b[-1]:
         raise _misaligned("linear", a, b[::-1])
     if not a or len(b) not in {1, 2} or a[-1] != b[-1]:
@@ -310,14 +272,13 @@ def linear(
             f"axis of the same length, and the weight one or two axes."
         )
     if len(b) == 1:
-        out = matmul(x, w)
+        out = matmul(input, weight)
         return out if bias is None else R.add(out, bias)
     if bias is None:
-        return R.linear(x, w)
-    c = bias._metadata.shape
-    if c == b[:1]:
-        return R.linear_with_bias(x, w, bias)
-    out = R.linear(x, w)
+        return R.linear(input, weight)
+    if bias._metadata.shape == b[:1]:
+        return R.linear_with_bias(input, weight, bias)
+    out = R.linear(input, weight)
     check_broadcast("linear", out, bias)
     return R.add(out, bias)
 

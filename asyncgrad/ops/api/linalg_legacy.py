@@ -9,7 +9,7 @@ from asyncgrad.ops.api import linalg_norm, matrices, triangular
 from asyncgrad.ops.api.elementwise import where
 from asyncgrad.ops.api.reduction import mean
 from asyncgrad.ops.api.shape import narrow, tril
-from asyncgrad.ops.converted import writes
+from asyncgrad.ops.converted import of_one_dtype, writes
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.node_names import no_view
 from asyncgrad.ops.promotion import as_tensor_operand, cast, promote_dtypes
@@ -126,7 +126,7 @@ def cholesky_solve(input: Matrices, input2: SquareMatrices, upper: bool = False)
         upper: they are `L.mH`.
     """
     name = "cholesky_solve"
-    matrices.alike(name, input2, input)
+    of_one_dtype(name, input, input2)
     (m, k), n = input._metadata.shape[-2:], input2._metadata.shape[-1]
     if n != m:
         raise RuntimeError(

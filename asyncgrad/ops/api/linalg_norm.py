@@ -17,11 +17,11 @@ from asyncgrad.ops import return_types
 from asyncgrad.ops.api import reduction, shape
 from asyncgrad.ops.api.elementwise import where
 from asyncgrad.ops.api.linalg import dot, matmul, mm
-from asyncgrad.ops.api.matrices import alike, beside, inv, inv_ex
+from asyncgrad.ops.api.matrices import beside, inv, inv_ex
 from asyncgrad.ops.api.reduction import vector_norm
 from asyncgrad.ops.arguments import many_dims, one_dim
-from asyncgrad.ops.batching import bottom, by_parts, level_of
-from asyncgrad.ops.converted import matrices, writes, writes_exactly
+from asyncgrad.ops.batching import bottom
+from asyncgrad.ops.converted import matrices, of_one_dtype, writes, writes_exactly
 from asyncgrad.ops.dtype import check_inexact
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.namespace import Raw
@@ -36,7 +36,7 @@ from asyncgrad.ops.promotion import (
 )
 from asyncgrad.ops.tensors.new_tensors import leaf, new_beside
 from asyncgrad.ops.tensors.transfer import seen
-from asyncgrad.types import Array, Axis, DTypeLike, Ints, Tensor
+from asyncgrad.types import Alike, Array, Axis, ByExample, DTypeLike, Ints, Tensor
 
 __all__ = [
     "cond", "cross", "diagonal", "lstsq", "matrix_norm", "matrix_power", "matrix_rank", "multi_dot",
@@ -218,8 +218,8 @@ def _tolerance(name: str, value: Tensor | float) -> Any:
 
 @writes
 def matrix_rank(
-    A: Tensor, tol: Tensor | float | None = None, hermitian: bool = False, *,
-    atol: Tensor | float | None = None, rtol: Tensor | float | None = None,
+    A: ByExample, tol: ByExample | float | None = None, hermitian: bool = False, *,
+    atol: ByExample | float | None = None, rtol: ByExample | float | None = None,
 ) -> Tensor:  # fmt: skip
     """The ranks of matrices: the numbers of nonzero singular values; no gradient.
 
@@ -233,8 +233,6 @@ def matrix_rank(
     """
     name = "linalg.matrix_rank"
     x = matrices(name, A, square=hermitian).detach()
-    if level_of((x, tol, atol, rtol)) is not None:
-        return by_parts(matrix_rank, x, tol, hermitian, atol=atol, rtol=rtol)
     absolute, relative = _tolerances(x, atol if tol is None else tol, rtol)
     if tol is not None:
         relative = 0.0
@@ -251,8 +249,8 @@ def _rank(F: Raw, values: Array, absolute: Array | float, relative: Array | floa
 
 @writes
 def pinv(
-    A: Tensor, rcond: Tensor | float | None = None, hermitian: bool = False, *,
-    atol: Tensor | float | None = None, rtol: Tensor | float | None = None,
+    A: Tensor, rcond: ByExample | float | None = None, hermitian: bool = False, *,
+    atol: ByExample | float | None = None, rtol: ByExample | float | None = None,
 ) -> Tensor:  # fmt: skip
     """The pseudo-inverses of matrices.
 
@@ -265,15 +263,13 @@ def pinv(
             dtype if both are None.
     """
     x = matrices("linalg.pinv", A, square=hermitian)
-    if level_of((rcond, atol, rtol)) is not None:
-        return by_parts(pinv, x, rcond, hermitian, atol=atol, rtol=rtol)
     tolerances = _tolerances(x, atol, rtol if rcond is None else rcond)
     return R.pinv(x, *tolerances, hermitian)
 
 
 @writes
 def lstsq(
-    A: Tensor, B: Tensor, rcond: Tensor | float | None = None, *, driver: LstsqDriver | None = None
+    A: Tensor, B: Alike, rcond: Tensor | float | None = None, *, driver: LstsqDriver | None = None
 ) -> return_types.linalg_lstsq:
     """The least-squares solution X of `A @ X = B`.
 
@@ -292,11 +288,6 @@ def lstsq(
     """
     name = "torch.linalg.lstsq"
     x = matrices(name, A)
-    alike(name, x, B)
-    if driver is not None and driver not in words(LstsqDriver):
-        raise RuntimeError(
-            f"{name}: parameter `driver` should be one of (gels, gelsy, gelsd, gelss), got {driver}"
-        )
     a, b = x._metadata.shape, B._metadata.shape
     vector = len(b) == len(a) - 1 and b == a[:-1]
     if not vector and (len(b) < 2 or b[-2] != a[-2]):
@@ -389,7 +380,7 @@ def multi_dot(tensors: Sequence[Tensor]) -> Tensor:
             raise RuntimeError(
                 f"{name}(): {which} must be {'1D or 2D' if ends else '2D'} but got {ndim}D"
             )
-        alike(name, given[0], x)
+    of_one_dtype(name, *given)
     if len(given) == 2:
         return matmul(*given)
     first, last = (len(given[place]._metadata.shape) == 1 for place in (0, -1))

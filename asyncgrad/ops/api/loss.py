@@ -37,7 +37,7 @@ from asyncgrad.ops.promotion import (
     result_dtype,
     tensor_operands,
 )
-from asyncgrad.types import Array, Library, Tensor, Truth
+from asyncgrad.types import Alike, Array, Library, Tensor, Truth
 
 #: The functions at PyTorch's top level; all functions here are in `nn.functional`.
 __all__ = ["cosine_similarity"]
@@ -67,7 +67,8 @@ _COMPLEX = frozenset({"cosine_similarity", "l1_loss"})
 
 def _pair(name: str, input: Tensor, target: Tensor, warns: bool = False) -> tuple[Any, Any]:
     """Broadcast two tensors, with a warning or without, and convert them to one floating dtype."""
-    x, y = input, target
+    x: Any = input
+    y: Any = target
     if x._metadata is not y._metadata:
         shape, other = x._metadata.shape, y._metadata.shape
         if shape != other:
@@ -270,10 +271,10 @@ def kl_div(
 
 
 def _same_size(name: str, input: Tensor, target: Tensor, message: str) -> tuple[Any, Any]:
-    x, y = input, target
-    if x._metadata.shape != y._metadata.shape:
-        raise ValueError(f"{name}: " + message.format(y._metadata.shape, x._metadata.shape))
-    return x, y
+    shape, other = input._metadata.shape, target._metadata.shape
+    if shape != other:
+        raise ValueError(f"{name}: " + message.format(other, shape))
+    return input, target
 
 
 def _check_probabilities(what: str, array: Array) -> None:
@@ -285,7 +286,7 @@ def _check_probabilities(what: str, array: Array) -> None:
 
 
 def binary_cross_entropy(
-    input: Tensor, target: Tensor, weight: Tensor | None = None, size_average: Truth | None = None,
+    input: Tensor, target: Alike, weight: Tensor | None = None, size_average: Truth | None = None,
     reduce: Truth | None = None, reduction: Reduction = "mean",
 ) -> Tensor:  # fmt: skip
     """The binary cross entropy of probabilities; logarithms are clamped to at least -100.
@@ -303,11 +304,6 @@ def binary_cross_entropy(
         "Using a target size ({}) that is different to the input size ({}) is deprecated. Please "
         "ensure they have the same size.",
     )
-    if x._metadata.dtype != y._metadata.dtype:
-        raise RuntimeError(
-            f"binary_cross_entropy: Found dtype {y._metadata.dtype} but expected "
-            f"{x._metadata.dtype}: input and target need one dtype. Convert one with .to()."
-        )
     x, y = _pair("binary_cross_entropy", x, y)
     # Device values are not checked, as the host would wait; invalid ones give NaN.
     if x._metadata.size and not x._metadata.device.streamed:
@@ -531,16 +527,17 @@ def nll_loss(
         reduction: "mean", "sum" or "none"; `size_average` and `reduce` are deprecated.
     """
     x = operand_of(INEXACT, input, "nll_loss")
-    t = target
     if x._metadata.dtype.kind == "V":
-        return in_float32(nll_loss, x, t, weight, ignore_index=ignore_index, reduction=reduction)
-    if x._batched or t._batched or getattr(weight, "_batched", False):
-        return _of_examples(nll_loss, x, t, weight, ignore_index, reduction)
-    dim, classes, counted = _class_target("nll_loss", x, t, ignore_index)
+        return in_float32(
+            nll_loss, x, target, weight, ignore_index=ignore_index, reduction=reduction
+        )
+    if x._batched or target._batched or getattr(weight, "_batched", False):
+        return _of_examples(nll_loss, x, target, weight, ignore_index, reduction)
+    dim, classes, counted = _class_target("nll_loss", x, target, ignore_index)
     weights = _class_weight("nll_loss", weight, x, dim)
     counts, _, kept, extra = _counts(x, dim, classes, counted, weights, reduction)
     out = R.nll_loss(x, dim, classes, counts, kept, reduction == "none")
-    watch(out._edge, (t,))
+    watch(out._edge, (target,))
     return _plus(_of_images(x, out), extra)
 
 
@@ -573,7 +570,6 @@ def cross_entropy(
         label_smoothing: the share of the target that is spread over all classes, in [0, 1].
     """
     x = operand_of(FLOATING, input, "cross_entropy")
-    t = target
     metadata = x._metadata
     if not 0 <= label_smoothing <= 1:
         raise RuntimeError(
@@ -581,21 +577,22 @@ def cross_entropy(
         )
     if metadata.dtype.kind == "V":
         return in_float32(
-            cross_entropy, x, t, weight, ignore_index=ignore_index, reduction=reduction,
+            cross_entropy, x, target, weight, ignore_index=ignore_index, reduction=reduction,
             label_smoothing=label_smoothing,
         )  # fmt: skip
-    if metadata.shape == t._metadata.shape and metadata.shape:
+    if metadata.shape == target._metadata.shape and metadata.shape:
         if ignore_index >= 0:
             raise RuntimeError(
                 f"cross_entropy: ignore_index is not supported for floating point target, got "
                 f"{ignore_index}. Give the examples that are not to count a weight of 0."
             )
-        return _soft_cross_entropy(x, t, weight, reduction, label_smoothing)
-    if x._batched or t._batched or getattr(weight, "_batched", False):
+        return _soft_cross_entropy(x, target, weight, reduction, label_smoothing)
+    if x._batched or target._batched or getattr(weight, "_batched", False):
         return _of_examples(
-            cross_entropy, x, t, weight, ignore_index, reduction, label_smoothing=label_smoothing
-        )
-    dim, classes, counted = _class_target("cross_entropy", x, t, ignore_index)
+            cross_entropy, x, target, weight, ignore_index, reduction,
+            label_smoothing=label_smoothing,
+        )  # fmt: skip
+    dim, classes, counted = _class_target("cross_entropy", x, target, ignore_index)
     weights = _class_weight("cross_entropy", weight, x, dim)
     counts, smooth, kept, extra = _counts(x, dim, classes, counted, weights, reduction)
     if label_smoothing:
@@ -609,7 +606,7 @@ def cross_entropy(
         smooth = weights = None
     sums = again(metadata.kernels["log_sums"], x._array, dim)
     out = R.cross_entropy(x, sums, dim, classes, counts, kept, smooth, weights, reduction == "none")
-    watch(out._edge, (t,) if weights is None else (t, weight))
+    watch(out._edge, (target,) if weights is None else (target, weight))
     return _plus(_of_images(x, out), extra)
 
 

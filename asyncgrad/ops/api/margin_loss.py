@@ -160,16 +160,14 @@ def _triplets(
 ) -> Any:  # fmt: skip
     if margin <= 0:
         raise ValueError(f"margin must be greater than 0, got {margin}")
-    a, p, n = anchor, positive, negative
-    if not a.ndim == p.ndim == n.ndim:
+    if not anchor.ndim == positive.ndim == negative.ndim:
         raise RuntimeError(
             f"The anchor, positive, and negative tensors are expected to have the same number of "
-            f"dimensions, but got: anchor {a.ndim}D, positive {p.ndim}D, and negative {n.ndim}D "
-            f"inputs"
+            f"dimensions, but got {anchor.ndim}, {positive.ndim} and {negative.ndim}"
         )
-    near, far = distance(a, p), distance(a, n)
+    near, far = distance(anchor, positive), distance(anchor, negative)
     if swap:
-        far = R.minimum(far, distance(p, n))
+        far = R.minimum(far, distance(positive, negative))
     return reduced(_at_least_0(margin + near - far), reduction)
 
 

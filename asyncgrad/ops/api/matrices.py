@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from asyncgrad.aliases import Array
-from asyncgrad.choices import QrMode, Triangle, words
+from asyncgrad.choices import QrMode, Triangle
 from asyncgrad.core.modes import current
 from asyncgrad.core.recording import again, unrepeatable
 from asyncgrad.errors import LinAlgError
@@ -20,7 +20,7 @@ from asyncgrad.ops.api.elementwise import add
 from asyncgrad.ops.api.shape import cat, permute, reshape, tril, triu
 from asyncgrad.ops.arguments import one_dim
 from asyncgrad.ops.batching import mapped
-from asyncgrad.ops.converted import writes
+from asyncgrad.ops.converted import of_one_dtype, writes
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.node_names import no_view
 from asyncgrad.ops.table.matrices import bad_minor, zero_pivot
@@ -42,16 +42,6 @@ def turned(x: Tensor) -> Any:
     """Transpose the last two axes."""
     ndim = len(x._metadata.shape)
     return R.permute(x, (*range(ndim - 2), ndim - 1, ndim - 2))
-
-
-def alike(name: str, x: Tensor, y: Tensor) -> None:
-    """Raise unless two tensors have the same dtype."""
-    if x._metadata.dtype != y._metadata.dtype:
-        raise RuntimeError(
-            f"{name}: Expected A and B to have the same dtype, but found A of type "
-            f"{x._metadata.dtype} and B of type {y._metadata.dtype} instead. Convert one with "
-            f".to()."
-        )
 
 
 def beside(name: str, x: Tensor, y: Tensor) -> tuple[Any, Any]:
@@ -117,7 +107,7 @@ def solve(A: SquareMatrices, B: Tensor, *, left: bool = True) -> Tensor:
 
 
 def _solved(name: str, A: Tensor, B: Tensor, left: bool, function: Callable[..., Any]) -> Any:
-    alike(name, A, B)
+    of_one_dtype(name, A, B)
     a, b = A._metadata.shape, B._metadata.shape
     vector = len(b) == 1 or (len(b) == len(a) - 1 and b == a[:-1])
     if not b or (vector and not left):
@@ -222,7 +212,6 @@ def solve_triangular(
         LinAlgError: if there is a 0 on a diagonal.
     """
     name = "linalg.solve_triangular"
-    alike(name, A, B)
     triangle = triu if upper else tril
     if unitriangular:
         ones = new_beside(name, A, "eye", A._metadata.shape[-1])
@@ -348,11 +337,6 @@ def qr(A: Matrices, mode: QrMode = "reduced") -> return_types.linalg_qr:
         mode: "reduced" for min(m, n) columns, "complete" for m, "r" for R alone. The further
             columns of a complete Q have no gradient.
     """
-    if mode not in words(QrMode):
-        raise RuntimeError(
-            f"qr received unrecognized mode {mode!r} but expected one of 'reduced' (default), 'r', "
-            f"or 'complete'"
-        )
     *lead, m, n = A._metadata.shape
     whole = mode == "complete" and m > n
     kept: list[Any] = []
@@ -371,12 +355,6 @@ def qr(A: Matrices, mode: QrMode = "reduced") -> return_types.linalg_qr:
     return return_types.linalg_qr(q, r)
 
 
-def _read_from(name: str, A: Tensor, UPLO: Triangle) -> tuple[Any, str, list[Any]]:
-    if UPLO not in words(Triangle):
-        raise RuntimeError(f"{name}: expected UPLO argument to be 'L' or 'U', but got {UPLO}")
-    return A, UPLO.upper(), []
-
-
 @writes
 def eigh(A: SquareMatrices, UPLO: Triangle = "L") -> return_types.linalg_eigh:
     """The eigenvalues, in ascending order, and eigenvectors of Hermitian matrices.
@@ -385,7 +363,7 @@ def eigh(A: SquareMatrices, UPLO: Triangle = "L") -> return_types.linalg_eigh:
         A: of shape (..., n, n), floating or complex.
         UPLO: the triangle that is read, "L" or "U".
     """
-    given = _read_from("linalg.eigh", A, UPLO)
+    given: Any = (A, UPLO.upper(), [])
     return return_types.linalg_eigh(R.eigh_values(*given), R.eigh_vectors(*given))
 
 
@@ -397,7 +375,7 @@ def eigvalsh(A: SquareMatrices, UPLO: Triangle = "L") -> Tensor:
         A: of shape (..., n, n), floating or complex.
         UPLO: the triangle that is read, "L" or "U".
     """
-    return R.eigh_values(*_read_from("linalg.eigvalsh", A, UPLO))
+    return R.eigh_values(A, UPLO.upper(), [])
 
 
 @writes

@@ -16,7 +16,7 @@ from asyncgrad.ops.dtype import FLOATING, INEXACT, check_dtype, is_half
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.promotion import as_tensor_operand, cast
 from asyncgrad.ops.tensors import in_place
-from asyncgrad.types import Array, Ints, Tensor
+from asyncgrad.types import Alike, Array, Ints, Tensor
 
 #: The functions at PyTorch's top level; all functions here are in `nn.functional`.
 __all__ = ["rms_norm"]
@@ -40,19 +40,13 @@ def _checked(name: str, input: Tensor, normalized_shape: Ints) -> tuple[Any, tup
     return input, wanted
 
 
-def _parameter(name: str, what: str, value: Tensor, x: Tensor, shape: tuple[int, ...]) -> Any:
-    """Check a parameter against the normalised shape and the input's dtype."""
-    if value._metadata.shape != shape:
+def _check_shape(name: str, what: str, value: Tensor | None, shape: tuple[int, ...]) -> None:
+    """Raise unless a parameter has the normalised shape."""
+    if value is not None and value._metadata.shape != shape:
         raise RuntimeError(
             f"{name}: Expected {what} to be of same shape as normalized_shape, but got {what} of "
             f"shape {list(value._metadata.shape)} and normalized_shape = {list(shape)}"
         )
-    if value._metadata.dtype != x._metadata.dtype:
-        raise RuntimeError(
-            f"{name}: expected {what} of dtype {x._metadata.dtype}, got {value._metadata.dtype}. "
-            f"Convert one with .to()."
-        )
-    return value
 
 
 def _constant(x: Tensor, shape: tuple[int, ...], value: float) -> Any:
@@ -64,7 +58,7 @@ def _constant(x: Tensor, shape: tuple[int, ...], value: float) -> Any:
 
 
 def layer_norm(
-    input: Tensor, normalized_shape: Ints, weight: Tensor | None = None, bias: Tensor | None = None,
+    input: Tensor, normalized_shape: Ints, weight: Alike | None = None, bias: Alike | None = None,
     eps: float = 1e-5,
 ) -> Tensor:  # fmt: skip
     """Normalise the last axes to mean 0 and variance 1, then scale and shift.
@@ -77,10 +71,8 @@ def layer_norm(
         eps: added to the variance.
     """
     x, shape = _checked("layer_norm", input, normalized_shape)
-    if weight is not None:
-        weight = _parameter("layer_norm", "weight", weight, x, shape)
-    if bias is not None:
-        bias = _parameter("layer_norm", "bias", bias, x, shape)
+    _check_shape("layer_norm", "weight", weight, shape)
+    _check_shape("layer_norm", "bias", bias, shape)
     check_dtype("layer_norm", x._metadata.dtype, FLOATING)
     if weight is None and bias is None:
         return R.normalise(x, len(shape), eps, [])
@@ -102,10 +94,7 @@ def rms_norm(
             computed: float32 for half precision.
     """
     x, shape = _checked("rms_norm", input, normalized_shape)
-    if weight is not None:
-        weight = as_tensor_operand(weight, "rms_norm", 3)
-        if weight._metadata.shape != shape:
-            _parameter("rms_norm", "weight", weight, x, shape)
+    _check_shape("rms_norm", "weight", weight, shape)
     metadata = x._metadata
     if eps is None:
         eps = float(np.finfo(np.float32 if is_half(metadata.dtype) else metadata.dtype).eps)

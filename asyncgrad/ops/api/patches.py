@@ -25,7 +25,7 @@ from asyncgrad.ops.api.shape import narrow, pad, reshape, transpose
 from asyncgrad.ops.converted import one_node
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.signatures import named
-from asyncgrad.types import Ints, Tensor
+from asyncgrad.types import AtLeast3D, Ints, Tensor
 
 #: Max- and average-pooling of lines, images and volumes.
 _POOLS = ((max_pool1d, avg_pool1d), (max_pool2d, avg_pool2d), (max_pool3d, avg_pool3d))
@@ -147,16 +147,12 @@ def fold(
     return out if input.ndim == 3 else reshape(out, (channels, *image))
 
 
-def channel_shuffle(input: Tensor, groups: int) -> Tensor:
+def channel_shuffle(input: AtLeast3D, groups: int) -> Tensor:
     """Reorder channels: the first of each group, then the second, and so on.
 
     Args:
         input: of shape (n, channels, ...).
     """
-    if input.ndim < 3:
-        raise RuntimeError(
-            f"channel_shuffle expects input with > 2 dims, but got input with sizes {input.shape}"
-        )
     if groups <= 0:
         raise RuntimeError(
             f"Number of groups to divide channels in must be positive. Value of groups:{groups}"

@@ -8,13 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from asyncgrad.choices import Interpolation, words
+from asyncgrad.choices import Interpolation
 from asyncgrad.core.variable import Variable
 from asyncgrad.ops import return_types
 from asyncgrad.ops.api.elementwise import where
 from asyncgrad.ops.api.index import gather
 from asyncgrad.ops.api.sort import sort
-from asyncgrad.ops.batching import by_parts, level_of
 from asyncgrad.ops.converted import writes
 from asyncgrad.ops.dtype import is_half
 from asyncgrad.ops.namespace import RECORDED as R
@@ -24,7 +23,7 @@ from asyncgrad.ops.signatures import named
 from asyncgrad.ops.table.shape import in_order
 from asyncgrad.ops.tensors.new_tensors import from_host
 from asyncgrad.ops.tensors.transfer import computed_on_host
-from asyncgrad.types import Array, Axis, Library, Tensor
+from asyncgrad.types import Array, Axis, ByExample, Library, Tensor
 
 __all__ = ["cummax", "cummin", "msort", "nanquantile", "quantile"]
 METHODS = tuple(__all__)
@@ -62,10 +61,8 @@ def _so_far(name: str, greatest: str) -> Callable[..., Any]:
     kind = getattr(return_types, name)
     ufunc: Any = np.maximum if name == "cummax" else np.minimum
 
-    def scan(input: Tensor, dim: Axis) -> return_types.cummax | return_types.cummin:
+    def scan(input: ByExample, dim: Axis) -> return_types.cummax | return_types.cummin:
         x = _real(name, input)
-        if x._batched:
-            return by_parts(scan, x, dim)
         # Device libraries have no such scans, so this is computed on the host.
         places = computed_on_host(partial(_scanned, ufunc, dim), x)
         numbers = from_host(name, places, x._metadata.device)
@@ -87,17 +84,10 @@ def _quantiles(
     name: str, input: Tensor, q: Tensor | float, dim: int | None, keepdim: bool,
     interpolation: Interpolation, skip: bool,
 ) -> Any:  # fmt: skip
-    if level_of((input, q)) is not None:
-        return by_parts(_quantiles, name, input, q, dim, keepdim, interpolation, skip)
     dtype = input._metadata.dtype
     if dtype.kind != "f" or is_half(dtype):
         raise RuntimeError(
             f"{name}() input tensor must be either float or double dtype, not {dtype}"
-        )
-    if interpolation not in words(Interpolation):
-        raise RuntimeError(
-            f"{name}() interpolation must be one of linear, lower, higher, midpoint or nearest, "
-            f"but got {interpolation}"
         )
     if not isinstance(q, Variable):
         levels = constant(float(q), input, dtype)
@@ -190,7 +180,7 @@ def _ends(ordered: Array, axis: int, skip: bool) -> tuple[Any, Any]:
 
 @writes
 def quantile(
-    input: Tensor, q: Tensor | float, dim: Axis | None = None, keepdim: bool = False, *,
+    input: ByExample, q: ByExample | float, dim: Axis | None = None, keepdim: bool = False, *,
     interpolation: Interpolation = "linear",
 ) -> Tensor:  # fmt: skip
     """The quantiles of all elements, or along an axis; NaN if there is one.
@@ -206,7 +196,7 @@ def quantile(
 
 @writes
 def nanquantile(
-    input: Tensor, q: Tensor | float, dim: Axis | None = None, keepdim: bool = False, *,
+    input: ByExample, q: ByExample | float, dim: Axis | None = None, keepdim: bool = False, *,
     interpolation: Interpolation = "linear",
 ) -> Tensor:  # fmt: skip
     """The quantiles without NaN; see `quantile`."""

@@ -37,7 +37,7 @@ from asyncgrad.ops.node_names import no_view
 from asyncgrad.ops.promotion import as_tensor_operand, cast, result_dtype
 from asyncgrad.ops.signatures import named
 from asyncgrad.ops.tensors.transfer import on_host
-from asyncgrad.types import Axis, Ints, Tensor
+from asyncgrad.types import AtLeast1D, AtLeast2D, Axis, Ints, Matrix, Tensor
 
 __all__ = [
     "adjoint", "atleast_1d", "atleast_2d", "atleast_3d", "block_diag", "broadcast_shapes",
@@ -98,38 +98,30 @@ def adjoint(input: Tensor) -> Tensor:
 
 
 @one_node("TraceBackward0")
-def trace(input: Tensor) -> Tensor:
+def trace(input: Matrix) -> Tensor:
     """The sum of the diagonal of a matrix, not of booleans."""
-    if len(input._metadata.shape) != 2:
-        raise RuntimeError(f"trace: expected a matrix, but got tensor with dim {input.ndim}")
     check_dtype("trace", input._metadata.dtype, f"{REAL}c")
     return diagonal(input).sum()
 
 
-def fliplr(input: Tensor) -> Tensor:
+def fliplr(input: AtLeast2D) -> Tensor:
     """Reverse the second axis."""
-    if input.ndim < 2:
-        raise RuntimeError(f"Input must be >= 2-d for fliplr, got {input.ndim}-D")
     return flip(input, (1,))
 
 
-def flipud(input: Tensor) -> Tensor:
+def flipud(input: AtLeast1D) -> Tensor:
     """Reverse the first axis.
 
     Raises:
         RuntimeError: for a tensor without axes.
     """
-    if input.ndim < 1:
-        raise RuntimeError("Input must be >= 1-d for flipud, got 0-D")
     return flip(input, (0,))
 
 
-def rot90(input: Tensor, k: int = 1, dims: Sequence[int] = (0, 1)) -> Tensor:
+def rot90(input: AtLeast2D, k: int = 1, dims: Sequence[int] = (0, 1)) -> Tensor:
     """Rotate by 90 degrees `k` times, from the first of two axes towards the second."""
     if len(dims) != 2:
         raise RuntimeError(f"rot90: expected total rotation dims == 2, but got dims = {len(dims)}")
-    if input.ndim < 2:
-        raise RuntimeError(f"rot90: expected total dims >= 2, but got total dims = {input.ndim}")
     first, second = (one_dim("rot90", dim, input.ndim) for dim in dims)
     if first == second:
         raise RuntimeError(f"rot90: expected rotation dims to be different, but got {tuple(dims)}")
@@ -279,18 +271,13 @@ def _placed(function: Callable[..., Any]) -> Callable[..., Any]:
 
 @_placed
 def tensor_split(
-    input: Tensor, indices_or_sections: Tensor | Ints, dim: Axis = 0
+    input: AtLeast1D, indices_or_sections: Tensor | Ints, dim: Axis = 0
 ) -> tuple[Tensor, ...]:
     """Split an axis into nearly equal views, or at given indices.
 
     Args:
         indices_or_sections: the number of views, or the indices to split at; tensors are read.
     """
-    x = input
-    if not x.ndim:
-        raise RuntimeError(
-            "tensor_split expected at least a 1-dimensional tensor, but got a tensor with 0 dims"
-        )
     given = indices_or_sections
     if isinstance(given, Variable):
         if given.dtype != np.int64:
@@ -304,7 +291,7 @@ def tensor_split(
                 f"one-dimensional tensor, but got a tensor with {given.ndim} dims"
             )
         given = given.tolist()
-    length = x.shape[dim]
+    length = input.shape[dim]
     if isinstance(given, (int, np.integer)):
         given = one_int("tensor_split", "indices_or_sections", given)
         if given < 1:
@@ -314,7 +301,8 @@ def tensor_split(
         least, longer = divmod(length, given)
         given = [place * least + min(place, longer) for place in range(1, given)]
     bounds = [0, *(slice(None, at).indices(length)[1] for at in given), length]
-    return tuple([narrow(x, dim, start, max(0, end - start)) for start, end in pairwise(bounds)])
+    lengths = [(start, max(0, end - start)) for start, end in pairwise(bounds)]
+    return tuple([narrow(input, dim, *part) for part in lengths])
 
 
 def _splitter(name: str, axis: int, least: int) -> Callable[..., Any]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from asyncgrad.choices import Indexing, PadMode, words
+from asyncgrad.choices import Indexing, PadMode
 from asyncgrad.core.variable import Variable
 from asyncgrad.core.versions import looks_into
 from asyncgrad.ops.arguments import (
@@ -40,7 +40,7 @@ from asyncgrad.ops.split_nodes import (
     several,
 )
 from asyncgrad.ops.table.shape import Named
-from asyncgrad.types import Axis, DTypeLike, Ints, Tensor
+from asyncgrad.types import AtLeast1D, AtLeast2D, Axis, DTypeLike, Ints, Tensor
 
 __all__ = [
     "broadcast_tensors", "broadcast_to", "cat", "chunk", "clone", "diag", "diagonal", "flatten",
@@ -146,11 +146,9 @@ def ravel(input: Tensor) -> Tensor:
 
 
 @converted
-def unflatten(input: Tensor, dim: Axis, sizes: Sequence[int]) -> Tensor:
+def unflatten(input: AtLeast1D, dim: Axis, sizes: Sequence[int]) -> Tensor:
     """Split the axis `dim` into several; one of `sizes` may be -1."""
     shape = input._metadata.shape
-    if not shape:
-        raise RuntimeError("unflatten: a tensor without axes has none to unflatten")
     wanted = one_shape("unflatten", (sizes,))
     if not wanted:
         raise RuntimeError("unflatten: sizes must be non-empty")
@@ -250,9 +248,7 @@ def _moved(ndim: int, source: Ints, destination: Ints) -> tuple[int, ...]:
 @converted
 def unsqueeze(input: Tensor, dim: int) -> Tensor:
     """Insert a new axis of length 1 at `dim`."""
-    shape = input._metadata.shape
-    axis = one_dim("unsqueeze", dim, len(shape) + 1)
-    return R.unsqueeze(input, axis)
+    return R.unsqueeze(input, one_dim("unsqueeze", dim, len(input._metadata.shape) + 1))
 
 
 @converted
@@ -333,6 +329,7 @@ def broadcast_tensors(*tensors: Tensor) -> tuple[Tensor, ...]:
     return tuple([x if x._metadata.shape == shape else R.expand(x, shape) for x in parts])
 
 
+@converted
 def meshgrid(
     *tensors: Tensor | Sequence[Tensor], indexing: Indexing | None = None
 ) -> tuple[Tensor, ...]:
@@ -346,10 +343,6 @@ def meshgrid(
     parts = tensor_operands("meshgrid", *given)
     if not parts:
         raise RuntimeError("meshgrid expects a non-empty TensorList")
-    if indexing is not None and indexing not in words(Indexing):
-        raise RuntimeError(
-            f'meshgrid: indexing must be one of "xy" or "ij", but received: {indexing}'
-        )
     for x in parts:
         if len(x._metadata.shape) > 1:
             raise RuntimeError(
@@ -375,17 +368,13 @@ def meshgrid(
 
 
 @converted
-def narrow(input: Tensor, dim: int, start: Tensor | int, length: int) -> Tensor:
+def narrow(input: AtLeast1D, dim: Axis, start: Tensor | int, length: int) -> Tensor:
     """A view of `length` elements of an axis, from `start`."""
-    shape = input._metadata.shape
-    if not shape:
-        raise RuntimeError("narrow() cannot be applied to a 0-dim tensor.")
     if isinstance(start, Variable) and (
         start._metadata.shape or start._metadata.dtype.kind not in "iu"
     ):
         raise RuntimeError("narrow(): start must be an 0-dim integral Tensor.")
-    axis = one_dim("narrow", dim, len(shape))
-    size = shape[axis]
+    size = input._metadata.shape[dim]
     first = one_int("narrow", "start", start)
     if length < 0:
         raise RuntimeError(f"narrow(): length must be non-negative, got {length}")
@@ -400,7 +389,7 @@ def narrow(input: Tensor, dim: int, start: Tensor | int, length: int) -> Tensor:
         raise RuntimeError(
             f"narrow(): start ({first}) + length ({length}) exceeds dimension size ({size})."
         )
-    return R.narrow(input, axis, first, length)
+    return R.narrow(input, dim, first, length)
 
 
 @one_node("NarrowCopyBackward0", writes_exactly)
@@ -428,29 +417,30 @@ _SIZES = dict.fromkeys(("split_size", "split_sizes"), "split_size_or_sections")
 
 
 @partial(converted, others={"axis": "dim", **_SIZES})
-def split(tensor: Tensor, split_size_or_sections: Ints, dim: int = 0) -> tuple[Tensor, ...]:
+def split(tensor: AtLeast1D, split_size_or_sections: Ints, dim: Axis = 0) -> tuple[Tensor, ...]:
     """Split an axis into consecutive views.
 
     Args:
         split_size_or_sections: the length of each view (the last may be shorter), or a sequence
             of all lengths.
     """
-    x, axis, size = _axis_to_divide("split", tensor, dim)
+    size = tensor._metadata.shape[dim]
     if isinstance(split_size_or_sections, (tuple, list)):
         lengths = [one_int("split", "split_size", n) for n in split_size_or_sections]
         if any(n < 0 for n in lengths) or sum(lengths) != size:
             raise RuntimeError(
                 f"split_with_sizes expects split_sizes to be non-negative and to sum exactly to "
-                f"{size} (input tensor's size at dimension {axis}), but got {lengths}"
+                f"{size} (input tensor's size at dimension {dim}), but got {lengths}"
             )
-        return _in_turn(x, axis, lengths, SplitWithSizesBackward0)
+        return _in_turn(tensor, dim, lengths, SplitWithSizesBackward0)
     each = one_int("split", "split_size", split_size_or_sections)
     if each < 0 or (each == 0 and size):
         raise RuntimeError(
             f"split expects split_size be positive, or 0 for an axis of 0, but got split_size="
             f"{each} for size {size}"
         )
-    return _in_turn(x, axis, [min(each, size - at) for at in range(0, size, each)] if size else [0])
+    lengths = [min(each, size - at) for at in range(0, size, each)] if size else [0]
+    return _in_turn(tensor, dim, lengths)
 
 
 def _in_turn(
@@ -465,25 +455,16 @@ def _in_turn(
     return several(x, "narrow", places, kind, axis)
 
 
-def _axis_to_divide(name: str, input: Tensor, dim: int) -> tuple[Any, int, int]:
-    """The operand, the axis counted from the front, and its length."""
-    shape = input._metadata.shape
-    if not shape:
-        raise RuntimeError(f"{name} expects at least a 1-dimensional tensor")
-    axis = one_dim(name, dim, len(shape))
-    return input, axis, shape[axis]
-
-
 @converted
-def chunk(input: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
+def chunk(input: AtLeast1D, chunks: int, dim: Axis = 0) -> tuple[Tensor, ...]:
     """At most `chunks` views of equal length along an axis; the last may be shorter."""
-    x, axis, size = _axis_to_divide("chunk", input, dim)
+    size = input._metadata.shape[dim]
     if chunks <= 0:
         raise RuntimeError(f"chunk expects `chunks` to be greater than 0, got: {chunks}")
     if not size:
-        return _in_turn(x, axis, [0] * chunks)
+        return _in_turn(input, dim, [0] * chunks)
     each = -(-size // chunks)
-    return _in_turn(x, axis, [min(each, size - at) for at in range(0, size, each)])
+    return _in_turn(input, dim, [min(each, size - at) for at in range(0, size, each)])
 
 
 @converted
@@ -525,23 +506,16 @@ def diag(input: Tensor, diagonal: int = 0) -> Tensor:
     return R.put_diagonal(input, (n, n), diagonal, 0, 1)
 
 
-def _triangle(input: Tensor, diagonal: int, name: str) -> Any:
-    ndim = len(input._metadata.shape)
-    if ndim < 2:
-        raise RuntimeError(f"{name}: input tensor must have at least 2 dimensions, got {ndim}")
-    return getattr(R, name)(input, diagonal)
-
-
 @writes_exactly
-def tril(input: Tensor, diagonal: int = 0) -> Tensor:
+def tril(input: AtLeast2D, diagonal: int = 0) -> Tensor:
     """The elements of matrices on and below a diagonal, zeros above."""
-    return _triangle(input, diagonal, "tril")
+    return R.tril(input, diagonal)
 
 
 @writes_exactly
-def triu(input: Tensor, diagonal: int = 0) -> Tensor:
+def triu(input: AtLeast2D, diagonal: int = 0) -> Tensor:
     """The elements of matrices on and above a diagonal, zeros below."""
-    return _triangle(input, diagonal, "triu")
+    return R.triu(input, diagonal)
 
 
 # -- joined, repeated, turned ---------------------------------------------------------------------
@@ -653,7 +627,6 @@ def roll(input: Tensor, shifts: Ints, dims: Ints | None = None) -> Tensor:
         shifts: the distance for each axis in `dims`.
         dims: the axes; None for the flattened tensor.
     """
-    x = input
     steps = one_shape("roll", (shifts,))
     axes = () if dims is None else one_shape("roll", (dims,))
     if not steps:
@@ -662,12 +635,13 @@ def roll(input: Tensor, shifts: Ints, dims: Ints | None = None) -> Tensor:
         raise RuntimeError(
             f"roll: shifts and dimensions must align. shifts: {len(steps)}, dims:{len(axes)}"
         )
-    shape = x._metadata.shape
+    shape = input._metadata.shape
     if not axes:
-        return no_view(R.reshape(R.roll(R.reshape(x, (x._metadata.size,)), steps, (0,)), shape))
+        flat = R.reshape(input, (input._metadata.size,))
+        return no_view(R.reshape(R.roll(flat, steps, (0,)), shape))
     if not shape:
         raise IndexError("roll: Dimension specified as 0 but tensor has no dimensions")
-    return R.roll(x, steps, tuple([one_dim("roll", dim, len(shape)) for dim in axes]))
+    return R.roll(input, steps, tuple([one_dim("roll", dim, len(shape)) for dim in axes]))
 
 
 # -- the frame ------------------------------------------------------------------------------------
@@ -702,8 +676,6 @@ def pad(
         return _constant_pad(input, widths, 0 if value is None else value)
     if value is not None and value != 0:
         raise RuntimeError(f'Padding mode "{mode}" doesn\'t take in value argument')
-    if mode not in words(PadMode):
-        raise NotImplementedError(f"Unrecognised padding mode {mode}")
     if len(pairs) not in {1, 2, 3} or len(shape) not in {len(pairs) + 1, len(pairs) + 2}:
         raise NotImplementedError(
             f"Only 2D, 3D, 4D, 5D padding with non-constant padding are supported for now, on "

@@ -21,7 +21,7 @@ from asyncgrad.ops.promotion import (
 )
 from asyncgrad.ops.signatures import named
 from asyncgrad.ops.table import transcendental as table
-from asyncgrad.types import Tensor
+from asyncgrad.types import Alike, Tensor
 
 __all__ = [
     "deg2rad", "fmax", "fmin", "heaviside", "logaddexp2", "logit", "mvlgamma", "polygamma",
@@ -132,18 +132,13 @@ def logaddexp2(input: Tensor, other: Tensor) -> Tensor:
 
 
 @writes
-def heaviside(input: Tensor, values: Tensor) -> Tensor:
+def heaviside(input: Tensor, values: Alike) -> Tensor:
     """1 for positive elements, 0 for negative ones, and `values` at 0, broadcast.
 
     Raises:
         RuntimeError: for complex numbers, or if the dtypes differ.
         NotImplementedError: in the backward pass: there is no derivative.
     """
-    if input._metadata.is_complex or values._metadata.is_complex:
+    if input._metadata.is_complex:
         raise RuntimeError("heaviside is not yet implemented for complex tensors.")
-    if input._metadata.dtype != values._metadata.dtype:
-        raise RuntimeError(
-            f"heaviside is not yet implemented for tensors with different dtypes: got "
-            f"{input._metadata.dtype} and {values._metadata.dtype}"
-        )
     return R.heaviside(input, values)

@@ -11,17 +11,25 @@ import numpy as np
 from asyncgrad.core.recording import again
 from asyncgrad.errors import LinAlgError
 from asyncgrad.ops import return_types
-from asyncgrad.ops.api.matrices import alike, beside
+from asyncgrad.ops.api.matrices import beside
 from asyncgrad.ops.api.shape import narrow, tril, triu
 from asyncgrad.ops.batching import by_parts, mapped
-from asyncgrad.ops.converted import matrices, one_node, writes
+from asyncgrad.ops.converted import matrices, of_one_dtype, one_node, writes
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.namespace import Raw
 from asyncgrad.ops.node_names import renamed
 from asyncgrad.ops.table.matrices import eliminate
 from asyncgrad.ops.tensors.new_tensors import leaf, new_beside
 from asyncgrad.ops.tensors.transfer import computed_on_host
-from asyncgrad.types import Array, Inexact, Library, Matrices, SquareMatrices, Tensor
+from asyncgrad.types import (
+    Array,
+    ByExample,
+    Inexact,
+    Library,
+    Matrices,
+    SquareMatrices,
+    Tensor,
+)
 
 __all__ = ["lu", "lu_factor", "lu_factor_ex", "lu_solve", "matrix_exp"]
 
@@ -181,7 +189,7 @@ def _order_of(name: str, xp: Library, pivots: Array, m: int) -> Any:
 
 @one_node("LinalgLuSolveBackward0", writes)
 def lu_solve(
-    LU: SquareMatrices, pivots: Tensor, B: Matrices, *, left: bool = True, adjoint: bool = False
+    LU: SquareMatrices, pivots: ByExample, B: Matrices, *, left: bool = True, adjoint: bool = False
 ) -> Tensor:
     """The solutions X of `A @ X = B`, or of `X @ A = B`, from the result of `lu_factor`.
 
@@ -196,7 +204,7 @@ def lu_solve(
         LinAlgError: if there is a 0 on the diagonal.
     """
     name = "linalg.lu_solve"
-    alike(name, LU, B)
+    of_one_dtype(name, LU, B)
     n = LU._metadata.shape[-1]
     if pivots._metadata.dtype != _INT32:
         raise RuntimeError(f"{name}: pivots should be a Tensor of int32, got {pivots.dtype}")
@@ -205,8 +213,6 @@ def lu_solve(
             f"{name}: Number of pivots per batch should be same as the dimension of the matrix, "
             f"got shapes {pivots._metadata.shape} and {LU._metadata.shape}"
         )
-    if pivots._batched:
-        return by_parts(lu_solve, LU, pivots, B, left=left, adjoint=adjoint)
     if B._metadata.shape[-2 if left else -1] != n:
         raise RuntimeError(
             f"{name}: Incompatible shapes of A and B for the equation "
