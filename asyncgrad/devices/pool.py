@@ -290,7 +290,8 @@ def _empty(shape: tuple[int, ...], dtype: DType = float) -> Any:
 
 def _zeros(shape: Value, dtype: DType = float) -> Any:
     dtype = np.dtype(dtype)
-    shape = tuple(shape) if np.iterable(shape) else (shape,)
+    if shape.__class__ is not tuple:
+        shape = tuple(shape) if np.iterable(shape) else (shape,)
     if prod(shape) * dtype.itemsize < Pool.large:
         return np.zeros(shape, dtype)
     out = POOL.take(shape, dtype)

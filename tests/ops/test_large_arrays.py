@@ -93,6 +93,31 @@ def test_rows_that_are_picked_once(signs):
     _assert_equal(lambda L, x, i: x[i], _SQUARE, more=(places,))
 
 
+@pytest.mark.parametrize("array", [_SQUARE, _SQUARE.T, _FEW], ids=["rows", "columns", "batch"])
+def test_masks_of_all_elements(array):
+    """They are turned into numbers of elements."""
+    mask = _RANDOM.random(array.shape) < 0.5
+    _assert_equal(lambda L, x, m: x[m], array, more=(mask,))
+    _assert_equal(lambda L, x, m: L.index_put(x, (m,), x[m] * 2), array, more=(mask,))
+    rows = [L.from_numpy(mask).nonzero().numpy() for L in (ag, torch)]
+    np.testing.assert_array_equal(*rows)
+
+
+@pytest.mark.parametrize("dim", [0, 1])
+@pytest.mark.parametrize("array", [_SQUARE, _SQUARE.T, _X.reshape(70, 30, 10)])
+def test_lines_across_memory(array, dim):
+    """Sums are made of long slices, and extremes are looked for in a copy."""
+    _assert_equal(lambda L, x: L.cumsum(x, dim), array)
+    holes = array.copy()
+    holes[7, 5] = np.nan
+    for name in ("max", "min"):
+        ours, theirs = (getattr(L.from_numpy(holes), name)(dim) for L in (ag, torch))
+        np.testing.assert_array_equal(ours.values.numpy(), theirs.values.numpy())
+        np.testing.assert_array_equal(ours.indices.numpy(), theirs.indices.numpy())
+        ours, theirs = (getattr(L.from_numpy(holes), f"arg{name}")(dim) for L in (ag, torch))
+        np.testing.assert_array_equal(ours.numpy(), theirs.numpy())
+
+
 @pytest.mark.parametrize("diagonal", [0, -3, 70, -900, 2000, -2000])
 @pytest.mark.parametrize("name", ["tril", "triu"])
 def test_triangles_of_large_matrices(name, diagonal):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -444,12 +443,15 @@ def _line(
     half = count // 2 + (count == 1)
     kind = np.complex128 if is_complex else np.float64
     out = CPU.pooled_xp.empty((count,), wanted)
-    for a, b in pairwise((*range(0, half, _BLOCK), *range(half, count, _BLOCK), count)):
-        place, bound = (0, first) if a < half else (count - 1, last)
-        values = np.arange(a - place, b - place, dtype=kind)
+    for start in range(0, count, _BLOCK):
+        values = np.arange(start, min(start + _BLOCK, count), dtype=kind)
+        middle = max(half - start, 0)
+        near, far = values[:middle], values[middle:]
+        far -= count - 1
         values *= step
-        values += bound
-        out[a:b] = values if base is None else np.power(base, values)
+        near += first
+        far += last
+        out[start : start + _BLOCK] = values if base is None else np.power(base, values)
     return out
 
 

@@ -19,6 +19,7 @@ from asyncgrad.ops.arguments import many_dims, one_dim
 from asyncgrad.ops.batching import by_parts, mapped, mapped_along
 from asyncgrad.ops.converted import accumulates, writes, writes_exactly
 from asyncgrad.ops.dtype import REAL, check_dtype, check_inexact
+from asyncgrad.ops.fused import assign
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.node_names import watch
 from asyncgrad.ops.promotion import (
@@ -30,7 +31,7 @@ from asyncgrad.ops.signatures import named
 from asyncgrad.ops.table.reduction import AllAxes
 from asyncgrad.ops.table.shape import in_order
 from asyncgrad.ops.tensors.new_tensors import leaf
-from asyncgrad.types import Array, Axis, DTypeLike, Ints, Number, Tensor
+from asyncgrad.types import Array, Axis, DTypeLike, Ints, Library, Number, Tensor
 
 __all__ = [
     "all", "amax", "amin", "any", "argmax", "argmin", "cumsum", "logcumsumexp", "logsumexp", "max",
@@ -40,6 +41,8 @@ METHODS = tuple(__all__)
 IN_PLACE = ("cumsum",)
 
 _INT64 = np.dtype("int64")
+#: Extremes along the columns of larger arrays are looked for in a copy.
+_FAR = 1 << 17
 #: All axes of an array, by its number of axes.
 _ALL = [AllAxes(range(ndim)) for ndim in range(65)]
 
@@ -260,10 +263,9 @@ def _with_index(name: str, greatest: str) -> Callable[..., Any]:
             return kind(*selected(input, f"{name}_along", F.xp.zeros((), dtype=_INT64), 0, True))
         if shape[axis] == 0:
             _no_identity(name, shape, (axis,))
-        places = getattr(F.xp, pick)
-        indices = places(input._array, axis=axis, keepdims=True)
+        indices = _places(pick, F.xp, input._array, axis, True)
         if recorders:
-            note_result(indices, functools.partial(places, axis=axis, keepdims=True), input._array)
+            note_result(indices, functools.partial(_places, pick, F.xp), input._array, axis, True)
         return kind(*selected(input, f"{name}_along", indices, axis, keepdim))
 
     doc = f"""The {greatest} element of all, along an axis, or of each pair.
@@ -279,6 +281,16 @@ def _with_index(name: str, greatest: str) -> Callable[..., Any]:
         RuntimeError: for complex numbers, or a tensor without elements and no `dim`.
     """
     return writes(named(reduce, name, doc))
+
+
+def _places(name: str, xp: Library, x: Array, axis: int | None, keepdim: bool) -> Any:
+    """What `argmax` or `argmin` finds; NumPy copies large matrices slowly to go along columns."""
+    if axis != 0 or x.__class__ is not np.ndarray or x.size <= _FAR or x.ndim < 2:
+        return getattr(xp, name)(x, axis=axis, keepdims=keepdim)
+    lines = xp.empty((x.size // len(x), len(x)), x.dtype)
+    assign(lines, x.reshape(len(x), -1).T)
+    out = getattr(lines, name)(1).reshape(x.shape[1:])
+    return out[None] if keepdim else out
 
 
 def selected(x: Tensor, name: str, indices: Array, axis: int, keepdim: bool) -> tuple[Any, Any]:
@@ -321,8 +333,8 @@ def _arg_extreme(name: str, greatest: str) -> Callable[..., Tensor]:
         F = metadata.F
         if not shape:
             dim, keepdim = None, False
-        if keepdim or F.array_type is not np.ndarray:
-            array = F.as_array(getattr(F.xp, name)(input._array, axis=dim, keepdims=keepdim))
+        if keepdim or F.array_type is not np.ndarray or (dim == 0 and metadata.size > _FAR):
+            array = F.as_array(_places(name, F.xp, input._array, dim, keepdim))
         else:
             array = F.as_array(getattr(input._array, name)(dim))
         if recorders:

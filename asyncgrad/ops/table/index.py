@@ -68,10 +68,14 @@ def _pick(xp: Library, x: Array, index: tuple[Any, ...]) -> Any:
 def _flat_numbers(x: Array, index: tuple[Any, ...]) -> Any:
     """The flat numbers of the indexed elements, because one array of indices is faster.
 
-    None if it is not, or if the index has slices, masks or negative numbers.
+    None if it is not, or if the index has slices, negative numbers, or masks besides one for all.
     """
     shape = x.shape
-    if x.size < _FEW or len(index) < len(shape) or len(shape) < 2 or not _in_memory_order(x):
+    if x.size < _FEW or not _in_memory_order(x):
+        return None
+    if index[0].__class__ is not slice and index[0].dtype == bool and index[0].shape == shape:
+        return np.flatnonzero(index[0])
+    if len(index) < len(shape) or len(shape) < 2:
         return None
     numbers: Any = 0
     step = x.size
@@ -101,19 +105,20 @@ def _zeros_plus(xp: Library, g: Array, shape: tuple[int, ...], index: tuple[Any,
     """Zeros of `shape` with `g` added at an index; repeated indices add up."""
     out = xp.zeros(shape, dtype=g.dtype)
     if _are_distinct(out, index, g):
-        out[index] = g
-    else:
-        _add_at(xp, out, index, g)
+        return _put(xp, out, g, index)
+    _add_at(xp, out, index, g)
     return out
 
 
 def _are_distinct(out: Array, index: tuple[Any, ...], g: Array) -> bool:
-    """Whether many elements go to different rows of a host array, which are then copied."""
+    """Whether many elements go to different places of a host array, and are simply copied."""
     if g.size < _FEW or len(index) > 1 or out.__class__ is not np.ndarray:
         return False
     places = index[0]
-    if places.__class__ is slice or places.dtype.kind != "i":
+    if places.__class__ is slice:
         return False
+    if places.dtype == bool:
+        return True
     found = np.zeros(len(out), bool)
     found[places] = True
     return bool(np.count_nonzero(found) == places.size)

@@ -29,6 +29,8 @@ _broadcast: dict[tuple[tuple[int, ...], tuple[int, ...]], tuple[int, ...]] = {}
 _BLOCK = 1 << 16
 #: Smaller gradients are copied, because making a broadcast view takes longer.
 _SMALL = 4096
+#: Slices from this length on are added to one another in a call for each.
+_LONG = 256
 
 
 def _total(xp: Library, x: Array, dims: tuple[int, ...], keepdim: bool) -> Any:
@@ -673,15 +675,27 @@ def _nuclear_push(F: Namespace, t: Value, x: Value) -> Any:
 
 @widening
 def _accumulated(xp: Library, x: Array, dim: int) -> Any:
-    return in_order(xp.add.accumulate(x, dim, x.dtype)) if x.ndim else x.copy()
+    return _accumulate(xp, x, dim, xp.empty(x.shape, x.dtype)) if x.ndim else x.copy()
 
 
 @widening
 def _accumulated_back(xp: Library, x: Array, dim: int) -> Any:
-    out = xp.array(x)
-    if x.ndim:
-        back = (slice(None),) * dim + (slice(None, None, -1),)
-        xp.add.accumulate(x[back], dim, x.dtype, out[back])
+    if not x.ndim:
+        return x.copy()
+    back = (slice(None),) * dim + (slice(None, None, -1),)
+    out = xp.empty(x.shape, x.dtype)
+    _accumulate(xp, x[back], dim, out[back])
+    return out
+
+
+def _accumulate(xp: Library, x: Array, dim: int, out: Array) -> Any:
+    """Cumulative sums, in `out`. Long slices are added, because NumPy goes line by line."""
+    if x.__class__ is not np.ndarray or dim == x.ndim - 1 or x.size < _LONG * x.shape[dim]:
+        return xp.add.accumulate(x, dim, x.dtype, out)
+    x, sums = np.moveaxis(x, dim, 0), np.moveaxis(out, dim, 0)
+    sums[:1] = x[:1]
+    for before, added, total in zip(sums, x[1:], sums[1:], strict=False):
+        np.add(before, added, total)
     return out
 
 
