@@ -22,6 +22,8 @@ _LONG = 1 << 15
 #: Rows up to this length are added up by a product with a matrix of ones: NumPy takes longer for a
 #: step of its own for each row.
 _SHORT = 8
+#: BLAS computes the products of rows from this length on one by one.
+_LONG_ROWS = 64
 _FEW = 1024
 _HAS_SCIPY = find_spec("scipy") is not None
 _SQRT_HALF_PI = math.sqrt(2 / math.pi)
@@ -313,9 +315,12 @@ def _softmax(xp: Library, out: Array | None, x: Array, dim: int) -> Any:
 
 @along(2)
 def _softmax_gradient(xp: Library, out: Array | None, g: Array, y: Array, dim: int) -> Any:
-    d = xp.multiply(g, y, out)
-    total = spread_total(xp, d, dim)
-    return xp.subtract(d, xp.multiply(y, total), d)
+    if dim == 1 and g.ndim == 2 and g.shape[1] >= _LONG_ROWS and xp.ndarray is np.ndarray:
+        d = xp.subtract(g, np.vecdot(g, y)[:, None], out)
+    else:
+        d = xp.multiply(g, y, out)
+        xp.subtract(g, spread_total(xp, d, dim), d)
+    return xp.multiply(d, y, d)
 
 
 def _softmax_pull(F: Namespace, g: Value, out: Value, dim: int) -> Any:

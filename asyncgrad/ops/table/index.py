@@ -207,8 +207,18 @@ def _multiply_at(xp: Library, x: Array, y: Array, index: tuple[Any, ...]) -> Any
     if xp.ndarray is not np.ndarray:
         # CuPy has no `multiply.at`; this is computed on the host, as its speed does not matter.
         return xp.asarray(_multiply_at(np, _to_host(x), _to_host(y), tuple(map(_to_host, index))))
+    return _changed_at(np.multiply, x, y, index)
+
+
+def _changed_at(function: Any, x: Array, y: Array, index: tuple[Any, ...]) -> Any:
+    """A copy to which a function of pairs is applied at an index, once for each repetition."""
     out = x.copy()
-    xp.multiply.at(out, index, y)
+    numbers = _flat_numbers(out, index)
+    if numbers is None:
+        function.at(out, index, y)
+    else:
+        y = np.broadcast_to(y, numbers.shape).reshape(-1)
+        function.at(out.reshape(-1), numbers.reshape(-1), y)
     return out
 
 
@@ -251,9 +261,7 @@ def _zero_ranks(xp: Library, y: Array, shape: tuple[int, ...], index: tuple[Any,
 
 def _extreme_at(xp: Library, x: Array, y: Array, index: tuple[Any, ...], greatest: bool) -> Any:
     """A copy with the greatest, or least, of each element and the values at its index."""
-    out = x.copy()
-    (xp.maximum if greatest else xp.minimum).at(out, index, y)
-    return out
+    return _changed_at(xp.maximum if greatest else xp.minimum, x, y, index)
 
 
 def _candidates(
