@@ -284,7 +284,7 @@ class Graph:
             node = known.kind()
             init_node(node, edges if len(edges) > 1 else edges[0], known.metadata, known.cost)
             # Numbered as if the replayed call had made it, by fractions just below the number of
-            # the whole graph's node, because these numbers give the order of a pass and of its sums.
+            # the whole graph's node: these numbers give the order of a pass, and so of its sums.
             node.sequence_nr = front.sequence_nr - 1 + (number + 1) / (len(self._nodes) + 1)
             if known.kind is OpNode:
                 node.rule = known.rule
