@@ -31,12 +31,13 @@ from asyncgrad.core.variable import (
 #: Passes commit one at a time, so that no update is lost; but a signal handler, or a `__del__` that
 #: the garbage collector calls, may run a pass while its thread commits another.
 _committing = lasting_lock()
-#: What `_apply_all` has been called with: a commit within it first does what is left.
+#: The arguments of `_apply_all` while it runs: a commit that interrupts it does what is left first.
 _unfinished: Any = None
-#: The number of the last commit. One with a smaller number computes its changes anew.
+#: How often commits have computed their changes. A commit during which this has grown was
+#: interrupted by another one, and computes its changes anew.
 _last = 0
 
-#: Functions to call once, as soon as no pass is committing. The thread that has committed does it.
+#: Functions to call once, as soon as no pass commits, by the thread that has committed last.
 _awaiting: deque[Callable[[], None]] = deque()
 
 #: Gradients with at least this many elements are not copied in one go.

@@ -13,6 +13,7 @@ from asyncgrad.core.conclude import commit_staged
 from asyncgrad.core.graph_task import GraphTask
 from asyncgrad.core.states import RUNNING
 from asyncgrad.errors import AutogradError, described
+from asyncgrad.scheduler.queues import take
 
 if TYPE_CHECKING:
     from contextvars import Context
@@ -27,23 +28,15 @@ def ask_to_end(task: GraphTask) -> bool:
     request = [task]
     task.inbox.append(partial(_grant, request))
     # `begin_end` checks in the opposite order, and may also reset `ending`.
-    return not (task.ending and _take(request))
+    return not task.ending or take(request) is None
 
 
 def _grant(request: list[GraphTask]) -> None:
     """Cancel a pass, unless the request was withdrawn."""
-    task = _take(request)
+    task = take(request)
     if task is not None:
         task.cancelling = True
         task.cancel()
-
-
-def _take(request: list[GraphTask]) -> GraphTask | None:
-    """Pop the pass; None if another thread has done so."""
-    try:
-        return request.pop()
-    except IndexError:
-        return None
 
 
 def begin_end(task: GraphTask) -> bool:

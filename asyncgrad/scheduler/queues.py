@@ -27,6 +27,14 @@ _PATIENCE = 400
 _PASSED_OVER = 64
 
 
+def take(box: list[_T]) -> _T | None:
+    """Pop the last entry of a list; None if another thread has done so."""
+    try:
+        return box.pop()
+    except IndexError:
+        return None
+
+
 class FairQueue(Generic[_U, _T]):
     """The most urgent goes first; one turn in 16 goes to the oldest, if it was overtaken too often.
 

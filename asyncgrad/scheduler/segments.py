@@ -13,7 +13,7 @@ from asyncgrad.core.states import Outcome
 from asyncgrad.scheduler import blas, switch_interval
 from asyncgrad.scheduler.helpers import Helpers, run_segment
 from asyncgrad.scheduler.host import Host, call_later
-from asyncgrad.scheduler.queues import DeviceQueue, Urgency
+from asyncgrad.scheduler.queues import DeviceQueue, Urgency, take
 from asyncgrad.scheduler.threads import Threads
 
 if TYPE_CHECKING:
@@ -165,9 +165,7 @@ class ThreadJob:
 
     def withdraw(self) -> bool:
         """Drop the job, on the loop; False if a thread has begun with it."""
-        try:
-            self._job.pop()
-        except IndexError:
+        if take(self._job) is None:
             return False
         self._report = None
         self._ended()
@@ -179,9 +177,8 @@ class ThreadJob:
 
     def run(self) -> None:
         """Run the job, unless it was withdrawn."""
-        try:
-            job = self._job.pop()
-        except IndexError:
+        job = take(self._job)
+        if job is None:
             return
         try:
             self._outcome = job()

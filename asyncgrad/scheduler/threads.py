@@ -15,7 +15,7 @@ from threading import Lock, Thread
 from typing import TYPE_CHECKING
 
 from asyncgrad.devices import pieces
-from asyncgrad.scheduler.queues import ORDINARY, FairQueue
+from asyncgrad.scheduler.queues import ORDINARY, FairQueue, take
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -126,11 +126,9 @@ class Threads:
 
     def _leave(self) -> None:
         """Call `ended` after the last thread; that thread and `close` may both try to."""
-        try:
-            ended = self._ended.pop()
-        except IndexError:
-            return
-        ended()
+        ended = take(self._ended)
+        if ended is not None:
+            ended()
 
     def idle(self) -> int:
         """About how many threads are idle."""
