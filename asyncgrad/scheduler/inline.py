@@ -68,6 +68,10 @@ def _run(task: GraphTask) -> Any:
             try:
                 task.start()
                 outcome = task.run(_UNLIMITED)
+            except BaseException as interrupt:
+                # `run` handles errors of nodes, so this is an interrupt between two nodes.
+                task.fail(interrupt)
+                outcome = task.outcome()
             finally:
                 restore_fp_errors(token)
                 del token
@@ -113,12 +117,16 @@ def _run_to_end(task: GraphTask) -> None:
         task.start()
         while task.run(_UNLIMITED) is not FINISHED:
             _await_nodes(task, started, ended)
+    except BaseException as interrupt:
+        task.fail(interrupt)
+        for running, suspended in started.items():
+            running.end()
+            task.resume(suspended.node, suspended.steps, None, None)
+        discard_all(task)
+        task.outcome()
     finally:
         if timer is not None:
             timer.cancel()
-        for running in started:
-            # Nodes are left only if this thread was interrupted.
-            running.end()
 
 
 def _expire(task: GraphTask, started: dict[OnPortal, Suspended]) -> None:

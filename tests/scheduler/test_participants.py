@@ -17,6 +17,7 @@ from passes import HEAVY, assert_nothing_runs, calls, chain, give_way, leaf, oth
 
 import asyncgrad as ag
 from asyncgrad.autograd import graph
+from asyncgrad.core.graph_task import GraphTask
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -621,6 +622,26 @@ def test_a_pass_without_a_loop_awaits_its_participants_elsewhere(pair: Any, fail
         loss_of(*pair, member).backward()
         assert member.verbs() == ["prepare", "prepare ends", "commit", "commit ends"]
         assert pair[0].grad.tolist() == ONES
+
+
+@pytest.mark.parametrize("deadline", [None, 1e9])
+def test_an_interrupt_between_two_nodes_aborts_all(
+    pair: Any, deadline: float | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a loop; a coroutine of the pass may be running elsewhere then."""
+    member = Member([])
+    run = GraphTask.run
+
+    def interrupted(task: GraphTask, *args: Any, **options: Any) -> None:
+        monkeypatch.undo()
+        run(task, *args, **options)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(GraphTask, "run", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        loss_of(*pair, member).backward(deadline=deadline)
+    assert pair[0].grad is None
+    assert member.verbs()[-1] == "abort ends"
 
 
 @pytest.mark.asyncio
