@@ -367,11 +367,9 @@ class GraphTask(PassState):
         if self.launched:
             return MORE if self.ready else WAITING
         if self.state is DRAINING:
-            if self.revoke is not None:
-                if not self.revoke(thread or self.future is None):
-                    return HEAVY
-                self.revoke = None
-            self._end(CANCELLED if self.error is None else FAILED)
+            state = CANCELLED if self.error is None else FAILED
+            if not self.end(state, thread or self.future is None):
+                return HEAVY
         elif self.state is not RUNNING:
             # It has ended in a thread, and the loop asks again.
             return FINISHED

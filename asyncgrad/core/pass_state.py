@@ -293,14 +293,18 @@ class PassState:
     def fail_at_end(self, error: BaseException) -> None:
         """Note that the commit has failed."""
         self.error = error
-        self._end(FAILED)
+        self.end(FAILED, True)
 
-    def _end(self, state: State) -> None:
-        """Set the final state of a pass that has not succeeded, and undo its commit."""
+    def end(self, state: State, wait: bool) -> bool:
+        """Undo the commit of a pass that has not succeeded, and set its final state.
+
+        Without `wait`, False if the commit can't be undone at once; nothing has been done then.
+        """
+        if self.revoke is not None and not self.revoke(wait):
+            return False
+        self.revoke = None
         self.state = state
-        if self.revoke is not None:
-            revoke, self.revoke = self.revoke, None
-            revoke(True)
+        return True
 
     def drop_graph(self) -> None:
         """Drop the graph after a success, so that references to the pass don't keep it alive.
