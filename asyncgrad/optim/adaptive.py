@@ -86,12 +86,7 @@ class Adagrad(ElementwiseOptimizer):
     def _update_rows(self, group: Group, parameter: Tensor, gradient: Rows) -> None:
         if group["weight_decay"]:
             raise RuntimeError("weight_decay option is not compatible with sparse gradients")
-        rows = gradient.coalesce()
-        state, step, arrays = self._operands(group, parameter, None)
-        values, _, total = arrays
-        parts = [values[rows.indices], rows.values.copy(), total[rows.indices]]
-        self._apply(group, parameter, self._full_step(group, state, step), parts)
-        values[rows.indices], _, total[rows.indices] = parts
+        self._apply_to_rows(group, parameter, gradient)
 
 
 class RMSprop(ElementwiseOptimizer):

@@ -10,6 +10,7 @@ from asyncgrad.core.variable import Variable, bump_version, requires_grad
 from asyncgrad.devices import CPU
 from asyncgrad.devices.updates import UPDATES
 from asyncgrad.ops.api.complex_parts import view_as_complex, view_as_real
+from asyncgrad.ops.tensors.sparse_rows import Rows
 from asyncgrad.optim.array_updates import array_update
 from asyncgrad.optim.optimizer import Optimizer
 from asyncgrad.optim.recorded_updates import recorded_update
@@ -189,6 +190,17 @@ class ElementwiseOptimizer(Optimizer):
             shrink -= float(group["lr"]) * group["weight_decay"]
         update, numbers, flags = self._planned_step(group, state, step)
         return Step(update, (*numbers, shrink), flags)
+
+    def _apply_to_rows(self, group: Group, parameter: Tensor, gradient: Rows) -> None:
+        """Update those rows of a parameter, and of its state, that a gradient has."""
+        rows = gradient.coalesce()
+        state, step, (values, _, *entries) = self._operands(group, parameter, None)
+        held = [values, *entries]
+        parts = [array[rows.indices] for array in held]
+        parts.insert(1, rows.values.copy())
+        self._apply(group, parameter, self._full_step(group, state, step), parts)
+        for array, part in zip(held, [parts[0], *parts[2:]], strict=True):
+            array[rows.indices] = part
 
     def _apply(self, group: Group, parameter: Tensor, step: Step, arrays: list[Array]) -> None:
         """Update one parameter by itself."""

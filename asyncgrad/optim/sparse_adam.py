@@ -4,23 +4,12 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
-
-from asyncgrad.ops.tensors.sparse_rows import Rows
-from asyncgrad.optim.optimizer import Optimizer
-from asyncgrad.optim.updates import (
-    Betas,
-    Group,
-    Params,
-    Rate,
-    check_option,
-    check_options,
-    zeros_like,
-)
+from asyncgrad.optim.elementwise import ElementwiseOptimizer, Step
+from asyncgrad.optim.updates import Betas, Group, Params, Rate, State, check_option, check_options
 from asyncgrad.types import Array, Tensor
 
 
-class SparseAdam(Optimizer):
+class SparseAdam(ElementwiseOptimizer):
     """Adam that updates only the rows of a row-sparse gradient, and their means.
 
     Args:
@@ -28,6 +17,8 @@ class SparseAdam(Optimizer):
 
     The other arguments are those of `Adam`.
     """
+
+    _entries = ("exp_avg", "exp_avg_sq")
 
     def __init__(
         self, params: Params, lr: Rate = 1e-3, betas: Betas = (0.9, 0.999), eps: float = 1e-8,
@@ -55,26 +46,17 @@ class SparseAdam(Optimizer):
             "SparseAdam does not support dense gradients, please consider Adam instead"
         )
 
-    def _update_rows(self, group: Group, parameter: Tensor, gradient: Rows) -> None:
-        state = self.state[parameter]
-        if not state:
-            state["step"] = 0
-            state["exp_avg"] = zeros_like(parameter)
-            state["exp_avg_sq"] = zeros_like(parameter)
-        state["step"] += 1
-        rows = gradient.coalesce()
-        places = rows.indices
-        if not len(places):
-            return
-        values = -rows.values if group["maximize"] else rows.values
+    def _count_step(self, state: State) -> int:
+        # As in PyTorch, a plain number.
+        state["step"] = state.get("step", 0) + 1
+        return int(state["step"])
+
+    def _planned_step(self, group: Group, state: State, step: int) -> Step:
         beta1, beta2 = group["betas"]
-        means, squares = state["exp_avg"]._array, state["exp_avg_sq"]._array
-        mean = means[places] + (1 - beta1) * (values - means[places])
-        square = squares[places] + (1 - beta2) * (values * values - squares[places])
-        means[places], squares[places] = mean, square
-        step = state["step"]
         length = float(group["lr"]) * math.sqrt(1 - beta2**step) / (1 - beta1**step)
-        self._values(parameter)[places] -= length * mean / (np.sqrt(square) + group["eps"])
+        return Step("adam", (length, 1 - beta1, beta2, 1 - beta2, group["eps"]))
+
+    _update_rows = ElementwiseOptimizer._apply_to_rows
 
 
 def _check_positive(name: str, value: float | Tensor) -> None:
