@@ -55,13 +55,7 @@ def get_swa_multi_avg_fn() -> Callable[[Any, Any, Any], None]:
     def average(
         averaged: Iterable[Tensor], current: Iterable[Tensor], num_averaged: Tensor
     ) -> None:
-        weight = 1 / (int(num_averaged) + 1)
-        means, values = list(averaged), list(current)
-        if _moved(means, values, weight):
-            return
-        with no_grad():
-            for mean, value in zip(means, values, strict=True):
-                mean.add_((value - mean) * weight)
+        _move(averaged, current, 1 / (int(num_averaged) + 1))
 
     return average
 
@@ -73,14 +67,19 @@ def get_ema_multi_avg_fn(decay: float = 0.999) -> Callable[[Any, Any, Any], None
     def average(
         averaged: Iterable[Tensor], current: Iterable[Tensor], num_averaged: Tensor
     ) -> None:
-        means, values = list(averaged), list(current)
-        if _moved(means, values, 1 - decay):
-            return
-        with no_grad():
-            for mean, value in zip(means, values, strict=True):
-                mean.copy_(mean * decay + value * (1 - decay))
+        _move(averaged, current, 1 - decay)
 
     return average
+
+
+def _move(averaged: Iterable[Tensor], current: Iterable[Tensor], share: float) -> None:
+    """Move means by a share of their distance towards values, in place."""
+    means, values = list(averaged), list(current)
+    if _moved(means, values, share):
+        return
+    with no_grad():
+        for mean, value in zip(means, values, strict=True):
+            mean.copy_(mean + (value - mean) * share)
 
 
 def _moved(means: list[Tensor], values: list[Tensor], share: float) -> bool:
