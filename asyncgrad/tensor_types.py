@@ -37,65 +37,53 @@ class _TypeOfTensors(type):
         )
 
 
-class BoolTensor(Tensor, metaclass=_TypeOfTensors):
+class _Typed(Tensor, metaclass=_TypeOfTensors):
+    """The base of tensor types."""
+
+    def __init_subclass__(cls, dtype: Any = None) -> None:
+        super().__init_subclass__()
+        if dtype is not None:
+            cls.dtype = DType(dtype)  # type: ignore[assignment, method-assign]
+
+
+class BoolTensor(_Typed, dtype="bool"):
     """Tensors of dtype bool."""
 
-    dtype = DType("bool")
 
-
-class ByteTensor(Tensor, metaclass=_TypeOfTensors):
+class ByteTensor(_Typed, dtype="uint8"):
     """Tensors of dtype uint8."""
 
-    dtype = DType("uint8")
 
-
-class CharTensor(Tensor, metaclass=_TypeOfTensors):
+class CharTensor(_Typed, dtype="int8"):
     """Tensors of dtype int8."""
 
-    dtype = DType("int8")
 
-
-class ShortTensor(Tensor, metaclass=_TypeOfTensors):
+class ShortTensor(_Typed, dtype="int16"):
     """Tensors of dtype int16."""
 
-    dtype = DType("int16")
 
-
-class IntTensor(Tensor, metaclass=_TypeOfTensors):
+class IntTensor(_Typed, dtype="int32"):
     """Tensors of dtype int32."""
 
-    dtype = DType("int32")
 
-
-class LongTensor(Tensor, metaclass=_TypeOfTensors):
+class LongTensor(_Typed, dtype="int64"):
     """Tensors of dtype int64."""
 
-    dtype = DType("int64")
 
-
-class HalfTensor(Tensor, metaclass=_TypeOfTensors):
+class HalfTensor(_Typed, dtype="float16"):
     """Tensors of dtype float16."""
 
-    dtype = DType("float16")
 
-
-class FloatTensor(Tensor, metaclass=_TypeOfTensors):
+class FloatTensor(_Typed, dtype="float32"):
     """Tensors of dtype float32."""
 
-    dtype = DType("float32")
 
-
-class DoubleTensor(Tensor, metaclass=_TypeOfTensors):
+class DoubleTensor(_Typed, dtype="float64"):
     """Tensors of dtype float64."""
 
-    dtype = DType("float64")
 
-
-class BFloat16Tensor(Tensor, metaclass=_TypeOfTensors):
+class BFloat16Tensor(_Typed, dtype=BFLOAT16):
     """Tensors of dtype bfloat16, which needs ml_dtypes."""
-
-    if BFLOAT16 is not None:
-        dtype = DType(BFLOAT16)
 
 
 def set_default_tensor_type(t: Any) -> None:
