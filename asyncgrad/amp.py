@@ -119,6 +119,13 @@ class _Stage(Enum):
     STEPPED = "stepped"
 
 
+#: By the names in a state dict, the attributes of a scaler.
+_STATE = {
+    "scale": "_scale", "growth_factor": "_growth_factor", "backoff_factor": "_backoff_factor",
+    "growth_interval": "_growth_interval", "_growth_tracker": "_growth_tracker",
+}  # fmt: skip
+
+
 class GradScaler:
     """Scales losses up and gradients down again; skips steps with infinite or NaN gradients.
 
@@ -355,13 +362,7 @@ class GradScaler:
         """Scale, factors and counts; empty if the scaler is disabled."""
         if not self._enabled:
             return {}
-        return {
-            "scale": self._scale,
-            "growth_factor": self._growth_factor,
-            "backoff_factor": self._backoff_factor,
-            "growth_interval": self._growth_interval,
-            "_growth_tracker": self._growth_tracker,
-        }
+        return {name: getattr(self, attribute) for name, attribute in _STATE.items()}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Restore a state; does nothing if the scaler is disabled.
@@ -376,8 +377,4 @@ class GradScaler:
                 "The source state dict is empty, possibly because it was saved from a disabled "
                 "instance of GradScaler."
             )
-        self._scale = state_dict["scale"]
-        self._growth_factor = state_dict["growth_factor"]
-        self._backoff_factor = state_dict["backoff_factor"]
-        self._growth_interval = state_dict["growth_interval"]
-        self._growth_tracker = state_dict["_growth_tracker"]
+        vars(self).update({_STATE[name]: state_dict[name] for name in _STATE})
