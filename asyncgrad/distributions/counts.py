@@ -78,10 +78,6 @@ class Binomial(_Counted):
         Raises:
             NotImplementedError: if the numbers of trials differ.
         """
-        if self.total_count.min() != self.total_count.max():
-            raise NotImplementedError(
-                "Inhomogeneous total count not supported by `entropy`. Compute it one by one."
-            )
         found = self.log_prob(self.enumerate_support(False))
         return -(found.exp() * found).sum(0)
 
@@ -94,7 +90,7 @@ class Binomial(_Counted):
         count = int(self.total_count.max())
         if int(self.total_count.min()) != count:
             raise NotImplementedError(
-                "Inhomogeneous total count not supported by `enumerate_support`. Do it one by one."
+                "Inhomogeneous total count not supported. Enumerate the support one by one."
             )
         return self._numbers(1 + count, self._given.dtype, expand)
 
