@@ -75,9 +75,7 @@ def vmap(
             count = min(step, size - start)
             level = Level(count, randomness, current().batch)
             given = [
-                leaf
-                if dim is None
-                else lift_batch(_in_front(_part(leaf, dim, start, count, size), dim), level)
+                leaf if dim is None else lift_batch(_part(leaf, dim, start, count), level)
                 for leaf, dim in zip(leaves, dims, strict=True)
             ]
             with Mode(batch=level):
@@ -120,13 +118,10 @@ def debug_unwrap(tensor: Any, *, recurse: bool = True) -> Any:
     return tensor
 
 
-def _in_front(x: Tensor, dim: int) -> Any:
-    """Move an axis to the front; the tensor itself if it is there already."""
+def _part(x: Tensor, dim: int, start: int, count: int) -> Any:
+    """Some examples, with their axis in front; the tensor itself if it is that."""
+    x = x if count == x.shape[dim] else narrow(x, dim, start, count)
     return movedim(x, dim, 0) if dim else x
-
-
-def _part(x: Tensor, dim: int, start: int, count: int, size: int) -> Any:
-    return x if count == size else narrow(x, dim, start, count)
 
 
 def _mapped(
