@@ -39,32 +39,28 @@ class Upsample(FunctionModule, function=F.interpolate):
         return f"{given}={getattr(self, given)}, mode={self.mode!r}"
 
 
-class UpsamplingNearest2d(Upsample):
-    """Resizes images by taking the nearest elements.
+class _Upsampling2d(Upsample):
+    """The base of upsampling in one way.
 
     Args:
         size: the new size; or else
         scale_factor: the factor of the size.
     """
 
-    def __init__(
-        self, size: Ints | None = None, scale_factor: float | Sequence[float] | None = None
-    ) -> None:
-        super().__init__(size, scale_factor, "nearest")
-
-
-class UpsamplingBilinear2d(Upsample):
-    """Resizes images by bilinear interpolation with aligned corners.
-
-    Args:
-        size: the new size; or else
-        scale_factor: the factor of the size.
-    """
+    _way: tuple[ResizeMode, bool | None]
 
     def __init__(
         self, size: Ints | None = None, scale_factor: float | Sequence[float] | None = None
     ) -> None:
-        super().__init__(size, scale_factor, "bilinear", align_corners=True)
+        super().__init__(size, scale_factor, *self._way)
+
+
+class UpsamplingNearest2d(_Upsampling2d, way=("nearest", None)):
+    """Resizes images by taking the nearest elements, to a size or by a factor; see `Upsample`."""
+
+
+class UpsamplingBilinear2d(_Upsampling2d, way=("bilinear", True)):
+    """Resizes images by bilinear interpolation with aligned corners; see `Upsample`."""
 
 
 class Unfold(FunctionModule, function=F.unfold):
