@@ -85,8 +85,7 @@ class Optimizer(Hooked):
                 gets the options that it lacks.
 
         Raises:
-            ValueError: if an option without default is missing, a tensor is no leaf or already in
-                a group, or only some parameters have names.
+            ValueError: if a tensor is no leaf or already in a group, or only some have names.
         """
         if not isinstance(param_group, dict):
             raise TypeError(f"param_group must be a dict, but got {type(param_group).__name__}")
@@ -115,12 +114,6 @@ class Optimizer(Hooked):
                 )
             if parameter._edge is not None and not self.defaults.get("differentiable"):
                 raise ValueError("can't optimize a non-leaf Tensor")
-        missing = [key for key, value in group.items() if value is _REQUIRED]
-        if missing:
-            raise ValueError(
-                f"parameter group didn't specify a value of required optimization parameter "
-                f"{missing[0]}"
-            )
         if len(set(map(id, members))) < len(members):
             warnings.warn(
                 "optimizer contains a parameter group with duplicate parameters; "
@@ -380,6 +373,3 @@ class Optimizer(Hooked):
             lines += ["", f"Parameter Group {number}"][not number :]
             lines += [f"    {key}: {group[key]}" for key in sorted(group) if key != "params"]
         return "\n".join([*lines, ")"])
-
-
-_REQUIRED: Any = object()

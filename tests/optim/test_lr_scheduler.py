@@ -238,6 +238,13 @@ def test_sequences_and_chains_in_a_sequence():
     begun = run(following, second, 9)[9:]
     assert [begun[0], *begun[2:]] == chain
 
+    third, apart = optimizer(ag), optimizer(ag)
+    sequence = run(schedules.SequentialLR(apart, parts(apart), [2]), apart, 4)
+    inner = schedules.SequentialLR(third, parts(third), [2])
+    last = schedules.SequentialLR(third, [schedules.StepLR(third, 2), inner], [5])
+    begun = run(last, third, 9)[9:]
+    assert [begun[0], *begun[2:]] == sequence
+
 
 WRONG = [
     lambda s, o: s.StepLR(None, 3),

@@ -226,6 +226,29 @@ def test_an_optimiser_without_a_step_says_so():
         optimizer.step()
 
 
+@pytest.mark.asyncio
+async def test_hooks_surround_a_step_that_is_awaited():
+    """A step that a subclass defines may be a coroutine function."""
+    calls = []
+
+    class Awaited(ag.optim.Optimizer):
+        async def step(self, number):
+            await asyncio.sleep(0)
+            calls.append(number)
+            return number
+
+    class Twice(Awaited):
+        async def step(self, number):
+            return await super().step(number) + await super().step(number)
+
+    optimizer = Twice([parameter(1.0)], {})
+    optimizer.register_step_pre_hook(lambda o, args, kwargs: ((o, 2 * args[1]), kwargs))
+    optimizer.register_step_post_hook(lambda *args: calls.append("after"))
+    assert await optimizer.step(3) == 12
+    assert calls == [6, 6, "after"]
+    assert optimizer.steps_taken == 1
+
+
 def test_hooks_before_the_step_may_replace_its_arguments():
     a = parameter(1.0)
     optimizer = ag.optim.SGD([a], lr=1.0)
