@@ -82,7 +82,7 @@ _T = TypeVar("_T", bound="Tensor")
 _ITEM = methodcaller("item")
 _TOLIST = methodcaller("tolist")
 
-contiguous_format, preserve_format = memory_format.contiguous_format, memory_format.preserve_format
+contiguous_format = memory_format.contiguous_format
 
 
 class Tensor(Methods):
@@ -192,9 +192,10 @@ class Tensor(Methods):
             memory_format: channels-last formats require the second axis to be innermost in memory.
         """
         array = self._array
-        if memory_format is not contiguous_format:
-            as_memory_format("is_contiguous", memory_format)
-            if self.ndim < 4 or memory_format is preserve_format:
+        if memory_format is not contiguous_format and as_memory_format(
+            "is_contiguous", memory_format
+        ):
+            if self.ndim != (5 if str(memory_format).endswith("3d") else 4):
                 return False
             array = np.moveaxis(array, 1, -1)
         return bool(array.flags.c_contiguous)

@@ -148,7 +148,10 @@ ROWS: dict[str, tuple[str, ...]] = {
     "random.py": ("ops/test_random.py",),
     "special.py": ("ops/test_special.py",),
     "submodules.py": ("nn/test_pytorchs_names.py", "distributions"),
-    "tensor.py": ("ops/test_tensor_attributes.py", "ops/test_signatures.py", "test_copies.py"),
+    "tensor.py": (
+        "ops/test_tensor_attributes.py", "ops/test_odd_tensors.py", "ops/test_signatures.py",
+        "test_copies.py",
+    ),
     "choices.py": ("typing",),
     "types.py": ("typing",),
 }  # fmt: skip
