@@ -5,14 +5,14 @@ from __future__ import annotations
 import copy
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 from asyncgrad.nn.module import Module
 from asyncgrad.nn.norm import _BatchNorm
 from asyncgrad.ops.api.shape import stack
 from asyncgrad.scheduler import waits
-from asyncgrad.types import Tensor, Tree
+from asyncgrad.types import Tree
 
 __all__ = ["functional_call", "replace_all_batch_norm_modules_", "stack_module_state"]
 
@@ -49,11 +49,14 @@ def functional_call(
     """
     given = _merged(parameter_and_buffer_dicts)
     arguments = () if args is None else args if isinstance(args, tuple) else (args,)
-    chosen = _chosen(module, given, tie_weights, strict)
-    if waits(module):
+    later = waits(module)
+    if later:
         # Other tasks may call the module while this call waits, so it works on a copy of the tree.
-        return _call_copy(module, chosen, given, arguments, kwargs or {})
-    with _replaced(module, chosen, given):
+        module = _copied(module, {})
+    replaced = _replaced(_chosen(module, given, tie_weights, strict), given)
+    if later:
+        return _call_later(module, replaced, arguments, kwargs or {})
+    with replaced:
         return module(*arguments, **(kwargs or {}))
 
 
@@ -128,23 +131,23 @@ def _merged(given: object) -> Any:
     return {name: value for part in given for name, value in part.items()}
 
 
-def _places(module: Module) -> dict[str, tuple[str, str, str]]:
-    """For each parameter and buffer: its module's path, the table, and its name in the table."""
+def _places(module: Module) -> dict[str, tuple[dict[str, Any], str]]:
+    """By the full name of each parameter and buffer: the table that has it, and its name there."""
     return {
-        f"{path}.{name}" if path else name: (path, table, name)
+        f"{path}.{name}" if path else name: (table, name)
         for path, part in module.named_modules(remove_duplicate=False)
-        for table in ("_parameters", "_buffers")
-        for name, value in part.__dict__[table].items()
+        for table in (part.__dict__["_parameters"], part.__dict__["_buffers"])
+        for name, value in table.items()
         if value is not None
     }
 
 
 def _chosen(
     module: Module, given: Mapping[str, Any], tie_weights: bool, strict: bool
-) -> list[tuple[str, tuple[str, str, str], Any]]:
-    """The full name, place and new value of each tensor to replace."""
+) -> list[tuple[str, dict[str, Any], str, Any]]:
+    """The full name, table, name in it and new value of each tensor to replace."""
     places = _places(module)
-    held = {name: _tensor_at(module, place) for name, place in places.items()}
+    held = {full: dict.__getitem__(table, name) for full, (table, name) in places.items()}
     tied: dict[int, set[str]] = {}
     for name, tensor in held.items():
         tied.setdefault(id(tensor), set()).add(name)
@@ -170,25 +173,20 @@ def _chosen(
             )
     for name in unknown:
         module.get_submodule(name.rpartition(".")[0])
-    return [(name, places[name], value) for name, value in complete.items() if name in places]
-
-
-def _tensor_at(module: Module, place: tuple[str, str, str]) -> Any:
-    path, table, name = place
-    return module.get_submodule(path).__dict__[table][name]
+    return [(name, *places[name], value) for name, value in complete.items() if name in places]
 
 
 @contextmanager
-def _replaced(module: Module, chosen: list[Any], given: Any) -> Iterator[None]:
-    """Replace tensors in a module's tables within a block, then restore them.
+def _replaced(chosen: list[tuple[str, dict[str, Any], str, Any]], given: Any) -> Iterator[None]:
+    """Replace tensors in the tables of modules within a block, then restore them.
 
     What the block has put in place of a tensor is put into `given`, too.
     """
     before = []
     try:
-        for full, (path, table, name), value in chosen:
-            entries = module.get_submodule(path).__dict__[table]
-            before.append((full, value, entries, name, entries[name]))
+        for full, entries, name, value in chosen:
+            # Not what a look-up returns: within a snapshot, that is not the parameter.
+            before.append((full, value, entries, name, dict.__getitem__(entries, name)))
             entries[name] = value
         yield
     finally:
@@ -198,12 +196,12 @@ def _replaced(module: Module, chosen: list[Any], given: Any) -> Iterator[None]:
             entries[name] = own
 
 
-async def _call_copy(
-    module: Module, chosen: list[Any], given: Any, args: tuple[Tensor, ...], kwargs: dict[str, Any]
-) -> Any:
-    copied = _copied(module, {})
-    with _replaced(copied, chosen, given):
-        return await copied(*args, **kwargs)
+async def _call_later(
+    module: Module, replaced: AbstractContextManager[None], args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+) -> Any:  # fmt: skip
+    with replaced:
+        return await module(*args, **kwargs)
 
 
 def _copied(module: Module, known: dict[int, Any]) -> Any:
@@ -211,7 +209,9 @@ def _copied(module: Module, known: dict[int, Any]) -> Any:
     if id(module) not in known:
         twin = known[id(module)] = copy.copy(module)
         for table in ("_parameters", "_buffers", "_modules"):
-            twin.__dict__[table] = dict(module.__dict__[table])
+            entries = module.__dict__[table]
+            # The tables of a module that was in a snapshot look the parameters up there.
+            twin.__dict__[table] = type(entries)(entries)
         for name, part in twin._modules.items():
             if part is not None:
                 twin._modules[name] = _copied(part, known)

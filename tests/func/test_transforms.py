@@ -523,26 +523,47 @@ async def test_calls_on_a_loop_are_futures():
     assert (await ag.func.vmap(lambda x: x * 2)(x)).tolist() == (x * 2).tolist()
 
 
+class Slow(ag.nn.Module):
+    """Multiplies by a weight, later."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = ag.nn.Linear(2, 1)
+
+    async def forward(self, x):
+        await asyncio.sleep(0)
+        return self.inner(x)
+
+
 @pytest.mark.asyncio
 async def test_a_coroutine_module_works_on_a_copy():
     """Others may call it meanwhile."""
-
-    class Slow(ag.nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.inner = ag.nn.Linear(2, 1, bias=False)
-
-        async def forward(self, x):
-            await asyncio.sleep(0)
-            return self.inner(x)
-
     module = Slow()
     own = module.inner.weight
     x = ag.ones(2)
-    call = ag.func.functional_call(module, {"inner.weight": ag.ones(1, 2)}, x)
+    given = {"inner.weight": ag.ones(1, 2), "inner.bias": ag.zeros(1)}
+    call = ag.func.functional_call(module, given, x)
     other = asyncio.ensure_future(module(x))
     assert (await call).item() == 2.0
-    assert (await other).item() == pytest.approx(own.sum().item())
+    assert (await other).item() == pytest.approx((own.sum() + module.inner.bias).item())
+    assert module.inner.weight is own
+
+
+@pytest.mark.asyncio
+async def test_functional_call_within_a_snapshot():
+    """What isn't given is the snapshot's, and the module keeps its parameters."""
+    module = Slow()
+    own = module.inner.weight
+    with ag.no_grad():
+        own.fill_(1.0)
+    given, x = {"inner.bias": ag.zeros(1)}, ag.ones(2)
+    with module.snapshot():
+        call = ag.func.functional_call(module, given, x)
+        own.grad = ag.ones(1, 2)
+        ag.optim.SGD([own], lr=1.0).step()
+        assert (await call).item() == 2.0
+        assert ag.func.functional_call(module.inner, {"bias": ag.zeros(1)}, x).item() == 2.0
+        ag.func.functional_call(module.inner, {"weight": ag.zeros(1, 2)}, x)
     assert module.inner.weight is own
 
 
