@@ -13,7 +13,6 @@ from asyncio.events import _get_running_loop
 from collections.abc import Generator
 from contextvars import copy_context
 from time import perf_counter_ns
-from types import CoroutineType
 from typing import Any
 
 from asyncgrad.autograd.new_pass import start_pass
@@ -21,7 +20,7 @@ from asyncgrad.core.graph_task import GraphTask
 from asyncgrad.core.modes import current, install
 from asyncgrad.core.node import Node, init_node
 from asyncgrad.core.variable import counter_of, is_inference
-from asyncgrad.devices.fp_errors import call_without_fp_errors
+from asyncgrad.devices.fp_errors import fp_errors_ignored, restore_fp_errors
 from asyncgrad.errors import AutogradError, note_failure
 from asyncgrad.replay.anew import BailError
 from asyncgrad.replay.program import Program
@@ -34,6 +33,10 @@ from asyncgrad.scheduler import engine_of
 _AT_ONCE_NS = 200_000
 #: What is left after the last change is run without a pass if it takes less than this.
 _REST_NS = 20_000
+
+
+class OtherWayError(UnrepeatableError):
+    """This call takes another way than the recorded one, so others may fit."""
 
 
 def replay(program: Program, tensors: Any, state: list[int]) -> Any:
@@ -62,7 +65,7 @@ def replay(program: Program, tensors: Any, state: list[int]) -> Any:
                 and not program.streamed
                 and engine_of(loop).runs_at_once(program.cost)
             ):
-                return _at_once(program, tensors, state)
+                return _timed(program, None, tensors, state)
         return _waited_for(_Replay(program, tensors, state).run(), state)
     except Exception as error:
         raise _failure(error, state) from None
@@ -85,18 +88,25 @@ def _failure(error: Exception, state: list[int]) -> Exception:
             )
             failure.__cause__ = error
             return failure
-        return UnrepeatableError("a check failed")
+        return OtherWayError("a check failed")
     # If nothing has changed, the call is made again, and raises the error as the function does.
     return error if state[0] else UnrepeatableError("it raised an error")
 
 
 def replay_blocking(program: Program, tensors: Any, state: list[int]) -> Any:
     """`replay` where no loop runs or passes block, so that a pass ends before its start returns."""
-    result = replay(program, tensors, state)
-    if result.__class__ is not CoroutineType:
-        return result
+    if program.is_being_planned():
+        raise UnrepeatableError("another call's program is being written")
+    whole = program.whole
+    if whole is not None and not whole.graph.is_ready(tensors):
+        whole = None
+    if whole is not None or not (program.within or program.streamed):
+        try:
+            return _at_once(program, whole, tensors, state)
+        except Exception as error:
+            raise _failure(error, state) from None
     try:
-        result.send(None)
+        replay(program, tensors, state).send(None)
     except StopIteration as stop:
         return stop.value
     raise AssertionError("a pass that was started here had to be awaited")
@@ -104,10 +114,7 @@ def replay_blocking(program: Program, tensors: Any, state: list[int]) -> Any:
 
 async def _launched(program: Program, whole: WholeCall, tensors: Any, state: list[int]) -> Any:
     """Make a whole call by one launch, and wait for the device."""
-    start = perf_counter_ns()
-    memory = whole.new_memory()
-    result = call_without_fp_errors(program.call, memory, whole.run, tensors, state, memory.buffers)
-    whole.cost = min(perf_counter_ns() - start, whole.cost + (whole.cost >> 4))
+    result = _timed(program, whole, tensors, state)
     event, revoke = whole.graph.launched()
     if event is not None and not event.query():
         try:
@@ -120,16 +127,35 @@ async def _launched(program: Program, whole: WholeCall, tensors: Any, state: lis
     return result
 
 
-def _at_once(program: Program, tensors: Any, state: list[int]) -> Any:
+def _timed(program: Program, whole: WholeCall | None, tensors: Any, state: list[int]) -> Any:
+    """`_at_once`, and correct the expected cost.
+
+    That is the least time so far. It grows by a sixteenth at most, so that it slowly follows a
+    program that has become slower.
+    """
     start = perf_counter_ns()
-    run = program.run
-    memory = program.take_memory()
-    result = call_without_fp_errors(program.call, memory, run, tensors, state, memory.buffers)
-    program.give_memory(memory)
-    taken = perf_counter_ns() - start
-    # The expected cost is the least time so far. It grows by a sixteenth at most, so that it slowly
-    # follows a program that has become slower.
-    program.cost = min(taken, program.cost + (program.cost >> 4))
+    result = _at_once(program, whole, tensors, state)
+    timed = program if whole is None else whole
+    timed.cost = min(perf_counter_ns() - start, timed.cost + (timed.cost >> 4))
+    return result
+
+
+def _at_once(program: Program, whole: WholeCall | None, tensors: Any, state: list[int]) -> Any:
+    """Run a program, or the whole call by one launch, without a pass."""
+    run = program.run if whole is None else whole.run
+    memory = program.take_memory() if whole is None else whole.new_memory()
+    result: Any = None
+    for token in fp_errors_ignored:
+        try:
+            if program.device is None and memory.arena is None:
+                result = run(tensors, state, memory.buffers)
+            else:
+                result = program.call(memory, run, tensors, state, memory.buffers)
+        finally:
+            restore_fp_errors(token)
+        break
+    if whole is None:
+        program.give_memory(memory)
     return result
 
 

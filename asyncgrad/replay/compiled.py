@@ -18,13 +18,12 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar, ov
 import numpy as np
 
 from asyncgrad.core.modes import DEFAULT, Modes, current
-from asyncgrad.devices.fp_errors import fp_error_state, fp_errors_ignored, restore_fp_errors
+from asyncgrad.devices.fp_errors import fp_error_state
 from asyncgrad.errors import AutogradError
 from asyncgrad.nn.module import Module
 from asyncgrad.ops.promotion import default_dtype
-from asyncgrad.replay.anew import BailError
 from asyncgrad.replay.arrays import ONE_ARRAY, Recorded
-from asyncgrad.replay.awaited import replay, replay_blocking
+from asyncgrad.replay.awaited import OtherWayError, replay, replay_blocking
 from asyncgrad.replay.division import Divider, Division
 from asyncgrad.replay.entry import Entry, Recording
 from asyncgrad.replay.graph import Graph
@@ -192,16 +191,9 @@ class Compiled(Generic[_P, _R]):
             if result is not _OTHER:
                 return result
             tried.append(entry)
-        why = self._missed(tried)
-        if why is not None:
-            return self._eagerly(why, args, kwargs)
-        if mode is None:
-            return self._plainly(_MODES, args, kwargs)
-        found = self._prepare(args, kwargs)
-        if found.__class__ is str:
-            return self._plainly(found, args, kwargs)
-        if found.__class__ is Division:
-            return self._in_parts(found, args, kwargs)
+        found = self._begin(mode, tried, args, kwargs)
+        if found.__class__ is partial:
+            return found(args, kwargs)
         signature, reached, recorder = found
         with Recording(recorder):
             result = self._function(*args, **kwargs)
@@ -233,7 +225,7 @@ class Compiled(Generic[_P, _R]):
                         # Other tasks run meanwhile. A cancellation here ends the pass that runs.
                         result = await result
                 except UnrepeatableError as error:
-                    if entry.looks:
+                    if entry.looks and isinstance(error, OtherWayError):
                         tried.append(entry)
                         continue
                     return await self._eagerly(str(error), args, kwargs)
@@ -241,19 +233,9 @@ class Compiled(Generic[_P, _R]):
                     return await self._eagerly(_STALE, args, kwargs)
                 return self._replayed(entry, result, tensors)
             return await self._plainly(str(why), args, kwargs)
-        why = self._missed(tried)
-        if why is not None:
-            return await self._eagerly(why, args, kwargs)
-        if mode is None:
-            return await self._plainly(_MODES, args, kwargs)
-        if self._recording:
-            # Many calls may start before the first has ended.
-            return await self._eagerly("another call was being recorded", args, kwargs)
-        found = self._prepare(args, kwargs)
-        if found.__class__ is str:
-            return await self._plainly(found, args, kwargs)
-        if found.__class__ is Division:
-            return await self._in_parts(found, args, kwargs)
+        found = self._begin(mode, tried, args, kwargs)
+        if found.__class__ is partial:
+            return await found(args, kwargs)
         signature, reached, recorder = found
         self._recording = True
         try:
@@ -350,6 +332,21 @@ class Compiled(Generic[_P, _R]):
         if why not in self._cuts:
             self._cuts.append(why)
 
+    def _begin(self, mode: Any, tried: list[Entry], args: Any, kwargs: Any) -> Any:
+        """What a recording needs, or how the call is made instead."""
+        why = self._missed(tried)
+        if why is not None:
+            return partial(self._eagerly, why)
+        if mode is None:
+            return partial(self._plainly, _MODES)
+        if self._recording:
+            # Many calls may start before the first has ended.
+            return partial(self._eagerly, "another call was being recorded")
+        try:
+            return self._prepare(args, kwargs)
+        except UnrepeatableError as error:
+            return partial(self._plainly, str(error))
+
     def _missed(self, tried: list[Entry]) -> str | None:
         """Why a call in which Python sees new values is eager; None if it is to be recorded."""
         if len(tried) < _WAYS:
@@ -404,46 +401,17 @@ class Compiled(Generic[_P, _R]):
             return self._plainly(str(obstacle), args, kwargs)
         if program.is_being_planned():
             return self._eagerly("another call's program is being written", args, kwargs)
-        whole = program.whole
         state = [0]
-        if whole is not None and not whole.graph.is_ready(tensors):
-            whole = None
-        if whole is None and (program.within or program.streamed):
-            try:
-                result = replay_blocking(program, tensors, state)
-            except UnrepeatableError as error:
-                return _OTHER if entry.looks else self._eagerly(str(error), args, kwargs)
-            if self._is_stale(entry, state):
-                return self._eagerly(_STALE, args, kwargs)
-            return self._replayed(entry, result, tensors)
-        why = ""
-        run = program.run if whole is None else whole.run
-        memory = program.take_memory() if whole is None else whole.new_memory()
-        for token in fp_errors_ignored:
-            try:
-                if program.device is None and memory.arena is None:
-                    result = run(tensors, state, memory.buffers)
-                else:
-                    result = program.call(memory, run, tensors, state, memory.buffers)
-            except Exception as error:
-                is_check = isinstance(error, BailError)
-                if state[0] and not is_check:
-                    # Something has changed, so the call can't be made again.
-                    raise
-                if is_check and entry.looks:
-                    return _OTHER
-                why = "a check failed" if is_check else "it raised an error"
-                break
-            finally:
-                restore_fp_errors(token)
-            if whole is None:
-                program.give_memory(memory)
-            if self._is_stale(entry, state):
-                why = _STALE
-                break
-            return self._replayed(entry, result, tensors)
-        # The function is called, so that an error comes from its own lines.
-        return self._eagerly(why, args, kwargs)
+        try:
+            result = replay_blocking(program, tensors, state)
+        except UnrepeatableError as error:
+            if entry.looks and isinstance(error, OtherWayError):
+                return _OTHER
+            # The function is called, so that an error comes from its own lines.
+            return self._eagerly(str(error), args, kwargs)
+        if self._is_stale(entry, state):
+            return self._eagerly(_STALE, args, kwargs)
+        return self._replayed(entry, result, tensors)
 
     def _is_stale(self, entry: Entry, state: list[int]) -> bool:
         """Whether a replay may have used values that user code has changed meanwhile.
@@ -483,9 +451,13 @@ class Compiled(Generic[_P, _R]):
         return self._function(*args, **kwargs)
 
     def _prepare(self, args: Any, kwargs: Any) -> Any:
-        """What a recording needs, or why there can be none."""
+        """What a recording needs, or how the call is made in parts.
+
+        Raises:
+            UnrepeatableError: if there can be none.
+        """
         if self._gave_up is not None:
-            return self._gave_up
+            raise UnrepeatableError(self._gave_up)
         self._recordings += 1
         if self._recordings >= _CHURN and self._replays < self._recordings:
             why = max(self._eager, key=lambda reason: self._eager[reason], default="")
@@ -496,20 +468,19 @@ class Compiled(Generic[_P, _R]):
                 f"compile: {self._recordings} calls of {self._name} were recorded and "
                 f"{self._replays} replayed, because {why}. It is recorded no more. See explain().",
                 RuntimeWarning,
-                stacklevel=3,
+                stacklevel=4,
             )
-        try:
-            signature = Signature(args, kwargs)
-        except UnrepeatableError as error:
-            return str(error)
+        signature = Signature(args, kwargs)
         try:
             reached = self._reached(signature, args)
             signature.tell_apart(reached)
         except UnrepeatableError as error:
-            why = str(error)
             if self._fullgraph:
-                return self._located(why, self._divider_of().lines())
-            return (self._division or why) if self._divide_beside(error, args, kwargs) else why
+                located = self._located(str(error), self._divider_of().lines())
+                raise UnrepeatableError(located) from None
+            if self._divide_beside(error, args, kwargs) and self._division is not None:
+                return partial(self._in_parts, self._division)
+            raise
         if self._replays < self._recordings and not (self._fullgraph or self._passing):
             self._note_values(args, kwargs, reached)
         call = Recorded(

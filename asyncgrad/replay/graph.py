@@ -283,8 +283,8 @@ class Graph:
             )
             node = known.kind()
             init_node(node, edges if len(edges) > 1 else edges[0], known.metadata, known.cost)
-            # Numbered as if the replayed call had made it, by fractions just below the number of
-            # the whole graph's node: these numbers give the order of a pass, and so of its sums.
+            # Numbered as if the replayed call had made it, by fractions below the number of the
+            # whole graph's node: the order of a pass, and so of its sums, follows these numbers.
             node.sequence_nr = front.sequence_nr - 1 + (number + 1) / (len(self._nodes) + 1)
             if known.kind is OpNode:
                 node.rule = known.rule
