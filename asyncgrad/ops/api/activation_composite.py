@@ -11,7 +11,6 @@ from asyncgrad.ops.api.reduction import vector_norm
 from asyncgrad.ops.api.shape import permute, reshape, split
 from asyncgrad.ops.converted import one_node, writes
 from asyncgrad.ops.namespace import RECORDED as R
-from asyncgrad.ops.promotion import as_tensor_operand
 from asyncgrad.ops.tensors.out import put
 from asyncgrad.types import Alike, AtLeast3D, Floating, InPlace, Ints, Real, Tensor
 
@@ -209,7 +208,6 @@ def group_norm(
     for name, scale in (("weight", weight), ("bias", bias)):
         if scale is None:
             continue
-        scale = as_tensor_operand(scale, "group_norm", 3)
         if scale.shape != (channels,):
             raise RuntimeError(
                 f"group_norm: Expected {name} to be a vector of size equal to the number of "

@@ -16,7 +16,7 @@ from asyncgrad.ops.converted import of_one_dtype
 from asyncgrad.ops.dtype import FLOATING, check_dtype
 from asyncgrad.ops.float32_compute import in_float32
 from asyncgrad.ops.namespace import RECORDED as R
-from asyncgrad.ops.promotion import as_tensor_operand, cast
+from asyncgrad.ops.promotion import cast
 from asyncgrad.types import Shape, Tensor
 
 #: A function of `nn.functional`.
@@ -30,7 +30,7 @@ def attention(
     """`scaled_dot_product_attention` with a function that drops weights."""
     name = "scaled_dot_product_attention"
     q, k, v = query, key, value
-    mask = None if attn_mask is None else as_tensor_operand(attn_mask, name, 4)
+    mask = attn_mask
     shapes = _checked_shapes(name, q, k, v, mask, is_causal)
     if mask is not None and mask._metadata.dtype.kind != "b":
         mask = cast(mask, q._metadata.dtype)

@@ -24,14 +24,13 @@ from asyncgrad.ops.node_names import joined, renamed
 from asyncgrad.ops.promotion import (
     cast,
     category,
-    operand_of,
     result_dtype,
     tensor_operands,
 )
 from asyncgrad.ops.scalar_cast import fitted
 from asyncgrad.ops.signatures import named
 from asyncgrad.ops.table.reduction import max_beside, mean_beside
-from asyncgrad.types import AtLeast1D, AtLeast2D, Axis, DTypeLike, Ints, Number, Tensor
+from asyncgrad.types import AtLeast1D, AtLeast2D, Axis, DTypeLike, Inexact, Ints, Number, Tensor
 
 __all__ = [
     "addbmm", "addcdiv", "addcmul", "addmv", "addr", "aminmax", "angle", "baddbmm", "conj",
@@ -210,10 +209,9 @@ is_neg = is_conj
 
 
 @one_node("FracBackward0", writes)
-def frac(input: Tensor) -> Tensor:
+def frac(input: Inexact) -> Tensor:
     """The fractional parts, with the numbers' signs."""
-    x = operand_of(INEXACT, input, "frac")
-    return R.sub(x, R.trunc(x))
+    return R.sub(input, R.trunc(input))
 
 
 @writes_exactly

@@ -26,7 +26,6 @@ from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.node_names import no_view
 from asyncgrad.ops.promotion import (
     as_number,
-    as_tensor_operand,
     cast,
     category,
     default_dtype,
@@ -216,18 +215,17 @@ def cov(
     for name, given in (("fweights", fweights), ("aweights", aweights)):
         if given is None:
             continue
-        w = as_tensor_operand(given, "cov", 2)
-        if len(w._metadata.shape) > 1 or w._metadata.size != count:
+        if len(given._metadata.shape) > 1 or given._metadata.size != count:
             raise RuntimeError(
                 f"cov(): expected {name} to be a vector of {count}, as many as observations, but "
-                f"got shape {list(w._metadata.shape)}"
+                f"got shape {list(given._metadata.shape)}"
             )
-        if category(w._metadata.dtype) != (1 if name == "fweights" else 2):
+        if category(given._metadata.dtype) != (1 if name == "fweights" else 2):
             wanted = "integral" if name == "fweights" else "floating point"
             raise RuntimeError(f"cov(): expected {name} to have {wanted} dtype")
-        if w._metadata.size and bool((w < 0).any()):
+        if given._metadata.size and bool((given < 0).any()):
             raise RuntimeError(f"cov(): {name} cannot be negative")
-        weights = w if weights is None else R.mul(weights, w)
+        weights = given if weights is None else R.mul(weights, given)
     total: Any = count if weights is None else sum(weights)
     if weights is not None and not float(total) > 0:
         raise RuntimeError("cov(): weights sum to zero, can't be normalized")

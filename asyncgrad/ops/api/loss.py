@@ -21,7 +21,7 @@ from asyncgrad.ops.api.index import getitem
 from asyncgrad.ops.arguments import check_constant, chosen_reduction, greatest, one_dim
 from asyncgrad.ops.batching import by_parts, level_of, mapped, unwrap_batch
 from asyncgrad.ops.converted import converted
-from asyncgrad.ops.dtype import FLOATING, INEXACT, check_dtype
+from asyncgrad.ops.dtype import INEXACT, check_dtype
 from asyncgrad.ops.float32_compute import in_float32
 from asyncgrad.ops.fused import compiled
 from asyncgrad.ops.namespace import RECORDED as R
@@ -33,11 +33,10 @@ from asyncgrad.ops.promotion import (
     check_device,
     constant,
     default_dtype,
-    operand_of,
     result_dtype,
     tensor_operands,
 )
-from asyncgrad.types import Alike, Array, Library, Tensor, Truth
+from asyncgrad.types import Alike, Array, Floating, Inexact, Library, Tensor, Truth
 
 #: The functions at PyTorch's top level; all functions here are in `nn.functional`.
 __all__ = ["cosine_similarity"]
@@ -514,7 +513,7 @@ def _divided(xp: Library, weights: Array, total: Array) -> Any:
 
 
 def nll_loss(
-    input: Tensor, target: Tensor, weight: Tensor | None = None, size_average: Truth | None = None,
+    input: Inexact, target: Tensor, weight: Tensor | None = None, size_average: Truth | None = None,
     ignore_index: int = -100, reduce: Truth | None = None, reduction: Reduction = "mean",
 ) -> Tensor:  # fmt: skip
     """The negative log-probabilities of the target's classes.
@@ -526,7 +525,7 @@ def nll_loss(
         ignore_index: a class whose elements are ignored.
         reduction: "mean", "sum" or "none"; `size_average` and `reduce` are deprecated.
     """
-    x = operand_of(INEXACT, input, "nll_loss")
+    x = input
     if x._metadata.dtype.kind == "V":
         return in_float32(
             nll_loss, x, target, weight, ignore_index=ignore_index, reduction=reduction
@@ -554,9 +553,9 @@ def _plus(out: Tensor, extra: Tensor | float | None) -> Any:
 
 
 def cross_entropy(
-    input: Tensor, target: Tensor, weight: Tensor | None = None, size_average: Truth | None = None,
-    ignore_index: int = -100, reduce: Truth | None = None, reduction: Reduction = "mean",
-    label_smoothing: float = 0.0,
+    input: Floating, target: Tensor, weight: Tensor | None = None,
+    size_average: Truth | None = None, ignore_index: int = -100, reduce: Truth | None = None,
+    reduction: Reduction = "mean", label_smoothing: float = 0.0,
 ) -> Tensor:  # fmt: skip
     """The cross entropy of logits and classes, or probabilities of classes.
 
@@ -569,8 +568,7 @@ def cross_entropy(
         reduction: "mean", "sum" or "none"; `size_average` and `reduce` are deprecated.
         label_smoothing: the share of the target that is spread over all classes, in [0, 1].
     """
-    x = operand_of(FLOATING, input, "cross_entropy")
-    metadata = x._metadata
+    x, metadata = input, input._metadata
     if not 0 <= label_smoothing <= 1:
         raise RuntimeError(
             f"cross_entropy: label_smoothing must be between 0.0 and 1.0. Got: {label_smoothing}"

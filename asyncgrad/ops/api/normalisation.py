@@ -8,14 +8,15 @@ from typing import Any
 import numpy as np
 
 from asyncgrad.core.modes import Mode
-from asyncgrad.core.recording import called_anew, note_constant
-from asyncgrad.core.variable import bump_version, wrap
+from asyncgrad.core.recording import called_anew
+from asyncgrad.core.variable import bump_version
 from asyncgrad.ops.arguments import check_constant, one_shape
 from asyncgrad.ops.batching import level_of
 from asyncgrad.ops.dtype import FLOATING, INEXACT, check_dtype, is_half
 from asyncgrad.ops.namespace import RECORDED as R
-from asyncgrad.ops.promotion import as_tensor_operand, cast
+from asyncgrad.ops.promotion import cast
 from asyncgrad.ops.tensors import in_place
+from asyncgrad.ops.tensors.new_tensors import new_beside
 from asyncgrad.types import Alike, Array, Ints, Tensor
 
 #: The functions at PyTorch's top level; all functions here are in `nn.functional`.
@@ -49,14 +50,6 @@ def _check_shape(name: str, what: str, value: Tensor | None, shape: tuple[int, .
         )
 
 
-def _constant(x: Tensor, shape: tuple[int, ...], value: float) -> Any:
-    """A constant tensor of another tensor's dtype and device."""
-    F = x._metadata.F
-    array = F.xp.full(shape, value, x._metadata.dtype)
-    note_constant(array)
-    return wrap(array, F.metadata_of(array))
-
-
 def layer_norm(
     input: Tensor, normalized_shape: Ints, weight: Alike | None = None, bias: Alike | None = None,
     eps: float = 1e-5,
@@ -76,8 +69,8 @@ def layer_norm(
     check_dtype("layer_norm", x._metadata.dtype, FLOATING)
     if weight is None and bias is None:
         return R.normalise(x, len(shape), eps, [])
-    weight = _constant(x, shape, 1) if weight is None else weight
-    bias = _constant(x, shape, 0) if bias is None else bias
+    weight = new_beside("layer_norm", x, "ones", shape) if weight is None else weight
+    bias = new_beside("layer_norm", x, "zeros", shape) if bias is None else bias
     return R.layer_norm(x, weight, bias, len(shape), eps, [])
 
 
@@ -176,8 +169,8 @@ def batch_norm(
             raise RuntimeError(
                 f"{name}: Expected running_mean and running_var to be defined when training=False"
             )
-    weight = _constant(input, (channels,), 1) if weight is None else weight
-    bias = _constant(input, (channels,), 0) if bias is None else bias
+    weight = new_beside(name, input, "ones", channels) if weight is None else weight
+    bias = new_beside(name, input, "zeros", channels) if bias is None else bias
     if not training:
         return R.batch_norm_by_moments(input, weight, bias, running_mean, running_var, eps)
     kept: list[Any] = []
@@ -233,8 +226,8 @@ def instance_norm(
         )
     # Instance norm is batch norm of one example that has the channels of all examples.
     mean, var, scale, shift = (
-        None if part is None else as_tensor_operand(part, "instance_norm", place).repeat(n)
-        for place, part in enumerate((running_mean, running_var, weight, bias), 2)
+        None if part is None else part.repeat(n)
+        for part in (running_mean, running_var, weight, bias)
     )
     flat = R.reshape(x, (1, n * channels, *image))
     out = batch_norm(flat, mean, var, scale, shift, use_input_stats, momentum, eps)

@@ -617,14 +617,6 @@ def _real(name: str, what: str, value: object) -> Any:
     return number
 
 
-def _filled_with(name: str, input: Tensor, **parameters: Any) -> list[Any]:
-    """The tensor to fill, and real numbers."""
-    found = [as_tensor_operand(input, name, 1)]
-    for what, value in parameters.items():
-        found.append(value if value.__class__ is float else _real(name, what, value))
-    return found
-
-
 def _fill(x: Tensor, values: Array, name: str) -> Any:
     """Overwrite a tensor with drawn values."""
     result = from_host(name, _placed(x, values), x._metadata.device)
@@ -684,15 +676,13 @@ def normal_(
     input: Tensor, mean: float = 0.0, std: float = 1.0, *, generator: Generator | None = None
 ) -> Tensor:
     """Fill with normal numbers, floating or complex."""
-    x, mean, std = _filled_with("normal_", input, mean=mean, std=std)
-    metadata, source = x._metadata, source_of(generator)
-    values = None
+    metadata, source = input._metadata, source_of(generator)
+    shape, dtype, values = metadata.shape, metadata.dtype, None
     if std >= 0:
-        shape, dtype = metadata.shape, metadata.dtype
         values = source.draw_on(metadata.device, "normal", shape, dtype, std, mean)
-    if values is None:
-        values = _normal(mean, std, source, metadata.shape, metadata.dtype)
-    return _fill(x, values, "normal_")
+    return _fill(
+        input, _normal(mean, std, source, shape, dtype) if values is None else values, "normal_"
+    )
 
 
 @_drawn_into
@@ -718,13 +708,12 @@ def exponential_(
     input: Tensor, lambd: float = 1.0, *, generator: Generator | None = None
 ) -> Tensor:
     """Fill with numbers from the exponential distribution of rate `lambd`."""
-    x, rate = _filled_with("exponential_", input, lambd=lambd)
-    _check_continuous("exponential_", "Exponential", x)
-    if not rate > 0:
-        raise RuntimeError(f"exponential_ expects lambda > 0.0, but found lambda={rate}")
-    metadata = x._metadata
+    _check_continuous("exponential_", "Exponential", input)
+    if not lambd > 0:
+        raise RuntimeError(f"exponential_ expects lambda > 0.0, but found lambda={lambd}")
+    metadata = input._metadata
     values = source_of(generator).draw("standard_exponential", metadata.shape, many=metadata.size)
-    return _fill(x, values / rate, "exponential_")
+    return _fill(input, values / lambd, "exponential_")
 
 
 def _check_continuous(name: str, distribution: str, x: Tensor) -> None:
@@ -740,13 +729,12 @@ def cauchy_(
     input: Tensor, median: float = 0.0, sigma: float = 1.0, *, generator: Generator | None = None
 ) -> Tensor:
     """Fill with numbers from the Cauchy distribution."""
-    x, median, sigma = _filled_with("cauchy_", input, median=median, sigma=sigma)
-    _check_continuous("cauchy_", "Cauchy", x)
+    _check_continuous("cauchy_", "Cauchy", input)
     if not sigma > 0:
         raise RuntimeError(f"cauchy_ expects sigma > 0.0, but found sigma={sigma}")
-    metadata = x._metadata
+    metadata = input._metadata
     values = source_of(generator).draw("standard_cauchy", metadata.shape, many=metadata.size)
-    return _fill(x, values * sigma + median, "cauchy_")
+    return _fill(input, values * sigma + median, "cauchy_")
 
 
 @_drawn_into
@@ -756,13 +744,12 @@ def geometric_(input: Tensor, p: float, *, generator: Generator | None = None) -
     Raises:
         NotImplementedError: for booleans and complex numbers.
     """
-    x, chance = _filled_with("geometric_", input, p=p)
-    metadata = x._metadata
-    if not 0 < chance < 1:
-        raise RuntimeError(f"geometric_ expects p to be in (0, 1), but got p={chance}")
+    metadata = input._metadata
+    if not 0 < p < 1:
+        raise RuntimeError(f"geometric_ expects p to be in (0, 1), but got p={p}")
     check_dtype("geometric_", metadata.dtype, REAL)
-    values = source_of(generator).draw("geometric", chance, metadata.shape, many=metadata.size)
-    return _fill(x, values, "geometric_")
+    values = source_of(generator).draw("geometric", p, metadata.shape, many=metadata.size)
+    return _fill(input, values, "geometric_")
 
 
 @_drawn_into
@@ -770,13 +757,12 @@ def log_normal_(
     input: Tensor, mean: float = 1.0, std: float = 2.0, *, generator: Generator | None = None
 ) -> Tensor:
     """Fill a floating tensor with numbers whose logarithms are normal."""
-    x, mean, std = _filled_with("log_normal_", input, mean=mean, std=std)
     if not std > 0:
         raise RuntimeError(f"log_normal_ expects std > 0.0, but found std={std}")
-    metadata = x._metadata
+    metadata = input._metadata
     check_dtype("log_normal_", metadata.dtype, FLOATING)
     values = source_of(generator).draw("lognormal", mean, std, metadata.shape, many=metadata.size)
-    return _fill(x, values, "log_normal_")
+    return _fill(input, values, "log_normal_")
 
 
 @_drawn_into
