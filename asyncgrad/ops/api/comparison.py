@@ -18,13 +18,7 @@ from asyncgrad.ops.bfloat16 import sortable
 from asyncgrad.ops.converted import writes, writes_exactly
 from asyncgrad.ops.dtype import REAL, check_dtype
 from asyncgrad.ops.namespace import RECORDED as R
-from asyncgrad.ops.promotion import (
-    as_number,
-    as_tensor_operand,
-    category,
-    check_device,
-    refusal,
-)
+from asyncgrad.ops.promotion import as_number, as_tensor_operand, category, check_device, refusal
 from asyncgrad.types import Alike, Array, Axis, ByExample, Ints, Library, Number, Tensor, Vector
 
 __all__ = [

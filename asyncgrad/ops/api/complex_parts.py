@@ -8,10 +8,7 @@ import numpy as np
 
 from asyncgrad.ops.converted import of_one_dtype, one_node, writes_exactly
 from asyncgrad.ops.namespace import RECORDED as R
-from asyncgrad.ops.promotion import (
-    check_broadcast,
-    check_device,
-)
+from asyncgrad.ops.promotion import check_broadcast, check_device
 from asyncgrad.types import Tensor
 
 __all__ = ["complex", "imag", "polar", "real", "view_as_complex", "view_as_real"]

@@ -21,12 +21,7 @@ from asyncgrad.ops.converted import accumulates, of_one_dtype, one_node, writes,
 from asyncgrad.ops.dtype import INEXACT, REAL, check_dtype
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.node_names import joined, renamed
-from asyncgrad.ops.promotion import (
-    cast,
-    category,
-    result_dtype,
-    tensor_operands,
-)
+from asyncgrad.ops.promotion import cast, category, result_dtype, tensor_operands
 from asyncgrad.ops.scalar_cast import fitted
 from asyncgrad.ops.signatures import named
 from asyncgrad.ops.table.reduction import max_beside, mean_beside

@@ -16,9 +16,7 @@ from asyncgrad.ops.converted import of_one_dtype
 from asyncgrad.ops.dtype import is_half, refuse
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.node_names import renamed
-from asyncgrad.ops.promotion import (
-    check_device,
-)
+from asyncgrad.ops.promotion import check_device
 from asyncgrad.types import AtLeast2D, Matrix, Tensor
 
 __all__ = ["cdist", "pdist"]

@@ -11,13 +11,7 @@ from asyncgrad.ops.api.conversion import name_of_type
 from asyncgrad.ops.bfloat16 import floating_info
 from asyncgrad.ops.dtype import DType
 from asyncgrad.ops.dtype_device import as_dtype
-from asyncgrad.ops.promotion import (
-    as_number,
-    category,
-    default_dtype,
-    promote_dtypes,
-    result_dtype,
-)
+from asyncgrad.ops.promotion import as_number, category, default_dtype, promote_dtypes, result_dtype
 from asyncgrad.ops.storage import Storage
 from asyncgrad.types import DTypeLike, Number, Tensor
 

@@ -22,11 +22,7 @@ from asyncgrad.ops.dtype import REAL, check_dtype, check_inexact
 from asyncgrad.ops.fused import assign
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.node_names import watch
-from asyncgrad.ops.promotion import (
-    cast,
-    category,
-    default_dtype,
-)
+from asyncgrad.ops.promotion import cast, category, default_dtype
 from asyncgrad.ops.signatures import named
 from asyncgrad.ops.table.reduction import AllAxes
 from asyncgrad.ops.table.shape import in_order

@@ -13,12 +13,7 @@ from asyncgrad.ops.converted import one_node, writes
 from asyncgrad.ops.dtype import FLOATING, REAL, check_dtype
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.node_names import renamed
-from asyncgrad.ops.promotion import (
-    cast,
-    category,
-    default_dtype,
-    result_dtype,
-)
+from asyncgrad.ops.promotion import cast, category, default_dtype, result_dtype
 from asyncgrad.ops.signatures import named
 from asyncgrad.ops.table import transcendental as table
 from asyncgrad.types import Alike, Tensor

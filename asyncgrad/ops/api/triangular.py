@@ -21,15 +21,7 @@ from asyncgrad.ops.node_names import renamed
 from asyncgrad.ops.table.matrices import eliminate
 from asyncgrad.ops.tensors.new_tensors import leaf, new_beside
 from asyncgrad.ops.tensors.transfer import computed_on_host
-from asyncgrad.types import (
-    Array,
-    ByExample,
-    Inexact,
-    Library,
-    Matrices,
-    SquareMatrices,
-    Tensor,
-)
+from asyncgrad.types import Array, ByExample, Inexact, Library, Matrices, SquareMatrices, Tensor
 
 __all__ = ["lu", "lu_factor", "lu_factor_ex", "lu_solve", "matrix_exp"]
 

@@ -738,12 +738,7 @@ OPS = (
         variant=("dims", lambda dims: f"MeanBackward{dims.__class__ is not AllAxes:d}"),
         cost=_mean_cost,
     ),
-    operation(
-        "var",
-        _var,
-        pulls={"x": fused(_var_gradient, _var_pull)},
-        pushes={"x": _var_push},
-    ),
+    operation("var", _var, pulls={"x": fused(_var_gradient, _var_pull)}, pushes={"x": _var_push}),
     operation(
         "std",
         # No warnings are to be ignored, because a variance is not negative.

@@ -405,11 +405,7 @@ OPS = (
         node="ToCopyBackward0",
         batch=batch_rules.same,
     ),
-    linear(
-        "flip",
-        lambda xp, x, dims: xp.flip(x, dims).copy(),
-        lambda F, g, dims: F.flip(g, dims),
-    ),
+    linear("flip", lambda xp, x, dims: xp.flip(x, dims).copy(), lambda F, g, dims: F.flip(g, dims)),
     linear(
         "roll",
         lambda xp, x, shifts, dims: in_order(xp.roll(x, shifts, dims)),
@@ -461,14 +457,6 @@ OPS = (
         pushes={"x": lambda F, t, widths: F.pad(t, widths, 0)},
         node="ConstantPadNdBackward0",
     ),
-    linear(
-        "frame",
-        _frame,
-        lambda F, g, widths, mode: F.unframe(g, widths, mode),
-    ),
-    linear(
-        "unframe",
-        _unframe,
-        lambda F, g, widths, mode: F.frame(g, widths, mode),
-    ),
+    linear("frame", _frame, lambda F, g, widths, mode: F.unframe(g, widths, mode)),
+    linear("unframe", _unframe, lambda F, g, widths, mode: F.frame(g, widths, mode)),
 )

@@ -223,11 +223,7 @@ OPS = (
         lambda F, out: F.exp(out * out * 0.5) * math.sqrt(2 * math.pi),
         "The inverse of `ndtr`: infinite at 0 and 1, NaN beyond.",
     ),
-    _special(
-        "log_ndtr",
-        _log_ndtr_slope,
-        "The logarithm of `ndtr`, exact far below 0, too.",
-    ),
+    _special("log_ndtr", _log_ndtr_slope, "The logarithm of `ndtr`, exact far below 0, too."),
     _special(
         "erfcx",
         lambda F, x, out: 2 * x * out - _TWO_OVER_ROOT_PI,
