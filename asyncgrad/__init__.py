@@ -39,7 +39,6 @@ from asyncgrad.errors import AcceleratorError, OutOfMemoryError
 from asyncgrad.func import vmap
 from asyncgrad.ops import return_types
 from asyncgrad.ops.api import TOP as _CHAPTERS
-from asyncgrad.ops.api.activation_composite import hardshrink, prelu
 from asyncgrad.ops.api.transfer import get_device
 from asyncgrad.ops.bfloat16 import needs_bfloat16 as _needs_bfloat16
 from asyncgrad.ops.dtype import DType as dtype
@@ -97,13 +96,12 @@ __all__ = [
     "accelerator", "amp", "autograd", "backends", "blocking", "bool", "cdouble", "cfloat",
     "channels_last", "channels_last_3d", "compile", "complex64", "complex128", "contiguous_format",
     "cooperate", "cpu", "cuda", "device", "devices", "double", "dtype", "engine", "errors", "fft",
-    "float16", "float32", "float64", "func", "grad", "half", "inf", "int8", "int16", "int32",
-    "int64", "layout", "linalg", "load", "long", "memory_format", "nan", "newaxis", "nn", "offload",
-    "optim", "pi", "preserve_format", "random", "request", "return_types", "save",
+    "float16", "float32", "float64", "func", "get_device", "grad", "half", "inf", "int8", "int16",
+    "int32", "int64", "layout", "linalg", "load", "long", "memory_format", "nan", "newaxis", "nn",
+    "offload", "optim", "pi", "preserve_format", "random", "request", "return_types", "save",
     "set_default_device", "set_default_dtype", "set_printoptions", "short", "special", "strided",
     "sync", "testing", "trace_passes", "uint8", "uint16", "uint32", "uint64", "utils", "vmap",
 ]  # fmt: skip
-__all__ += ["get_device", "hardshrink", "prelu"]
 #: Public names that `import *` leaves out: some would replace Python's own, others are made on use.
 _MORE = ("__version__", "bfloat16", "distributions", "e", "float", "int")
 #: Names of other modules that are also here.

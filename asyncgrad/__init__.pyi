@@ -626,7 +626,7 @@ def diag_embed(input: Tensor, offset: builtins.int = 0, dim1: builtins.int = -2,
         dim1: the axis of rows in the result.
         dim2: the axis of columns.
     """
-from asyncgrad.ops.api.windows import diagflat as diagflat
+from asyncgrad.ops.api.strided import diagflat as diagflat
 from asyncgrad.ops.api.shape import diagonal as diagonal
 def diagonal_scatter(input: Tensor, src: Tensor, offset: builtins.int = 0, dim1: builtins.int = 0, dim2: builtins.int = 1, *, out: Tensor | None = None) -> Tensor:
     """A copy of `input` with `src` on a diagonal.
@@ -1519,7 +1519,7 @@ def outer(input: Tensor, vec2: Tensor, *, out: Tensor | None = None) -> Tensor:
         input: of shape (m,).
         vec2: of shape (n,).
     """
-from asyncgrad.ops.api.activation_composite import pairwise_distance as pairwise_distance
+from asyncgrad.ops.api.activation import pairwise_distance as pairwise_distance
 from asyncgrad.ops.api.linalg_legacy import pca_lowrank as pca_lowrank
 from asyncgrad.ops.api.distances import pdist as pdist
 from asyncgrad.ops.api.shape import permute as permute

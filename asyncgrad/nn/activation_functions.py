@@ -9,8 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from asyncgrad.ops.api import activation
-from asyncgrad.ops.api.activation import elu, leaky_relu
-from asyncgrad.ops.api.activation_composite import celu, hardtanh, selu, threshold
+from asyncgrad.ops.api.activation import celu, elu, hardtanh, leaky_relu, selu, threshold
 from asyncgrad.ops.api.dropout import rrelu
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.promotion import as_tensor_operand

@@ -7,7 +7,7 @@ from typing import Any
 from asyncgrad.nn import init
 from asyncgrad.nn.linear import Linear
 from asyncgrad.nn.module import Module
-from asyncgrad.ops.api.multihead_attention import attention_of_heads
+from asyncgrad.ops.api.attention import attention_of_heads
 from asyncgrad.types import DeviceLike, DTypeLike, Tensor
 
 

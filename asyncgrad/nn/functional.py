@@ -4,7 +4,7 @@
 from asyncgrad.nn import activation_functions
 from asyncgrad.ops.api import (
     activation,
-    activation_composite,
+    attention,
     convolution,
     ctc,
     distances,
@@ -16,7 +16,6 @@ from asyncgrad.ops.api import (
     linalg,
     loss,
     margin_loss,
-    multihead_attention,
     normalisation,
     patches,
     pooling,
@@ -35,11 +34,11 @@ __all__ = [
 ]  # fmt: skip
 #: Chapters of which all functions are here.
 _WHOLE = (
-    activation_functions, activation, activation_composite, ctc, dropout, embedding_bag,
+    activation_functions, activation, ctc, dropout, embedding_bag,
     grid_sample, interpolate, margin_loss, normalisation, patches, pooling,
 )  # fmt: skip
 #: Where they are defined: the first chapter that knows a name.
-_CHAPTERS = (*_WHOLE, convolution, distances, index, linalg, loss, multihead_attention, shape)
+_CHAPTERS = (*_WHOLE, attention, convolution, distances, index, linalg, loss, shape)
 for _chapter in _WHOLE:
     __all__ += [
         name for name, one in vars(_chapter).items()

@@ -365,7 +365,7 @@ def hardshrink(input: Tensor, lambd: float = 0.5, *, out: Tensor | None = None) 
     """The elements, and 0 where they are between `-lambd` and `lambd`."""
 def hardsigmoid(input: Tensor, inplace: bool = False) -> Tensor:
     """`clamp(x / 6 + 0.5, 0, 1)`: linear from 0 at -3 to 1 at 3."""
-from asyncgrad.ops.api.activation_composite import hardswish as hardswish
+from asyncgrad.ops.api.activation import hardswish as hardswish
 def hardtanh(input: Tensor, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False) -> Tensor:
     """Clamp the elements between two bounds; the gradient is 0 at the bounds and beyond."""
 def hardtanh_(input: Tensor, min_val: float = -1.0, max_val: float = 1.0) -> Tensor:
@@ -507,9 +507,9 @@ def max_unpool3d(input: Tensor, indices: Tensor, kernel_size: Ints, stride: Ints
         padding: how far windows reached beyond the sides.
         output_size: the size of the result, or its shape; if None, the smallest that fits.
     """
-from asyncgrad.ops.api.activation_composite import mish as mish
+from asyncgrad.ops.api.activation import mish as mish
 from asyncgrad.ops.api.loss import mse_loss as mse_loss
-from asyncgrad.ops.api.multihead_attention import multi_head_attention_forward as multi_head_attention_forward
+from asyncgrad.ops.api.attention import multi_head_attention_forward as multi_head_attention_forward
 def multi_margin_loss(input: Tensor, target: Tensor, p: int = 1, margin: float = 1.0, weight: Tensor | None = None, size_average: bool | None = None, reduce: bool | None = None, reduction: Reduction = 'mean') -> Tensor:
     """The sum of `max(0, margin - right + wrong)**p`, divided by the number of classes.
 
@@ -531,10 +531,10 @@ def multilabel_margin_loss(input: Tensor, target: Tensor, size_average: bool | N
     """
 from asyncgrad.ops.api.margin_loss import multilabel_soft_margin_loss as multilabel_soft_margin_loss
 from asyncgrad.ops.api.loss import nll_loss as nll_loss
-from asyncgrad.ops.api.activation_composite import normalize as normalize
+from asyncgrad.ops.api.activation import normalize as normalize
 from asyncgrad.ops.api.index import one_hot as one_hot
 from asyncgrad.ops.api.shape import pad as pad
-from asyncgrad.ops.api.activation_composite import pairwise_distance as pairwise_distance
+from asyncgrad.ops.api.activation import pairwise_distance as pairwise_distance
 from asyncgrad.ops.api.distances import pdist as pdist
 def pixel_shuffle(input: Tensor, upscale_factor: int) -> Tensor:
     """Channels laid out as squares of pixels.
@@ -553,14 +553,14 @@ def prelu(input: Tensor, weight: Tensor) -> Tensor:
         weight: one slope, or one for each index of the second axis.
     """
 from asyncgrad.nn.activation_functions import relu as relu
-from asyncgrad.ops.api.activation_composite import relu6 as relu6
+from asyncgrad.ops.api.activation import relu6 as relu6
 def relu_(input: Tensor) -> Tensor:
     """`relu`, in place."""
 from asyncgrad.ops.api.normalisation import rms_norm as rms_norm
 from asyncgrad.ops.api.dropout import rrelu as rrelu
 def rrelu_(input: Tensor, lower: float = 0.125, upper: float = 0.3333333333333333, training: bool = False) -> Tensor:
     """`rrelu`, in place."""
-from asyncgrad.ops.api.multihead_attention import scaled_dot_product_attention as scaled_dot_product_attention
+from asyncgrad.ops.api.attention import scaled_dot_product_attention as scaled_dot_product_attention
 def selu(input: Tensor, inplace: bool = False) -> Tensor:
     """A scaled `elu` whose constants keep mean 0 and variance 1 in self-normalising networks."""
 def selu_(input: Tensor) -> Tensor:
@@ -583,10 +583,10 @@ def softplus(input: Tensor, beta: float = 1, threshold: float = 20, *, out: Tens
     """`log(1 + exp(beta * x)) / beta`, and x itself where `beta * x` is above the threshold."""
 def softshrink(input: Tensor, lambd: float = 0.5, *, out: Tensor | None = None) -> Tensor:
     """The elements moved towards 0 by `lambd`, and 0 where they are nearer than that."""
-from asyncgrad.ops.api.activation_composite import softsign as softsign
+from asyncgrad.ops.api.activation import softsign as softsign
 def tanh(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The hyperbolic tangent of each element."""
-from asyncgrad.ops.api.activation_composite import tanhshrink as tanhshrink
+from asyncgrad.ops.api.activation import tanhshrink as tanhshrink
 def threshold(input: Tensor, threshold: float, value: float, inplace: bool = False) -> Tensor:
     """The elements above a threshold, and one value for the others."""
 def threshold_(input: Tensor, threshold: float, value: float) -> Tensor:

@@ -6,7 +6,7 @@ A chapter lists its public functions in `__all__`, those that are also methods o
 
 from asyncgrad.ops.api import (
     activation,
-    activation_composite,
+    attention,
     comparison,
     complex_parts,
     composite,
@@ -32,11 +32,9 @@ from asyncgrad.ops.api import (
     loss,
     margin_loss,
     matrices,
-    multihead_attention,
     normalisation,
     patches,
     pooling,
-    quantile,
     random,
     rearrange,
     reduction,
@@ -48,22 +46,19 @@ from asyncgrad.ops.api import (
     strided,
     transcendental,
     transfer,
-    transpose_in_place,
     triangular,
-    windows,
 )
 from asyncgrad.ops.converted import convert_arguments
 
 #: The chapters whose functions are methods; where two define one name, the later one wins.
 CHAPTERS = (
-    elementwise, reduction, shape, strided, transpose_in_place, conversion, transfer, dlpack, index,
-    sort, quantile, windows, linalg, linalg_legacy, activation, activation_composite,
-    loss, creation, data, dtypes, complex_parts, random, sparse, rearrange, composite, comparison,
-    scatter, distances, transcendental, grids, signals,
+    elementwise, reduction, shape, strided, conversion, transfer, dlpack, index, sort, linalg,
+    linalg_legacy, activation, loss, creation, data, dtypes, complex_parts, random, sparse,
+    rearrange, composite, comparison, scatter, distances, transcendental, grids, signals,
 )  # fmt: skip
 #: The chapters whose functions are public at the top.
 TOP = (
-    *(c for c in CHAPTERS if c not in {activation_composite, conversion, sparse, transfer}),
+    *(c for c in CHAPTERS if c not in {conversion, sparse, transfer}),
     convolution,
     normalisation,
     pooling,
@@ -74,5 +69,5 @@ for _chapter in (*CHAPTERS, *TOP):
     vars(_chapter).setdefault("IN_PLACE", ())
 convert_arguments((
     *TOP, *CHAPTERS, ctc, dropout, embedding_bag, fourier, grid_sample, interpolate, linalg_norm,
-    margin_loss, matrices, multihead_attention, patches, triangular,
+    margin_loss, matrices, attention, patches, triangular,
 ))  # fmt: skip

@@ -1,22 +1,41 @@
-"""Activation functions with ops of their own, and softmax."""
+"""Activation functions, softmax, and normalisations composed of other functions."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 from asyncgrad.choices import GeluFormula
-from asyncgrad.ops.converted import writes_exactly
+from asyncgrad.ops.api.elementwise import where
+from asyncgrad.ops.api.normalisation import layer_norm
+from asyncgrad.ops.api.reduction import vector_norm
+from asyncgrad.ops.api.shape import permute, reshape, split
+from asyncgrad.ops.converted import one_node, writes, writes_exactly
 from asyncgrad.ops.dtype import FLOATING, check_dtype
 from asyncgrad.ops.dtype_device import as_dtype
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.node_names import renamed
 from asyncgrad.ops.promotion import cast
 from asyncgrad.ops.signatures import named
-from asyncgrad.types import Axis, DTypeLike, Floating, Inexact, InPlace, Tensor
+from asyncgrad.ops.tensors.out import put
+from asyncgrad.types import (
+    Alike,
+    AtLeast3D,
+    Axis,
+    DTypeLike,
+    Floating,
+    Inexact,
+    InPlace,
+    Ints,
+    Real,
+    Tensor,
+)
 
 #: The functions at PyTorch's top level; the others are in `nn.functional`.
-__all__ = ["log_softmax", "softmax"]
-METHODS = ("log_softmax", "softmax")
+__all__ = ["hardshrink", "log_softmax", "prelu", "softmax"]
+METHODS = ("hardshrink", "log_softmax", "prelu", "softmax")
+
+_SELU_ALPHA, _SELU_SCALE = 1.6732632423543772848170429916717, 1.0507009873554804934193349852946
 
 
 def leaky_relu(input: Floating, negative_slope: float = 0.01, inplace: InPlace = False) -> Tensor:
@@ -86,3 +105,241 @@ def _normalised(name: str, doc: str) -> Callable[..., Tensor]:
 
 softmax = _normalised("softmax", "The exponentials, divided by their sum along `dim`.")
 log_softmax = _normalised("log_softmax", "The logarithm of the softmax along `dim`.")
+
+
+# -- composed functions ---------------------------------------------------------------------------
+
+
+@one_node("HardtanhBackward0")
+def hardtanh(
+    input: Real, min_val: float = -1.0, max_val: float = 1.0, inplace: InPlace = False
+) -> Tensor:
+    """Clamp the elements between two bounds; the gradient is 0 at the bounds and beyond."""
+    if min_val > max_val:
+        raise ValueError(
+            f"min_val cannot be greater than max_val: hardtanh got {min_val} and {max_val}"
+        )
+    if input._metadata.dtype.kind == "u" and min_val <= -1:
+        raise RuntimeError("cannot do hardtanh on an unsigned type with negative limits")
+    # As in PyTorch, NaN is treated as inside the bounds.
+    within = ~((input <= min_val) | (input >= max_val))
+    bounded = input.detach().clamp(min_val, max_val).to(input.dtype)
+    return where(within, input, bounded)
+
+
+def relu6(input: Tensor, inplace: InPlace = False) -> Tensor:
+    """Clamp the elements between 0 and 6."""
+    return hardtanh(input, 0.0, 6.0)
+
+
+@one_node("HardsigmoidBackward0")
+def hardsigmoid(input: Floating, inplace: InPlace = False) -> Tensor:
+    """`clamp(x / 6 + 0.5, 0, 1)`: linear from 0 at -3 to 1 at 3."""
+    inside = (input > -3) & (input < 3)
+    return where(inside, input + 3, (input.detach() + 3).clamp(0.0, 6.0)) / 6
+
+
+def hardswish(input: Floating, inplace: InPlace = False) -> Tensor:
+    """The elements times their `hardsigmoid`."""
+    return R.hardswish(input)
+
+
+def mish(input: Floating, inplace: InPlace = False) -> Tensor:
+    """The elements times the hyperbolic tangent of their `softplus`."""
+    return R.mish(input)
+
+
+@one_node("EluBackward0")
+def selu(input: Floating, inplace: InPlace = False) -> Tensor:
+    """A scaled `elu` whose constants keep mean 0 and variance 1 in self-normalising networks."""
+    return elu(input, _SELU_ALPHA) * _SELU_SCALE
+
+
+@one_node("CeluBackward0")
+def celu(input: Floating, alpha: float = 1.0, inplace: InPlace = False) -> Tensor:
+    """The positive elements, and `alpha * (exp(x / alpha) - 1)` of the others."""
+    if alpha == 0:
+        raise RuntimeError("ZeroDivisionError: alpha cannot be 0 for CELU")
+    below = input < 0
+    quotient = where(below, input, input.new_zeros(())) / alpha
+    # The gradient of `elu` is exp(x), that of `expm1` a sum that loses digits far below 0.
+    curve = (R.elu(quotient, 1.0) if alpha > 0 else R.expm1(quotient)) * alpha
+    return where(below, curve, input)
+
+
+def softsign(input: Tensor) -> Tensor:
+    """`x / (1 + |x|)`."""
+    return R.div(input, R.add(R.abs(input), 1))
+
+
+def tanhshrink(input: Tensor) -> Tensor:
+    """`x - tanh(x)`."""
+    return R.sub(input, R.tanh(input))
+
+
+@one_node("HardshrinkBackward0", writes)
+def hardshrink(input: Floating, lambd: float = 0.5) -> Tensor:
+    """The elements, and 0 where they are between `-lambd` and `lambd`."""
+    return where((input >= -lambd) & (input <= lambd), input.new_zeros(()), input)
+
+
+@one_node("SoftshrinkBackward0", writes)
+def softshrink(input: Floating, lambd: float = 0.5) -> Tensor:
+    """The elements moved towards 0 by `lambd`, and 0 where they are nearer than that."""
+    if lambd < 0:
+        raise RuntimeError(
+            f"softshrink: lambda must be greater or equal to 0, but found to be {lambd}."
+        )
+    moved = where(input > lambd, input - lambd, input + lambd)
+    # x * 0 keeps the signs of zeros; NaN fails both comparisons and is passed on.
+    return where((input >= -lambd) & (input <= lambd), input.detach() * 0, moved)
+
+
+@one_node("ThresholdBackward0")
+def threshold(input: Real, threshold: float, value: float, inplace: InPlace = False) -> Tensor:
+    """The elements above a threshold, and one value for the others."""
+    return where(input <= threshold, input.new_full((), value), input)
+
+
+@one_node("PreluKernelBackward0")
+def prelu(input: Tensor, weight: Alike) -> Tensor:
+    """The elements, the negative ones times a learnt slope.
+
+    Args:
+        input: a floating tensor.
+        weight: one slope, or one for each index of the second axis.
+    """
+    x, slopes = input, weight
+    if slopes.ndim > 1:
+        raise RuntimeError(
+            f"prelu: Expected `weight` to be a scalar or 1D tensor, but got: ndim = {slopes.ndim}"
+        )
+    channels = x.shape[1] if x.ndim > 1 else 1
+    if slopes.numel() != 1:
+        if not x.ndim:
+            raise RuntimeError("prelu: Not allow zero-dim input tensor.")
+        if slopes.numel() != channels:
+            raise RuntimeError(
+                f"prelu: Mismatch of parameter numbers and input channel size. Found parameter "
+                f"numbers = {slopes.numel()} and channel size = {channels}."
+            )
+    shape = [1] * x.ndim
+    if x.ndim:
+        shape[min(1, x.ndim - 1)] = slopes.numel()
+    above = x > 0
+    # Positive elements are masked to 0 in the product, as infinities would make gradients NaN.
+    return where(above, x, reshape(slopes, tuple(shape)) * R.mask(x, ~above))
+
+
+@one_node("GluBackward0")
+def glu(input: Floating, dim: int = -1) -> Tensor:
+    """The first half of an axis times the logistic function of the second."""
+    if not input.ndim:
+        raise RuntimeError("glu does not support 0-dimensional tensors")
+    size = input.size(dim)
+    if size % 2:
+        raise RuntimeError(
+            f"glu: Halving dimension must be even, but dimension {dim} is size {size}"
+        )
+    first, second = split(input, size // 2, dim) if size else (input, input)
+    return first * R.sigmoid(second)
+
+
+def normalize(
+    input: Tensor, p: float = 2.0, dim: Ints = 1, eps: float = 1e-12, out: Tensor | None = None
+) -> Tensor:
+    """Divide vectors along an axis by their norms, which are clamped to at least `eps`."""
+    if out is not None:
+        return put(out, "normalize", normalize(input, p, dim, eps))
+    return R.div(input, vector_norm(input, p, dim, True).clamp_min(eps))
+
+
+def pairwise_distance(
+    x1: Tensor, x2: Tensor, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False
+) -> Tensor:
+    """The p-norms of `x1 - x2 + eps` over the last axis, broadcast."""
+    return vector_norm(R.add(R.sub(x1, x2), eps), p, -1, keepdim)
+
+
+@one_node("NativeGroupNormBackward0")
+def group_norm(
+    input: Floating, num_groups: int, weight: Tensor | None = None, bias: Tensor | None = None,
+    eps: float = 1e-5,
+) -> Tensor:  # fmt: skip
+    """Normalise groups of channels to mean 0 and variance 1, then scale and shift.
+
+    Args:
+        input: of shape (n, channels, ...).
+        weight: the factors, of shape (channels,).
+        bias: the summands, of that shape.
+        eps: added to the variance.
+
+    Raises:
+        ValueError: if there is one value per group, and one example.
+    """
+    shape = input.shape
+    if len(shape) < 2:
+        raise RuntimeError(
+            f"Expected at least 2 dimensions for input tensor but received {len(shape)}"
+        )
+    batch, channels, *rest = shape
+    if num_groups <= 0 or channels % num_groups:
+        raise RuntimeError(
+            f"group_norm: Expected number of channels in input to be divisible by num_groups, but "
+            f"got input of shape {list(shape)} and num_groups={num_groups}"
+        )
+    size = channels // num_groups * math.prod(rest)
+    if batch * size == 1:
+        raise ValueError(
+            f"Expected more than 1 value per channel when training, got input size {list(shape)}"
+        )
+    out = reshape(layer_norm(reshape(input, (batch, num_groups, size)), (size,), eps=eps), shape)
+    for name, scale in (("weight", weight), ("bias", bias)):
+        if scale is None:
+            continue
+        if scale.shape != (channels,):
+            raise RuntimeError(
+                f"group_norm: Expected {name} to be a vector of size equal to the number of "
+                f"channels in input, but got {name} of shape {list(scale.shape)} and input of "
+                f"shape {list(shape)}"
+            )
+        wide = reshape(scale, (1, channels, *[1] * len(rest)))
+        out = out * wide if name == "weight" else out + wide
+    return out
+
+
+@one_node("PixelShuffleBackward0")
+def pixel_shuffle(input: AtLeast3D, upscale_factor: int) -> Tensor:
+    """Channels laid out as squares of pixels.
+
+    Args:
+        input: of shape (..., channels * factor**2, height, width).
+    """
+    r = upscale_factor
+    *lead, channels, height, width = input.shape
+    if r <= 0 or channels % (r * r):
+        raise RuntimeError(
+            f"pixel_shuffle expects its input's 'channel' dimension to be divisible by the square "
+            f"of upscale_factor, but input.size(-3)={channels} is not divisible by {r * r}"
+        )
+    n = len(lead)
+    input = reshape(input, (*lead, channels // (r * r), r, r, height, width))
+    input = permute(input, (*range(n + 1), n + 3, n + 1, n + 4, n + 2))
+    # With a factor of 1, too, the result is a copy.
+    return reshape(R.clone(input, "C"), (*lead, channels // (r * r), height * r, width * r))
+
+
+@one_node("PixelUnshuffleBackward0")
+def pixel_unshuffle(input: AtLeast3D, downscale_factor: int) -> Tensor:
+    """Undo `pixel_shuffle`."""
+    r = downscale_factor
+    *lead, channels, height, width = input.shape
+    if r <= 0 or height % r or width % r:
+        raise RuntimeError(
+            f"pixel_unshuffle expects height and width to be divisible by downscale_factor, but "
+            f"they are {height} and {width} with downscale_factor={r}"
+        )
+    n = len(lead)
+    x = reshape(input, (*lead, channels, height // r, r, width // r, r))
+    x = permute(x, (*range(n + 1), n + 2, n + 4, n + 1, n + 3))
+    return reshape(R.clone(x, "C"), (*lead, channels * r * r, height // r, width // r))

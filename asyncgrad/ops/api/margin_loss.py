@@ -10,8 +10,7 @@ import numpy as np
 
 from asyncgrad.choices import Reduction
 from asyncgrad.core.variable import Variable
-from asyncgrad.ops.api.activation import logsigmoid
-from asyncgrad.ops.api.activation_composite import pairwise_distance
+from asyncgrad.ops.api.activation import logsigmoid, pairwise_distance
 from asyncgrad.ops.api.elementwise import where
 from asyncgrad.ops.api.index import gather
 from asyncgrad.ops.api.loss import in_dtype, reduced

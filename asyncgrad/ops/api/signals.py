@@ -15,7 +15,7 @@ from asyncgrad.core.variable import Variable
 from asyncgrad.ops.api import fourier, shape
 from asyncgrad.ops.api.conversion import contiguous
 from asyncgrad.ops.api.index import index_add
-from asyncgrad.ops.api.windows import unfold
+from asyncgrad.ops.api.strided import unfold
 from asyncgrad.ops.arguments import one_int
 from asyncgrad.ops.dtype_device import as_dtype
 from asyncgrad.ops.namespace import RECORDED as R

@@ -1,26 +1,47 @@
-"""Views of a tensor's memory with arbitrary strides, and resizing in place."""
+"""Views of a tensor's memory with other strides, diagonals, and changes of axes in place."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import prod
 from typing import Any
 
 import numpy as np
 
-from asyncgrad.core.modes import current
+from asyncgrad.core.history import lead_elsewhere, rebase_history
+from asyncgrad.core.modes import Mode, current
 from asyncgrad.core.recording import unrepeatable
-from asyncgrad.core.variable import bump_version, requires_grad, view_of
+from asyncgrad.core.variable import (
+    Variable,
+    autograd_meta,
+    bump_version,
+    counter_of,
+    is_inference,
+    requires_grad,
+    view_of,
+)
 from asyncgrad.errors import AutogradError
-from asyncgrad.ops.arguments import one_shape
-from asyncgrad.ops.batching import level_of
+from asyncgrad.ops.api import shape
+from asyncgrad.ops.api.shape import diagonal
+from asyncgrad.ops.arguments import is_expandable, one_dim, one_shape
+from asyncgrad.ops.batching import for_each, level_of
+from asyncgrad.ops.converted import writes
 from asyncgrad.ops.dtype_device import as_memory_format, memory_format
 from asyncgrad.ops.namespace import RECORDED as R
-from asyncgrad.ops.promotion import as_tensor_operand, cast, check_device
+from asyncgrad.ops.node_names import rename
+from asyncgrad.ops.promotion import as_tensor_operand, cast, category, check_device
+from asyncgrad.ops.signatures import Postponed, named, of_method
 from asyncgrad.ops.table.strided import Strides, strides_of
-from asyncgrad.types import Array, Ints, Library, Tensor
+from asyncgrad.ops.tensors import in_place
+from asyncgrad.types import Array, Axis, Ints, Library, Tensor
 
-__all__ = ["as_strided", "as_strided_scatter"]
-METHODS = ("as_strided", "as_strided_scatter", "resize_", "resize_as_")
+__all__ = ["as_strided", "as_strided_scatter", "diag_embed", "diagflat", "diagonal_scatter"]
+METHODS = (
+    *__all__, "as_strided_", "resize_", "resize_as_", "squeeze_", "sum_to_size", "swapaxes_",
+    "swapdims_", "t_", "transpose_", "unfold", "unsqueeze_",
+)  # fmt: skip
+
+_INT64 = np.dtype("int64")
 
 
 def as_strided(
@@ -188,3 +209,186 @@ def _memory(x: Tensor, own: tuple[int, ...], origin: int) -> tuple[int, int]:
         # A tensor detached from a view has no base, but still shares the base's memory.
         base, start = beneath, (x.data_ptr() - beneath.ctypes.data) // array.itemsize
     return Strides(base.shape, strides_of(base), -start).reach if base.size else (0, 0)
+
+
+# -- diagonals, windows, sums ---------------------------------------------------------------------
+
+
+@writes
+def diag_embed(input: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tensor:
+    """Matrices with the last axis of a tensor on their diagonals.
+
+    Args:
+        input: of shape (..., n).
+        offset: above the main diagonal if positive, below if negative.
+        dim1: the axis of rows in the result.
+        dim2: the axis of columns.
+    """
+    ndim = len(input._metadata.shape) + 1
+    first, second = (one_dim("diag_embed", dim, ndim) for dim in (dim1, dim2))
+    if first == second:
+        raise RuntimeError(
+            f"diagonal dimensions cannot be identical {dim1}, {dim2}. Name two different axes."
+        )
+    *lead, length = input._metadata.shape
+    length += abs(offset)
+    rest = iter(lead)
+    shape = tuple(length if axis in {first, second} else next(rest) for axis in range(ndim))
+    return R.put_diagonal(input, shape, offset, first, second)
+
+
+def diagflat(input: Tensor, offset: int = 0) -> Tensor:
+    """A matrix with all elements of a tensor on its diagonal.
+
+    Args:
+        offset: above the main diagonal if positive, below if negative.
+    """
+    return diag_embed(R.reshape(input, (input._metadata.size,)), offset)
+
+
+@writes
+def diagonal_scatter(
+    input: Tensor, src: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1
+) -> Tensor:
+    """A copy of `input` with `src` on a diagonal.
+
+    Args:
+        src: of the shape of `diagonal(input, offset, dim1, dim2)`.
+        offset: above the main diagonal if positive, below if negative.
+        dim1: the axis of rows.
+        dim2: the axis of columns.
+    """
+    out = for_each(R.clone(input), src)
+    part = diagonal(out, offset, dim1, dim2)
+    if part._metadata.shape != src._metadata.shape:
+        raise RuntimeError(
+            f"diagonal_scatter: expected src to have a size equal to the slice of self. src size = "
+            f"{list(src._metadata.shape)}, slice size = {list(part._metadata.shape)}"
+        )
+    part.copy_(src)
+    return out
+
+
+def sum_to_size(input: Tensor, *sizes: Ints, size: Ints | None = None) -> Tensor:
+    """Sum over axes to a shape that broadcasts to the tensor's: the adjoint of broadcasting.
+
+    Args:
+        sizes: the shape, as one sequence or as several numbers.
+    """
+    x = as_tensor_operand(input, "sum_to_size", 1)
+    wanted, held = one_shape("sum_to_size", sizes if size is None else (size,)), x._metadata.shape
+    if not is_expandable(wanted, held):
+        raise RuntimeError(
+            f"sum_to_size: size {list(wanted)} is not expandable to size {list(held)}."
+        )
+    if wanted == held and held:
+        return x
+    return R.sum_to(cast(x, _INT64) if category(x._metadata.dtype) < 2 else x, wanted)
+
+
+def unfold(input: Tensor, dimension: Axis, size: int, step: int) -> Tensor:
+    """A view of all windows along an axis, whose elements come last.
+
+    Args:
+        size: the length of a window.
+        step: the distance between the starts of windows.
+    """
+    shape, strides = input._metadata.shape, input.stride()
+    length = shape[dimension] if shape else 1
+    if size < 0:
+        raise RuntimeError(f"unfold: size is {size} but must be >= 0")
+    if size > length:
+        raise RuntimeError(
+            f"unfold: maximum size for tensor at dimension {dimension} is {length} but size is "
+            f"{size}"
+        )
+    if step <= 0:
+        raise RuntimeError(f"unfold: step is {step} but must be > 0")
+    if not shape:
+        return R.reshape(input, (1,)) if size else R.narrow(R.reshape(input, (1,)), 0, 0, 0)
+    windows = list(shape)
+    windows[dimension] = (length - size) // step + 1
+    steps = list(strides)
+    steps[dimension] *= step
+    if not prod(windows) * size:
+        nothing = R.narrow(R.reshape(input, (input._metadata.size,)), 0, 0, 0)
+        return R.reshape(nothing, (*windows, size))
+    out = as_strided(input, (*windows, size), (*steps, strides[dimension]))
+    rename(out._edge, "UnfoldBackward0")
+    return out
+
+
+# -- other axes in place: shape and strides change, the memory does not ---------------------------
+
+
+def _turning(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    def method(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        found = current()
+        if found.grad or input._edge is None or view_of(input) is not None:
+            return _become(input, function(input, *args, **kwargs), name)
+        # The change is recorded even in no-grad mode, as the tensor's node expects the old axes.
+        with Mode(grad=True, inference=False):
+            out = function(input, *args, **kwargs)
+        return _become(input, out, name)
+
+    method.__signature__ = Postponed(of_method, function)  # type: ignore[attr-defined]
+    return named(method, name, f"`{name[:-1]}`, in place: the same tensor with other axes.")
+
+
+def _become(tensor: Any, out: Any, name: str) -> Any:
+    """Make a tensor take over the shape, strides and edge of `out`, a view of it."""
+    if tensor._batched:
+        # Under `vmap` only this example's axes change, not those of the batch.
+        tensor._value, tensor._metadata = out._value, out._metadata
+        return tensor
+    recorded = out._edge is not None or (current().grad and requires_grad(tensor))
+    in_place.check_history(tensor, name, recorded=recorded)
+    unrepeatable("changes the axes of a tensor in place")
+    if is_inference(tensor):
+        tensor._array, tensor._metadata = out._array, out._metadata
+        return tensor
+    seen, counter = view_of(tensor), counter_of(tensor)
+    if seen is None:
+        # Existing views are defined relative to the base's old axes.
+        views: list[Any] = [reference() for reference in counter.views or ()]
+        if any(view is not out and _is_base_of(tensor, view) for view in views):
+            raise AutogradError(
+                f"{name}: the axes of a tensor can't be changed in place while there are views of "
+                f"it. Use the form that is not in place."
+            )
+    edge, found = out._edge, view_of(out)
+    tensor._array, tensor._metadata = out._array, out._metadata
+    bump_version(tensor)
+    if seen is None:
+        autograd_meta(tensor).transposed_at = counter.value
+        out._edge = None
+        if recorded:
+            rebase_history(tensor, edge)
+    else:
+        assert found is not None
+        found.creation_meta = seen.creation_meta
+        if recorded:
+            found.version = counter.value
+        if tensor._autograd is seen:
+            tensor._autograd = found
+        else:
+            tensor._autograd.view = found
+        # If `edge` is None, the view's edge is recomputed from the base when it is needed.
+        lead_elsewhere(tensor, edge)
+        if edge is not None:
+            counter.register(tensor)
+    return tensor
+
+
+def _is_base_of(tensor: Variable, view: Variable | None) -> bool:
+    how = None if view is None else view_of(view)
+    return how is not None and how.base is tensor
+
+
+as_strided_ = _turning("as_strided_", as_strided)
+squeeze_ = _turning("squeeze_", shape.squeeze)
+swapaxes_ = _turning("swapaxes_", shape.transpose)
+swapdims_ = _turning("swapdims_", shape.transpose)
+t_ = _turning("t_", shape.t)
+transpose_ = _turning("transpose_", shape.transpose)
+unsqueeze_ = _turning("unsqueeze_", shape.unsqueeze)
