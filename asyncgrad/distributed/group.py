@@ -288,7 +288,7 @@ async def all_reduce(tensor: Tensor, op: ReduceOp = ReduceOp.SUM) -> Tensor:
     array = _array_of("all_reduce", tensor)
     if not isinstance(op, ReduceOp):
         raise TypeError(f"all_reduce: op={op!r}: expected a ReduceOp, such as ReduceOp.SUM")
-    if op is ReduceOp.AVG and array.dtype.kind not in "fc":
+    if op is ReduceOp.AVG and not (tensor.dtype.is_floating_point or tensor.dtype.is_complex):
         raise TypeError(f"all_reduce: the average of {array.dtype} is none: convert it first")
     if op in {ReduceOp.MIN, ReduceOp.MAX} and array.dtype.kind == "c":
         raise TypeError(f"all_reduce: {array.dtype} has no order, so {op} is not defined")

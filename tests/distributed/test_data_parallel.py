@@ -225,6 +225,20 @@ async def one_fails() -> None:
     await dist.barrier()
 
 
+async def average_of_bfloat16() -> list[float]:
+    own = ag.full((3,), 2.0 + 2.0 * dist.get_rank()).to(ag.bfloat16)
+    found = await dist.all_reduce(own, dist.ReduceOp.AVG)
+    assert found.dtype == ag.bfloat16
+    return found.tolist()
+
+
+@pytest.mark.asyncio
+async def test_an_average_of_bfloat16_is_one() -> None:
+    pytest.importorskip("ml_dtypes")
+    async with world_of(Engine(2)) as world:
+        assert await world.run(average_of_bfloat16) == [[3.0] * 3] * 2
+
+
 @pytest.mark.asyncio
 async def test_what_goes_wrong_on_one_rank_ends_the_run_on_all() -> None:
     async with world_of(Engine(2)) as world:
