@@ -141,7 +141,7 @@ class Kept(Part):
     """Leaves a pass's gradients to the caller of the world, which decides for all ranks."""
 
     def __init__(self, model: Any, name: Any, key: Any, kept: dict[Any, Any]) -> None:
-        super().__init__(model, model.group.of(key), name, adds=True)
+        super().__init__(model, model.group.site.host.runs.group(key), name, adds=True)
         self._into = kept
 
     async def prepare(self, gradients: dict[Any, Any]) -> dict[Any, Any]:
@@ -201,42 +201,25 @@ class Voting(Part):
 
     async def _prepare(self, running: Any) -> dict[Any, Any]:
         group = self._group
-        agreeing = asyncio.ensure_future(self._agree())
-        waiting = [agreeing, *(asyncio.ensure_future(self._alarm(one)) for one in group.others)]
-        for task in waiting:
-            task.add_done_callback(retrieve)
         try:
-            # If this wait is cancelled, the pass is, and `abort` tells the other ranks.
+            # If one of these waits is cancelled, the pass is, and `abort` tells the other ranks.
             with group.standstill.awaiting(set(self.together), self._called(), running):
-                await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-            if not agreeing.done() or agreeing.exception() is not None:
-                for task in waiting[1:]:
-                    if task.done():
-                        # Another rank has given up. Raise that, and not what has failed here
-                        # because of it.
-                        await task
-            return await agreeing
+                averages = await self._averages()
+                if group.rank == 0:
+                    for rank in group.others:
+                        await group.mail.receive(rank, self._mail("vote"))
+            return {leaf: Total(average) for leaf, average in averages.items()}
         except (AutogradError, TimeoutError) as error:
             self._why = str(error)
             raise
         finally:
-            for task in waiting:
-                task.cancel()
-            # The traceback of an error holds this frame, and these hold the error: a cycle.
-            waiting.clear()
-            del agreeing, task, running
-
-    async def _agree(self) -> dict[Any, Any]:
-        averages = await self._averages()
-        if self._group.rank == 0:
-            for rank in self._group.others:
-                await self._group.receive(rank, self._mail("vote"))
-        return {leaf: Total(average) for leaf, average in averages.items()}
+            # The traceback of an error holds this frame, and the pass holds the error: a cycle.
+            del running
 
     async def _vote(self) -> None:
         group = self._group
         # Before the vote: if the run ends while that is on its way, its end waits for this.
-        deciding = group.expected(0, self._mail("decision"))
+        deciding = group.mail.expected(0, self._mail("decision"))
         sending = group.send(0, self._mail("vote"), None)
         voting = asyncio.ensure_future(all_of([sending, deciding]))
         self._voted = True
@@ -253,11 +236,6 @@ class Voting(Part):
         if not self._decision:
             raise PassEndedError("rank 0 has given this pass up")
 
-    async def _alarm(self, rank: int) -> Any:
-        """Raise when another rank gives the pass up."""
-        _, why = await self._group.expected(rank, self._mail("abort"))
-        raise PassEndedError(f"rank {rank} has given this pass up" + (f": {why}" if why else ""))
-
     async def _end(self, *, decision: bool) -> None:
         # It goes on even if this wait is cancelled.
         await asyncio.wait([self._group.site.spawn(self._told(decision))])
@@ -269,7 +247,7 @@ class Voting(Part):
         async def tell(what: str, content: Any) -> None:
             mail = group.run, self._mail(what), group.rank, content
             _, errors = await group.site.tell_all(self._group.others, "mail", *mail)
-            if decision and not group.ended:
+            if decision and not group.mail.ended:
                 # They may never hear of what they have promised to do.
                 for rank, error in errors.items():
                     if not isinstance(error, PassEndedError):
@@ -281,4 +259,4 @@ class Voting(Part):
         await asyncio.gather(*telling, *self._reducing.values(), return_exceptions=True)
         # Their tracebacks hold this object: a cycle.
         self._reducing.clear()
-        group.close(self._tag)
+        group.mail.close(self._tag)

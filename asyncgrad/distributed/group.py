@@ -1,8 +1,7 @@
 """Functions that run on all workers at once, and the messages that they exchange.
 
-A message has a tag: a name and a key. The receiver finds a message by its key. The key of a
-collective is its number among the collectives of its run, so all ranks have to call collectives in
-the same order. A reduction of gradients has a key of its own.
+The key of a collective's messages is its number among the collectives of its run, so all ranks have
+to call collectives in the same order. A reduction of gradients has a key of its own.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from contextlib import contextmanager
 from enum import Enum
 from itertools import count, pairwise
 from operator import index
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -21,6 +20,7 @@ from asyncgrad.core.variable import Variable
 from asyncgrad.creation import from_numpy
 from asyncgrad.distributed.errors import late
 from asyncgrad.distributed.lifetimes import all_of
+from asyncgrad.distributed.mail import Mail
 from asyncgrad.distributed.site import Site
 from asyncgrad.distributed.standstill import Standstill
 from asyncgrad.distributed.starts import Starts
@@ -55,36 +55,17 @@ _COMBINE: dict[ReduceOp, Callable[..., Any]] = {
 }
 
 
-class Mail(Protocol):
-    """What a `Group` uses of `Runs`, whose module imports this one."""
-
-    def has_ended(self, run: Any) -> bool:
-        """Whether a run has ended here."""
-
-    def box(self, run: Any, key: Any, sender: int) -> asyncio.Future[Any]:
-        """A future for a message."""
-
-    async def receive(self, run: Any, key: Any, sender: int) -> Any:
-        """Await a message."""
-
-    def on_stop_waiting(self, run: Any, why: str) -> None:
-        """End all waits of a run for other ranks."""
-
-    def close(self, run: Any, name: Any) -> None:
-        """Drop the messages of a pass."""
-
-
 class Group:
-    """The ranks of one run, as one of them sees them."""
+    """The ranks of one run, as one of them sees them, and what they have sent to this one."""
 
-    def __init__(self, site: Site, run: Any, runs: Mail) -> None:
-        """Make the group of a run."""
+    def __init__(self, site: Site, run: Any) -> None:
+        """Make the group of a run, which may begin here only later; see `Runs.group`."""
         self.site = site
         self.run = run
         self.rank = site.rank
         self.size = site.size
         self.others = [rank for rank in range(site.size) if rank != site.rank]
-        self._runs = runs
+        self.mail = Mail(site)
         self.numbers = count()
         #: Counts the models of this run whose gradients are reduced.
         self.models = count()
@@ -99,34 +80,19 @@ class Group:
             "ZeroRedundancyOptimizer, can't be copied or sent: take model.module, or state_dict()"
         )
 
-    @property
-    def ended(self) -> bool:
-        """Whether its run has ended on this rank."""
-        return self._runs.has_ended(self.run)
-
-    def of(self, run: Any) -> Group:
-        """A group of the same ranks, whose messages belong to another run."""
-        return Group(self.site, run, self._runs)
-
     async def send(self, rank: int, tag: Any, content: Any) -> None:
         """Send something to another rank."""
         await self.site.call(rank, "mail", self.run, tag, self.rank, content)
 
-    async def receive(self, rank: int, tag: Any) -> Any:
-        """Await what another rank sends."""
-        return (await self._runs.receive(self.run, tag[1:], rank))[1]
+    def take(self, tag: Any, sender: int, content: Any) -> None:
+        """Keep what has come; the run may not have begun here."""
+        if self.mail.take(tag, sender, content):
+            self.standstill.came(sender, tag[1:3])
 
-    def expected(self, rank: int, tag: Any) -> asyncio.Future[Any]:
-        """A future for the name and content of what another rank will send, until `close`."""
-        return self._runs.box(self.run, tag[1:], rank)
-
-    def stop_waiting(self, why: str) -> None:
-        """End all waits for other ranks: nobody goes on."""
-        self._runs.on_stop_waiting(self.run, why)
-
-    def close(self, tag: Any) -> None:
-        """Drop what comes, or has come, with a tag that begins with this one of three members."""
-        self._runs.close(self.run, tag[1:])
+    def end(self) -> None:
+        """Drop all messages, and refuse what comes later."""
+        self.starts.leave()
+        self.mail.end()
 
     async def exchange(self, tag: Any, contents: dict[int, Any], own: Any) -> list[Any]:
         """Send each other rank something; return what they send, by rank, and `own` for this one.
@@ -134,12 +100,12 @@ class Group:
         Raises:
             RuntimeError: if another has sent it by another name.
         """
-        name, *key = tag
+        name = tag[0]
         self.standstill.begin(tag[1:3])
         waiting = set(self.others)
 
         async def receive(rank: int) -> Any:
-            found = await self._runs.receive(self.run, tuple(key), rank)
+            found = await self.mail.receive(rank, tag)
             waiting.discard(rank)
             return found
 
@@ -200,10 +166,10 @@ class Group:
 
     def check(self) -> None:
         """Raise if the run has ended, or ranks wait for one another, or for this one."""
-        if self.ended:
+        if self.mail.ended:
             raise late("the run")
-        if self.standstill.found is not None:
-            raise AutogradError(self.standstill.found)
+        if self.mail.stopped is not None:
+            raise AutogradError(self.mail.stopped)
         self.check_whole()
 
     def check_whole(self) -> None:

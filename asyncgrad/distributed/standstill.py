@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
 from asyncgrad.distributed.lifetimes import Memory
+from asyncgrad.distributed.mail import Mail
 from asyncgrad.distributed.site import Site
 from asyncgrad.distributed.waiting import awaited_by, tasks_of
 from asyncgrad.records import NamedTuple
@@ -43,9 +44,7 @@ class Ranks(Protocol):
     run: Any
     rank: int
     others: list[int]
-
-    def stop_waiting(self, why: str) -> None:
-        """End all waits for other ranks."""
+    mail: Mail
 
 
 class Standstill:
@@ -58,8 +57,6 @@ class Standstill:
         self._loop = group.site.loop
         #: The task of the run's function; None where there is none to wait.
         self.function: asyncio.Task[Any] | None = None
-        #: Which ranks wait for one another: the error of all that follows.
-        self.found: str | None = None
         self._begun = Memory()
         #: By rank: what it has begun, and this rank has not; and what it was told of that.
         self._missing: dict[int, set[Key]] = {}
@@ -102,7 +99,7 @@ class Standstill:
         """Take note of a message of another rank."""
         if sender in self._told:
             self._told[sender][1].discard(key)
-        if self.function is not None and key not in self._begun:
+        if key not in self._begun:
             self._missing.setdefault(sender, set()).add(key)
             self._look_soon()
 
@@ -113,7 +110,7 @@ class Standstill:
 
     def _look_soon(self, _: object = None) -> None:
         # In the normal case nothing is missing, and nothing is looked at.
-        if not self._looks_soon and any(self._missing.values()):
+        if self.function is not None and not self._looks_soon and any(self._missing.values()):
             self._looks_soon = True
             self._loop.call_soon(self._look)
 
@@ -148,7 +145,7 @@ class Standstill:
     def _look(self) -> None:
         self._looks_soon = False
         own, group = self._awaited(), self._group()
-        if not own or group is None or self.found is not None:
+        if not own or group is None or group.mail.stopped is not None:
             return
         # Of this rank it is known what it has begun, so that nothing has to be listed.
         stuck: Stuck = {**self._told, group.rank: (own, None)}
@@ -165,7 +162,7 @@ class Standstill:
                 f"{wait.what}, rank {rank} in {other}. Call collectives, and passes of data "
                 f"parallel models, in the same order on all ranks"
             )
-            group.stop_waiting(found)
+            group.mail.stop(found)
             for other_rank in group.others:
                 group.site.tell(other_rank, "stop_waiting", group.run, found)
             return

@@ -739,8 +739,8 @@ async def test_what_was_sent_for_a_failed_pass_is_not_kept() -> None:
 
     def count(rank: int, message: Any) -> None:
         if message.method == "returned":
-            mail = engine.site(rank).host.runs._mail.values()
-            kept.append(sum(len(boxes) for boxes in mail))
+            groups = engine.site(rank).host.runs._groups.values()
+            kept.append(sum(len(group.mail) for group in groups))
 
     engine.on_message = count
     async with world_of(engine) as world:
@@ -1284,7 +1284,8 @@ async def test_a_replicated_model_has_the_gradients_of_the_whole_batch() -> None
         await model.forward_backward(mean_square, [(x,)] * 3)
         # Rank 1, which has not begun the pass that failed, keeps nothing that was sent for it.
         for rank in range(3):
-            assert not any(engine.site(rank).host.runs._mail.values())
+            groups = engine.site(rank).host.runs._groups.values()
+            assert not any(group.mail for group in groups)
         for shards, kind, words in (
             ([(x,)], ValueError, "1 shards for 3 workers"),
             ([x, None, None], TypeError, "a shard is a Tensor: give a tuple"),

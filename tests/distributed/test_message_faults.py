@@ -81,7 +81,7 @@ class Model:
         living = [h for rank, h in enumerate(self.engine.hosts) if rank not in self.engine.dead]
         kept = [(await host.on_statistics()).items() for host in living]
         return any(v for items in kept for k, v in items if k not in self.keeps) or any(
-            boxes for host in living for boxes in host.runs._mail.values()
+            group.mail for host in living for group in host.runs._groups.values()
         )
 
     async def messages(self) -> int:

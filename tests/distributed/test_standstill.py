@@ -97,6 +97,39 @@ async def test_ranks_that_wait_for_one_another_all_raise(
         )
 
 
+async def steps_before_or_after_a_barrier() -> None:
+    parameter = ag.zeros(3, requires_grad=True)
+    parameter.grad = ag.ones(3)
+    optimizer = dist.optim.ZeroRedundancyOptimizer([parameter], ag.optim.SGD, lr=0.1)
+    if dist.get_rank():
+        await dist.barrier()
+    await optimizer.step_async()
+    await dist.barrier()
+
+
+@pytest.mark.asyncio
+async def test_what_comes_before_a_function_begins_counts() -> None:
+    """The other rank has begun a step when the function of this one begins."""
+    engine, has_come = Engine(2), asyncio.Event()
+    take = engine._arrive
+
+    async def hold(rank: int, message: Any) -> None:
+        if message.method == "run" and rank == 1:
+            await has_come.wait()
+
+    async def arrive(rank: int, sent: bytes, copy: int) -> bytes:
+        answer = await take(rank, sent, copy)
+        if pickle.loads(sent).method == "mail" and rank == 1:
+            has_come.set()
+        return answer
+
+    engine.on_message = hold
+    engine._arrive = arrive  # type: ignore[method-assign]
+    async with world_of(engine) as world, asyncio.timeout(60):
+        with pytest.raises(RuntimeError, match=r"wait for one another.*step_async.*barrier"):
+            await world.run(steps_before_or_after_a_barrier)
+
+
 @pytest.mark.asyncio
 async def test_who_hears_first_that_another_has_returned_is_told_why() -> None:
     """The words about the standstill come after those about the end of the other function."""
