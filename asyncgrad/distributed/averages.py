@@ -26,21 +26,17 @@ _UNKNOWN = (
 )
 
 
-def tag_of(model: Any, name: Any) -> Any:
-    """What the tags of all messages about a pass begin with."""
-    return "gradients", model.number, name
-
-
 class Part:
     """This rank's part in averaging the gradients of one pass."""
 
-    def __init__(self, model: Any, group: Group, tag: Any, *, adds: bool) -> None:
+    def __init__(self, model: Any, group: Group, name: Any, *, adds: bool) -> None:
         #: Averages are added to `.grad`, and do not replace it.
         self._adds = adds
         # The model is a `Reducer`, which knows this module.
         self._model = model
         self._group = group
-        self._tag = tag_of(model, tag)
+        #: What the tags of all messages about the pass begin with.
+        self._tag = "gradients", model.number, name
         #: What messages about the pass are found by.
         self.key = self._tag[1:]
         #: The models of the pass, by such keys.
@@ -163,8 +159,8 @@ class Kept(Part):
 class Voting(Part):
     """Agrees with the other ranks whether a pass succeeds."""
 
-    def __init__(self, model: Any, tag: Any) -> None:
-        super().__init__(model, model.group, tag, adds=False)
+    def __init__(self, model: Any, number: int) -> None:
+        super().__init__(model, model.group, number, adds=False)
         # None for a pass that has failed before it came to the model.
         running = graph.current_pass()
         self._deadline = None if running is None else running.deadline

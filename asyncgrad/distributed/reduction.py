@@ -13,7 +13,6 @@ import weakref
 from collections.abc import Callable, Coroutine, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from functools import partial
 from itertools import count
 from typing import Any
 
@@ -22,7 +21,7 @@ from asyncgrad.autograd.modes import is_grad_enabled
 from asyncgrad.core import modes
 from asyncgrad.core.graph_task import GraphTask
 from asyncgrad.core.hooks import RemovableHandle
-from asyncgrad.distributed.averages import Kept, Voting, tag_of
+from asyncgrad.distributed.averages import Kept, Voting
 from asyncgrad.distributed.errors import PassEndedError
 from asyncgrad.distributed.group import Group
 from asyncgrad.distributed.staging import check_no_context
@@ -30,11 +29,9 @@ from asyncgrad.errors import AutogradError
 
 #: The models whose gradients are not reduced here.
 _unsynced: ContextVar[frozenset[int]] = ContextVar("asyncgrad_unsynced", default=frozenset())
-#: By model: a list with what makes this rank's part in the next pass that is started here; it is
-#: empty when that pass has come to the model.
-_parts: ContextVar[dict[int, list[Callable[[], Voting | Kept]]] | None] = ContextVar(
-    "asyncgrad_parts", default=None
-)
+#: This rank's part in the pass of a replicated model that the caller has asked for; the list is
+#: empty when the pass has come to the model.
+_asked: ContextVar[list[Kept]] = ContextVar("asyncgrad_asked_pass")
 
 
 class Reducer:
@@ -101,45 +98,27 @@ class Reducer:
             _unsynced.set(before)
 
     @contextmanager
-    def named_pass(self, name: Any) -> Iterator[None]:
-        """Name the first pass in the block, and drop what other ranks have sent for it."""
-        tag = "named", name
-        try:
-            with self._next(partial(Voting, self, tag)):
-                yield
-        finally:
-            self.group.close(tag_of(self, tag))
-
-    @contextmanager
     def staged_pass(self, name: Any, key: Any) -> Iterator[dict[Any, Any]]:
-        """Give the gradients of the first pass in the block, by leaf, instead of adding them.
+        """Collect the gradients of the first pass in the block, by leaf, for who decides on it.
 
-        What other ranks send for it is dropped with what the host stages under the key.
+        Args:
+            name: its name on all ranks.
+            key: what hosts stage it under, and other ranks' messages about it.
         """
         gradients: dict[Any, Any] = {}
-        with self._next(partial(Kept, self, name, key, gradients)) as waiting:
+        asked = [Kept(self, name, key, gradients)]
+        token = _asked.set(asked)
+        try:
             yield gradients
-            if waiting:
+            if asked:
                 raise AutogradError(
                     "forward_backward: on this worker the loss depends on no parameter of the "
                     "model, and the other workers wait for its gradients: compute the loss with "
                     "the model that the loss function is given"
                 )
-
-    @contextmanager
-    def _next(self, make: Callable[[], Voting | Kept]) -> Iterator[list[Any]]:
-        """Let the first pass in the block have a part of its own, instead of one by number."""
-        before, waiting = _parts.get(), [make]
-        _parts.set({**(before or {}), id(self): waiting})
-        try:
-            yield waiting
         finally:
-            waiting.clear()
-            _parts.set(before)
-
-    def _waiting(self) -> list[Any]:
-        """The function that makes the part in the next pass started here, in a list, or none."""
-        return (_parts.get() or {}).get(id(self), [])
+            asked.clear()
+            _asked.reset(token)
 
     def enter(self) -> Voting | Kept | _Local:
         """Take part in the current pass."""
@@ -168,13 +147,13 @@ class Reducer:
                 "DistributedDataParallel: the averages of a pass with create_graph=True can't be "
                 "recorded: differentiate a second time by autograd.grad() on each rank"
             )
-        waiting = self._waiting()
-        if self.is_replica and not waiting:
+        asked = _asked.get([])
+        if self.is_replica and not asked:
             raise AutogradError(
                 "a pass went through one copy of a replicated model, and would wait for the "
                 "others: call `await model.forward_backward(loss_fn, shards)`"
             )
-        found = waiting.pop()() if waiting else Voting(self, next(self.passes))
+        found = asked.pop() if self.is_replica else Voting(self, next(self.passes))
         found.together = self.group.standstill.together(task)
         found.together[found.key] = self.name
         self._entered[task] = found
@@ -184,19 +163,14 @@ class Reducer:
 
     def watch(self) -> Callable[[GraphTask], Coroutine[Any, Any, None] | None]:
         """A function to call with the pass that starts now, if that has failed."""
-        synced, waiting = id(self) not in _unsynced.get(), self._waiting()
-        has_number = not waiting
+        is_voted = not self.is_replica and id(self) not in _unsynced.get()
 
         def missed(task: GraphTask) -> Coroutine[Any, Any, None] | None:
             """Give a pass up that has not come here, or in which the model could not take part."""
-            if not synced:
+            if not is_voted:
                 return None
-            part = self._entered.get(task)
-            if task not in self._entered:
-                if has_number:
-                    part = Voting(self, next(self.passes))
-                elif waiting:
-                    part = waiting.pop()()
+            known = task in self._entered
+            part = self._entered[task] if known else Voting(self, next(self.passes))
             return None if part is None else part.abort()
 
         return missed
@@ -208,25 +182,11 @@ class Reducer:
             return
         if running.accumulates or id(self) in _unsynced.get():
             self.enter().arrived(place, gradients[0])
-        else:
-            graph.join(_ALONE)
-
-
-class _Alone:
-    """Takes part in passes of grad(), which concern one rank, and refuses those with `inputs=`."""
-
-    async def prepare(self, gradients: dict[Any, Any]) -> None:
-        if any(tensor.is_leaf for tensor in gradients):
+        elif modes.current().graph_task.captures is None:
+            # Passes of grad() concern this rank alone.
             raise AutogradError(
                 "DistributedDataParallel: backward(inputs=) is not reduced: do without inputs="
             )
-
-    async def commit(self) -> None: ...
-
-    async def abort(self) -> None: ...
-
-
-_ALONE = _Alone()
 
 
 class _Local:

@@ -127,11 +127,11 @@ async def step(
 ) -> tuple[Any, dict[Any, Any]]:  # fmt: skip
     """Compute with one copy, on its worker: the loss, and the gradients by leaf."""
     model: DistributedDataParallel = parts[number]
-    with model.staged_pass(name, key) as gradients:
+    with model._state.staged_pass(name, key) as gradients:
         if shard is None:
             await model.skip()
             return None, gradients
         loss = as_loss("forward_backward", await awaited(loss_fn(model, *shard)))
-        deadline = None if left is None else model.loop.time() + left
+        deadline = None if left is None else asyncio.get_running_loop().time() + left
         await backward(loss, full_like(loss, weight), priority=priority, deadline=deadline)
         return loss.detach(), gradients

@@ -9,7 +9,7 @@ import pickle
 import random
 import threading
 import weakref
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from pprint import pformat
 from typing import Any
 
@@ -807,8 +807,7 @@ async def one_gives_up(how: str) -> Any:
     model.zero_grad()
     if handle is not None:
         handle.remove()
-    with model.named_pass("next"):
-        await mean_square(model, batch()).backward()
+    await mean_square(model, batch()).backward()
     return kind, untouched, model.module.first.grad is not None
 
 
@@ -1129,35 +1128,29 @@ async def test_a_run_whose_rank_0_hangs_ends_on_those_that_have_voted() -> None:
         engine.wake(0)
 
 
-def named(model: Any, name: int) -> Any:
-    """Some of the passes get a name, the others numbers."""
-    return model.named_pass(name) if name % 2 else nullcontext()
-
-
 async def meets_faults(seed: int) -> list[list[bool]]:
     """Whether each rank has committed each of some passes, one of which gives up at any turn."""
     rng = random.Random(seed)
     model = await DDP(Net(), bucket_cap_mb=1e-6)
     found = []
-    for name in range(4):
+    for _ in range(4):
         rank, how = rng.randrange(3), rng.choice(["cancel", "error", "early error", "nothing"])
         turns = rng.randint(0, 80)
         faulty = rank == dist.get_rank()
         handles = []
         if faulty and how == "error":
             handles.append(model.module.first.register_hook(refuse))
-        with named(model, name):
-            loss = mean_square(model, batch())
-            if faulty and how == "early error":
-                loss.register_hook(refuse)
-            running = loss.backward()
-            if faulty and how == "cancel":
-                for _ in range(turns):
-                    await asyncio.sleep(0)
-                running.cancel()
-            await asyncio.wait([running])
-            if not running.cancelled():
-                running.exception()
+        loss = mean_square(model, batch())
+        if faulty and how == "early error":
+            loss.register_hook(refuse)
+        running = loss.backward()
+        if faulty and how == "cancel":
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            running.cancel()
+        await asyncio.wait([running])
+        if not running.cancelled():
+            running.exception()
         for handle in handles:
             handle.remove()
         assert running.committed() == (model.module.first.grad is not None)

@@ -125,26 +125,6 @@ async def test_so_does_one_that_blocks_a_thread() -> None:
         assert await world.run(fails_in_a_thread) == [[ENDED, "done"], [FAILED, "done"]]
 
 
-async def fails_in_a_named_pass() -> list[str]:
-    model = await DDP(Affine())
-    found = []
-    for name in ("first", "second"):
-        loss = model(rows()).sum()
-        if name == "first" and dist.get_rank() == 1:
-            loss.register_hook(refuse)
-        with model.named_pass(name):
-            found.append(await outcome(loss.backward()))
-    found.append(await outcome(model(rows()).sum().backward()))
-    return found
-
-
-@pytest.mark.asyncio
-async def test_a_pass_is_given_up_by_its_name() -> None:
-    async with world_of(Engine(2)) as world:
-        found = await world.run(fails_in_a_named_pass)
-    assert found == [[ENDED, "done", "done"], [FAILED, "done", "done"]]
-
-
 async def cannot_take_part() -> list[str]:
     """The pass has already added to a leaf when it comes to the model."""
     model, own = await DDP(Affine()), ag.ones(3, dtype=ag.float64).requires_grad_()

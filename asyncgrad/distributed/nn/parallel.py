@@ -6,7 +6,7 @@ from collections.abc import Generator, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -19,9 +19,6 @@ from asyncgrad.distributed.reduction import Reducer
 from asyncgrad.distributed.waiting import begins
 from asyncgrad.errors import AutogradError
 from asyncgrad.nn.module import Module
-
-if TYPE_CHECKING:
-    from asyncio import AbstractEventLoop
 
 
 class DistributedDataParallel(Module):
@@ -158,27 +155,6 @@ class DistributedDataParallel(Module):
         The next pass outside of it averages all that is in `.grad` by then, as in PyTorch.
         """
         return self._state.no_sync()
-
-    @property
-    def loop(self) -> AbstractEventLoop:
-        """The event loop of this rank."""
-        return self._state.group.site.loop
-
-    def named_pass(self, name: Any) -> AbstractContextManager[None]:
-        """The first pass in the block has this name on all ranks, instead of a number.
-
-        What other ranks have sent for it is dropped at the end of the block.
-        """
-        return self._state.named_pass(name)
-
-    def staged_pass(self, name: Any, key: Any) -> AbstractContextManager[dict[Any, Any]]:
-        """Collect the gradients of the first pass in the block, by leaf, for who decides on it.
-
-        Args:
-            name: its name on all ranks.
-            key: what hosts stage it under, and other ranks' messages about it.
-        """
-        return self._state.staged_pass(name, key)
 
     @begins
     async def skip(self) -> None:
