@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 import weakref
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -237,9 +237,8 @@ class RemoteCall:
             elif isinstance(leaf, Variable):
                 inputs.append(leaf)
         anchor = creation.zeros(0).requires_grad_(self._record)
-        request = _Request(self, leaves, structure, self._record, fetch)
         with set_grad_enabled(self._record):
-            outputs = await _Forward.apply(request, anchor, *inputs)
+            outputs = await _Forward.apply(self, leaves, structure, fetch, anchor, *inputs)
         self.token = outputs[0]
         if self.token.grad_fn is not None:
             # As if the node had been made with the call, so that sums have one order.
@@ -247,76 +246,66 @@ class RemoteCall:
         if fetch:
             self._values = outputs[1:]
 
+    async def _send(
+        self, leaves: list[Any], structure: Structure, fetch: bool, inputs: Iterator[Any]
+    ) -> Reply:
+        """Await the forward on the worker.
 
-class _Request:
-    """What `_Forward` sends: tensors are cut from the caller's graph."""
-
-    def __init__(
-        self, call: RemoteCall, leaves: list[Any], structure: Structure, record: bool, fetch: bool
-    ) -> None:
-        self.call = call
-        self.leaves = leaves
-        self.structure = structure
-        self.record = record
-        self.fetch = fetch
-
-    async def send(self, inputs: tuple[Any, ...], needed: tuple[bool, ...]) -> Reply:
-        """Await the forward on the worker."""
-        call, leaves, reached = self.call, list[Any](), set[Any]()
-        given = iter(zip(inputs, needed, strict=True))
-        for leaf in self.leaves:
+        Args:
+            leaves: of its arguments.
+            structure: of its arguments.
+            fetch: whether the results are sent back.
+            inputs: for each tensor and call among the leaves the tensor that stands for it, and
+                whether its gradient is needed.
+        """
+        given, reached = list[Any](), set[Any]()
+        for leaf in leaves:
             if isinstance(leaf, RemoteCall):
-                _, needs = next(given)
+                _, needs = next(inputs)
                 if needs:
                     reached.add(leaf.lease.call)
-                leaves.append(leaf.ref)
+                given.append(leaf.ref)
             elif isinstance(leaf, Variable):
-                tensor, needs = next(given)
+                tensor, needs = next(inputs)
                 cut = tensor.detach()
-                leaves.append(Needed(cut) if needs and self.record else cut)
+                given.append(Needed(cut) if needs and self._record else cut)
             else:
-                leaves.append(leaf)
+                given.append(leaf)
         at_once = None
-        if call.at_once is not None:
-            within, share, deadline, priority = call.at_once
-            asked = pass_request(within, reached, deadline, priority=priority)
-            at_once = share, asked
-        args = (call.lease.call, call._part.number, self.structure, leaves)
-        call._reply, call.lease.found = await call._site.call(
-            call._part.rank, "forward", *args, self.record, self.fetch, call.place, at_once
+        if self.at_once is not None:
+            within, share, deadline, priority = self.at_once
+            at_once = share, pass_request(within, reached, deadline, priority=priority)
+        args = self.lease.call, self._part.number, structure, given, self._record, fetch
+        self._reply, self.lease.found = await self._site.call(
+            self._part.rank, "forward", *args, self.place, at_once
         )
-        return call._reply
+        assert self._reply is not None
+        return self._reply
 
 
 class _Forward(Function):
     """The node of a call."""
 
     @staticmethod
-    async def forward(ctx: Any, request: _Request, anchor: Any, *inputs: Any) -> Any:
+    async def forward(
+        ctx: Any, call: RemoteCall, leaves: list[Any], structure: Structure, fetch: bool,
+        anchor: Any, *inputs: Any,
+    ) -> Any:  # fmt: skip
         ctx.set_materialize_grads(False)
-        reply = await request.send(inputs, ctx.needs_input_grad[2:])
-        ctx.lease = request.call.lease
+        ctx.lease = call.lease
         # Other workers keep what they have given to this call as long as the graph of this call.
-        ctx.others = [leaf.lease for leaf in request.leaves if isinstance(leaf, RemoteCall)]
+        ctx.others = [leaf.lease for leaf in leaves if isinstance(leaf, RemoteCall)]
         ctx.is_token = [
             isinstance(leaf, RemoteCall)
-            for leaf in request.leaves
+            for leaf in leaves
             if isinstance(leaf, (RemoteCall, Variable))
         ]
+        given = iter(zip(inputs, ctx.needs_input_grad[5:], strict=True))
+        reply = await call._send(leaves, structure, fetch, given)
         token = creation.zeros(0)
-        if not request.fetch:
-            if not any(reply.differentiable):
-                ctx.mark_non_differentiable(token)
-            return (token,)
-        flat = [
-            value
-            for value, flows in zip(reply.leaves, reply.differentiable, strict=True)
-            if isinstance(value, Variable) and not flows
-        ]
-        if not any(reply.differentiable):
-            flat.append(token)
-        ctx.mark_non_differentiable(*flat)
-        return (token, *reply.leaves)
+        flat = [] if any(reply.differentiable) else [token]
+        ctx.mark_non_differentiable(*flat, *_flat(reply, reply.leaves))
+        return (token, *(reply.leaves if fetch else ()))
 
     @staticmethod
     async def backward(ctx: Any, token: Any, *gradients: Any) -> Any:
@@ -330,7 +319,7 @@ class _Forward(Function):
             found, touched = lease.found
         else:
             staging.touched.add(lease.rank)
-            wanted = itertools.compress(ctx.wants_grad[2:], ctx.is_token)
+            wanted = itertools.compress(ctx.wants_grad[5:], ctx.is_token)
             reached = {other.call for other in itertools.compress(ctx.others, wanted)}
             fetched = lease.pending.pop((staging.key, staging.turn), None)
             asked = pass_request(
@@ -342,11 +331,8 @@ class _Forward(Function):
             lease.spent()
         staging.touched.update(touched)
         received = iter(found)
-        return (
-            None,
-            None,
-            *[creation.zeros(0) if is_token else next(received) for is_token in ctx.is_token],
-        )
+        inputs = [creation.zeros(0) if is_token else next(received) for is_token in ctx.is_token]
+        return (None, None, None, None, None, *inputs)
 
 
 class _Fetch(Function):
@@ -359,13 +345,7 @@ class _Fetch(Function):
         site, lease = call._site, call.lease
         leaves = await site.call(lease.rank, "fetch", lease.call)
         ctx.lease = lease
-        ctx.mark_non_differentiable(
-            *(
-                value
-                for value, flows in zip(leaves, call._reply.differentiable, strict=True)
-                if isinstance(value, Variable) and not flows
-            )
-        )
+        ctx.mark_non_differentiable(*_flat(call._reply, leaves))
         return tuple(leaves)
 
     @staticmethod
@@ -376,6 +356,12 @@ class _Fetch(Function):
         staging, _ = current_staging(ctx.lease.site)
         ctx.lease.pending[staging.key, staging.turn] = list(gradients)
         return None, creation.zeros(0)
+
+
+def _flat(reply: Reply, leaves: list[Any]) -> list[Any]:
+    """Those of a call's results that are tensors and require no grad."""
+    found = zip(leaves, reply.differentiable, strict=True)
+    return [value for value, flows in found if isinstance(value, Variable) and not flows]
 
 
 def _refuse_to_record() -> None:

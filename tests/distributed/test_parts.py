@@ -487,6 +487,42 @@ async def test_a_forward_that_is_given_up_is_ended_on_its_worker(late: bool) -> 
             pass
 
 
+class Passes(ag.nn.Module):
+    """Gives the call of another part, which it has not awaited."""
+
+    def __init__(self, inner: Any) -> None:
+        super().__init__()
+        self.inner = [inner]
+
+    async def forward(self, x: Any) -> Any:
+        return self.inner[0](x)
+
+
+@pytest.mark.asyncio
+async def test_a_part_may_give_the_call_of_another() -> None:
+    x, y = leaf(), leaf()
+    async with world_of(Engine(2)) as world:
+        inner = await world.remote(1, Affine)
+        outer = await world.remote(0, Passes, inner)
+        await (await outer(x)).sum().backward()
+        own = Affine()
+        await own(y).sum().backward()
+        assert await inner.apply(gradients) == gradients(own)
+    assert x.grad.tolist() == y.grad.tolist()
+
+
+@pytest.mark.asyncio
+async def test_a_call_that_has_failed_is_not_made_again() -> None:
+    async with world_of(Engine(1)) as world:
+        call = (await world.remote(0, Affine))("no tensor")
+        with pytest.raises(TypeError):
+            await call
+        with pytest.raises(RuntimeError, match="call it anew"):
+            await call
+        with pytest.raises(TypeError, match="3 is not callable"):
+            await world.remote(0, 3)  # type: ignore[arg-type]
+
+
 @pytest.mark.asyncio
 async def test_a_cancelled_call_is_ended_on_its_worker() -> None:
     """Also if the word of it overtakes the call."""
