@@ -89,21 +89,27 @@ def sent(message: Message, seal: Callable[[Message], T]) -> T:
             for parameters of modules: a module is copied. What a part takes as it is comes without.
         TypeError: if something in it can't be pickled.
     """
+    try:
+        return _checked(message.method, message, seal)
+    except _UNPICKLABLE as error:
+        raise _unsendable(message, "its arguments", message.args, seal, error) from error
+
+
+def _checked(method: str, value: Any, seal: Callable[[Any], T]) -> T:
+    """Pickle a value; raise if a tensor in it would lose its gradient."""
     found = Differentiable()
     token = noted.set(found)
     try:
-        sealed = seal(message)
-    except _UNPICKLABLE as error:
-        raise _unsendable(message, "its arguments", message.args, seal, error) from error
+        sealed = seal(value)
     finally:
         noted.reset(token)
     for tensor in found.alone():
         raise AutogradError(
-            f"{message.method}: a tensor of shape {tensor._metadata.shape} requires grad, and is "
-            f"in an attribute or a closure of plain data that is sent to a worker. No gradient "
+            f"{method}: a tensor of shape {tensor._metadata.shape} requires grad, and is in an "
+            f"attribute or a closure of plain data that is sent to or from a worker. No gradient "
             f"would come back to it: give x.detach(), or call a part with it. Only tensors that a "
-            f"part takes as they are, or in lists, tuples and dictionaries, have gradients. "
-            f"Modules are copied, and their parameters may require grad"
+            f"part takes or gives as they are, or in lists, tuples and dictionaries, have "
+            f"gradients. Modules are copied, and their parameters may require grad"
         )
     return sealed
 
@@ -124,6 +130,8 @@ async def answered(host: Host, opened: Callable[[], Message], sealed: Callable[[
     else:
         answer = await host.take(message)
     try:
+        if answer[0] and message.method in _RESULTS:
+            return _checked(message.method, answer, sealed)
         return sealed(answer)
     except _UNPICKLABLE as error:
         return sealed((False, _unsendable(message, "its result", answer[1], sealed, error)))
@@ -134,6 +142,8 @@ async def answered(host: Host, opened: Callable[[], Message], sealed: Callable[[
 #: What users call a message by, if not by its method.
 _CALLED = {"build": "remote", "in_group": "replicate", "stage_in_group": "forward_backward"}
 _CALLED |= {"forward": "a part", "optimize": "an optimizer", "mail": "a collective"}
+#: What is asked for a part's results, to which gradients come back.
+_RESULTS = frozenset({"forward", "fetch", "hand_over"})
 #: What pickle, and cloudpickle, raise.
 _UNPICKLABLE = (PicklingError, TypeError, AttributeError, RecursionError)
 

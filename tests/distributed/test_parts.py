@@ -998,6 +998,26 @@ async def test_a_tensor_that_requires_grad_can_hide_nowhere() -> None:
             await world.run(number_of, Holder(model=model, weight=leaf()))
 
 
+class Holds(Affine):
+    """Gives a tensor that requires grad in an attribute."""
+
+    def forward(self, x: Any) -> Any:
+        return x * self.scale, Holder(of=self.shift)
+
+
+@pytest.mark.asyncio
+async def test_no_result_loses_its_gradient_in_an_attribute() -> None:
+    async with world_of(Engine(2)) as world:
+        part, other = await world.remote(0, Holds), await world.remote(1, Outer, None)
+        with pytest.raises(RuntimeError, match=r"tensor of shape \(3,\) requires grad"):
+            await part(leaf())
+        with pytest.raises(RuntimeError, match=r"tensor of shape \(3,\) requires grad"):
+            await other(part(leaf()))
+        call = await part(leaf()).sent()
+        with pytest.raises(RuntimeError, match=r"tensor of shape \(3,\) requires grad"):
+            await call
+
+
 def interrupts() -> None:
     raise KeyboardInterrupt
 
