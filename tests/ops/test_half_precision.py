@@ -183,6 +183,16 @@ def test_gradients_have_the_dtype_of_the_half_wherever_they_are_seen(dtype, func
         oracle.compare(theirs, ours, tolerance=5e-2)
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("decimals", [-2, -1, 0, 1, 3])
+def test_halves_are_rounded_to_decimals_in_single_precision(dtype, decimals):
+    values = np.random.default_rng(0).normal(0, 100, 500).tolist()
+    ours, theirs = (
+        T.tensor(values, dtype=getattr(T, dtype)).round(decimals=decimals) for T in (ag, torch)
+    )
+    assert ours.tolist() == theirs.tolist()
+
+
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 @pytest.mark.parametrize("number", [0.3, -1.1, 257])
 def test_numbers_are_rounded_to_halves_first_where_pytorch_does_so(dtype, number):

@@ -196,19 +196,27 @@ def _log1p(xp: Library, x: Array) -> Any:
     return out
 
 
-def _rsqrt(xp: Library, x: Array) -> Any:
-    for token in fp_errors_ignored:
-        try:
-            out = inverted(xp, xp.sqrt(x))
-        finally:
-            restore_fp_errors(token)
-        break
-    return out
+@elementwise()
+def _rsqrt(xp: Library, out: Array | None, x: Array) -> Any:
+    return inverted(xp, xp.sqrt(x, out))
+
+
+@elementwise(2)
+def _rsqrt_gradient(xp: Library, out: Array | None, g: Array, y: Array) -> Any:
+    d = xp.square(y, out)
+    xp.multiply(d, y, d)
+    xp.multiply(d, -0.5, d)
+    return xp.multiply(d, g, d)
 
 
 def _round(xp: Library, x: Array, decimals: int) -> Any:
     check_dtype("round", x.dtype, FLOATING)
-    return xp.round(x, decimals)
+    return _rounded(xp, x, decimals)
+
+
+@elementwise()
+def _rounded(xp: Library, out: Array | None, x: Array, decimals: int) -> Any:
+    return xp.round(x, decimals, out)
 
 
 def _tanh_gradient(xp: Library, g: Array, out: Array) -> Any:
@@ -686,7 +694,11 @@ OPS = (
     ),
     ufunc("sqrt", lambda F, out: F.div(0.5, out), "The square root of each element."),
     unary(
-        "rsqrt", lambda F, out: -0.5 * (out * out * out), _rsqrt, doc="1 / sqrt(x) of each element."
+        "rsqrt",
+        lambda F, out: -0.5 * (out * out * out),
+        _rsqrt,
+        kernel=_rsqrt_gradient,
+        doc="1 / sqrt(x) of each element.",
     ),
     ufunc("exp", lambda F, out: out, "e to the power of each element."),
     ufunc(
