@@ -45,11 +45,15 @@ class Helpers:
         """Whether the owner should leave its thread to the loop or another pass before a node."""
         if suspended > self._suspended:
             return True
-        waiting = self._threads.most_urgent()
-        if waiting is not None and self.spent:
-            theirs, ours = waiting[:2], self._urgency[:2]
-            if theirs < ours or (theirs == ours and self.spent >= _SEGMENT_NS):
+        if self.spent:
+            if self._threads.closed:
+                # The end of the process waits for the thread, or the loop has to run the segment.
                 return True
+            waiting = self._threads.most_urgent()
+            if waiting is not None:
+                theirs, ours = waiting[:2], self._urgency[:2]
+                if theirs < ours or (theirs == ours and self.spent >= _SEGMENT_NS):
+                    return True
         self.spent += cost
         return False
 

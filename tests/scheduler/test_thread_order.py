@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from passes import HEAVY, calls, leaf
+from passes import HEAVY, calls, chain, leaf
 
 import asyncgrad as ag
 from asyncgrad.scheduler import blas
@@ -114,6 +115,36 @@ class TestGivingWay:
         for urgency in (URGENT, SOON):
             helpers = Helpers(held.threads, urgency, 0)
             assert not any(helpers.gives_way(_SEGMENT_NS, 0) for _ in range(10))
+
+    def test_threads_that_end_are_left_after_one_node(self, held: Held) -> None:
+        """The end of the process waits for them."""
+        held.threads.close()
+        helpers = Helpers(held.threads, ORDINARY, 0)
+        assert [helpers.gives_way(1, 0) for _ in range(2)] == [False, True]
+
+
+def test_a_pass_whose_thread_ends_goes_on_on_the_loop() -> None:
+    """It is not finished in the thread, for which the end of the process would wait."""
+    x = leaf()
+    begun, closed = threading.Event(), threading.Event()
+    places: list[str] = []
+
+    def node() -> None:
+        places.append(threading.current_thread().name)
+        begun.set()
+        closed.wait()
+
+    async def main() -> None:
+        passing = chain(x, 10, node, HEAVY).sum().backward()
+        await asyncio.to_thread(begun.wait)
+        ag.engine().thread_segments.threads.close()
+        closed.set()
+        await passing
+
+    asyncio.run(main())
+    assert places[0].startswith("asyncgrad")
+    assert places[1:] == ["MainThread"] * 9
+    assert x.grad is not None
 
 
 def test_a_pass_stays_one_lent_call_ahead_of_its_helper() -> None:
