@@ -10,6 +10,7 @@ from contextlib import suppress
 from functools import partial
 from operator import index
 
+from asyncgrad.core.graph_task import GraphTask
 from asyncgrad.devices.pool import POOL
 from asyncgrad.devices.waiting import settle
 from asyncgrad.scheduler import blas, loop_thread
@@ -68,6 +69,8 @@ class Engine(RunningPasses):
             # To cancel one pass may end others, which its coroutines have awaited.
             if task.future is not None and not task.ending and task.future._is_abandoned():
                 self.cancel(task)
+            else:
+                self._go_on(task)
         loop = self.loop
         if self.live:
             self.emptied = loop.create_future()
@@ -87,6 +90,13 @@ class Engine(RunningPasses):
         while self.thread_segments.threads.alive():  # noqa: ASYNC110  there is no notification
             # The last thread has called `ended`, and needs some microseconds to end.
             await asyncio.sleep(0)
+
+    def _go_on(self, task: GraphTask) -> None:
+        """Take a pass's next step, which is lost if an interrupt left the loop in its midst."""
+        # Tasks in the background ask participants, and go on with the pass themselves. A pass that
+        # has not begun its walk waits for its turn.
+        if self.thread_segments.reclaim(task) and not self.background_tasks and task.walk is None:
+            self.returned(task, None, None)
 
     def __repr__(self) -> str:
         return f"<Engine of {self._loop()!r}: {self.passes} passes, {len(self.live)} in flight>"

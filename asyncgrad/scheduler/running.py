@@ -288,10 +288,10 @@ class RunningPasses(Host):
             # asyncio has raised the error from the loop. What is left is to end the passes.
             self.fail_all(ended.error)
             ended = Ended(error=stopped_by(ended.error))
-        self.log(task, f"{node.name()} has ended")
         if ended.cancelled:
             task.inbox.append(task.cancel)
         task.inbox.append(partial(task.resume, node, steps, ended.result, ended.error))
+        self.log(task, f"{node.name()} has ended")
         # The error's traceback will hold this frame, which must not hold the error.
         del suspended, ended, node, steps
         self.read_inbox(task)

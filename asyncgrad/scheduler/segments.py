@@ -61,6 +61,15 @@ class ThreadSegments:
         if thread_job is not None and thread_job.withdraw():
             del self.tasks[task]
 
+    def reclaim(self, task: GraphTask) -> bool:
+        """Return a pass to the loop whose thread has ended; False if a thread's report follows."""
+        thread_job = self.tasks.get(task)
+        if thread_job is not None:
+            if thread_job.reports():
+                return False
+            del self.tasks[task]
+        return True
+
     def offload(
         self, host: Host, job: Callable[[], Any],
         report: Callable[[Any, BaseException | None], None],
@@ -175,6 +184,10 @@ class ThreadJob:
         """Whether no thread has begun with the job, and it was not withdrawn."""
         return bool(self._job)
 
+    def reports(self) -> bool:
+        """Whether its report has not begun."""
+        return self._report is not None
+
     def run(self) -> None:
         """Run the job, unless it was withdrawn."""
         job = take(self._job)
@@ -192,12 +205,12 @@ class ThreadJob:
         report, self._report = self._report, None
         if report is None:
             return
-        self._ended()
         outcome, self._outcome = self._outcome, None
         error, self._error = self._error, None
         try:
             report(outcome, error)
         finally:
+            self._ended()
             # The error's traceback may hold this frame, which must not hold the error.
             del report, outcome, error
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from passes import CHEAP, HEAVY, calls, chain, give_way, leaf, long_pass
 
 import asyncgrad as ag
-from asyncgrad.scheduler import completion, coroutines
+from asyncgrad.scheduler import completion, coroutines, running
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -222,3 +223,35 @@ def test_one_that_comes_while_a_coroutine_node_is_begun(
 
 async def _await(loss: ag.Tensor) -> None:
     await loss.backward()
+
+
+@pytest.mark.parametrize("cost", [CHEAP, HEAVY])
+def test_an_interrupt_while_the_loop_ends_a_pass_holds_up_no_shut_down(
+    loop: asyncio.AbstractEventLoop, monkeypatch: pytest.MonkeyPatch, cost: int
+) -> None:
+    """It waits for every pass, also for one whose end the interrupt has cut short."""
+    x = leaf()
+    interrupted: list[str] = []
+
+    def interrupt(*facts: Any) -> None:
+        interrupted.append(threading.current_thread().name)
+        monkeypatch.undo()
+        raise KeyboardInterrupt
+
+    async def main() -> None:
+        future = chain(x, 3_000 if cost == CHEAP else 3, cost=cost).sum().backward()
+        # Before the commit on the loop, or when the loop takes the pass back from a thread.
+        if cost == CHEAP:
+            monkeypatch.setattr(running, "end_pass", interrupt)
+        else:
+            monkeypatch.setattr(running.RunningPasses, "_resolve", interrupt)
+        await asyncio.wait([future])
+        assert future.cancelled() == (cost == CHEAP)
+
+    task = loop.create_task(main())
+    with pytest.raises(KeyboardInterrupt):
+        loop.run_until_complete(task)
+    assert interrupted == ["MainThread"]
+    loop.run_until_complete(loop.shutdown_asyncgens())
+    loop.run_until_complete(task)
+    assert (x.grad is None) == (cost == CHEAP)
