@@ -216,7 +216,7 @@ class FunctionNode(FunctionCtx, Node):
         for variable, number in self._hidden:
             variable._edge = HiddenResult(self) if number is None else self._edge_of(number)
 
-    def applied(self) -> None:
+    def _after_apply(self) -> None:
         """Drop what was unpacked for `backward`, and the edges that `_reveal` has set."""
         self._unpacked = None
         for variable, _ in self._hidden:

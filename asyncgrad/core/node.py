@@ -162,7 +162,7 @@ class Node:
             self.guard = None if rule.outliving is None else rule.outliving(self.saved)
             self.saved = freed
 
-    def applied(self) -> None:
+    def _after_apply(self) -> None:
         """Called when `apply`, or the coroutine that it has returned, has ended or failed."""
 
     def conclude(self, received: Value, task: Value) -> tuple[Any, ...]:

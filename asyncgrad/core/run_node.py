@@ -195,7 +195,7 @@ def call_apply(
         if received.__class__ is not tuple:
             received = yield from awaited(received)
     finally:
-        node.applied()
+        node._after_apply()
     concluded = node.conclude(received, task)
     if not task.keep_graph:
         node.release_saved(task.freed)
@@ -281,7 +281,7 @@ def call_node(
         try:
             received = node.apply(gradients, None)
         finally:
-            node.applied()
+            node._after_apply()
         return node.conclude(received, None)
     rule = node.rule
     if all(gradient is None for gradient in gradients):

@@ -79,6 +79,7 @@ def _run(task: GraphTask) -> Any:
         if outcome is not FINISHED:
             _run_to_end(task)
     if task.state is RUNNING:
+        task.ending = True
         if task.members:
             decide_inline(task)
         else:
@@ -162,6 +163,7 @@ def _await_nodes(
             break
         started[running] = suspended
         del task.suspended[0]
+        running.start()
     task.drain()
     if task.state is RUNNING:
         try:

@@ -44,11 +44,11 @@ def decide_inline(task: GraphTask) -> None:
     if methods:
         running = OnPortal(_decide(task, methods), task.new_context())
         try:
+            running.start()
             _, error = running.result()
         except BaseException as interrupt:
             # The participants must learn how the pass ends, so that has to be decided first.
-            running.cancel()
-            _, error = running.result()
+            _, error = running.end()
             if error is None:
                 end_as_decided(task, None)
                 tell_inline(task)
@@ -104,7 +104,9 @@ def tell_inline(task: GraphTask) -> None:
     """Call `commit` or `abort` of a pass's participants on the portal's loop; blocks meanwhile."""
     members, task.members = task.members, ()
     # If this thread is interrupted, the calls go on, because the participants rely on them.
-    _, error = OnPortal(_tell(task, members, GRACE), task.new_context()).result()
+    running = OnPortal(_tell(task, members, GRACE), task.new_context())
+    running.start()
+    _, error = running.result()
     if error is not None:
         task.later_errors += (error,)
 

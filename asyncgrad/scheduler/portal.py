@@ -70,15 +70,20 @@ class OnPortal:
     Like any asyncio task it is cancelled once, and its clean-up may await.
     """
 
-    __slots__ = ("_ended", "_loop", "_outcome", "_patience", "_task", "cancelled")
+    __slots__ = (
+        "_context", "_coroutine", "_ended", "_loop", "_outcome", "_patience", "_task", "cancelled",
+    )  # fmt: skip
 
     def __init__(
         self, coroutine: Coroutine[Any, Any, Any], context: Context,
         ended: Callable[[OnPortal], None] | None = None,
     ) -> None:  # fmt: skip
-        """Start the coroutine; `ended` is called in the portal's thread when there is a result."""
+        """Prepare it; `ended` is called in the portal's thread when there is a result."""
         #: `cancel` was called.
         self.cancelled = False
+        #: Until the coroutine has begun.
+        self._coroutine: Coroutine[Any, Any, Any] | None = coroutine
+        self._context = context
         self._ended = ended
         self._outcome: Future[tuple[Any, BaseException | None]] = Future()
         try:
@@ -89,8 +94,19 @@ class OnPortal:
         self._task: Task[Any] | None = None
         #: The timer for the grace period of a cancelled coroutine.
         self._patience: TimerHandle | None = None
-        running = self._run(coroutine)
-        self._loop.call_soon_threadsafe(self._loop.create_task, running, context=context)
+
+    def start(self) -> None:
+        """Start the coroutine, unless it has begun.
+
+        It is no part of `__init__`: an interrupt can't come between the start and the moment from
+        which the caller knows this object, and so can cancel it.
+        """
+        self._loop.call_soon_threadsafe(self._begin)
+
+    def _begin(self) -> None:
+        coroutine, self._coroutine = self._coroutine, None
+        if coroutine is not None:
+            self._loop.create_task(self._run(coroutine), context=self._context)
 
     async def _run(self, coroutine: Coroutine[Any, Any, Any]) -> None:
         # Set here and not by the caller: a task that is cancelled before it has begun would end
@@ -131,12 +147,14 @@ class OnPortal:
     def cancel(self) -> None:
         """Ask the coroutine to end; may be called in any thread."""
         self.cancelled = True
+        # One that has not been started has to begin: otherwise there would never be a result.
+        self.start()
         self._loop.call_soon_threadsafe(self._cancel)
 
-    def end(self) -> None:
+    def end(self) -> tuple[Any, BaseException | None]:
         """Cancel it, and wait until it has ended or its grace period is over."""
         self.cancel()
-        self.result()
+        return self.result()
 
     def _cancel(self) -> None:
         """Cancel the task once; runs on its loop."""
@@ -155,6 +173,7 @@ def call_on_portal(coroutine: Coroutine[Any, Any, Any]) -> Any:
     running = OnPortal(coroutine, copy_context())
     errors: list[Any]
     try:
+        running.start()
         result, *errors = running.result()
     except BaseException:
         running.end()

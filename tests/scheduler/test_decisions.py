@@ -167,6 +167,37 @@ def test_without_a_loop_decisions_are_awaited_elsewhere(pair: Any, fails: bool) 
     assert member.verbs()[-1] == ("abort ends" if fails else "commit ends")
 
 
+@pytest.mark.parametrize("blocks", [False, True])
+def test_nobody_joins_and_no_callback_is_queued_while_a_decision_is_awaited(
+    pair: Any, blocks: bool
+) -> None:
+    """They would never be asked or called."""
+    member, late = Decides([]), Member([])
+    errors: list[str] = []
+
+    async def decide() -> None:
+        for add in (
+            lambda: ag.autograd.graph.join(late),
+            lambda: ag.autograd.graph.queue_callback(late.log.clear),
+        ):
+            with pytest.raises(RuntimeError) as caught:
+                add()
+            errors.append(str(caught.value))
+
+    member.decide = decide  # type: ignore[method-assign]
+
+    async def main() -> None:
+        await loss_of(*pair, member).backward()
+
+    if blocks:
+        loss_of(*pair, member).backward()
+    else:
+        asyncio.run(main())
+    assert len(errors) == 2
+    assert member.verbs()[-1] == "commit ends"
+    assert late.log == []
+
+
 @pytest.mark.parametrize("decides", [False, True])
 def test_an_interrupt_without_a_loop_ends_the_decision_and_all_are_told(
     pair: Any, decides: bool

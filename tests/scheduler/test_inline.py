@@ -99,6 +99,7 @@ def test_a_coroutine_on_the_portal_is_cancelled_once() -> None:
 
     cleaned: list[bool] = []
     running = OnPortal(cleans_up(), contextvars.copy_context())
+    running.start()
     assert began.wait(60)
     running.cancel()
     assert isinstance(running.result()[1], asyncio.CancelledError)
