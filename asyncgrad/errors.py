@@ -107,7 +107,8 @@ def described(error: BaseException) -> str:
 def note_failure(error: BaseException, node: object) -> None:
     """Add a note with the node that raised an error, and the node's forward output, if any."""
     try:
-        where = f"raised by {node.name()}"  # type: ignore[attr-defined]
+        # Not `node.name()`: a Function may have set an attribute `name` on ctx.
+        where = f"raised by {type(node).name(node)}"  # type: ignore[attr-defined]
         if node.output_metadata != ():  # type: ignore[attr-defined]
             where += f", whose forward output was {node.output_metadata!r}"  # type: ignore[attr-defined]
         error.add_note(where)

@@ -16,7 +16,7 @@ from asyncgrad.autograd.passes import backward_from
 from asyncgrad.core.history import cut_off, leave_graphs, retain_grad, stop_requiring
 from asyncgrad.core.hooks import RemovableHandle
 from asyncgrad.core.modes import current, refuse_in_transform
-from asyncgrad.core.node import Edge, Node, as_edge, shown
+from asyncgrad.core.node import Edge, Node, as_edge, name_of, shown
 from asyncgrad.core.recording import called_anew, note_look, recorders, unrepeatable
 from asyncgrad.core.variable import (
     ANY_DTYPE,
@@ -802,7 +802,7 @@ class Tensor(Methods):
         suffixes = [f"device='{device}'"] if device.type != "cpu" else []
         try:
             node = self.grad_fn
-            name = None if node is None else node.name()
+            name = None if node is None else name_of(node)
         except AutogradError:
             # The tensor is a view whose base was changed in a way that forbids its use.
             name = "Invalid"

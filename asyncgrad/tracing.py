@@ -12,6 +12,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from asyncgrad.core.modes import Mode
+from asyncgrad.core.node import name_of
 from asyncgrad.devices.pool import POOL
 
 
@@ -52,7 +53,7 @@ class Recorder:
         now = perf_counter_ns()
         number = self._number(task)
         about: dict[str, Any] = {
-            "name": node.name(),
+            "name": name_of(node),
             "cat": "node",
             "ts": (start - self.origin) / 1e3,
             "pid": 1,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, TypeAlias
 
-from asyncgrad.core.node import Edge, Node, as_edge, as_stored, shown
+from asyncgrad.core.node import Edge, Node, as_edge, as_stored, name_of, shown
 from asyncgrad.core.variable import gradient_edge
 from asyncgrad.errors import AutogradError
 from asyncgrad.records import NamedTuple
@@ -54,7 +54,7 @@ def stored(root: GradientEdge) -> Any:
     """A gradient edge as nodes store it; raises RuntimeError if its node has no such output."""
     if not 0 <= root.output_nr < root.node.num_inputs:
         raise AutogradError(
-            f"{root.node.name()} has {root.node.num_inputs} outputs, there is no gradient edge to "
-            f"output {root.output_nr}"
+            f"{name_of(root.node)} has {root.node.num_inputs} outputs, there is no gradient edge "
+            f"to output {root.output_nr}"
         )
     return as_stored(Edge(root.node, root.output_nr))

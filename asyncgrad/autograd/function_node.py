@@ -8,9 +8,19 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 from asyncgrad.aliases import Gradient, Steps, StoredEdge, Value
 from asyncgrad.core.graph_task import GraphTask
 from asyncgrad.core.hook_calls import as_tensor
+from asyncgrad.core.hooks import NodeExtras
 from asyncgrad.core.metadata import Metadata
 from asyncgrad.core.modes import current
-from asyncgrad.core.node import Edge, Freed, Node, as_edge, init_node, metadata_at, refuse_freed
+from asyncgrad.core.node import (
+    Edge,
+    Freed,
+    Node,
+    as_edge,
+    init_node,
+    metadata_at,
+    name_of,
+    refuse_freed,
+)
 from asyncgrad.core.run_node import is_wanted
 from asyncgrad.core.saved_attributes import SavedNone
 from asyncgrad.core.variable import AccumulateGrad, Variable, grad_dtype, zeros_of
@@ -19,6 +29,12 @@ from asyncgrad.ops.arguments import is_expandable
 from asyncgrad.ops.namespace import RECORDED
 from asyncgrad.types import Tensor
 
+#: The cost of a node that is not connected.
+_UNSET: Final = -1
+#: Attributes that the engine reads of a node, and that are no slots.
+_READ: Final = frozenset({
+    "apply", "conclude", "direct", "prefetch", "release_saved", "sees_modes",
+})  # fmt: skip
 #: Stands for saved tensors released by their first access (`clear_saved_tensors_on_access`).
 ACCESSED: Final = Freed().remember()
 
@@ -86,6 +102,11 @@ class FunctionNode(FunctionCtx, Node):
     #: The `Function` of this node class.
     _forward_cls: ClassVar[Any]
 
+    # What only table nodes need. Users may have attributes of these names on ctx.
+    saved = None
+    guard = None
+    version = 0
+
     to_save: tuple[Any, ...] = ()
     saved_for_forward: tuple[Any, ...] = ()
     dirty_tensors: tuple[Any, ...] = ()
@@ -111,6 +132,23 @@ class FunctionNode(FunctionCtx, Node):
         self.rule = None
         self.extras = None
         self.following = ()
+        self.cost = _UNSET
+
+    def _check_names(self) -> None:
+        """Raise if `forward` has set an attribute that the engine uses itself."""
+        if (
+            self.rule is not None
+            or self.following != ()
+            or self.cost != _UNSET
+            or (self.extras is not None and self.extras.__class__ is not NodeExtras)
+            or getattr(self, "stream", None) is not None
+            or not _READ.isdisjoint(vars(self))
+        ):
+            raise AutogradError(
+                f"{self._forward_cls.__name__}: forward() has set an attribute of ctx that "
+                f"asyncgrad uses itself: cost, extras, following, rule, stream, "
+                f"{', '.join(sorted(_READ))}. Choose another name."
+            )
 
     # -- what backward uses -----------------------------------------------------------------------
 
@@ -126,7 +164,7 @@ class FunctionNode(FunctionCtx, Node):
         values, kept = self._unpacked, self._kept
         if kept is ACCESSED:
             raise AutogradError(
-                f"{self.name()}: with clear_saved_tensors_on_access, saved tensors can only be "
+                f"{name_of(self)}: with clear_saved_tensors_on_access, saved tensors can only be "
                 f"accessed once. Keep what ctx.saved_tensors gives in a variable."
             )
         if values is None:
@@ -230,7 +268,7 @@ class FunctionNode(FunctionCtx, Node):
             values = values[:expected]
         if len(values) != expected:
             raise AutogradError(
-                f"function {self.name()} returned an incorrect number of gradients (expected "
+                f"function {name_of(self)} returned an incorrect number of gradients (expected "
                 f"{expected}, got {len(values)}). Return one for each argument of forward, None "
                 f"for those without."
             )
@@ -240,7 +278,7 @@ class FunctionNode(FunctionCtx, Node):
             if not tensor:
                 if value is not None:
                     raise AutogradError(
-                        f"function {self.name()} returned a gradient different than None at "
+                        f"function {name_of(self)} returned a gradient different than None at "
                         f"position {place + 1}, but the corresponding forward input was not a "
                         f"Variable"
                     )
@@ -264,18 +302,19 @@ class FunctionNode(FunctionCtx, Node):
         facts = value._metadata
         if facts.device is not metadata.device:
             raise AutogradError(
-                f"Function {self.name()} returned an invalid gradient at index {place} - expected "
-                f"device {metadata.device} but got {facts.device}"
+                f"Function {name_of(self)} returned an invalid gradient at index {place} - "
+                f"expected device {metadata.device} but got {facts.device}"
             )
         if facts.is_complex and not metadata.is_complex:
             raise AutogradError(
-                f"Function {self.name()} returned an invalid gradient at index {place} - expected "
-                f"a real dtype like {metadata.dtype} but got {facts.dtype}. Take its real part."
+                f"Function {name_of(self)} returned an invalid gradient at index {place} - "
+                f"expected a real dtype like {metadata.dtype} but got {facts.dtype}. Take its real "
+                f"part."
             )
         if facts.shape != metadata.shape:
             if not is_expandable(metadata.shape, facts.shape):
                 raise AutogradError(
-                    f"Function {self.name()} returned an invalid gradient at index {place} - got "
+                    f"Function {name_of(self)} returned an invalid gradient at index {place} - got "
                     f"{list(facts.shape)} but expected shape compatible with "
                     f"{list(metadata.shape)}"
                 )
@@ -300,7 +339,7 @@ class HiddenResult(Node):
     def __init__(self, node: FunctionNode) -> None:
         """Take the edges of the Function's node, so that no pass prunes this as a constant."""
         init_node(self, node.following, node._input_metadata[0])
-        self._owner = node.name()
+        self._owner = name_of(node)
 
     def apply(self, gradients: tuple[Any, ...], task: Any) -> Any:
         """Raise, for a gradient would be silently wrong."""

@@ -11,7 +11,7 @@ from asyncgrad.autograd.function_modes import push_function
 from asyncgrad.autograd.function_node import FunctionNode
 from asyncgrad.core.anomaly import remember
 from asyncgrad.core.modes import current
-from asyncgrad.core.node import as_edge, init_node
+from asyncgrad.core.node import as_edge, connect
 from asyncgrad.core.node_streams import note_streams
 from asyncgrad.core.saved import SavedTensor, save
 from asyncgrad.core.variable import (
@@ -50,7 +50,8 @@ def connected(
                 )
         ctx._tensors = tuple(isinstance(value, Variable) for value in args)
         metadata = tuple(x._metadata if isinstance(x, Variable) else None for x in outputs)
-        init_node(
+        ctx._check_names()
+        connect(
             ctx,
             tuple([gradient_edge(value) for value in tensors]),
             metadata[0] if len(metadata) == 1 and metadata[0] is not None else metadata,

@@ -9,7 +9,7 @@ from typing import Any
 from asyncgrad.aliases import Array, Value
 from asyncgrad.autograd.edges import GradientEdge
 from asyncgrad.autograd.function_node import FunctionNode
-from asyncgrad.core.node import Freed, Node, OpNode, as_edge
+from asyncgrad.core.node import Freed, Node, OpNode, as_edge, name_of
 from asyncgrad.core.saved import SavedTensor
 from asyncgrad.core.saved_attributes import named_saved_values
 from asyncgrad.core.variable import AccumulateGrad, Variable, gradient_edge
@@ -187,7 +187,7 @@ def _entry(node: Node, name: str, array: Array, facts: Value, seen: dict[int, An
             nbytes = int(owner.nbytes)
     trace = None if node.extras is None else node.metadata.get("traceback_")
     return Kept(
-        node=node.name(),
+        node=name_of(node),
         sequence_nr=node.sequence_nr,
         name=name,
         shape=tuple(facts.shape),
@@ -305,7 +305,7 @@ def graph_of(
 def _label(node: Node, names: Iterable[str]) -> Iterator[str]:
     leaf = isinstance(node, AccumulateGrad)
     yield from names
-    yield node.name() if leaf else f"{node.name()} #{node.sequence_nr}"
+    yield name_of(node) if leaf else f"{name_of(node)} #{node.sequence_nr}"
     yield ", ".join("?" if facts is None else _facts(facts) for facts in node._input_metadata)
     for name, array, facts in () if leaf else _kept(node):
         size = "packed" if array is None else f"{array.nbytes} B"

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from asyncgrad.aliases import Value
 from asyncgrad.core.frames import PACKAGE
 from asyncgrad.core.modes import Modes
-from asyncgrad.core.node import Node, extras_of, first_metadata
+from asyncgrad.core.node import Node, extras_of, first_metadata, name_of
 from asyncgrad.core.variable import Variable
 from asyncgrad.errors import AutogradError, add_note
 
@@ -44,7 +44,7 @@ def check_nan(node: Node, received: Value) -> None:
         array = gradient._array if isinstance(gradient, Variable) else gradient
         if array.dtype.kind in "fc" and bool(first_metadata(node).F.xp.isnan(array).any()):
             raise AutogradError(
-                f"Function '{node.name()}' returned nan values in its {place}th output."
+                f"Function '{name_of(node)}' returned nan values in its {place}th output."
             )
 
 
@@ -68,18 +68,18 @@ def _messages(node: Node) -> Iterator[str]:
     made_at = node.metadata.get("traceback_")
     if made_at is None:
         yield (
-            f"Error detected in {node.name()}. No forward pass information available. Enable "
+            f"Error detected in {name_of(node)}. No forward pass information available. Enable "
             f"detect anomaly during forward pass for more information."
         )
         return
-    start = f"Error detected in {node.name()}. Traceback of forward call that caused the error:\n"
+    start = f"Error detected in {name_of(node)}. Traceback of forward call that caused the error:\n"
     yield "".join((start, *made_at))
     parent = node.metadata.get("parent_")
     seen = {node}
     while parent is not None and parent not in seen:
         seen.add(parent)
         made_at = parent.metadata.get("traceback_")
-        start = f"\n\nPrevious calculation was induced by {parent.name()}. "
+        start = f"\n\nPrevious calculation was induced by {name_of(parent)}. "
         if made_at is None:
             yield f"{start}No forward pass information available."
             return

@@ -208,7 +208,7 @@ class Node:
         self.sequence_nr = sequence_nr
 
     def __repr__(self) -> str:
-        return f"<{self.name()} #{self.sequence_nr}>"
+        return f"<{name_of(self)} #{self.sequence_nr}>"
 
 
 class OpNode(Node):
@@ -301,15 +301,25 @@ class Identity(Node):
 def init_node(node: Node, following: Following, output_metadata: Value, cost: int = 2_000) -> None:
     """Initialise a node that is not made on the hot path."""
     node.rule = None
-    node.following = following
     node.saved = None
     node.guard = None
     node.version = 0
+    node.extras = None
+    connect(node, following, output_metadata, cost)
+
+
+def connect(node: Node, following: Following, output_metadata: Value, cost: int) -> None:
+    """Give a node its edges, and its number."""
+    node.following = following
     node.output_metadata = output_metadata
     node.cost = cost
-    node.extras = None
     node.sequence_nr = next_sequence_nr()
     node.topological_nr = 1 + max_topological_nr(following)
+
+
+def name_of(node: Node) -> str:
+    """A node's name; if it is a Function's, its user may have set an attribute `name` on ctx."""
+    return type(node).name(node)
 
 
 def renumber(node: Node, sequence_nr: int) -> None:
@@ -381,4 +391,4 @@ def as_stored(edge: Edge) -> Any:
 
 def refuse_freed(node: Node, freed: Freed) -> None:
     """Raise for a node whose saved values were released."""
-    raise GraphFreedError(node.name(), freed)
+    raise GraphFreedError(name_of(node), freed)

@@ -23,7 +23,16 @@ from asyncgrad.core.hook_calls import (
     tensor_hooks,
 )
 from asyncgrad.core.modes import Modes, current, install
-from asyncgrad.core.node import Edge, Ending, GraphRoot, Node, OpNode, first_metadata, stored_edges
+from asyncgrad.core.node import (
+    Edge,
+    Ending,
+    GraphRoot,
+    Node,
+    OpNode,
+    first_metadata,
+    name_of,
+    stored_edges,
+)
 from asyncgrad.core.pass_state import PassState
 from asyncgrad.core.recording import recorders, watch_of
 from asyncgrad.core.saved import unpack_packed, unpacked, values_as_tensors
@@ -266,12 +275,13 @@ def call_node(
     for place, gradient in enumerate(gradients):
         if gradient is not None and not isinstance(gradient, Variable):
             raise TypeError(
-                f"{node.name()}: argument {place} is not a Variable, but {type(gradient).__name__}"
+                f"{name_of(node)}: argument {place} is not a Variable, but "
+                f"{type(gradient).__name__}"
             )
     if len(gradients) != node.num_inputs:
         raise TypeError(
-            f"{node.name()}: expected {node.num_inputs} arguments, got {len(gradients)} arguments "
-            f"instead: one gradient for each output"
+            f"{name_of(node)}: expected {node.num_inputs} arguments, got {len(gradients)} "
+            f"arguments instead: one gradient for each output"
         )
     if node.__class__ is AccumulateGrad:
         if gradients[0] is not None:

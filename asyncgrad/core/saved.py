@@ -13,7 +13,7 @@ from asyncgrad.aliases import Array, Saved, Steps, StoredEdge, Value
 from asyncgrad.core.hook_calls import awaited
 from asyncgrad.core.metadata import Metadata
 from asyncgrad.core.modes import current, install
-from asyncgrad.core.node import Node, OpNode, extras_of, first_metadata
+from asyncgrad.core.node import Node, OpNode, extras_of, first_metadata, name_of
 from asyncgrad.core.saved_values import (
     as_saved,
     attribute_guards,
@@ -291,6 +291,6 @@ def _at_once(node: Node, steps: Steps[Any]) -> Any:
     if close is not None:
         close()
     raise AutogradError(
-        f"a saved tensor of {node.name()} has an unpack hook that must be awaited. It can be read "
-        f"in a pass, not from outside."
+        f"a saved tensor of {name_of(node)} has an unpack hook that must be awaited. It can be "
+        f"read in a pass, not from outside."
     )

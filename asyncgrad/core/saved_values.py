@@ -18,6 +18,7 @@ from asyncgrad.core.node import (
     OpNode,
     as_edge,
     first_metadata,
+    name_of,
     refuse_freed,
     stored_edges,
 )
@@ -162,7 +163,7 @@ def refuse_modified(
     found, expected = counter.version, counter.version - counter.changed_since(expected)
     raise SavedTensorModifiedError(
         f"one of the variables needed for gradient computation has been modified by an inplace "
-        f"operation: a tensor of {metadata!r} that {node.name()} saved is at version {found}; "
+        f"operation: a tensor of {metadata!r} that {name_of(node)} saved is at version {found}; "
         f"expected version {expected} instead. Replace the in-place operation by its functional "
         f"form, or clone the tensor before changing it."
     )
@@ -173,7 +174,7 @@ def _refuse_detached(node: OpNode, cuts: Sequence[tuple[Node | None, int]]) -> N
     operands = [where for _, where in node.rule.arrays if where in node.rule.places]
     if any(as_edge(saved_edge(node, where)) in cuts for where in operands):
         raise AutogradError(
-            f"{node.name()}: Trying to use a saved tensor that has been detached in-place, i.e. "
+            f"{name_of(node)}: Trying to use a saved tensor that has been detached in-place, i.e. "
             f"with .detach_(). Use the out-of-place .detach() instead."
         )
 

@@ -12,7 +12,7 @@ import weakref
 from typing import Any, NoReturn, Protocol
 
 from asyncgrad.aliases import Array, StoredEdge
-from asyncgrad.core.node import Node
+from asyncgrad.core.node import Node, name_of
 from asyncgrad.errors import AutogradError
 
 #: Dead weak references are dropped only from lists of at least this length.
@@ -171,7 +171,7 @@ def refuse_change(
     made, mode = _MADE_IN.get(creation_meta or "", ("", ""))
     if edge is not None:
         node, number = edge if isinstance(edge, tuple) else (edge, 0)
-        function = re.sub(r"Backward\d*$", "", node.name())
+        function = re.sub(r"Backward\d*$", "", name_of(node))
         what = f"Output {number} of {function} is a view"
         if made:
             what += f" of a view which {made}"

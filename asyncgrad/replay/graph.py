@@ -24,6 +24,7 @@ from asyncgrad.core.node import (
     as_stored,
     first_metadata,
     init_node,
+    name_of,
     stored_edges,
 )
 from asyncgrad.core.node_streams import note_streams
@@ -169,7 +170,7 @@ class Graph:
                 continue
             found[node] = None
             if node.rule is None and node._form is None:
-                raise UnrepeatableError(f"what it returns has a graph with {node.name()}")
+                raise UnrepeatableError(f"what it returns has a graph with {name_of(node)}")
             if node.extras is not None:
                 raise UnrepeatableError("it has hooks")
             for number, stored in enumerate(stored_edges(node)):

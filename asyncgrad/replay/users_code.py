@@ -15,7 +15,7 @@ import numpy as np
 from asyncgrad.autograd.function_node import FunctionNode
 from asyncgrad.core.hook_calls import post_hooks, pre_hooks, tensor_hooks
 from asyncgrad.core.modes import Mode, current
-from asyncgrad.core.node import Edge, Node, as_edge, as_stored, init_node, stored_edges
+from asyncgrad.core.node import Edge, Node, as_edge, as_stored, init_node, name_of, stored_edges
 from asyncgrad.core.run_node import accumulate_now, call_apply
 from asyncgrad.core.variable import AccumulateGrad, Variable, requires_grad, view_of
 from asyncgrad.nn.backward_hooks import BackwardHooks, Passage
@@ -203,7 +203,9 @@ class UsersCode:
         if function is call_apply and not isinstance(node, (FunctionNode, Passage)):
             return None
         if recorder.reason is not None or task.recorded is not None:
-            recorder.refuse(f"{node.name()}: code of the user's runs in a pass that records itself")
+            recorder.refuse(
+                f"{name_of(node)}: code of the user's runs in a pass that records itself"
+            )
             return None
         try:
             if current().inference is not recorder.inference:
@@ -225,7 +227,7 @@ class UsersCode:
         except _NothingError:
             return None
         except UnrepeatableError as error:
-            recorder.refuse(f"{node.name()}: {error}")
+            recorder.refuse(f"{name_of(node)}: {error}")
             return None
         recorder.check_unchanged()
         self._watch.running += 1
@@ -276,7 +278,7 @@ class UsersCode:
             return result
         for value, copy in zip(noted.given, noted.copies, strict=True):
             if np.asarray(value).tobytes() != copy.tobytes():
-                recorder.refuse(f"{node.name()}: code of the user's changes a gradient in place")
+                recorder.refuse(f"{name_of(node)}: code of the user's changes a gradient in place")
                 return result
         if noted.target is None:
             watch.passed_on(node, result)
@@ -297,7 +299,7 @@ class UsersCode:
                 watch.replaced(node, places)
         wanted = node.wants_grad if function is call_apply else None
         step = Again(
-            node.name() if function is call_apply else f"hooks of {node.name()}",
+            name_of(node) if function is call_apply else f"hooks of {name_of(node)}",
             within,
             (Same(function), noted.target, Same(wanted), *noted.arguments),
             {},
@@ -336,7 +338,7 @@ def _stand_in(node: Any) -> Node:
 def _bare(node: Any) -> Node:
     made = _StandIn()
     init_node(made, (), node.output_metadata, node.cost)
-    made.title = node.name()
+    made.title = name_of(node)
     return made
 
 

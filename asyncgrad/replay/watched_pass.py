@@ -19,6 +19,7 @@ from asyncgrad.core.node import (
     as_stored,
     first_metadata,
     metadata_at,
+    name_of,
     stored_edges,
 )
 from asyncgrad.core.saved_values import check_saved
@@ -81,7 +82,7 @@ class WatchedPass:
             return None
         if node.__class__ is not GraphRoot:
             if not isinstance(node, (FunctionNode, Passage)):
-                recorder.refuse(f"{node.name()} is not an operation of the table")
+                recorder.refuse(f"{name_of(node)} is not an operation of the table")
         else:
             following = node.following
             edges = following if following.__class__ is tuple else (following,)
@@ -323,7 +324,7 @@ class WatchedPass:
             if fresh:
                 owned.update(outs)
             if len(places) > first:
-                name = rule.name if rule.variant is None else node.name()
+                name = rule.name if rule.variant is None else name_of(node)
                 function = rule.run if at is None else rule.pulls[at]
                 made = tuple(outs) if received.__class__ is tuple else outs[0]
                 step = Compute(name, function, arguments, made, node.cost)
@@ -335,7 +336,7 @@ class WatchedPass:
     def _made(self, node: Any, gradient: Any) -> Place:
         """The place of a gradient that a node has computed."""
         if not is_array(gradient):
-            raise UnrepeatableError(f"the gradient of {node.name()} is no array")
+            raise UnrepeatableError(f"the gradient of {name_of(node)} is no array")
         return self._recorder.found(gradient) or self._recorder.new(gradient)
 
     def _given(self, node: Any, gradient: Any) -> Any:

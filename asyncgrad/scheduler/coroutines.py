@@ -10,6 +10,7 @@ from typing import Any
 
 from asyncgrad.core.commit import when_free
 from asyncgrad.core.graph_task import GraphTask
+from asyncgrad.core.node import name_of
 from asyncgrad.core.states import Ended, Suspended
 from asyncgrad.devices.waiting import settle
 from asyncgrad.scheduler.completion import for_another, raised_by_node
@@ -45,13 +46,13 @@ class CoroutineNodes:
             waiting = asyncio.Task(
                 wait_for_node(suspended.waiting),
                 loop=host.loop,
-                name=f"asyncgrad {suspended.node.name()}",
+                name=f"asyncgrad {name_of(suspended.node)}",
                 context=suspended.context,
             )
             waiting.add_done_callback(partial(self._ended, host, task, suspended))
             running[waiting] = suspended
             del task.suspended[0]
-            host.log(task, f"awaits {suspended.node.name()}")
+            host.log(task, f"awaits {name_of(suspended.node)}")
         if task.suspended and task not in self._full:
             self._full[task] = call_later(host.loop, STALLED, self._warn, task)
 
@@ -126,8 +127,8 @@ class CoroutineNodes:
         for waiting, suspended in running.items():
             if waiting.done():
                 continue
-            report_late(host.loop, suspended.node.name(), self.grace, waiting)
-            host.log(task, f"gave {suspended.node.name()} up")
+            report_late(host.loop, name_of(suspended.node), self.grace, waiting)
+            host.log(task, f"gave {name_of(suspended.node)} up")
             host.node_ended(task, suspended, Ended())
 
 

@@ -15,6 +15,7 @@ from collections.abc import Callable, Generator, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar
 
 from asyncgrad.core.graph_task import GraphTask
+from asyncgrad.core.node import name_of
 from asyncgrad.errors import (
     AutogradError,
     PendingBackwardError,
@@ -63,7 +64,7 @@ class BackwardFuture(asyncio.Future[_T]):
         task = self._task
         if task is None:
             return super().__repr__()
-        said = f"pass of {task.root.name()}, priority {task.priority}"
+        said = f"pass of {name_of(task.root)}, priority {task.priority}"
         if task.deadline is not None:
             said += f", {task.deadline - self._loop.time():.3f} s before its deadline"
         return f"<{type(self).__name__} pending: {said}>"

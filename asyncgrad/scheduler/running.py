@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any
 
 from asyncgrad.core.graph_task import GraphTask
+from asyncgrad.core.node import name_of
 from asyncgrad.core.states import (
     DONE,
     DRAINING,
@@ -291,7 +292,7 @@ class RunningPasses(Host):
         if ended.cancelled:
             task.inbox.append(task.cancel)
         task.inbox.append(partial(task.resume, node, steps, ended.result, ended.error))
-        self.log(task, f"{node.name()} has ended")
+        self.log(task, f"{name_of(node)} has ended")
         # The error's traceback will hold this frame, which must not hold the error.
         del suspended, ended, node, steps
         self.read_inbox(task)

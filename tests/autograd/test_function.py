@@ -189,6 +189,42 @@ def test_only_tensors_are_saved(T, log):
 
 
 @both
+def test_attributes_of_ctx_have_any_name(T, log):
+    class Double(T.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.saved, ctx.guard, ctx.version, ctx.name = 1, 2, 3, "mine"
+            return x * 2
+
+        @staticmethod
+        def backward(ctx, gradient):
+            log(ctx.saved, ctx.guard, ctx.version, ctx.name)
+            raise ValueError("no")
+
+    y = Double.apply(leaf(T, 3.0))
+    assert "Double" in repr(y)
+    try:
+        yield y.backward()
+    except ValueError as error:
+        log(str(error))
+
+
+@pytest.mark.parametrize("name", ["cost", "rule", "extras", "following", "stream", "apply"])
+def test_attributes_of_ctx_that_a_pass_uses_are_refused(name):
+    """They would be lost, or confuse the pass."""
+
+    class Double(ag.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            setattr(ctx, name, "mine")
+            return x * 2
+
+    with pytest.raises(RuntimeError, match=rf"Double: forward\(\) has set.*\b{name}\b"):
+        Double.apply(ag.ones(2, requires_grad=True))
+    Double.apply(ag.ones(2))
+
+
+@both
 def test_saved_tensors_can_be_given_up_at_their_first_use(T, log):
     class Once(T.autograd.Function):
         clear_saved_tensors_on_access = True

@@ -16,7 +16,7 @@ import numpy as np
 from asyncgrad.core.anomaly import remember
 from asyncgrad.core.history import rebase_history
 from asyncgrad.core.modes import current, install
-from asyncgrad.core.node import OpNode, as_edge, init_node, next_sequence_nr
+from asyncgrad.core.node import OpNode, as_edge, init_node, name_of, next_sequence_nr
 from asyncgrad.core.node_streams import note_streams
 from asyncgrad.core.recording import note_copy
 from asyncgrad.core.saved import restored
@@ -144,7 +144,7 @@ def _without_hooks(tensor: Any, given: Any) -> Any:
     view, node = view_of(tensor), as_edge(tensor._edge).node
     if view is None or node is None or view.creation_meta is not None:
         return given
-    if node.extras is None and node.name() != "AsStridedBackward0":
+    if node.extras is None and name_of(node) != "AsStridedBackward0":
         return given
     given = wrap(given._array, given._metadata, replay(view))
     given._counter = tensor._counter
