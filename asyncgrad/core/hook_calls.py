@@ -115,6 +115,16 @@ def awaited(result: Value) -> Steps[Any]:
     return result
 
 
+async def finished(steps: Steps[Any], waiting: Value = None) -> Any:
+    """Run steps to their end, and await what they wait for; `waiting`, which they gave, first."""
+    try:
+        value = None if waiting is None else await waiting
+        while True:
+            value = await steps.send(value)
+    except StopIteration as stop:
+        return stop.value
+
+
 def _check_replacement(hook: Value, value: Value, result: Value) -> None:
     """Raise unless a hook's result can replace the gradient it was given."""
     if value is None:

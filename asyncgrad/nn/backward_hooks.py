@@ -8,12 +8,12 @@ called there. As in PyTorch, both nodes replace undefined gradients by zeros.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Generator
 from typing import Any
 from weakref import WeakKeyDictionary
 
+from asyncgrad.aliases import Steps
 from asyncgrad.autograd.function_results import view_of_input
-from asyncgrad.core.hook_calls import awaited
+from asyncgrad.core.hook_calls import awaited, finished
 from asyncgrad.core.modes import current
 from asyncgrad.core.node import Edge, Identity, as_stored
 from asyncgrad.core.variable import Variable, gradient_edge, zeros_of
@@ -82,7 +82,7 @@ class BackwardHooks:
             return passed[0]
         return type(output)(*passed) if hasattr(output, "_fields") else type(output)(passed)
 
-    def _entering(self, gradients: tuple[Any, ...]) -> Generator[Any, Any, tuple[Any, ...]]:
+    def _entering(self, gradients: tuple[Any, ...]) -> Steps[tuple[Any, ...]]:
         """Call the pre-hooks with the gradients of the outputs, and keep these for `_leaving`."""
         full = _spread(gradients, self._outputs)
         for hook in self._before:
@@ -105,7 +105,7 @@ class BackwardHooks:
                     )
         return tuple(full[place] for place in self._outputs[1])
 
-    def _leaving(self, gradients: tuple[Any, ...]) -> Generator[Any, Any, tuple[Any, ...]]:
+    def _leaving(self, gradients: tuple[Any, ...]) -> Steps[tuple[Any, ...]]:
         """Call the hooks with the gradients of the inputs and of the outputs."""
         arrived = self._arrived.pop(current().graph_task, None)
         if arrived is None:
@@ -173,17 +173,9 @@ def _replaced(hook: Any, result: Any, gradients: tuple[Any, ...]) -> tuple[Any, 
     return result  # type: ignore[no-any-return]
 
 
-def _run(steps: Generator[Any, Any, Any]) -> Any:
+def _run(steps: Steps[Any]) -> Any:
     """Run a generator of hook calls to its end; return a coroutine if a hook has to be awaited."""
     try:
-        return _wait(steps, next(steps))
-    except StopIteration as stop:
-        return stop.value
-
-
-async def _wait(steps: Generator[Any, Any, Any], waiting: Any) -> Any:
-    try:
-        while True:
-            waiting = steps.send(await waiting)
+        return finished(steps, next(steps))
     except StopIteration as stop:
         return stop.value

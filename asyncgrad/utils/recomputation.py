@@ -6,9 +6,10 @@ import asyncio
 import weakref
 from collections.abc import Callable, Coroutine
 from contextlib import AbstractContextManager
-from typing import Any, cast
+from typing import Any
 
 from asyncgrad.core.anomaly import users_stack
+from asyncgrad.core.hook_calls import finished
 from asyncgrad.core.modes import Mode, current
 from asyncgrad.core.recording import made_anew, modes_of, recorders
 from asyncgrad.core.saved import save
@@ -62,7 +63,9 @@ class Frame:
         self.later = later
         #: Tensors are packed by the hooks in force outside, such as an outer checkpoint's. An
         #: example of a batch has no memory of its own to pack.
-        self._args = [save(a) if isinstance(a, Variable) and not a._batched else a for a in args]
+        self._args: list[Any] = [
+            save(a) if isinstance(a, Variable) and not a._batched else a for a in args
+        ]
         self.holders: list[weakref.ref[Holder]] = []
         #: The metadata of each tensor.
         self.facts: list[Any] = []
@@ -144,7 +147,7 @@ class Frame:
 
     def _repeat(self, run: Run) -> None:
         """Run the function again, in this thread."""
-        args = [a.unpack(cast("Any", self)) if _saved(a) else a for a in self._args]
+        args = [a.unpack(self) if _saved(a) else a for a in self._args]
         try:
             with self._mode(run), self.again:
                 self.function(*args, **self.kwargs)
@@ -158,7 +161,7 @@ class Frame:
 
     async def _repeat_later(self, run: Run) -> None:
         """Run the function again, awaiting it, or the hooks that packed its arguments."""
-        args = [await _unpacked(a, self) if _saved(a) else a for a in self._args]
+        args = [await finished(a.unpack_steps(self)) if _saved(a) else a for a in self._args]
         try:
             with self._mode(run), self.again:
                 result = self.function(*args, **self.kwargs)
@@ -308,17 +311,6 @@ def _saved(argument: object) -> bool:
 
 def _waits(argument: Any) -> bool:
     return _saved(argument) and argument.waits
-
-
-async def _unpacked(saved: Any, frame: Frame) -> Any:
-    """An argument that outer hooks packed."""
-    steps = saved.unpack_steps(frame)
-    try:
-        waiting = next(steps)
-        while True:
-            waiting = steps.send(await waiting)
-    except StopIteration as stop:
-        return stop.value
 
 
 def _here() -> str:
