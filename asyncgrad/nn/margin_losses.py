@@ -161,6 +161,8 @@ class MultiMarginLoss(_WeightedLoss, function=F.multi_margin_loss):
     ) -> None:  # fmt: skip
         if p not in {1, 2}:
             raise ValueError(f"only p == 1 and p == 2 supported, got {p}")
+        if weight is not None and weight.ndim != 1:
+            raise ValueError(f"weight must be one-dimensional, got shape {weight.shape}")
         self._keep(locals())
 
 
