@@ -153,6 +153,8 @@ class PruningContainer(BasePruningMethod):
 class _Amount(BasePruningMethod):
     """A method that prunes a number or a fraction of the elements or channels."""
 
+    PRUNING_TYPE = "unstructured"
+
     def __init__(self, amount: float) -> None:
         kind: Any = type(amount)
         if not issubclass(kind, Real):
@@ -176,10 +178,15 @@ class _Amount(BasePruningMethod):
             )
         return number
 
-    def _least(self, scores: Tensor, default_mask: Tensor) -> Tensor:
-        """The mask with zeros for the lowest scores."""
+    def _scores(self, t: Tensor) -> Tensor:
+        """The importance of each element or channel."""
+        raise NotImplementedError
+
+    def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
+        """The mask with zeros for the elements of the lowest scores."""
         mask = default_mask.detach().clone().reshape(-1)
-        mask[topk(scores.reshape(-1), self._number(mask.numel()), largest=False).indices] = 0
+        scores = self._scores(t.detach()).reshape(-1)
+        mask[topk(scores, self._number(mask.numel()), largest=False).indices] = 0
         return mask.reshape(default_mask.shape)
 
 
@@ -191,10 +198,6 @@ class _Channels(_Amount):
     def __init__(self, amount: float, dim: int = -1) -> None:
         super().__init__(amount)
         self.dim = dim
-
-    def _scores(self, t: Tensor, dim: int) -> Tensor:
-        """The importance of each channel."""
-        raise NotImplementedError
 
     def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
         """The mask with zeros for the channels of the lowest scores."""
@@ -208,7 +211,7 @@ class _Channels(_Amount):
         number = self._number(size)
         if not number:
             return default_mask
-        kept = topk(self._scores(t.detach(), dim), size - number).indices
+        kept = topk(self._scores(t.detach()), size - number).indices
         mask = zeros_like(default_mask)
         mask[(*(slice(None),) * dim, kept)] = 1
         return mask * default_mask
@@ -231,11 +234,8 @@ class RandomUnstructured(_Amount):
         amount: their number, or, as a float in [0, 1], their fraction.
     """
 
-    PRUNING_TYPE = "unstructured"
-
-    def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
-        """The mask with zeros for the chosen elements."""
-        return self._least(rand_like(t.detach()), default_mask)
+    def _scores(self, t: Tensor) -> Tensor:
+        return rand_like(t)
 
 
 class L1Unstructured(_Amount):
@@ -245,11 +245,8 @@ class L1Unstructured(_Amount):
         amount: their number, or, as a float in [0, 1], their fraction.
     """
 
-    PRUNING_TYPE = "unstructured"
-
-    def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
-        """The mask with zeros for the chosen elements."""
-        return self._least(t.detach().abs(), default_mask)
+    def _scores(self, t: Tensor) -> Tensor:
+        return t.abs()
 
 
 class RandomStructured(_Channels):
@@ -260,8 +257,8 @@ class RandomStructured(_Channels):
         dim: the axis of the channels.
     """
 
-    def _scores(self, t: Tensor, dim: int) -> Tensor:
-        return rand(t.shape[dim], device=t.device)
+    def _scores(self, t: Tensor) -> Tensor:
+        return rand(t.shape[self.dim], device=t.device)
 
 
 class LnStructured(_Channels):
@@ -277,8 +274,8 @@ class LnStructured(_Channels):
         super().__init__(amount, dim)
         self.n = n
 
-    def _scores(self, t: Tensor, dim: int) -> Tensor:
-        others = [axis for axis in range(t.ndim) if axis != dim]
+    def _scores(self, t: Tensor) -> Tensor:
+        others = [axis for axis in range(t.ndim) if axis != self.dim % t.ndim]
         order: float = 2 if self.n == "fro" else self.n  # type: ignore[assignment]
         return vector_norm(t, order, others)
 
