@@ -77,9 +77,8 @@ class Embedding(FunctionModule, function=F.embedding, members=("weight",)):
 
         The other arguments are those of the class.
         """
-        rows, columns = _sizes(embeddings)
         return cls(
-            rows, columns, padding_idx, max_norm, norm_type, scale_grad_by_freq, sparse,
+            *_sizes(embeddings), padding_idx, max_norm, norm_type, scale_grad_by_freq, sparse,
             _weight=embeddings, _freeze=freeze,
         )  # fmt: skip
 
@@ -138,9 +137,8 @@ class EmbeddingBag(FunctionModule, function=F.embedding_bag, members=("weight",)
 
         The other arguments are those of the class.
         """
-        rows, columns = _sizes(embeddings)
         made = cls(
-            rows, columns, max_norm, norm_type, scale_grad_by_freq, mode, sparse, embeddings,
+            *_sizes(embeddings), max_norm, norm_type, scale_grad_by_freq, mode, sparse, embeddings,
             include_last_offset, padding_idx,
         )  # fmt: skip
         made.weight.requires_grad_(not freeze)
