@@ -218,6 +218,10 @@ class Same:
         self.value = value
 
 
+#: The types of parts of templates in which there are no places.
+_WITHOUT_PLACES = frozenset({type(None), bool, int, float, str, Gradient, Same, Source})
+
+
 def item_at(values: Any, path: tuple[int, ...]) -> Any:
     """An item of nested lists."""
     for number in path:
@@ -236,15 +240,15 @@ def _find(template: Any, found: list[Place]) -> None:
     kind = template.__class__
     if kind is Place:
         found.append(template)
-    elif kind is Output or kind is Made:
-        found.append(template.place)
     elif isinstance(template, (tuple, list)):
         for part in template:
-            # The usual case, without another call.
+            # The usual cases, without another call.
             if part.__class__ is Place:
                 found.append(part)
-            else:
+            elif part.__class__ not in _WITHOUT_PLACES:
                 _find(part, found)
+    elif kind is Output or kind is Made:
+        found.append(template.place)
     elif kind is dict:
         for part in template.values():
             _find(part, found)
