@@ -182,10 +182,9 @@ class KnownArrays:
         for source in self.sources.values():
             if source.argument is not None:
                 source.tensor = None
-        self._kept.clear()
-        self.known.clear()
-        self.views.clear()
-        self.places.clear()
+        held: Any
+        for held in (self._kept, self.known, self.views, self.places, self._passes):
+            held.clear()
         POOL.shrink(self._unused)
 
     def _load(self, source: Source) -> Place:
@@ -235,7 +234,7 @@ class KnownArrays:
 
     def settle(self) -> None:
         """Note what passes have computed so far: then arrays may get other places."""
-        for watched in self._passes.values():
+        for watched in tuple(self._passes.values()):
             watched.settle()
 
     def knows(self, array: Any) -> bool:

@@ -135,8 +135,8 @@ class Passes(Changes):
     def _collect(self, known: WatchedPass, collect: Any, task: GraphTask, within: Any) -> Any:
         """Note the gradients of a pass that has ended, and return its result."""
         del self._passes[task]
-        known.settle()
         try:
+            known.settle()
             if self.reason is None and task.captures is None:
                 self._committed(known, task)
             elif self.reason is None:

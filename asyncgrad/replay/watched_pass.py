@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from contextlib import suppress
 from functools import partial
 from operator import itemgetter
@@ -12,6 +13,7 @@ import numpy as np
 from asyncgrad.autograd.arguments import ONES
 from asyncgrad.autograd.function_node import FunctionNode
 from asyncgrad.core.graph_task import GraphTask
+from asyncgrad.core.locks import RLock, is_held_here
 from asyncgrad.core.node import (
     MAX_SEQUENCE_NR,
     Edge,
@@ -58,7 +60,9 @@ class WatchedPass:
         #: The leaves whose gradients are committed already.
         self.committed: set[Any] = set()
         #: What rules have been called with and have returned, as far as it is not yet noted.
-        self._log: list[Any] = []
+        self._log: deque[Any] = deque()
+        #: Held while that is noted: a pass may run in a thread, and the call goes on beside it.
+        self._noting = RLock()
         #: Gradients that were captured before hooks ran, by node and input number.
         self._early: dict[Any, Place] = {}
         #: For each node with hooks and each of its edges: the entry of its gradient in `arrived`.
@@ -267,24 +271,32 @@ class WatchedPass:
     def call(self, node: Any, rule: Any, at: int | None, F: Any, gradient: Any, saved: Any) -> Any:
         """Call a node's rule, or its pull number `at`, and keep what `settle` needs."""
         received = (rule.run if at is None else rule.pulls[at])(F, gradient, saved)
-        if self._recorder.reason is None:
+        recorder = self._recorder
+        if recorder.reason is None:
             self._log.append((node, rule, at, F, gradient, saved, received))
+            if recorder.strict:
+                # An error has to come before gradients are added.
+                self.settle()
         return received
 
     def settle(self) -> None:
         """Note what rules have computed since this was last called."""
-        log, self._log = self._log, []
-        try:
-            if log and self._recorder.reason is None:
-                self._note(log)
-        except UnrepeatableError as error:
-            self._recorder.refuse(str(error))
+        recorder = self._recorder
+        if is_held_here(self._noting):
+            recorder.refuse("other code interrupts the recording of a pass")
+        with self._noting:
+            try:
+                if recorder.reason is None:
+                    self._note()
+            except UnrepeatableError as error:
+                recorder.refuse(str(error))
 
-    def _note(self, log: list[Any]) -> None:
+    def _note(self) -> None:
         """Note where gradients go that rules have returned, and how to compute them again."""
-        recorder, arrived, owned = self._recorder, self.arrived, self._owned
+        recorder, arrived, owned, log = self._recorder, self.arrived, self._owned, self._log
         known, views, places = recorder.known, recorder.views, recorder.places
-        for node, rule, at, F, gradient, saved, received in log:
+        while log:
+            node, rule, at, F, gradient, saved, received = log.popleft()
             found = arrived.get(node)
             place: Any = None if found is None or len(found) > 1 else found[0][1]
             if place is None or place.sample is not gradient:
