@@ -294,7 +294,7 @@ class WatchedPass:
     def _note(self) -> None:
         """Note where gradients go that rules have returned, and how to compute them again."""
         recorder, arrived, owned, log = self._recorder, self.arrived, self._owned, self._log
-        known, views, places = recorder.known, recorder.views, recorder.places
+        known, views = recorder.known, recorder.views
         while log:
             node, rule, at, F, gradient, saved, received = log.popleft()
             found = arrived.get(node)
@@ -314,17 +314,17 @@ class WatchedPass:
                 continue
             else:
                 values = zip(following, received, strict=True)
-            order, first = -node.sequence_nr, len(places)
             outs: list[Place | None] = []
+            new: list[Place] = []
             for edge, value in values:
                 if value is None:
                     outs.append(None)
                     continue
-                out = known.get(id(value))
-                if out is None or views:
-                    usual = value.__class__ is np.ndarray and not views
-                    out = recorder.new(value) if usual else self._made(node, value)
-                entry = order, out
+                out = recorder.found(value) if views else known.get(id(value))
+                if out is None:
+                    out = self._made(node, value)
+                    new.append(out)
+                entry = -node.sequence_nr, out
                 target = target_of(edge) if edge.__class__ is Edge else edge
                 if target in arrived:
                     arrived[target].append(entry)
@@ -335,7 +335,7 @@ class WatchedPass:
                 outs.append(out)
             if fresh:
                 owned.update(outs)
-            if len(places) > first:
+            if new:
                 name = rule.name if rule.variant is None else name_of(node)
                 function = rule.run if at is None else rule.pulls[at]
                 made = tuple(outs) if received.__class__ is tuple else outs[0]
@@ -343,13 +343,13 @@ class WatchedPass:
                 if rule.over is None and not rule.apart:
                     recorder.steps.append(step)
                 else:
-                    recorder.steps += steps_of(step, rule, at, received, outs, places[first:])
+                    recorder.steps += steps_of(step, rule, at, received, outs, new)
 
     def _made(self, node: Any, gradient: Any) -> Place:
-        """The place of a gradient that a node has computed."""
-        if not is_array(gradient):
+        """A place for a gradient that a node has computed."""
+        if gradient.__class__ is not np.ndarray and not is_array(gradient):
             raise UnrepeatableError(f"the gradient of {name_of(node)} is no array")
-        return self._recorder.found(gradient) or self._recorder.new(gradient)
+        return self._recorder.new(gradient)
 
     def _given(self, node: Any, gradient: Any) -> Any:
         """The template of the gradients that a rule, or code of the user's, is called with."""
