@@ -101,7 +101,8 @@ class KnownArrays:
         self._kept: list[Any] = []
         self._unused = POOL.unused
         #: By the identity of a tensor.
-        self.sources: dict[int, Source] = {}
+        self.sources = {id(x): Source(x, number) for number, x in enumerate(call.arguments)}
+        self.sources |= {id(x): Source(x, None) for x in call.reached if id(x) not in self.sources}
         self.loaded: dict[Source, Place] = {}
         self._outputs: dict[int, Any] = {}
         self._is_there = call.is_there
@@ -123,11 +124,6 @@ class KnownArrays:
         self._counters: list[Any] = []
         #: By identity: the `.grad`s that were read, each with its leaf.
         self.gradients: dict[int, tuple[Any, Source]] = {}
-        for number, tensor in enumerate(call.arguments):
-            self.sources[id(tensor)] = Source(tensor, number)
-        for tensor in call.reached:
-            if id(tensor) not in self.sources:
-                self.sources[id(tensor)] = Source(tensor, None)
         self.find_holders()
 
     def find_holders(self) -> None:
