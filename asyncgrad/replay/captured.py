@@ -9,6 +9,7 @@ copied to new arrays, because the next launch overwrites it.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from asyncgrad.core.locks import RLock, is_held_here
@@ -120,29 +121,64 @@ def take_steps(
             known.pop(place, None)
 
 
-class CapturedSteps:
-    """Steps that follow one another, as one function of arrays."""
+class DeviceGraph:
+    """A CUDA graph, which is captured when it is first needed. Abstract."""
 
-    def __init__(self, device: Any, steps: list[Any], ends: dict[Place, int], end: int) -> None:
+    def __init__(self, device: Any) -> None:
         self._device = device
-        self._steps = steps
-        #: The places that the steps read and don't make, and those that later steps read.
-        self._inputs, made = inputs_of(steps)
-        self._outs = [place for place in made if ends[place] >= end]
-        self._over = last_uses(steps, self._outs)
         self._lock = RLock()
         self._graph: Any = None
-        #: The arrays of the last call; for each input whether it was always the same array.
-        self._arrays: Any = None
-        self._constant = [True] * len(self._inputs)
         #: The arrays that the graph reads, and the stream in which its own ones were allocated.
-        self._read: list[Any] = []
+        self._targets: list[Any] = []
         self._made_in: Any = None
         self._captures = 0
         #: The stream of the last launch, and an event that was recorded after it.
         self._last: Any = None
         #: Why there is no graph, None while there may be one.
         self.reason: str | None = None
+
+    @property
+    def is_captured(self) -> bool:
+        """Whether there is a graph."""
+        return self._graph is not None
+
+    def _tries(self, capture: Callable[..., None], *args: Any) -> bool:
+        """Have the graph captured; whether there is one then."""
+        try:
+            capture(*args)
+        except (NotImplementedError, AcceleratorError, OutOfMemoryError) as error:
+            self.reason = str(error)
+            self._graph = None
+            self._targets.clear()
+        return self.is_captured
+
+    def _capture_in(self, function: Callable[..., Any], targets: list[Any]) -> None:
+        """Capture a function of arrays that the graph reads."""
+        self._targets = targets
+        graph = self._device.capture(function, *targets)
+        if any(not (a.flags.c_contiguous or a.flags.f_contiguous) for a in graph.result):
+            raise NotImplementedError("a result has a layout that a copy would not have")
+        self._graph = graph
+
+    def _wait_for_last(self, stream: Any) -> None:
+        """Have a launch in a stream wait for the last one, as they share memory."""
+        if self._last is not None and self._last[0] is not stream:
+            stream.wait_event(self._last[1])
+
+
+class CapturedSteps(DeviceGraph):
+    """Steps that follow one another, as one function of arrays."""
+
+    def __init__(self, device: Any, steps: list[Any], ends: dict[Place, int], end: int) -> None:
+        super().__init__(device)
+        self._steps = steps
+        #: The places that the steps read and don't make, and those that later steps read.
+        self._inputs, made = inputs_of(steps)
+        self._outs = [place for place in made if ends[place] >= end]
+        self._over = last_uses(steps, self._outs)
+        #: The arrays of the last call; for each input whether it was always the same array.
+        self._arrays: Any = None
+        self._constant = [True] * len(self._inputs)
 
     def pays(self, families: Any, loaded: set[Place]) -> bool:
         """Whether the steps may be captured, and are more than the copies that a graph needs.
@@ -195,40 +231,28 @@ class CapturedSteps:
             return True
         self._constant = constant
         self._captures += 1
-        try:
-            if self._captures > _MOST:
-                raise NotImplementedError("its arrays are others at each call")
-            self._capture(arrays)
-        except (NotImplementedError, AcceleratorError, OutOfMemoryError) as error:
-            self.reason = str(error)
-            self._graph = self._arrays = None
-            self._read.clear()
-        return self._graph is not None
+        if not self._tries(self._capture, arrays):
+            self._arrays = None
+        return self.is_captured
 
     def _capture(self, arrays: tuple[Any, ...]) -> None:
+        if self._captures > _MOST:
+            raise NotImplementedError("its arrays are others at each call")
         copy = self._device.xp.array
         self._made_in = current_stream(self._device)
-        self._read = [
-            array if constant else copy(array)
-            for array, constant in zip(arrays, self._constant, strict=True)
-        ]
-        graph = self._device.capture(self._take, *self._read)
-        for array in graph.result:
-            if not (array.flags.c_contiguous or array.flags.f_contiguous):
-                raise NotImplementedError("a result has a layout that a copy would not have")
-        self._graph = graph
+        pairs = zip(arrays, self._constant, strict=True)
+        self._capture_in(self._take, [x if constant else copy(x) for x, constant in pairs])
 
     def _launch(self, arrays: tuple[Any, ...]) -> tuple[Any, ...]:
         device = self._device
         stream = current_stream(device)
-        if self._last is not None and self._last[0] is not stream:
-            stream.wait_event(self._last[1])
-        for target, array in zip(self._read, arrays, strict=True):
+        self._wait_for_last(stream)
+        for target, array in zip(self._targets, arrays, strict=True):
             if target is not array:
                 device.xp.copyto(target, array)
         self._graph.launch(stream)
         if stream is not self._made_in:
-            stream.keep(*self._read)
+            stream.keep(*self._targets)
         results = tuple([device.xp.array(array) for array in self._graph.result])
         self._last = stream, stream.record_event()
         return results

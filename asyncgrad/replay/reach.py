@@ -212,17 +212,14 @@ class Reached(Unchanged, Owners):
             table = vars(space)
             is_class = isinstance(space, type)
             # Calling a module calls its `forward`.
-            names = (free & table.keys()) | ({"__getattr__", "forward"} & table.keys())
-            if id(space) in self._by_owner:
-                names |= self._by_owner[id(space)] & table.keys()
+            owned = self._by_owner.get(id(space), set()) | {"__getattr__", "forward"}
+            names = (free & table.keys()) | (owned & table.keys())
             if computed and not (is_own(space.__name__) or space in PURE):
                 names |= {x for x in table if x[:2] != "__" and x.startswith(computed)}
-                if not is_class and (id(space), ANY) not in self._taken:
-                    self._taken.add((id(space), ANY))
+                if not is_class and self._is_new(space, ANY):
                     self._dicts.append(table)
             for name in names:
-                if (id(space), name) not in self._taken:
-                    self._taken.add((id(space), name))
+                if self._is_new(space, name):
                     if is_class:
                         self._members.append((table, name))
                         if name + NAMING in self._names and not isinstance(table[name], str):
@@ -232,21 +229,24 @@ class Reached(Unchanged, Owners):
                         self._reads(table, name)
                     self._follow_member(space, table[name], f"{where}.{name}")
         for held, where in self._partly:
-            names = free & held.keys()
-            if id(held) in self._by_owner:
-                names |= self._by_owner[id(held)] & held.keys()
+            names = (free & held.keys()) | (self._by_owner.get(id(held), set()) & held.keys())
             if computed:
                 names |= {x for x in held if x.startswith(computed) and x not in _BACKWARD}
-                if (id(held), ANY) not in self._taken:
+                if self._is_new(held, ANY):
                     # It may get others of such names.
-                    self._taken.add((id(held), ANY))
                     self._classes.append(held)
             for name in names:
-                if (id(held), name) not in self._taken:
-                    self._taken.add((id(held), name))
+                if self._is_new(held, name):
                     self._reads(held, name)
                     self._follow(held[name], f"{where}.{name}")
         return bool(self._work)
+
+    def _is_new(self, owner: Any, name: str) -> bool:
+        """Whether an attribute was not asked for before."""
+        key = id(owner), name
+        known = key in self._taken
+        self._taken.add(key)
+        return not known
 
     def _owners(self) -> bool:
         """Find the owners of attributes among all that was followed; whether any is new."""
@@ -300,8 +300,7 @@ class Reached(Unchanged, Owners):
             for value in [*self._seen.values(), *self._bare.values(), *self._own_classes]:
                 if isinstance(value, (type, types.FunctionType)):
                     for name in inside:
-                        if (id(value), name) not in self._taken:
-                            self._taken.add((id(value), name))
+                        if self._is_new(value, name):
                             self._attributes.append((value, name))
                             self._follow(getattr(value, name, None), name)
         return bool(self._work) or len(self._names) > known
@@ -561,16 +560,14 @@ class Reached(Unchanged, Owners):
         asked = {name[:-1] for name in names if name[-1:] == ASKED}
         for kind in self._own_classes:
             for name in asked:
-                if not hasattr(kind, name) and (id(kind), name) not in self._taken:
-                    self._taken.add((id(kind), name))
+                if not hasattr(kind, name) and self._is_new(kind, name):
                     self._members += [(vars(base), name) for base in kind.__mro__[:-1]]
             for base in kind.__mro__[:-1]:
                 if base is Module and kind is not Module:
                     break
                 table = vars(base)
                 for name in names & table.keys():
-                    if (id(kind), name) not in self._taken:
-                        self._taken.add((id(kind), name))
+                    if self._is_new(kind, name):
                         part = table[name]
                         if name.isidentifier() and getattr(kind, name, None) is part:
                             self._attributes.append((kind, name))
@@ -609,27 +606,26 @@ class Reached(Unchanged, Owners):
             is_known = issubclass(kind, types.SimpleNamespace) or is_plain(kind)
             self._slots[kind] = slots_of(kind) if is_known else None
         slots = self._slots[kind]
-        if slots is not None:
-            self._class_of_instance(kind)
-            for name in slots:
-                self._attributes.append((value, name))
-                if hasattr(value, name):
-                    self._follow(getattr(value, name), f"{where}.{name}")
-            if not kind.__dictoffset__:
-                self._attributes.append((value, "__class__"))
-                return
-            self._instances.append(value)
-            held = vars(value)
-            reads_whole = kind is types.SimpleNamespace or any(map(reads_all, kind.__mro__))
-            if isinstance(value, Module):
-                self._table_of_module(kind, held, where)
-            elif not reads_whole or is_read_where_shown(kind):
-                self._partly.append((held, where))
-                self._shown += [(held, where)] if reads_whole else []
-            else:
-                self._dict(held, where)
+        if slots is None:
+            raise UnrepeatableError(f"{where} is a {kind.__name__}, which may change unseen")
+        self._class_of_instance(kind)
+        for name in slots:
+            self._attributes.append((value, name))
+            if hasattr(value, name):
+                self._follow(getattr(value, name), f"{where}.{name}")
+        if not kind.__dictoffset__:
+            self._attributes.append((value, "__class__"))
             return
-        raise UnrepeatableError(f"{where} is a {kind.__name__}, which may change unseen")
+        self._instances.append(value)
+        held = vars(value)
+        reads_whole = kind is types.SimpleNamespace or any(map(reads_all, kind.__mro__))
+        if isinstance(value, Module):
+            self._table_of_module(kind, held, where)
+        elif not reads_whole or is_read_where_shown(kind):
+            self._partly.append((held, where))
+            self._shown += [(held, where)] if reads_whole else []
+        else:
+            self._dict(held, where)
 
     def _table_of_module(self, kind: Any, held: dict[str, Any], where: str) -> None:
         """Follow what a module holds: all of it if classes other than `Module` may read it."""

@@ -168,16 +168,26 @@ class Unchanged:
             values.extend(map(vars, self._instances))
         return values
 
-    def named(self) -> Iterator[tuple[Any, str, Any]]:
-        """Values of globals, attributes and outer variables, and in dictionaries of their names.
+    def _read_by_name(self) -> Iterator[tuple[Any, str, str, Any]]:
+        """What is read by its name, in the order of `_present`.
 
-        Each with an identity and the name.
+        Each with the object that holds it, the text of code that reads it there, the name, and the
+        present value.
         """
         for table, names, _ in self._globals.values():
-            for name in names:
-                yield (id(table), name), name, table.get(name)
+            for name in sorted(names):
+                yield table, f"[{name!r}]", name, table.get(name)
         for cell, name in zip(self._cells, self._outer, strict=True):
-            yield id(cell), name, cell.cell_contents
+            yield cell, ".cell_contents", name, cell.cell_contents
+        for owner, name in self._attributes:
+            yield owner, f".{name}", name, getattr(owner, name, _ABSENT)
+        for table, name in self._members:
+            yield table, f".get({name!r}, absent)", name, table.get(name, _ABSENT)
+
+    def named(self) -> Iterator[tuple[Any, str, Any]]:
+        """What is read by its name, and what is in dictionaries: an identity, name and value."""
+        for owner, _, name, value in self._read_by_name():
+            yield (id(owner), name), name, value
         for held in self._full:
             name = self._ways.get(id(held), "").rpartition(".")[2]
             for key, value in held.items():
@@ -185,12 +195,8 @@ class Unchanged:
 
     def changed(self) -> list[str]:
         """How that is reached which is not as it was: names with dots between them."""
-        pairs = [(x, t.get(x)) for t, names, _ in self._globals.values() for x in sorted(names)]
-        pairs += [(x, cell.cell_contents) for x, cell in zip(self._outer, self._cells, strict=True)]
-        pairs += [(name, getattr(owner, name, _ABSENT)) for owner, name in self._attributes]
-        pairs += [(name, table.get(name, _ABSENT)) for table, name in self._members]
         values = iter(self._values)
-        found = [x for (x, value), known in zip(pairs, values, strict=False) if value is not known]
+        found = [name for *_, name, value in self._read_by_name() if value is not next(values)]
         for place, (held, length) in enumerate(zip(self._sized, self._lengths, strict=True)):
             way = self._ways.get(id(held), "")
             known = list(islice(values, length))
@@ -237,7 +243,11 @@ class Unchanged:
         code = _Checks()
         # In the order of `_present`, and as it was recorded: another thread may change it now.
         values = iter(self._values)
-        self._add_names(code, values)
+        for owner, part, _, _ in self._read_by_name():
+            code.same(owner, part, next(values))
+        for table, _, absent in self._globals.values():
+            if absent:
+                code.add("{}.keys().isdisjoint({})", table, frozenset(absent))
         if not self._add_parts(code, values, merged):
             return None
         if self._empty:
@@ -260,19 +270,6 @@ class Unchanged:
         for tensor, state in zip(self.tensors, self._tensor_states, strict=True):
             code.add("{}._array.strides == {}", tensor, state[-1])
         return code.function()
-
-    def _add_names(self, code: _Checks, values: Iterator[Any]) -> None:
-        for table, names, absent in self._globals.values():
-            for name in sorted(names):
-                code.same(table, f"[{name!r}]", next(values))
-            if absent:
-                code.add("{}.keys().isdisjoint({})", table, frozenset(absent))
-        for cell in self._cells:
-            code.same(cell, ".cell_contents", next(values))
-        for owner, name in self._attributes:
-            code.same(owner, f".{name}", next(values))
-        for table, name in self._members:
-            code.same(table, f".get({name!r}, absent)", next(values))
 
     def _add_parts(self, code: _Checks, values: Iterator[Any], merged: bool) -> bool:
         """Add checks of containers and instances; whether all are of usual kinds."""

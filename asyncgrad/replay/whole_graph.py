@@ -6,7 +6,7 @@ from threading import local
 from typing import TYPE_CHECKING, Any
 
 from asyncgrad.core.commit import commit, commit_revocably
-from asyncgrad.core.locks import RLock, is_held_here
+from asyncgrad.core.locks import is_held_here
 from asyncgrad.core.node import as_edge
 from asyncgrad.core.prepared import Prepared, prepare
 from asyncgrad.core.variable import (
@@ -19,10 +19,10 @@ from asyncgrad.core.variable import (
     wrap,
 )
 from asyncgrad.devices import current_stream
-from asyncgrad.errors import AcceleratorError, AutogradError, OutOfMemoryError
+from asyncgrad.errors import AutogradError
 from asyncgrad.optim.captured import CapturedStep, StepFacts
 from asyncgrad.optim.optimizer import Optimizer
-from asyncgrad.replay.captured import last_uses, take_steps
+from asyncgrad.replay.captured import DeviceGraph, last_uses, take_steps
 from asyncgrad.replay.device_arrays import run_on, shares_memory
 from asyncgrad.replay.steps import GRADIENTS_ONLY, Commit, Load, Made, Place, Same, Source
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 _MOST, _LAUNCHES = 4, 50
 
 
-class WholeGraph:
+class WholeGraph(DeviceGraph):
     """A function of the arrays that come in. It changes weights, and sets `.grad`s."""
 
     def __init__(self, device: Any, found: Sorted) -> None:
@@ -42,32 +42,18 @@ class WholeGraph:
         Args:
             found: which steps the graph stands for.
         """
-        self._device = device
+        super().__init__(device)
         self._steps = found
         self._over = last_uses(found.inside, found.outs)
         self._updates = {
             owner: (CapturedStep(owner, device), leaves) for owner, leaves in found.updates.items()
         }
-        self._lock = RLock()
-        self._graph: Any = None
         #: What the captured call has used, and what the call of this thread is about to use.
         self._known: tuple[list[Any], list[StepFacts]] | None = None
         self._found = local()
-        #: The arrays that the graph reads, and the stream in which its own ones were allocated.
-        self._targets: list[Any] = []
-        self._made_in: Any = None
         #: The versions that the `.grad`s of leaves have afterwards.
         self._versions: list[int] = []
-        self._captures = self._launches = self._pause = 0
-        #: The stream of the last launch, and an event that was recorded after it.
-        self._last: Any = None
-        #: Why there is no graph, None while there may be one.
-        self.reason: str | None = None
-
-    @property
-    def is_captured(self) -> bool:
-        """Whether there is a graph."""
-        return self._graph is not None
+        self._launches = self._pause = 0
 
     # -- before a launch --------------------------------------------------------------------------
 
@@ -120,19 +106,15 @@ class WholeGraph:
         if self._captures > _MOST:
             self._captures, self._pause = 0, _LAUNCHES
             return False
-        try:
-            run_on(self._device, self._capture, found)
-        except (NotImplementedError, AcceleratorError, OutOfMemoryError) as error:
-            self.reason = str(error)
-            self._graph = self._known = None
-            self._targets.clear()
-        return self.reason is None
+        if not self._tries(run_on, self._device, self._capture, found):
+            self._known = None
+        return self.is_captured
 
     def _capture(self, found: Any) -> None:
         arrays, looked = found
         xp = self._device.xp
         self._made_in = current_stream(self._device)
-        self._targets = [
+        targets = [
             _zeros(xp, place.sample) if array is None else array
             for place, array in zip(self._steps.inputs, arrays, strict=False)
         ]
@@ -140,10 +122,7 @@ class WholeGraph:
             update.begin(one)
         for event in self._steps.events:
             event.synchronize()
-        self._graph = self._device.capture(self._take, *self._targets)
-        results = self._graph.result
-        if any(not (a.flags.c_contiguous or a.flags.f_contiguous) for a in results):
-            raise NotImplementedError("a result has a layout that a copy would not have")
+        self._capture_in(self._take, targets)
         self._known = found
 
     # -- what is captured -------------------------------------------------------------------------
@@ -192,8 +171,7 @@ class WholeGraph:
             beside = self._leaves_streams(stream)
             for other in beside:
                 stream.wait_stream(other)
-            if self._last is not None and self._last[0] is not stream:
-                stream.wait_event(self._last[1])
+            self._wait_for_last(stream)
             # What may fail comes before the launch.
             results = [device.xp.empty_like(array) for array in graph.result]
             self._put_in(targets, arrays)
