@@ -104,6 +104,8 @@ class KnownArrays:
         self.sources = {id(x): Source(x, number) for number, x in enumerate(call.arguments)}
         self.sources |= {id(x): Source(x, None) for x in call.reached if id(x) not in self.sources}
         self.loaded: dict[Source, Place] = {}
+        #: Those of them that are read again because user code may have given them other arrays.
+        self.outdated: set[Source] = set()
         self._outputs: dict[int, Any] = {}
         self._is_there = call.is_there
         self._holds = call.holds
@@ -186,7 +188,8 @@ class KnownArrays:
     def _load(self, source: Source) -> Place:
         place = self.loaded.get(source)
         array = source.tensor._array
-        if place is None or place.sample is not array:
+        if place is None or place.sample is not array or source in self.outdated:
+            self.outdated.discard(source)
             if id(array) in self._shared and id(array) in self.known:
                 raise UnrepeatableError(ONE_ARRAY)
             place = self.loaded[source] = self.new(array)

@@ -67,7 +67,7 @@ class Changes(ChangedMemory):
         """
         self._changed = True
         self.foreign.update(step.made)
-        self.loaded.clear()
+        self.outdated.update(self.loaded)
         self.steps.append(step)
 
     def check_unchanged(self) -> None:
