@@ -25,7 +25,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from asyncgrad.amp import GradScaler
-from asyncgrad.autograd.function import Function, FunctionMeta
+from asyncgrad.autograd.function import FunctionMeta
 from asyncgrad.core.modes import Mode
 from asyncgrad.core.variable import Variable
 from asyncgrad.devices import Device
@@ -193,10 +193,11 @@ class Reached(Unchanged, Owners):
             anew = _OF_SCALERS if type(value) is GradScaler else _CALLED_ANEW
             moving |= (self._named_of(value) & attributes) - anew - others
         for kind in self._anew:
-            # `backward` is a method of tensors, too.
             own = {x for base in kind.__mro__ if base is not object for x in vars(base)}
-            moving |= {x for x in self._named_of(kind) & own if x[:2] != "__"}
-            moving -= {"apply", "backward"}
+            # `backward` is a method of tensors, too.
+            named = self._named_of(kind) - {"apply", "backward"}
+            named |= self._by_owner.get(id(kind), set()) & {"backward"}
+            moving |= {x for x in named & own if x[:2] != "__"}
         if moving:
             raise UnrepeatableError(f"its code uses .{min(moving)}", min(moving))
         self._arguments.clear()
@@ -709,8 +710,6 @@ class Reached(Unchanged, Owners):
             self._reads(vars(value), name)
             where = f"{where}.{names.pop(0)}"
             value = vars(value)[name]
-        if names[:1] == ["backward"] and isinstance(value, type) and issubclass(value, Function):
-            raise UnrepeatableError(f"its code uses {where}.backward")
         self._follow(value, where)
 
     def _captured(self, cell: Any, where: str) -> None:

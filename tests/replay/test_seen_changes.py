@@ -439,6 +439,21 @@ def attributes_that_classes_of_the_package_get():
     )
 
 
+def function_whose_gradient_the_code_asks_for():
+    class Scaled(ag.autograd.Function):
+        scale = 2.0
+
+        @staticmethod
+        def forward(ctx, x):
+            return x * 2
+
+        @staticmethod
+        def backward(ctx, g):
+            return g * Scaled.scale
+
+    return lambda x: Scaled.backward(None, x), lambda: setattr(Scaled, "scale", 3.0)
+
+
 def options_of_an_optimizer():
     optimizer = SGD([nn.Parameter(at(1))], lr=0.5)
     return lambda x: x * len(str(optimizer)), lambda: optimizer.param_groups[0].update(lr=0.125)
@@ -514,7 +529,7 @@ CHANGED = {
         method_of_a_named_tuple, bases_of_a_class, method_made_of_another,
         attribute_that_hides_one_of_a_base, table_of_an_instance, attribute_that_a_module_gets,
     attributes_that_classes_of_the_package_get, gradients_that_are_other_tensors,
-    options_of_an_optimizer,
+    options_of_an_optimizer, function_whose_gradient_the_code_asks_for,
         attributes_of_a_parameter, method_of_an_optimizer, attributes_of_a_pattern,
         attributes_by_a_tuple_of_strings, method_by_class, attribute_of_an_error,
         special_methods_that_are_no_functions, object_that_a_transform_calls,
