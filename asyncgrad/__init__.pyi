@@ -1929,7 +1929,7 @@ def svd(input: Tensor, some: builtins.bool = True, compute_uv: builtins.bool = T
     """
 from asyncgrad.ops.api.linalg_legacy import svd_lowrank as svd_lowrank
 from asyncgrad.ops.api.rearrange import swapaxes as swapaxes
-def swapaxes_(self: Tensor, dim0: builtins.int, dim1: builtins.int) -> Tensor:
+def swapaxes_(self: Tensor, axis0: builtins.int, axis1: builtins.int) -> Tensor:
     """`swapaxes`, in place: the same tensor with other axes."""
 def swapdims(input: Tensor, dim0: builtins.int, dim1: builtins.int) -> Tensor:
     """Exchange two axes; the result is a view."""

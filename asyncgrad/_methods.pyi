@@ -1670,7 +1670,7 @@ class Methods(Variable):
         """
     def swapaxes(self, axis0: builtins.int, axis1: builtins.int) -> Tensor:
         """`transpose` by NumPy's name: a view with two axes exchanged."""
-    def swapaxes_(self, dim0: builtins.int, dim1: builtins.int) -> Tensor:
+    def swapaxes_(self, axis0: builtins.int, axis1: builtins.int) -> Tensor:
         """`swapaxes`, in place: the same tensor with other axes."""
     def swapdims(self, dim0: builtins.int, dim1: builtins.int) -> Tensor:
         """Exchange two axes; the result is a view."""

@@ -47,7 +47,7 @@ TURNS = {
     "squeeze": lambda v: v.squeeze_(),
     "unsqueeze": lambda v: v.unsqueeze_(0),
     "transpose": lambda v: v.transpose_(0, -1),
-    "swapaxes": lambda v: v.swapaxes_(0, -1),
+    "swapaxes": lambda v: v.swapaxes_(axis0=0, axis1=-1),
     "swapdims": lambda v: v.swapdims_(-1, 0),
     "t": lambda v: v.t_(),
     "twice": lambda v: v.unsqueeze_(1).transpose_(0, 1),

@@ -10,7 +10,7 @@ from asyncgrad.ops.api.elementwise import where
 from asyncgrad.ops.api.normalisation import layer_norm
 from asyncgrad.ops.api.reduction import vector_norm
 from asyncgrad.ops.api.shape import permute, reshape, split
-from asyncgrad.ops.converted import one_node, writes, writes_exactly
+from asyncgrad.ops.converted import one_node, writes_exactly
 from asyncgrad.ops.dtype import FLOATING, check_dtype
 from asyncgrad.ops.dtype_device import as_dtype
 from asyncgrad.ops.namespace import RECORDED as R
@@ -177,13 +177,13 @@ def tanhshrink(input: Tensor) -> Tensor:
     return R.sub(input, R.tanh(input))
 
 
-@one_node("HardshrinkBackward0", writes)
+@one_node("HardshrinkBackward0", writes_exactly)
 def hardshrink(input: Floating, lambd: float = 0.5) -> Tensor:
     """The elements, and 0 where they are between `-lambd` and `lambd`."""
     return where((input >= -lambd) & (input <= lambd), input.new_zeros(()), input)
 
 
-@one_node("SoftshrinkBackward0", writes)
+@one_node("SoftshrinkBackward0", writes_exactly)
 def softshrink(input: Floating, lambd: float = 0.5) -> Tensor:
     """The elements moved towards 0 by `lambd`, and 0 where they are nearer than that."""
     if lambd < 0:

@@ -15,7 +15,7 @@ from asyncgrad.core.variable import Variable, wrap
 from asyncgrad.ops.api.index import nonzero
 from asyncgrad.ops.api.reduction import sum
 from asyncgrad.ops.bfloat16 import sortable
-from asyncgrad.ops.converted import writes, writes_exactly
+from asyncgrad.ops.converted import writes_exactly
 from asyncgrad.ops.dtype import REAL, check_dtype
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.promotion import as_number, as_tensor_operand, category, check_device, refusal
@@ -150,7 +150,7 @@ def bincount(input: ByExample, weights: ByExample | None = None, minlength: int 
     return _made(input, found)
 
 
-@writes
+@writes_exactly
 def searchsorted(
     sorted_sequence: ByExample, input: ByExample | Number, *, out_int32: bool = False,
     right: bool = False, side: Side | None = None, sorter: ByExample | None = None,
@@ -208,7 +208,7 @@ def _searched(
     return xp.asarray(found, dtype=dtype)
 
 
-@writes
+@writes_exactly
 def bucketize(
     input: Tensor | Number, boundaries: Vector, *, out_int32: bool = False, right: bool = False
 ) -> Tensor:

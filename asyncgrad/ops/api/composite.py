@@ -95,7 +95,7 @@ def addcdiv(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Number = 
     return add(x, _scaled(R.div(y, z), fitted("addcdiv", value, x._metadata.dtype)))
 
 
-@one_node("AddmvBackward0", writes)
+@one_node("AddmvBackward0", writes_exactly)
 def addmv(
     input: Tensor, mat: Tensor, vec: Tensor, *, beta: Number = 1, alpha: Number = 1
 ) -> Tensor:
@@ -114,7 +114,7 @@ def addr(
     return _with("addr", x, product, beta, alpha)
 
 
-@one_node("BaddbmmBackward0", writes)
+@one_node("BaddbmmBackward0", writes_exactly)
 def baddbmm(
     input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: Number = 1, alpha: Number = 1
 ) -> Tensor:
@@ -122,7 +122,7 @@ def baddbmm(
     return _with("baddbmm", input, bmm(batch1, batch2), beta, alpha)
 
 
-@one_node("AddbmmBackward0", writes)
+@one_node("AddbmmBackward0", writes_exactly)
 def addbmm(
     input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: Number = 1, alpha: Number = 1
 ) -> Tensor:
@@ -131,7 +131,7 @@ def addbmm(
     return _with("addbmm", input, sum(products, 0, dtype=products.dtype), beta, alpha)
 
 
-@one_node("VdotBackward0", writes)
+@one_node("VdotBackward0", writes_exactly)
 def vdot(input: Tensor, other: Tensor) -> Tensor:
     """The sum of the products of two vectors, the first conjugated."""
     return dot(R.conj(input) if input._metadata.is_complex else input, other)
@@ -169,7 +169,7 @@ def conj(input: Tensor) -> Tensor:
     return R.conj(input) if input._metadata.is_complex else input
 
 
-conj_physical = writes(conj)
+conj_physical = writes_exactly(conj)
 
 
 @one_node("AngleBackward0", writes)
@@ -203,7 +203,7 @@ is_neg = is_conj
 # -- elementwise ----------------------------------------------------------------------------------
 
 
-@one_node("FracBackward0", writes)
+@one_node("FracBackward0", writes_exactly)
 def frac(input: Inexact) -> Tensor:
     """The fractional parts, with the numbers' signs."""
     return R.sub(input, R.trunc(input))
@@ -278,7 +278,7 @@ def logaddexp(input: Tensor, other: Tensor) -> Tensor:
     return R.add(R.log(R.add(R.exp(R.sub(input, shift)), R.exp(R.sub(other, shift)))), shift)
 
 
-@one_node("NanToNumBackward0", writes)
+@one_node("NanToNumBackward0", writes_exactly)
 def nan_to_num(
     input: Tensor, nan: float | None = None, posinf: float | None = None,
     neginf: float | None = None,
@@ -297,7 +297,7 @@ def nan_to_num(
     return where(input == -math.inf, low, where(input == math.inf, high, input))
 
 
-@one_node("RenormBackward0", writes)
+@one_node("RenormBackward0", writes_exactly)
 def renorm(input: AtLeast2D, p: float, dim: Axis, maxnorm: float) -> Tensor:
     """Scale slices along an axis down to a norm of at most `maxnorm`.
 

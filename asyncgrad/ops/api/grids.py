@@ -20,7 +20,7 @@ from asyncgrad.ops.api.linalg_norm import vander as powers
 from asyncgrad.ops.api.reduction import sum
 from asyncgrad.ops.arguments import many_dims, one_int, one_shape
 from asyncgrad.ops.batching import by_parts
-from asyncgrad.ops.converted import converted, writes
+from asyncgrad.ops.converted import converted, writes, writes_exactly
 from asyncgrad.ops.dtype import is_half, refuse
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.node_names import no_view
@@ -289,7 +289,7 @@ def _checked(name: str, input: Tensor) -> Any:
     return input
 
 
-@writes
+@writes_exactly
 def histc(input: ByExample, bins: int = 100, min: float = 0, max: float = 0) -> Tensor:
     """The number of elements in each of `bins` bins of equal width; without a gradient.
 

@@ -9,7 +9,7 @@ from asyncgrad.ops.api import linalg_norm, matrices, triangular
 from asyncgrad.ops.api.elementwise import where
 from asyncgrad.ops.api.reduction import mean
 from asyncgrad.ops.api.shape import narrow, tril
-from asyncgrad.ops.converted import of_one_dtype, writes
+from asyncgrad.ops.converted import of_one_dtype, writes, writes_exactly
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.node_names import no_view
 from asyncgrad.ops.promotion import as_tensor_operand, cast, promote_dtypes
@@ -30,7 +30,7 @@ def det(input: Tensor) -> Tensor:
     return matrices.det(input)
 
 
-@writes
+@writes_exactly
 def inverse(input: Tensor) -> Tensor:
     """The inverses of square matrices; see `linalg.inv`."""
     return matrices.inv(input)
@@ -104,7 +104,7 @@ def pca_lowrank(
     return svd_lowrank(A, count, niter, mean(A, -2, True) if center else None)
 
 
-@writes
+@writes_exactly
 def matrix_power(input: Tensor, n: int) -> Tensor:
     """Integer powers of square matrices; see `linalg.matrix_power`."""
     return linalg_norm.matrix_power(input, n)
@@ -220,7 +220,7 @@ def svd(input: Tensor, some: bool = True, compute_uv: bool = True) -> return_typ
     return return_types.svd(u, values, v)
 
 
-@writes
+@writes_exactly
 def cross(input: Tensor, other: Tensor, dim: Axis | None = None) -> Tensor:
     """The cross products of vectors of length 3 along an axis.
 

@@ -88,7 +88,7 @@ def norm(
     return vector_norm(A, ord, dim, keepdim, dtype=dtype)
 
 
-@writes
+@writes_exactly
 def matrix_norm(
     A: Tensor, ord: float | MatrixNorm = "fro", dim: Ints = (-2, -1), keepdim: bool = False, *,
     dtype: DTypeLike | None = None,
@@ -324,7 +324,7 @@ def lstsq(
 # -- powers and products --------------------------------------------------------------------------
 
 
-@writes
+@writes_exactly
 def matrix_power(A: Tensor, n: int) -> Tensor:
     """Integer powers of square matrices.
 
@@ -357,7 +357,7 @@ def matrix_power(A: Tensor, n: int) -> Tensor:
     return R.clone(out) if n == 1 else out
 
 
-@writes
+@writes_exactly
 def multi_dot(tensors: Sequence[Tensor]) -> Tensor:
     """The product of several matrices, in the order of the fewest multiplications.
 
@@ -426,7 +426,7 @@ def _multiplied(given: list[Any], splits: dict[tuple[int, int], int], i: int, j:
     return mm(_multiplied(given, splits, i, k), _multiplied(given, splits, k + 1, j))
 
 
-@writes
+@writes_exactly
 def vecdot(x: Tensor, y: Tensor, *, dim: int = -1) -> Tensor:
     """The dot products of vectors along an axis, with the first conjugated.
 
@@ -448,7 +448,7 @@ def vecdot(x: Tensor, y: Tensor, *, dim: int = -1) -> Tensor:
     return cast(summed, dtype)
 
 
-@writes
+@writes_exactly
 def cross(input: Tensor, other: Tensor, *, dim: Axis = -1) -> Tensor:
     """The cross products of vectors of length 3 along an axis.
 

@@ -20,7 +20,7 @@ from asyncgrad.ops.api.elementwise import add
 from asyncgrad.ops.api.shape import cat, permute, reshape, tril, triu
 from asyncgrad.ops.arguments import one_dim
 from asyncgrad.ops.batching import mapped
-from asyncgrad.ops.converted import of_one_dtype, writes
+from asyncgrad.ops.converted import of_one_dtype, writes, writes_exactly
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.node_names import no_view
 from asyncgrad.ops.table.matrices import bad_minor, zero_pivot
@@ -64,7 +64,7 @@ def beside(name: str, x: Tensor, y: Tensor) -> tuple[Any, Any]:
 # -- inverses and solutions -----------------------------------------------------------------------
 
 
-@writes
+@writes_exactly
 def inv(A: SquareMatrices) -> Tensor:
     """The inverses of square matrices.
 
@@ -91,7 +91,7 @@ def inv_ex(A: SquareMatrices, *, check_errors: bool = False) -> return_types.lin
     return return_types.linalg_inv_ex(*_with_info(R.inv, zero_pivot, A, check_errors))
 
 
-@writes
+@writes_exactly
 def solve(A: SquareMatrices, B: Tensor, *, left: bool = True) -> Tensor:
     """The solutions X of `A @ X = B`, or of `X @ A = B`.
 
@@ -272,7 +272,7 @@ def tensorsolve(A: Tensor, B: Tensor, dims: Sequence[int] | None = None) -> Tens
 # -- determinants ---------------------------------------------------------------------------------
 
 
-@writes
+@writes_exactly
 def det(A: SquareMatrices) -> Tensor:
     """The determinants of square matrices; the gradient is exact at singular ones, too.
 
@@ -295,7 +295,7 @@ def slogdet(A: SquareMatrices) -> return_types.linalg_slogdet:
 # -- decompositions -------------------------------------------------------------------------------
 
 
-@writes
+@writes_exactly
 def cholesky(A: SquareMatrices, *, upper: bool = False) -> Tensor:
     """The Cholesky factors L of positive definite matrices: `L @ L.mH = A`.
 
@@ -367,7 +367,7 @@ def eigh(A: SquareMatrices, UPLO: Triangle = "L") -> return_types.linalg_eigh:
     return return_types.linalg_eigh(R.eigh_values(*given), R.eigh_vectors(*given))
 
 
-@writes
+@writes_exactly
 def eigvalsh(A: SquareMatrices, UPLO: Triangle = "L") -> Tensor:
     """The eigenvalues of Hermitian matrices, in ascending order.
 
@@ -426,7 +426,7 @@ def _check_driver(name: str, driver: str | None) -> None:
         raise RuntimeError(f"{name}: keyword argument `driver=` is only supported on CUDA inputs")
 
 
-@writes
+@writes_exactly
 def svdvals(A: Matrices, *, driver: str | None = None) -> Tensor:
     """The singular values of matrices, in descending order.
 

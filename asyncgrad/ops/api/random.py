@@ -22,7 +22,7 @@ from asyncgrad.ops.api.shape import stack
 from asyncgrad.ops.arguments import one_int
 from asyncgrad.ops.batching import drawn, drawn_for, drawn_into
 from asyncgrad.ops.bfloat16 import floating_info
-from asyncgrad.ops.converted import writes
+from asyncgrad.ops.converted import writes, writes_exactly
 from asyncgrad.ops.dtype import FLOATING, INEXACT, REAL, check_dtype, refuse
 from asyncgrad.ops.dtype_device import as_dtype, as_memory_format, memory_format
 from asyncgrad.ops.namespace import RECORDED as R
@@ -513,7 +513,7 @@ def _normal(
     return (values * std + mean).astype(dtype, copy=False)
 
 
-@writes
+@writes_exactly
 @drawn_anew
 def multinomial(
     input: Tensor, num_samples: int, replacement: bool = False, *,

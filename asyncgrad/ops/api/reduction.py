@@ -423,7 +423,7 @@ def cumsum(input: Tensor, dim: Axis, *, dtype: DTypeLike | None = None) -> Tenso
     return R.cumsum(input, dim)
 
 
-@writes
+@writes_exactly
 def logcumsumexp(input: Tensor, dim: Axis) -> Tensor:
     """The cumulative `logsumexp` along an axis, without overflow.
 

@@ -72,7 +72,7 @@ def _check_flat(name: str, index: Tensor, length: int) -> None:
         check_range(name, index._array, length, IndexError, -length)
 
 
-@writes
+@writes_exactly
 def index_copy(input: Tensor, dim: Axis, index: ByExample, source: Alike) -> Tensor:
     """A copy of `input` with the slices of `source` written at `index` along `dim`."""
     x, y = input, source
@@ -177,7 +177,7 @@ def _check_reduction(name: str, x: Tensor, reduce: str) -> None:
         refuse(f"{name} by {reduce}", x._metadata.dtype)
 
 
-@one_node("ScatterReduceBackward0", writes)
+@one_node("ScatterReduceBackward0", writes_exactly)
 def scatter_reduce(
     input: Tensor, dim: Axis, index: Tensor, src: Tensor, reduce: ScatterReduceKind, *,
     include_self: bool = True,
@@ -212,7 +212,7 @@ def scatter_reduce(
     return _reduced(x, along(numbers, dim), index, y, reduce, include_self)
 
 
-@one_node("IndexReduceBackward0", writes)
+@one_node("IndexReduceBackward0", writes_exactly)
 def index_reduce(
     input: Tensor, dim: Axis, index: ByExample, source: Alike, reduce: IndexReduceKind, *,
     include_self: bool = True,
@@ -298,7 +298,7 @@ def _scattered(x: Tensor, mask: Tensor, values: Tensor) -> Any:
     return where(mask, reshape(index_select(values, 0, places), x.shape), x)
 
 
-@writes
+@writes_exactly
 def take(input: Tensor, index: Tensor) -> Tensor:
     """The elements at flat indices, in the shape of `index`."""
     length = input.numel()

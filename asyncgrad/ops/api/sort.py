@@ -301,7 +301,7 @@ def _is_nan(xp: Library, array: Array) -> Any:
     return xp.isnan(array) if array.dtype.kind not in "iub" else xp.zeros(array.shape, bool)
 
 
-@writes
+@writes_exactly
 def msort(input: Tensor) -> Tensor:
     """The elements sorted along the first axis."""
     return sort(input, 0).values
@@ -440,7 +440,7 @@ def _ends(ordered: Array, axis: int, skip: bool) -> tuple[Any, Any]:
     return scale.astype(ordered.dtype), offset.astype(ordered.dtype)
 
 
-@writes
+@writes_exactly
 def quantile(
     input: ByExample, q: ByExample | float, dim: Axis | None = None, keepdim: bool = False, *,
     interpolation: Interpolation = "linear",
@@ -456,7 +456,7 @@ def quantile(
     return _quantiles("quantile", input, q, dim, keepdim, interpolation, False)
 
 
-@writes
+@writes_exactly
 def nanquantile(
     input: ByExample, q: ByExample | float, dim: Axis | None = None, keepdim: bool = False, *,
     interpolation: Interpolation = "linear",

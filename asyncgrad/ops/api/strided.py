@@ -21,7 +21,7 @@ from asyncgrad.core.variable import (
     view_of,
 )
 from asyncgrad.errors import AutogradError
-from asyncgrad.ops.api import shape
+from asyncgrad.ops.api import rearrange, shape
 from asyncgrad.ops.api.shape import diagonal
 from asyncgrad.ops.arguments import is_expandable, one_dim, one_shape
 from asyncgrad.ops.batching import for_each, level_of
@@ -387,7 +387,7 @@ def _is_base_of(tensor: Variable, view: Variable | None) -> bool:
 
 as_strided_ = _turning("as_strided_", as_strided)
 squeeze_ = _turning("squeeze_", shape.squeeze)
-swapaxes_ = _turning("swapaxes_", shape.transpose)
+swapaxes_ = _turning("swapaxes_", rearrange.swapaxes)
 swapdims_ = _turning("swapdims_", shape.transpose)
 t_ = _turning("t_", shape.t)
 transpose_ = _turning("transpose_", shape.transpose)

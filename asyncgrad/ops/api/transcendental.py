@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from asyncgrad.ops.api.composite import logaddexp
 from asyncgrad.ops.api.elementwise import where
 from asyncgrad.ops.api.public import publish
-from asyncgrad.ops.converted import one_node, writes
+from asyncgrad.ops.converted import one_node, writes, writes_exactly
 from asyncgrad.ops.dtype import FLOATING, REAL, check_dtype
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.node_names import renamed
@@ -126,7 +126,7 @@ def logaddexp2(input: Tensor, other: Tensor) -> Tensor:
     return R.mul_scalar(logaddexp(R.mul_scalar(input, log2), R.mul_scalar(other, log2)), 1 / log2)
 
 
-@writes
+@writes_exactly
 def heaviside(input: Tensor, values: Alike) -> Tensor:
     """1 for positive elements, 0 for negative ones, and `values` at 0, broadcast.
 

@@ -941,6 +941,7 @@ OPS = (
         "bitwise_not",
         forward=_only("biu", "bitwise_not", "invert"),
         doc="Booleans or the bits of integers inverted.",
+        exact_out=True,
     ),
     _comparison("eq", "equal", "equals"),
     _comparison("ne", "not_equal", "differs from", public="ne not_equal"),
