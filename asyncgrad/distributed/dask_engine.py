@@ -16,8 +16,7 @@ from typing import Any
 import distributed
 from distributed.core import send_recv
 from distributed.protocol.pickle import dumps, loads
-from distributed.protocol.serialize import Pickled, ToPickle
-from distributed.utils import ensure_memoryview
+from distributed.protocol.serialize import ToPickle
 
 from asyncgrad.distributed.engine import Host, Message, answered, check_versions, sent, versions
 from asyncgrad.distributed.errors import WorkerLostError
@@ -55,16 +54,21 @@ class _Sealed:
         return _Sealed, (self._header, self._buffers)
 
 
-class _Actor:
-    """The actor around a host."""
+class _Actor(distributed.WorkerPlugin):  # type: ignore[misc]
+    """The actor around a host, and the plugin by which it learns that the host has to be closed.
+
+    It is closed when its worker closes, or drops the actor because the caller's client is gone.
+    Calls that the host works on keep the actor, so it would not end by itself.
+    """
 
     def __init__(self, factory: Callable[[int], Host], rank: int, address: str, key: str) -> None:
         self._host = factory(rank)
         self._is_closed = False
         self._address = address
-        worker = distributed.get_worker()
+        self._key = key
+        self._worker = distributed.get_worker()
         # The loop calls this before it learns that the actor is made, and so before it can drop it.
-        worker.loop.add_callback(worker.plugin_add, _Release(self, key), key)
+        self._worker.loop.add_callback(self._worker.plugin_add, self, key)
 
     async def take(self, sealed: _Sealed) -> _Sealed:
         found = await answered(self._host, sealed.open, partial(_Sealed.of, address=self._address))
@@ -72,45 +76,18 @@ class _Actor:
             raise OSError("its worker has closed it")
         return found
 
-    async def close(self) -> None:
-        self._is_closed = True
-        await self._host.close()
-
-
-class _Release(distributed.WorkerPlugin):  # type: ignore[misc]
-    """Closes a host when its worker closes, or drops the actor because the caller's client is gone.
-
-    Calls that the host works on keep the actor, so it would not end by itself.
-    """
-
-    def __init__(self, actor: _Actor, key: str) -> None:
-        self._actor = actor
-        self._key = key
-
-    def setup(self, worker: distributed.Worker) -> None:
-        self._worker = worker
-
     def transition(self, key: Any, start: str, finish: str, **kwargs: Any) -> None:
         if key == self._key and finish in {"released", "forgotten"}:
             # Later, because the worker goes through its plugins just now.
-            self._worker.loop.add_callback(self._close)
+            self._worker.loop.add_callback(self._drop)
 
-    async def _close(self) -> None:
+    async def _drop(self) -> None:
         self._worker.plugins.pop(self._key, None)
-        await self._actor.close()
+        await self.teardown(self._worker)
 
     async def teardown(self, worker: distributed.Worker) -> None:
-        await self._actor.close()
-
-
-def _packed(value: Any, address: str) -> Any:
-    """A value as an argument of a call, pickled already."""
-    sealed = _Sealed.of(value, address)
-    if address.startswith("inproc"):
-        return ToPickle(sealed)
-    buffers: list[Any] = []
-    header = dumps(sealed, buffer_callback=lambda one: buffers.append(ensure_memoryview(one)))
-    return Pickled({"pickled-obj": header}, buffers)
+        self._is_closed = True
+        await self._host.close()
 
 
 def _send_in_pieces(comm: Any) -> None:
@@ -139,34 +116,8 @@ def _send_in_pieces(comm: Any) -> None:
     stream.write_to_fd = send
 
 
-async def _call(pool: Any, address: str, key: str, message: Message) -> tuple[bool, Any]:
-    packed = sent(message, partial(_packed, address=address))
-    # Pickling and sending take a turn of the loop each: others wait for the longer one only.
-    await asyncio.sleep(0)
-    try:
-        comm = await pool.connect(address)
-    except RuntimeError as error:
-        # Dask says so if the client has been closed.
-        raise OSError(str(error)) from error
-    _send_in_pieces(comm)
-    offloads, comm.allow_offload = comm.allow_offload, False
-    try:
-        # Without asking how large the message is, which takes long, because nothing is left to
-        # do in a thread.
-        answer = await send_recv(
-            comm, op="actor_execute", actor=key, function="take", args=[packed], kwargs={}
-        )
-    finally:
-        comm.allow_offload = offloads
-        pool.reuse(address, comm)
-    if answer["status"] != "OK":
-        raise OSError(f"its actor failed: {answer['exception']!r}")
-    succeeded, value = answer["result"].open()
-    return succeeded, value
-
-
 class DaskPeers:
-    """Calls hosts from a worker."""
+    """Calls hosts, from anywhere."""
 
     def __init__(self, addresses: Sequence[str], keys: Sequence[str], pool: Any) -> None:
         """Know where the hosts are, and what connects to them."""
@@ -179,14 +130,42 @@ class DaskPeers:
 
     async def call(self, rank: int, message: Message) -> tuple[bool, Any]:
         """Await `take(message)` of a host."""
-        return await _call(self._pool, self._addresses[rank], self._keys[rank], message)
+        address = self._addresses[rank]
+        packed = ToPickle(sent(message, partial(_Sealed.of, address=address)))
+        # Pickling and sending take a turn of the loop each: others wait for the longer one only.
+        await asyncio.sleep(0)
+        try:
+            comm = await self._pool.connect(address)
+        except RuntimeError as error:
+            # Dask says so if the client has been closed.
+            raise OSError(str(error)) from error
+        _send_in_pieces(comm)
+        offloads, comm.allow_offload = comm.allow_offload, False
+        try:
+            # Without asking how large the message is, which takes long, because nothing is left to
+            # do in a thread.
+            answer = await send_recv(
+                comm,
+                op="actor_execute",
+                actor=self._keys[rank],
+                function="take",
+                args=[packed],
+                kwargs={},
+            )
+        finally:
+            comm.allow_offload = offloads
+            self._pool.reuse(address, comm)
+        if answer["status"] != "OK":
+            raise OSError(f"its actor failed: {answer['exception']!r}")
+        succeeded, value = answer["result"].open()
+        return succeeded, value
 
 
 def _peers_on_worker(addresses: Sequence[str], keys: Sequence[str]) -> DaskPeers:
     return DaskPeers(addresses, keys, distributed.get_worker().rpc)
 
 
-class DaskEngine:
+class DaskEngine(DaskPeers):
     """Runs hosts on workers of a Dask cluster."""
 
     def __init__(self, client: Any, workers: int | Sequence[str] | None) -> None:
@@ -205,15 +184,13 @@ class DaskEngine:
             raise AutogradError(
                 f"connect: the client is {client.status}: await it, or make it anew"
             )
+        super().__init__([], [], client.rpc)
         self._client = client
         #: Noted here because a client that is closed within the world has no scheduler any more.
         self._scheduler = client.scheduler.address
         self._wanted = workers
-        self._addresses: list[str] = []
-        self._keys: list[str] = []
         self._actors: list[Any] = []
         self._lost: list[asyncio.Future[str]] = []
-        self._earlier: Any = None
 
     def __repr__(self) -> str:
         """The scheduler's address."""
@@ -226,8 +203,9 @@ class DaskEngine:
         known = (await client.scheduler.identity(n_workers=-1))["workers"]
         self._addresses = _chosen(known, self._wanted)
         self._lost = [loop.create_future() for _ in self._addresses]
-        self._earlier = client._event_handlers.get("all")
-        client.subscribe_topic("all", self._notice)
+        for address, lost in zip(self._addresses, self._lost, strict=True):
+            # The scheduler publishes what happens to a worker under the worker's address.
+            client.subscribe_topic(address, partial(_notice, lost))
         await self._compare()
         name = f"asyncgrad-{id(self)}-{loop.time()}"
         self._keys = [f"{name}-{rank}" for rank in range(len(self._addresses))]
@@ -283,28 +261,13 @@ class DaskEngine:
                 ) from its
             check_versions(f"at {address}", its)
 
-    def _notice(self, event: Any) -> None:
-        """Take an event of the scheduler's."""
-        if self._earlier is not None:
-            self._earlier(event)
-        _, facts = event
-        if isinstance(facts, dict) and facts.get("action") == "remove-worker":
-            address = facts.get("worker")
-            for known, lost in zip(self._addresses, self._lost, strict=True):
-                if known == address and not lost.done():
-                    lost.set_result("the scheduler has removed it")
-
-    async def call(self, rank: int, message: Message) -> tuple[bool, Any]:
-        """Await `take(message)` of a host."""
-        return await _call(self._client.rpc, self._addresses[rank], self._keys[rank], message)
-
     def lost(self, rank: int) -> asyncio.Future[str]:
         """Resolved with the reason when a worker is known to have died."""
         return self._lost[rank]
 
     def peers(self) -> DaskPeers:
         """What hosts call one another with."""
-        return DaskPeers(self._addresses, self._keys, self._client.rpc)
+        return DaskPeers(self._addresses, self._keys, self._pool)
 
     async def close(self) -> None:
         """Drop the hosts."""
@@ -314,12 +277,18 @@ class DaskEngine:
         for actor in self._actors:
             actor.release()
         self._actors.clear()
-        if client.status == "running" and "all" in client._event_handlers:
-            if self._earlier is None:
-                client.unsubscribe_topic("all")
-                del client._event_handlers["all"]
-            else:
-                client._event_handlers["all"] = self._earlier
+        for address in self._addresses:
+            if client.status == "running" and address in client._event_handlers:
+                client.unsubscribe_topic(address)
+                del client._event_handlers[address]
+
+
+def _notice(lost: asyncio.Future[str], event: Any) -> None:
+    """Take an event of the scheduler's about a worker."""
+    _, facts = event
+    is_removed = isinstance(facts, dict) and facts.get("action") == "remove-worker"
+    if is_removed and not lost.done():
+        lost.set_result("the scheduler has removed it")
 
 
 def _chosen(known: dict[str, Any], wanted: int | Sequence[str] | None) -> list[str]:

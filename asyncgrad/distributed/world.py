@@ -33,7 +33,7 @@ _R = TypeVar("_R")
 #: PyTorch's for a process group.
 _TIMEOUT = 1800.0
 #: Clients, and other engines, of worlds that have not ended. Two worlds can't share one: a Dask
-#: client has only one handler for the topic that tells of lost workers.
+#: client has only one handler for the topic that tells of a worker's loss.
 _used: weakref.WeakSet[Any] = weakref.WeakSet()
 
 

@@ -288,6 +288,25 @@ def test_a_worker_that_closes_is_lost_at_once() -> None:
     asyncio.run(asyncio.wait_for(closing(), 20))
 
 
+async def removing() -> None:
+    heard: list[Any] = []
+    async with cluster(2, processes=False) as client:
+        client.subscribe_topic("all", heard.append)
+        async with dist.connect(client, grace=1.0) as world:
+            address = client.cluster.workers[1].address
+            await client.cluster.scheduler.remove_worker(address, stimulus_id="", close=False)
+            while not world.lost:  # noqa: ASYNC110  nobody announces it
+                await asyncio.sleep(0)
+            assert world.lost == {1: "the scheduler has removed it"}
+        assert "all" in client._event_handlers
+    assert address in {facts.get("worker") for _, facts in heard}
+
+
+def test_a_worker_that_the_scheduler_removes_is_lost() -> None:
+    """No message is on its way to it. A handler of the user's hears of it, too."""
+    asyncio.run(asyncio.wait_for(removing(), 20))
+
+
 _begun, _ended = asyncio.Event(), asyncio.Event()
 
 
