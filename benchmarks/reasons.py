@@ -9,7 +9,6 @@ _ROOT = "the gradient is copied: PyTorch lets .grad share the memory of what it 
 _ONE_PASS = "NumPy goes through memory once for every step, PyTorch once for all"
 _ZIGGURAT = "NumPy's generator draws one number at a time, PyTorch eight"
 _PLACES = "NumPy looks up one element at a time, and adds what comes back in the same way"
-_STRIDES = "the other way round in memory: NumPy copies with strides"
 
 #: Why functions take more than 1.5 times PyTorch's time on 16 elements.
 AT_TINY: dict[str, str] = {
@@ -69,9 +68,6 @@ AT_LARGE: dict[str, str] = {
         _ROOT,
     ),
     **dict.fromkeys(
-        ("t", "T", "mT", "transpose", "permute", "movedim", "contiguous"), _STRIDES
-    ),
-    **dict.fromkeys(
         (
             "nn.functional.layer_norm", "nn.functional.gelu", "nn.functional.silu",
             "nn.functional.l1_loss", "nn.functional.batch_norm (moments)",
@@ -90,16 +86,12 @@ AT_LARGE: dict[str, str] = {
     "erf": "SciPy's function takes one element at a time, PyTorch's is vectorised",
     **dict.fromkeys(
         (
-            "gather", "scatter_add", "scatter (multiply)", "scatter", "index_select", "index_add",
-            "index_put (add)", "nn.functional.embedding", "nn.functional.embedding (scaled)",
-            "nn.functional.one_hot", "__getitem__ (places)",
-            "take_along_dim",
+            "gather", "scatter_add", "scatter", "index_add", "index_put (add)", "take_along_dim",
         ),
         _PLACES,
     ),
     **dict.fromkeys(("randn", "randn_like", "normal", "normal (tensors)"), _ZIGGURAT),
     "cumsum": "NumPy adds one element at a time, and for the gradient does so from the other end",
-    "topk": "NumPy partitions the places of all elements, and looks up the values after that",
     "sgn": "PyTorch's gradient is a tensor of zeros without memory",
     "norm (nuclear)": "NumPy's singular values are computed with OpenBLAS, PyTorch's with MKL",
     **dict.fromkeys(
@@ -111,7 +103,7 @@ AT_LARGE: dict[str, str] = {
         "nothing is computed: the time of a call",
     ),
     **dict.fromkeys(
-        ("logical_not", "logical_or", "logical_and", "logical_xor", "nonzero"),
+        ("logical_not", "logical_or", "logical_and", "logical_xor"),
         "NumPy tests floating numbers one at a time",
     ),
 }  # fmt: skip
