@@ -18,7 +18,17 @@ from asyncgrad.core.variable import Variable
 from asyncgrad.devices.fp_errors import fp_errors_ignored, restore_fp_errors, without_fp_errors
 from asyncgrad.ops import batch_rules
 from asyncgrad.ops.dtype import FLOATING, check_dtype, refuse
-from asyncgrad.ops.fused import FEW, ONES, ZEROS, bounded, compiled, elementwise, inverted, masked
+from asyncgrad.ops.fused import (
+    FEW,
+    ONES,
+    ZEROS,
+    bounded,
+    compiled,
+    elementwise,
+    inverted,
+    masked,
+    widening,
+)
 from asyncgrad.ops.namespace import IgnoringFpErrors
 from asyncgrad.ops.op import Op, Over, Refused, binary, factor, linear, operation, tangent, unary
 from asyncgrad.ops.quotients import exact
@@ -196,27 +206,20 @@ def _log1p(xp: Library, x: Array) -> Any:
     return out
 
 
-@elementwise()
-def _rsqrt(xp: Library, out: Array | None, x: Array) -> Any:
-    return inverted(xp, xp.sqrt(x, out))
+def _rsqrt(xp: Library, x: Array) -> Any:
+    for token in fp_errors_ignored:
+        try:
+            out = inverted(xp, xp.sqrt(x))
+        finally:
+            restore_fp_errors(token)
+        break
+    return out
 
 
-@elementwise(2)
-def _rsqrt_gradient(xp: Library, out: Array | None, g: Array, y: Array) -> Any:
-    d = xp.square(y, out)
-    xp.multiply(d, y, d)
-    xp.multiply(d, -0.5, d)
-    return xp.multiply(d, g, d)
-
-
+@widening
 def _round(xp: Library, x: Array, decimals: int) -> Any:
     check_dtype("round", x.dtype, FLOATING)
-    return _rounded(xp, x, decimals)
-
-
-@elementwise()
-def _rounded(xp: Library, out: Array | None, x: Array, decimals: int) -> Any:
-    return xp.round(x, decimals, out)
+    return xp.round(x, decimals)
 
 
 def _tanh_gradient(xp: Library, g: Array, out: Array) -> Any:
@@ -694,11 +697,7 @@ OPS = (
     ),
     ufunc("sqrt", lambda F, out: F.div(0.5, out), "The square root of each element."),
     unary(
-        "rsqrt",
-        lambda F, out: -0.5 * (out * out * out),
-        _rsqrt,
-        kernel=_rsqrt_gradient,
-        doc="1 / sqrt(x) of each element.",
+        "rsqrt", lambda F, out: -0.5 * (out * out * out), _rsqrt, doc="1 / sqrt(x) of each element."
     ),
     ufunc("exp", lambda F, out: out, "e to the power of each element."),
     ufunc(
