@@ -67,9 +67,13 @@ e, inf, nan, pi, newaxis = _np.e, _np.inf, _np.nan, _np.pi, None
 _ON_USE = {
     "backends": "asyncgrad.backends",
     "compile": "asyncgrad.replay",
+    "distributed": "asyncgrad.distributed",
     "distributions": "asyncgrad.distributions",
+    "extend": "asyncgrad.extend",
     "load": "asyncgrad.serialization",
     "save": "asyncgrad.serialization",
+    "serialization": "asyncgrad.serialization",
+    "serving": "asyncgrad.serving",
     "testing": "asyncgrad.testing",
 }
 
@@ -103,7 +107,10 @@ __all__ = [
     "sync", "testing", "trace_passes", "uint8", "uint16", "uint32", "uint64", "utils", "vmap",
 ]  # fmt: skip
 #: Public names that `import *` leaves out: some would replace Python's own, others are made on use.
-_MORE = ("__version__", "bfloat16", "distributions", "e", "float", "int")
+_MORE = (
+    "__version__", "bfloat16", "distributed", "distributions", "e", "extend", "float", "int",
+    "serialization", "serving",
+)  # fmt: skip
 #: Names of other modules that are also here.
 _SAME = (
     (amp, [

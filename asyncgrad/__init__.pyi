@@ -651,6 +651,7 @@ def digamma_(self: Tensor) -> Tensor:
     """`digamma`, in place."""
 def dist(input: Tensor, other: Tensor, p: builtins.float = 2) -> Tensor:
     """The p-norm of `input - other`, broadcast."""
+from asyncgrad import distributed as distributed
 from asyncgrad import distributions as distributions
 from asyncgrad.ops.api.elementwise import div as div
 def div_(self: Tensor, other: Tensor | Number, *, rounding_mode: Rounding | None = None) -> Tensor:
@@ -760,6 +761,7 @@ def expm1_(self: Tensor) -> Tensor:
     """`expm1`, in place."""
 def exponential_(input: Tensor, lambd: builtins.float = 1.0, *, generator: Generator | None = None) -> Tensor:
     """Fill with numbers from the exponential distribution of rate `lambd`."""
+from asyncgrad import extend as extend
 def eye(n: builtins.int, m: builtins.int | None = None, *, dtype: DTypeLike | None = None, device: DeviceLike | None = None, requires_grad: builtins.bool = False, layout: layout | None = None, pin_memory: builtins.bool = False, out: Tensor | None = None) -> Tensor:
     """A matrix with ones on the diagonal and zeros elsewhere; see `zeros`.
 
@@ -1787,6 +1789,8 @@ def selu(input: Tensor, inplace: builtins.bool = False) -> Tensor:
     """A scaled `elu` whose constants keep mean 0 and variance 1 in self-normalising networks."""
 def selu_(input: Tensor) -> Tensor:
     """`selu`, in place."""
+from asyncgrad import serialization as serialization
+from asyncgrad import serving as serving
 def set_(self: Tensor, source: Any = None, storage_offset: builtins.int = 0, size: Any = None, stride: Any = None) -> Tensor:
     """Make this tensor use other memory, with that memory's shape or a given one.
 

@@ -80,9 +80,12 @@ import asyncgrad as ag
 def imported(*names):
     return [name for name in names if f"asyncgrad.{name}" in sys.modules]
 
-later = "replay", "serialization", "testing", "utils.data", "backends", "distributions"
-print(imported(*later), {"compile", "save", "testing", "distributions"} <= {*dir(ag)})
-ag.compile, ag.load, ag.save, ag.testing, ag.utils.data, ag.backends, ag.distributions
+packages = "testing", "distributions", "serving", "serialization", "distributed", "extend"
+later = "replay", "utils.data", "backends", *packages
+print(imported(*later), {"compile", "save", *packages} <= {*dir(ag)})
+ag.compile, ag.load, ag.save, ag.utils.data, ag.backends
+for name in packages:
+    assert getattr(ag, name).__name__ == f"asyncgrad.{name}"
 print(imported(*later) == [*later])
 """
 

@@ -236,7 +236,7 @@ class Mode:
         return again
 
     def __call__(self, function: _F) -> _F:
-        """Decorate a function of any of the four kinds, or the `__init__` of a class."""
+        """Decorate a function, a coroutine function, a generator of either, or a class."""
         return cast("_F", _decorate(self._again, function))
 
 
