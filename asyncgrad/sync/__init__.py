@@ -51,7 +51,8 @@ def _plain(function: _F) -> _F:
 
 def _ended(function: _F) -> _F:
     blocked = func.ended(function)
-    blocked.__doc__ = f"`asyncgrad.autograd.functional.{function.__name__}`, ended when it returns."
+    name = f"asyncgrad.autograd.functional.{function.__name__}"
+    blocked.__doc__ = f"`{name}`, blocking: it returns plain results."
     return blocked
 
 

@@ -52,7 +52,7 @@ def _giving(transform: _F) -> _F:
         value, function, *aux = blocked(*args, **kwargs)
         return (value, ended(function), *aux)
 
-    given.__doc__ = f"`asyncgrad.func.{transform.__name__}`, ended when it returns."
+    given.__doc__ = f"`asyncgrad.func.{transform.__name__}`, blocking: it returns plain results."
     return cast("_F", given)
 
 
