@@ -60,23 +60,27 @@ class Waiter:
             while not self._queue.empty():
                 waiting.append(self._queue.get())
             # Block for the oldest event, then also notify the waiters of others that have happened.
+            (event, loop, happened), *others = waiting
             error: Exception | None = None
             try:
-                self._device.synchronize(waiting[0][0])
+                self._device.synchronize(event)
             except Exception as caught:
                 error = caught
-            pending = []
-            for place, (event, loop, happened) in enumerate(waiting):
-                status = self._device.status(event) if place else READY
+            _tell(loop, happened, error)
+            waiting = []
+            for event, loop, happened in others:
+                status = self._device.status(event)
                 if status == NOT_READY:
-                    pending.append((event, loop, happened))
-                    continue
-                failed = error if not place or status != READY else None
-                if place and status != READY and failed is None:
-                    failed = self._device.failure(status)
-                if not loop.is_closed():
-                    loop.call_soon_threadsafe(settle, happened, failed)
-            waiting = pending
+                    waiting.append((event, loop, happened))
+                else:
+                    failed = None if status == READY else error or self._device.failure(status)
+                    _tell(loop, happened, failed)
+
+
+def _tell(loop: Any, happened: asyncio.Future[None], error: Exception | None) -> None:
+    """Complete a future on its loop, unless that was closed."""
+    if not loop.is_closed():
+        loop.call_soon_threadsafe(settle, happened, error)
 
 
 def settle(happened: asyncio.Future[None], error: Exception | None = None) -> None:
