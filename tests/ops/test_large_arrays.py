@@ -86,6 +86,17 @@ def test_long_rows_are_added_one_by_one(dtype):
     _assert_equal(lambda L, x, y, i: L.index_add(x, 0, i, y), _X, _Y, more=(places,))
 
 
+@pytest.mark.parametrize(
+    "index",
+    [np.s_[5:900], np.s_[-50:], np.s_[:, 3:], np.s_[5:900, :7], np.s_[None, 4:], np.s_[4:, None],
+     np.s_[5:900:2], np.s_[:2000], ()],
+    ids=str,
+)  # fmt: skip
+def test_gradients_of_slices(index):
+    """Where these are whole rows, only the others are set to zero."""
+    _assert_equal(lambda L, x: x[index], _SQUARE)
+
+
 @pytest.mark.parametrize("signs", [1, -1])
 def test_rows_that_are_picked_once(signs):
     """Their gradients are copied, not added."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -96,6 +97,15 @@ def _in_memory_order(x: Array) -> bool:
 
 def _zeros_with(xp: Library, g: Array, shape: tuple[int, ...], index: tuple[Any, ...]) -> Any:
     """Zeros of `shape` with `g` at a basic index."""
+    if g.size >= _FEW and index and index[0].__class__ is slice:
+        start, stop, step = index[0].indices(shape[0])
+        if step == 1 and g.size == (stop - start) * prod(shape[1:]):
+            # Whole rows that follow one another: only the others are zeros.
+            out = xp.empty(shape, g.dtype)
+            out[:start] = 0
+            out[stop:] = 0
+            out[index] = g
+            return out
     out = xp.zeros(shape, dtype=g.dtype)
     out[index] = g
     return out
@@ -174,16 +184,9 @@ def _numbers(xp: Library, shape: tuple[int, ...], index: tuple[Any, ...]) -> Any
         index = index[:-1]
     axes = sum(1 if p.__class__ is slice or p.dtype != bool else p.ndim for p in index)
     lead = shape[:axes]
-    rows = xp.arange(_product(lead)).reshape(lead)[index]
-    length = _product(shape[axes:])
+    rows = xp.arange(prod(lead)).reshape(lead)[index]
+    length = prod(shape[axes:])
     return rows if axes == len(shape) else rows[..., None] * length + xp.arange(length)
-
-
-def _product(shape: tuple[int, ...]) -> int:
-    out = 1
-    for n in shape:
-        out *= n
-    return out
 
 
 def _put(xp: Library, x: Array, value: Array | float, index: tuple[Any, ...]) -> Any:
@@ -249,7 +252,7 @@ def _other_factors(F: Namespace, x: Value, y: Value, index: tuple[Any, ...]) -> 
 def _zero_ranks(xp: Library, y: Array, shape: tuple[int, ...], index: tuple[Any, ...]) -> Any:
     """How many zeros precede each zero factor of the same element; -1 for nonzero factors."""
     zero = (y == 0).reshape(-1)
-    places = xp.arange(_product(shape)).reshape(shape)[index].reshape(-1)[zero]
+    places = xp.arange(prod(shape)).reshape(shape)[index].reshape(-1)[zero]
     order = xp.argsort(places)
     places = places[order]
     ranks = xp.empty(places.shape, np.int64)
