@@ -129,6 +129,12 @@ def test_lines_across_memory(array, dim):
         np.testing.assert_array_equal(ours.numpy(), theirs.numpy())
 
 
+@pytest.mark.parametrize("places", [_ROWS, _ALONG, _ALONG[:0]], ids=["vector", "matrix", "none"])
+def test_rows_of_many_zeros_with_a_one(places):
+    ours, theirs = (L.nn.functional.one_hot(L.from_numpy(places), 90) for L in (ag, torch))
+    np.testing.assert_array_equal(ours.numpy(), theirs.numpy())
+
+
 @pytest.mark.parametrize("diagonal", [0, -3, 70, -900, 2000, -2000])
 @pytest.mark.parametrize("name", ["tril", "triu"])
 def test_triangles_of_large_matrices(name, diagonal):

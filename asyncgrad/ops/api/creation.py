@@ -442,7 +442,7 @@ def _line(
     step = (last - first) / (count - 1) if count > 1 else 0.0
     half = count // 2 + (count == 1)
     kind = np.complex128 if is_complex else np.float64
-    out = CPU.pooled_xp.empty((count,), wanted)
+    out = (np if count <= _BLOCK else CPU.pooled_xp).empty((count,), wanted)
     for start in range(0, count, _BLOCK):
         values = np.arange(start, min(start + _BLOCK, count), dtype=kind)
         middle = max(half - start, 0)

@@ -74,7 +74,7 @@ __all__ = [
 METHODS = (*__all__, "index_add_", "index_put_", "scatter_", "scatter_add_")
 
 _ALL = slice(None)
-#: From this many elements on the nonzero ones are found as in a vector.
+#: From this many elements on nonzero ones are found, and ones put, at their flat numbers.
 _MANY = 2048
 
 
@@ -1043,8 +1043,8 @@ def _greatest(array: Array) -> int:
 
 
 def _hot(xp: Library, array: Array, classes: int) -> Any:
-    if xp.ndarray is not np.ndarray:
-        # A number that is out of range must not reach another row.
+    if xp.ndarray is not np.ndarray or array.size * classes <= _MANY:
+        # On a device a number that is out of range must not reach another row.
         return (array[..., None] == xp.arange(classes)).astype(_INT64, "C")
     rows = xp.zeros((*array.shape, classes), _INT64)
     rows.reshape(-1)[xp.arange(0, rows.size, classes) + array.reshape(-1)] = 1
