@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import warnings
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn
 
-from asyncgrad.aliases import Gradient, Steps, StoredEdge, Value
+from asyncgrad.aliases import Device, Gradient, Steps, StoredEdge, Value
 from asyncgrad.core.graph_task import GraphTask
 from asyncgrad.core.hook_calls import as_tensor
 from asyncgrad.core.hooks import NodeExtras
@@ -32,7 +32,7 @@ from asyncgrad.types import Tensor
 #: The cost of a node that is not connected.
 _UNSET: Final = -1
 #: Attributes that the engine reads of a node, and that are no slots.
-_READ: Final = frozenset({
+READ: Final = frozenset({
     "apply", "conclude", "direct", "prefetch", "release_saved", "sees_modes",
 })  # fmt: skip
 #: Stands for saved tensors released by their first access (`clear_saved_tensors_on_access`).
@@ -134,21 +134,23 @@ class FunctionNode(FunctionCtx, Node):
         self.following = ()
         self.cost = _UNSET
 
-    def _check_names(self) -> None:
-        """Raise if `forward` has set an attribute that the engine uses itself."""
+    def _check_names(self, device: Device) -> None:
+        """Raise if `forward` has set a slot that the engine uses."""
         if (
-            self.rule is not None
-            or self.following != ()
-            or self.cost != _UNSET
+            self.cost != _UNSET
+            or self.rule is not None
+            or self.following
             or (self.extras is not None and self.extras.__class__ is not NodeExtras)
-            or getattr(self, "stream", None) is not None
-            or not _READ.isdisjoint(vars(self))
+            or (device.streamed and hasattr(self, "stream"))
         ):
-            raise AutogradError(
-                f"{self._forward_cls.__name__}: forward() has set an attribute of ctx that "
-                f"asyncgrad uses itself: cost, extras, following, rule, stream, "
-                f"{', '.join(sorted(_READ))}. Choose another name."
-            )
+            self._refuse_names()
+
+    def _refuse_names(self) -> NoReturn:
+        raise AutogradError(
+            f"{self._forward_cls.__name__}: forward() has set an attribute of ctx that asyncgrad "
+            f"uses itself: cost, extras, following, rule, stream, {', '.join(sorted(READ))}. "
+            f"Choose another name."
+        )
 
     # -- what backward uses -----------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from asyncgrad.aliases import StoredEdge, Value
 from asyncgrad.autograd.function_modes import push_function
-from asyncgrad.autograd.function_node import FunctionNode
+from asyncgrad.autograd.function_node import READ, FunctionNode
 from asyncgrad.core.anomaly import remember
 from asyncgrad.core.modes import current
 from asyncgrad.core.node import as_edge, connect
@@ -50,7 +50,7 @@ def connected(
                 )
         ctx._tensors = tuple(isinstance(value, Variable) for value in args)
         metadata = tuple(x._metadata if isinstance(x, Variable) else None for x in outputs)
-        ctx._check_names()
+        ctx._check_names(tensors[0]._metadata.device)
         connect(
             ctx,
             tuple([gradient_edge(value) for value in tensors]),
@@ -71,8 +71,11 @@ def connected(
     modes = current()
     if modes.dual_level is not None and modes.forward and not modes.inference:
         push_function(ctx, ctx._forward_cls.jvp, args, outputs, results)
-    vars(ctx).pop("saved_for_forward", None)
+    own = vars(ctx)
+    own.pop("saved_for_forward", None)
     if recording:
+        if not READ.isdisjoint(own):
+            ctx._refuse_names()
         if not ctx._materialize_non_diff_grads:
             ctx._non_differentiable = frozenset(
                 number for number, x in enumerate(outputs) if _among(x, ctx.non_differentiable)
@@ -81,7 +84,7 @@ def connected(
         if computed:
             _note_hidden(ctx, args, outputs, computed)
     for name in ("to_save", "dirty_tensors", "non_differentiable"):
-        vars(ctx).pop(name, None)
+        own.pop(name, None)
     return results[0] if single else results
 
 

@@ -219,8 +219,9 @@ def test_attributes_of_ctx_that_a_pass_uses_are_refused(name):
             setattr(ctx, name, "mine")
             return x * 2
 
+    x = ag.ones(2, requires_grad=True, device="sim:0" if name == "stream" else "cpu")
     with pytest.raises(RuntimeError, match=rf"Double: forward\(\) has set.*\b{name}\b"):
-        Double.apply(ag.ones(2, requires_grad=True))
+        Double.apply(x)
     Double.apply(ag.ones(2))
 
 
