@@ -12,9 +12,8 @@ from asyncgrad.devices import Device
 from asyncgrad.devices.cpu import CPU
 from asyncgrad.devices.discovery import accelerators, as_accelerator
 from asyncgrad.devices.discovery import find as _find
-from asyncgrad.devices.streams import Scope, Stream, current_device
+from asyncgrad.devices.streams import Scope, Stream, current_device, set_stream
 from asyncgrad.devices.streams import current_stream as _current_stream
-from asyncgrad.devices.streams import set_stream as _set_stream
 
 __all__ = [
     "current_accelerator", "current_device_index", "current_stream", "device_count", "device_index",
@@ -51,7 +50,7 @@ def current_device_index() -> int:
 
 def set_device_index(device: Any) -> None:
     """Make a device current in this context, with its default stream."""
-    _set_stream(_device(device).default_stream)
+    set_stream(_device(device).default_stream)
 
 
 class device_index(Mode):
@@ -76,11 +75,6 @@ class device_index(Mode):
 def current_stream(device: Any = None) -> Stream:
     """The stream that gets this context's work on a device."""
     return _current_stream(_device(device))
-
-
-def set_stream(stream: Stream) -> None:
-    """Make a stream the current one of its device, in this task only."""
-    _set_stream(stream)
 
 
 def synchronize(device: Any = None) -> None:

@@ -14,6 +14,7 @@ from asyncgrad import devices as _devices
 from asyncgrad.cuda import amp
 from asyncgrad.devices import Device
 from asyncgrad.devices.discovery import available, find
+from asyncgrad.devices.streams import set_stream
 from asyncgrad.errors import OutOfMemoryError
 
 __all__ = [
@@ -154,11 +155,6 @@ def default_stream(device: Any = None) -> _devices.Stream:
     """The stream of all work that is given no other."""
     stream: Stream = _gpu(device).default_stream
     return stream
-
-
-def set_stream(stream: _devices.Stream) -> None:
-    """Make a stream the current one of its GPU from here on, in this task alone."""
-    accelerator.set_stream(stream)
 
 
 def stream(stream: _devices.Stream | None) -> AbstractContextManager[Any]:

@@ -357,7 +357,7 @@ class Event:
 
 
 def set_stream(stream: Stream) -> None:
-    """Make a stream the current one of its device, and its device the current one, from here on."""
+    """Make a stream the current one of its device, and its device the current one, in this task."""
     _check("set_stream", "stream", stream, Stream)
     stream.__enter__()
 
