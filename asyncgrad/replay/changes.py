@@ -307,7 +307,18 @@ def calls_users_code(owner: Any) -> bool:
     """Whether an object's methods may call code of the user's."""
     if isinstance(owner, Optimizer):
         return owner._steps_have_hooks() or not is_own(type(owner).__module__)
-    return isinstance(owner, LRScheduler)
+    if not isinstance(owner, LRScheduler):
+        return False
+    return not is_own(type(owner).__module__) or any(map(_is_users, vars(owner).values()))
+
+
+def _is_users(value: Any) -> bool:
+    """Whether what a schedule holds is a function of the user's, or leads to one."""
+    if isinstance(value, (list, tuple)):
+        return any(map(_is_users, value))
+    if isinstance(value, LRScheduler):
+        return calls_users_code(value)
+    return callable(value) and not is_own(getattr(value, "__module__", None) or "")
 
 
 def _drawn_from(source: Any, function: Any, *args: Any, **kwargs: Any) -> Any:
