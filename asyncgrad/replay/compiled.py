@@ -279,13 +279,9 @@ class Compiled(Generic[_P, _R]):
         held, start = self._variables(args, kwargs)
         unknown = {name for name, value in held if not _is_followed(value)}
         divider = self._divider_of()
-        divided = bool(unknown) and divider.where_read(unknown, start)
-        if error.name is not None and divider.where_named(error.name):
-            divided = True
-        if not divided:
-            return self._divide(str(error), [])
-        self._take(str(error))
-        return True
+        read = bool(unknown) and divider.where_read(unknown, start)
+        named = error.name is not None and divider.where_named(error.name)
+        return self._divide(str(error), []) or read or named
 
     def _variables(self, args: Any, kwargs: Any) -> tuple[list[tuple[str, Any]], int | None]:
         """The variables that get the arguments, with these; and at which point of the code."""

@@ -256,10 +256,20 @@ def _find(template: Any, found: list[Place]) -> None:
         _find((template.start, template.stop, template.step), found)
 
 
-def filled(template: Any, arrays: dict[Place, Any]) -> Any:
-    """A template with the arrays in their places."""
+def sources_in(template: Any) -> list[Source]:
+    """The tensors of a template that were there before the call."""
+    if template.__class__ is Source:
+        return [template]
+    parts = template.values() if template.__class__ is dict else template
+    if isinstance(template, (tuple, list, dict)):
+        return [source for part in parts for source in sources_in(part)]
+    return []
+
+
+def filled(template: Any, arrays: dict[Any, Any]) -> Any:
+    """A template with the arrays in their places, and tensors for sources."""
     kind = template.__class__
-    if kind is Place:
+    if kind is Place or kind is Source:
         return arrays[template]
     if kind is Made:
         return wrap(arrays[template.place], template.metadata)
@@ -270,6 +280,8 @@ def filled(template: Any, arrays: dict[Place, Any]) -> Any:
         return slice(*[filled(part, arrays) for part in parts])
     if kind is tuple or kind is list:
         return kind([filled(part, arrays) for part in template])
+    if kind is dict:
+        return {key: filled(part, arrays) for key, part in template.items()}
     return template
 
 

@@ -32,6 +32,7 @@ from asyncgrad.replay.steps import (
     Source,
     UnrepeatableError,
     places_in,
+    sources_in,
 )
 from asyncgrad.replay.whole_graph import WholeGraph, parameters_of
 from asyncgrad.replay.writer import Writer
@@ -243,7 +244,7 @@ class Sorted:
         elif step.name in _CLIPS and getattr(clip, step.name).__wrapped__ is step.function:
             if True in step.arguments[_STRICT:] or True in step.keywords.values():
                 raise UnrepeatableError("clipping looks at the norm")
-            self._use(map(self._leaf, _sources_in((step.arguments, step.keywords))))
+            self._use(map(self._leaf, sources_in((step.arguments, step.keywords))))
             self._put_inside(step)
         elif isinstance(owner, Optimizer) and step.name.endswith(".step"):
             self._sort_update(step, owner)
@@ -305,14 +306,3 @@ def _owner(step: Again) -> Any:
 
 def _has_effect(step: Any) -> bool:
     return step.__class__ is Again and bool(step.effect)
-
-
-def _sources_in(template: Any) -> list[Any]:
-    """The tensors in arguments that were there before the call."""
-    if template.__class__ is Source:
-        return [template]
-    if template.__class__ is dict:
-        template = tuple(template.values())
-    if isinstance(template, (tuple, list)):
-        return [source for part in template for source in _sources_in(part)]
-    return []

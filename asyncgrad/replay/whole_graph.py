@@ -24,7 +24,7 @@ from asyncgrad.optim.captured import CapturedStep, StepFacts
 from asyncgrad.optim.optimizer import Optimizer
 from asyncgrad.replay.captured import DeviceGraph, last_uses, take_steps
 from asyncgrad.replay.device_arrays import run_on, shares_memory
-from asyncgrad.replay.steps import GRADIENTS_ONLY, Commit, Load, Made, Place, Same, Source
+from asyncgrad.replay.steps import GRADIENTS_ONLY, Commit, Load, Made, filled, sources_in
 
 if TYPE_CHECKING:
     from asyncgrad.replay.whole import Sorted
@@ -151,8 +151,10 @@ class WholeGraph(DeviceGraph):
             arrays = {variable: grad._array for variable, grad in grads.items()}
             self._updates[owner][0].put(arrays)
         else:
-            args = _with_gradients(step.arguments, known, grads)
-            result = step.function(*args, **_with_gradients(step.keywords, known, grads))
+            template = step.arguments, step.keywords
+            leaves = {x: _with_gradient(x.tensor, grads) for x in sources_in(template)}
+            args, keywords = filled(template, {**known, **leaves})
+            result = step.function(*args, **keywords)
             if step.outs.__class__ is Made:
                 known[step.outs.place] = result._array
 
@@ -265,25 +267,11 @@ def _fits(found: Any, known: Any) -> bool:
     )
 
 
-def _with_gradients(template: Any, known: dict[Any, Any], grads: dict[Any, Any]) -> Any:
-    """Arguments with tensors that have the gradients of the graph."""
-    kind = template.__class__
-    if kind is Source:
-        variable = template.tensor
-        tensor: Any = wrap(variable._array, variable._metadata)
-        autograd_meta(tensor).grad = grads.get(variable)
-        return tensor
-    if kind is Place:
-        return known[template]
-    if kind is Made:
-        return wrap(known[template.place], template.metadata)
-    if kind is Same:
-        return template.value
-    if kind is tuple or kind is list:
-        return kind([_with_gradients(part, known, grads) for part in template])
-    if kind is dict:
-        return {key: _with_gradients(part, known, grads) for key, part in template.items()}
-    return template
+def _with_gradient(variable: Variable, grads: dict[Any, Any]) -> Any:
+    """A tensor of a leaf's array that has the gradient of the graph."""
+    tensor: Any = wrap(variable._array, variable._metadata)
+    autograd_meta(tensor).grad = grads.get(variable)
+    return tensor
 
 
 def _accumulate(grads: dict[Any, Any], variable: Variable, gradient: Any, owned: bool) -> None:
