@@ -9,7 +9,7 @@ copied to new arrays, because the next launch overwrites it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from asyncgrad.core.locks import RLock, is_held_here
@@ -37,7 +37,8 @@ def with_graphs(
     """
     ends = ends_of(steps, outputs)
     lists = lists_in(steps)
-    loaded = {step.out for step in steps if step.__class__ is Load and _is_fixed(step.source)}
+    # These tensors most often have the same array in each call.
+    loaded = {x.out for x in steps if x.__class__ is Load and x.source.argument is None}
     found: list[Any] = []
     groups: list[CapturedSteps] = []
     start = 0
@@ -55,11 +56,6 @@ def with_graphs(
         found += steps[end : end + 1]
         start = end + 1
     return found, groups
-
-
-def _is_fixed(source: Any) -> bool:
-    """Whether a source is a tensor that most often has the same array in each call."""
-    return source.argument is None
 
 
 def lists_in(steps: list[Any]) -> set[Place]:
@@ -90,6 +86,12 @@ def inputs_of(steps: list[Any]) -> tuple[list[Place], list[Place]]:
         # A function may return an array that it is given.
         made.update(dict.fromkeys(x for x in step.made if x not in inputs))
     return list(inputs), list(made)
+
+
+def are_apart(families: Any, inputs: Iterable[Place], outs: list[Place]) -> bool:
+    """Whether results can be copied: none is a view of what is read, or of another result."""
+    roots = [families.of(place) for place in outs]
+    return len(set(roots)) == len(roots) and {*map(families.of, inputs)}.isdisjoint(roots)
 
 
 def last_uses(steps: list[Any], outs: list[Place]) -> list[list[Place]]:
@@ -189,11 +191,8 @@ class CapturedSteps(DeviceGraph):
         if any(not place.sample.is_array for place in (*self._inputs, *self._outs)):
             return False
         copied = set(self._inputs) - loaded
-        roots = [families.of(place) for place in self._outs]
-        shared = {families.of(place) for place in self._inputs}
-        # The results are copied. So none of them may be a view of an input, or of another result.
-        alone = len(set(roots)) == len(roots) and shared.isdisjoint(roots)
-        return alone and len(self._steps) > len(copied) + len(self._outs)
+        many = len(self._steps) > len(copied) + len(self._outs)
+        return many and are_apart(families, self._inputs, self._outs)
 
     def step(self) -> Compute:
         """The step that takes the place of all of them."""

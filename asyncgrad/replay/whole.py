@@ -15,7 +15,7 @@ from asyncgrad.nn.utils import clip
 from asyncgrad.ops.api import normalisation
 from asyncgrad.optim.elementwise import ElementwiseOptimizer
 from asyncgrad.optim.optimizer import Optimizer
-from asyncgrad.replay.captured import inputs_of, is_work_of_the_device, lists_in
+from asyncgrad.replay.captured import are_apart, inputs_of, is_work_of_the_device, lists_in
 from asyncgrad.replay.device_arrays import kept_constant
 from asyncgrad.replay.memory import Families, Memory, Plan
 from asyncgrad.replay.names import is_own
@@ -159,9 +159,7 @@ class Sorted:
     def _check_memory(self, families: Families) -> None:
         """Raise if copies of the results would not do."""
         grads = {step.out for step in self.inside if step.__class__ is Load}
-        roots = [families.of(place) for place in self.outs]
-        shared = {families.of(place) for place in (*self.inputs, *grads)}
-        if len(set(roots)) < len(roots) or not shared.isdisjoint(roots):
+        if not are_apart(families, (*self.inputs, *grads), self.outs):
             raise UnrepeatableError("a result shares memory with another array")
         if any(not place.sample.is_array for place in (*self.inputs, *self.outs)):
             raise UnrepeatableError("something else than arrays comes in or out")
