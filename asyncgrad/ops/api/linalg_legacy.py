@@ -14,7 +14,7 @@ from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.node_names import no_view
 from asyncgrad.ops.promotion import as_tensor_operand, cast, promote_dtypes
 from asyncgrad.ops.tensors.new_tensors import new_beside
-from asyncgrad.types import Axis, Matrices, SquareMatrices, Tensor, Truth
+from asyncgrad.types import Axis, ByExample, Matrices, SquareMatrices, Tensor, Truth
 
 __all__ = [
     "chain_matmul", "cholesky", "cholesky_inverse", "cholesky_solve", "cross", "det", "inverse",
@@ -171,7 +171,7 @@ def lu_solve(input: Tensor, LU_data: Tensor, LU_pivots: Tensor) -> Tensor:
 
 @writes
 def lu_unpack(
-    LU_data: Tensor, LU_pivots: Tensor, unpack_data: bool = True, unpack_pivots: bool = True
+    LU_data: ByExample, LU_pivots: ByExample, unpack_data: bool = True, unpack_pivots: bool = True
 ) -> return_types.lu_unpack:
     """Unpack the result of `lu` into permutations P, lower triangular L and upper triangular U.
 

@@ -26,7 +26,7 @@ from asyncgrad.ops.promotion import check_device
 from asyncgrad.ops.signatures import named
 from asyncgrad.ops.table.pooling import Counts, Window, bins, divisors, peak_indices, peak_places
 from asyncgrad.ops.tensors.new_tensors import from_host
-from asyncgrad.types import Array, Ints, Library, OutputSize, Tensor, Truth
+from asyncgrad.types import Array, ByExample, Ints, Library, OutputSize, Tensor, Truth
 
 #: The functions at PyTorch's top level; all functions here are in `nn.functional`.
 __all__ = [
@@ -559,8 +559,7 @@ def _unpooled(
     output_size: Sequence[int] | None, ndim: int,
 ) -> Any:  # fmt: skip
     name = f"max_unpool{ndim}d"
-    x, at = input, indices
-    shape = x._metadata.shape
+    shape, found = input._metadata.shape, indices._metadata
     kernel = for_each(name, "kernel_size", kernel_size, ndim)
     strides = kernel if stride is None else for_each(name, "stride", stride, ndim)
     pads = for_each(name, "padding", padding, ndim)
@@ -569,31 +568,31 @@ def _unpooled(
         for n, k, s, p in zip(shape[-ndim:], kernel, strides, pads, strict=False)
     ]
     out = _unpooled_size(name, usual, strides, output_size)
-    if at._metadata.dtype != np.int64:
-        raise RuntimeError(f"{name}: elements in indices should be type int64 but got: {at.dtype}")
+    if found.dtype != np.int64:
+        raise RuntimeError(
+            f"{name}: elements in indices should be type int64 but got: {found.dtype}"
+        )
     if len(shape) not in {ndim + 1, ndim + 2} or 0 in shape[-ndim - 1 :]:
         raise RuntimeError(
             f"{name}: Expected {ndim + 1}D or {ndim + 2}D tensor whose axes but the batch's are "
             f"not empty, but got input of size {list(shape)}"
         )
-    if at._metadata.shape != shape:
+    if found.shape != shape:
         raise RuntimeError(
             f"{name}: Expected shape of indices to be same as that of the input tensor "
-            f"({list(shape)}) but got indices tensor with shape: {list(at._metadata.shape)}"
+            f"({list(shape)}) but got indices tensor with shape: {list(found.shape)}"
         )
-    check_dtype(name, x._metadata.dtype, REAL)
-    check_device(name, x, at)
-    if at._batched:
-        return by_parts(_unpooled, x, at, kernel_size, stride, padding, output_size, ndim)
+    check_dtype(name, input._metadata.dtype, REAL)
+    check_device(name, input, indices)
     lead = shape[:-ndim]
     rows, volume = prod(lead), prod(out)
-    numbers = at._array.reshape(rows, prod(shape[-ndim:]))
+    numbers = indices._array.reshape(rows, prod(shape[-ndim:]))
     check_range(name, numbers, volume, RuntimeError)
     places = (np.arange(rows)[:, None], numbers)
-    values = R.reshape(x, numbers.shape)
+    values = R.reshape(input, numbers.shape)
     node = f"MaxUnpool{max(ndim, 2)}DBackward0"
     spread = R.zeros_put(values, (rows, volume), places)
-    renamed(spread, node, saves=True, watched=(at,))
+    renamed(spread, node, saves=True, watched=(indices,))
     return renamed(R.reshape(spread, (*lead, *out)), node if ndim > 1 else "SqueezeBackward1")
 
 
@@ -622,7 +621,7 @@ def _unpooled_size(
 
 def _max_unpool(ndim: int) -> Callable[..., Tensor]:
     def function(
-        input: Tensor, indices: Tensor, kernel_size: Ints, stride: Ints | None = None,
+        input: Tensor, indices: ByExample, kernel_size: Ints, stride: Ints | None = None,
         padding: Ints = 0, output_size: Sequence[int] | None = None,
     ) -> Tensor:  # fmt: skip
         return _unpooled(input, indices, kernel_size, stride, padding, output_size, ndim)

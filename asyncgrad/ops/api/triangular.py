@@ -13,7 +13,7 @@ from asyncgrad.errors import LinAlgError
 from asyncgrad.ops import return_types
 from asyncgrad.ops.api.matrices import beside
 from asyncgrad.ops.api.shape import narrow, tril, triu
-from asyncgrad.ops.batching import by_parts, mapped
+from asyncgrad.ops.batching import mapped
 from asyncgrad.ops.converted import matrices, of_one_dtype, one_node, writes
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.namespace import Raw
@@ -229,9 +229,6 @@ def unpacked(LU: Tensor, pivots: Tensor, data: bool, permutation: bool) -> tuple
     x, at = matrices(name, LU), pivots
     if at._metadata.dtype != _INT32:
         raise RuntimeError(f"{name}: LU_pivots is expected to be a contiguous tensor of int32")
-    if at._batched or x._batched:
-        out: Any = by_parts(unpacked, x, at, data, permutation)
-        return out
     none = new_beside(name, x, "empty", 0)
     rows = lower = upper = none
     if permutation:
