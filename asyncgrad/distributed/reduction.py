@@ -10,7 +10,7 @@ votes when nothing on their side can end the pass any more, and then do as it sa
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Coroutine, Iterable, Iterator
+from collections.abc import Coroutine, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from itertools import count
@@ -161,19 +161,15 @@ class Reducer:
             check_no_context("DistributedDataParallel")
         return found
 
-    def watch(self) -> Callable[[GraphTask], Coroutine[Any, Any, None] | None]:
-        """A function to call with the pass that starts now, if that has failed."""
-        is_voted = not self.is_replica and id(self) not in _unsynced.get()
+    def is_voted(self) -> bool:
+        """Whether the ranks decide together on a pass that starts now."""
+        return not self.is_replica and id(self) not in _unsynced.get()
 
-        def missed(task: GraphTask) -> Coroutine[Any, Any, None] | None:
-            """Give a pass up that has not come here, or in which the model could not take part."""
-            if not is_voted:
-                return None
-            known = task in self._entered
-            part = self._entered[task] if known else Voting(self, next(self.passes))
-            return None if part is None else part.abort()
-
-        return missed
+    def missed(self, task: GraphTask) -> Coroutine[Any, Any, None] | None:
+        """Give up a failed pass that has not come here, or in which the model took no part."""
+        known = task in self._entered
+        part = self._entered[task] if known else Voting(self, next(self.passes))
+        return None if part is None else part.abort()
 
     def arrived(self, place: int, gradients: tuple[Any]) -> None:
         """Take a parameter's gradient; called by its hook, perhaps in a thread."""

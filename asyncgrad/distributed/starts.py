@@ -34,13 +34,11 @@ class Model(Protocol):
     def leave(self) -> None:
         """Take no part in passes any more."""
 
-    def watch(self) -> Callable[[GraphTask], Coroutine[Any, Any, None] | None]:
-        """Prepare for a pass that starts.
+    def is_voted(self) -> bool:
+        """Whether the ranks decide together on a pass that starts now."""
 
-        Returns:
-            A function to call with the pass if it has failed, and leads to the model: what tells
-            the other ranks, or None if there is nothing to tell.
-        """
+    def missed(self, task: GraphTask) -> Coroutine[Any, Any, None] | None:
+        """What tells the other ranks of a failed pass that leads to the model, if they wait."""
 
 
 class Starts:
@@ -78,18 +76,18 @@ class Starts:
 
     def start(self, task: GraphTask, start: Callable[[GraphTask], Any]) -> Any:
         """Start a pass by a function of the scheduler's, and watch it until its end."""
-        models = [model for _, model in sorted(self._models.items())]
+        models = [model for _, model in sorted(self._models.items()) if model.is_voted()]
         if not models or task.exec_info is not None:
             # Passes of grad(), and those with `inputs=`, concern this rank alone.
             return start(task)
-        watching = [(model.parameters, model.watch()) for model in models]
         # The pass drops it when it ends.
         root = task.root
 
         def ended(_: object = None) -> None:
             if task.state is not DONE:
-                for parameters, missed in watching:
-                    if _leads_to(root, parameters) and (telling := missed(task)) is not None:
+                for model in models:
+                    leads = _leads_to(root, model.parameters)
+                    if leads and (telling := model.missed(task)) is not None:
                         self._spawn(telling)
 
         return watched(task, start, ended)
