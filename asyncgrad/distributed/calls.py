@@ -23,9 +23,11 @@ from asyncgrad.ops.tensors.pytree import flatten
 class Entry:
     """A call of a part: the leaves and results that its backward, or another part, needs."""
 
-    __slots__ = ("inputs", "outputs", "part", "refs", "structure")
+    __slots__ = ("inputs", "outputs", "place", "refs", "structure")
 
-    def __init__(self) -> None:
+    def __init__(self, place: Place | None) -> None:
+        #: That of the micro-batch, if its part is a stage of a pipeline.
+        self.place = place
         #: The tensors that the caller has sent, as leaves.
         self.inputs: list[Any] = []
         #: What was fetched from other workers, as leaves.
@@ -33,7 +35,6 @@ class Entry:
         #: The results, with whether they require grad.
         self.outputs: list[tuple[Any, bool]] = []
         self.structure: Any = None
-        self.part = 0
 
     def take(self, output: Any) -> None:
         """Keep the results of the part."""

@@ -7,6 +7,7 @@ that have ended, and refuses messages that belong to them.
 from __future__ import annotations
 
 import asyncio
+from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager, nullcontext
 from typing import Any
@@ -37,8 +38,8 @@ class Host(Inbox):
         """Make a host, in any thread; `open` is its first call."""
         super().__init__(session, rank)
         self._parts: dict[int, Any] = {}
-        #: For parts that compute one thing at a time.
-        self._turns: dict[int, asyncio.Lock] = {}
+        #: By part that is a stage of a pipeline: held while it computes a micro-batch.
+        self._turns: defaultdict[int, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._entries: dict[Any, Entry] = {}
         self._staged: dict[Any, StagedPass] = {}
         self._optimizers: dict[int, Any] = {}
@@ -117,18 +118,15 @@ class Host(Inbox):
                 )
             self._parts[number] = made
 
-    async def on_take_turns(self, number: int, other: int) -> None:
-        """Let a part and another compute one forward or backward at a time, as they arrive."""
-        self._turns[number] = self._turns.setdefault(other, asyncio.Lock())
-
     @asynccontextmanager
-    async def _turn(self, number: int, place: Place | None = None) -> AsyncIterator[None]:
-        """The turn of a part, if it takes turns, after that of the micro-batch before."""
-        if place is not None and place.number:
-            await self._pass(place.key).entered[place].wait()
-        async with self._turns.get(number) or nullcontext():
-            if place is not None:
-                self._pass(place.key).entered[place._replace(number=place.number + 1)].set()
+    async def _turn(self, place: Place, *, forward: bool) -> AsyncIterator[None]:
+        """A micro-batch's turn at a stage; its forward comes after that of the one before it."""
+        entered = self._pass(place.key).entered
+        if forward and place.number:
+            await entered[place].wait()
+        async with self._turns[place.part]:
+            if forward:
+                entered[place._replace(number=place.number + 1)].set()
             yield
 
     def part(self, number: int) -> Any:
@@ -175,7 +173,7 @@ class Host(Inbox):
         scope = nullcontext() if place is None else self._lives.scope(place.key)
         async with self._lives.scope(call), scope:
             current_call.set(call)
-            entry = Entry()
+            entry = Entry(place)
             given: list[Any] = []
             fetched: dict[Ref, Any] = {}
             for leaf in leaves:
@@ -190,8 +188,7 @@ class Host(Inbox):
                 given += entered([value], call[-2] == self._rank)
             args, kwargs = structure.build(iter(given))
             part = self.part(number)
-            entry.part = number
-            async with self._turn(number, place):
+            async with nullcontext() if place is None else self._turn(place, forward=True):
                 with set_grad_enabled(record):
                     output = await called(part, *args, **kwargs)
                     if isinstance(output, RemoteCall):
@@ -265,7 +262,8 @@ class Host(Inbox):
             # Gradients are summed as in one process: those of the last consumer come first.
             sources = [deposits[consumer] for consumer in sorted(deposits, reverse=True)]
             sources += [one for one in given if one]
-            async with self._turn(entry.part):
+            place = entry.place
+            async with nullcontext() if place is None else self._turn(place, forward=False):
                 found, touched = await collected(self.site, entry, sources, asked)
             if not asked.retain_graph:
                 self._entries.pop(call, None)

@@ -72,7 +72,6 @@ class Pipeline:
         self._stages = tuple(stages)
         self._microbatches = microbatches
         self._schedule = schedule
-        self._ready = False
         self._loss: tuple[Any, RemoteModule] | None = None
 
     async def step(
@@ -128,7 +127,9 @@ class Pipeline:
             in_flight = len(self._stages) + 1 if self._schedule == "1f1b" else self._microbatches
             window = asyncio.Semaphore(in_flight)
             filled = asyncio.Barrier(self._microbatches)
-            key = shared.touch(last.site, {stage.rank for stage in self._stages})
+            within = shared.place(last.site)
+            # Also those that stage no gradients, as they keep what the step has begun there.
+            within.touched.update(stage.rank for stage in self._stages)
             step = next(last.site.numbers)
 
             async def run(number: int) -> Any:
@@ -138,14 +139,15 @@ class Pipeline:
                     value: Any = x[start:stop]
                     for i, stage in enumerate(self._stages[:-1]):
                         call = stage(value)
-                        call.place = Place(key, step, i, number)
+                        call.place = Place(within.key, step, i, stage.number, number)
                         value = await call.sent()
                     call = last(value, target[start:stop])
-                    call.place = Place(key, step, len(self._stages) - 1, number)
+                    end = self._stages[-1].number
+                    call.place = Place(within.key, step, len(self._stages) - 1, end, number)
                     share = (stop - start) / rows
                     if self._schedule == "1f1b":
-                        within = shared.place(last.site)
-                        call.at_once = within, share, call.deadline, current().priority
+                        own = shared.place(last.site)
+                        call.at_once = own, share, call.deadline, current().priority
                     # The step gives it up.
                     call.deadline = None
                     loss = await call
@@ -161,18 +163,13 @@ class Pipeline:
         return total
 
     async def _prepare(self, loss_fn: Any) -> RemoteModule:
-        """Make each stage compute one micro-batch at a time; make a part of last stage and loss."""
-        site = self._stages[0].site
-        if not self._ready:
-            for stage in self._stages:
-                await site.call(stage.rank, "take_turns", stage.number, stage.number)
-            self._ready = True
+        """Make a part of the last stage and the loss function."""
         if self._loss is None or self._loss[0] is not loss_fn:
             stage = self._stages[-1]
+            site = stage.site
             number = -1 - next(site.numbers)
             part = RemoteModule(site, stage.rank, number)
             await site.call(stage.rank, "build", number, _with_loss, (stage, loss_fn), {})
-            await site.call(stage.rank, "take_turns", number, stage.number)
             self._loss = loss_fn, part
         return self._loss[1]
 

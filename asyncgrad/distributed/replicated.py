@@ -77,7 +77,8 @@ class ReplicatedModel:
         async with limited_context("forward_backward", deadline, self._turn) as shared:
             self._steps += 1
             deadline = current().deadline
-            key, turn = shared.stage(site, deadline)
+            within = shared.place(site)
+            within.touched.update(range(site.size))
             left = None if deadline is None else deadline - site.loop.time()
             arguments = {}
             for rank, share in enumerate(rows):
@@ -85,7 +86,7 @@ class ReplicatedModel:
                 shard = shards[rank] if share else None
                 given = self._steps, loss_fn, shard, weight, left, current().priority
                 number = self.parts[rank].number
-                arguments[rank] = self._run, key, turn, number, step, given
+                arguments[rank] = self._run, within.key, within.turn, number, step, given
             losses = await site.call_each("stage_in_group", arguments)
         total = sum(loss * n for loss, n in zip(losses, rows, strict=True) if n)
         return total / sum(rows)  # type: ignore[no-any-return]

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import weakref
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from contextvars import ContextVar
 from functools import partial
@@ -56,6 +56,8 @@ class Place(NamedTuple):
     key: tuple[int, int]
     step: int
     stage: int
+    #: The number of the stage's part.
+    part: int
     number: int
 
 
@@ -200,12 +202,6 @@ class context:
         #: What takes part in each pass.
         self._joined: weakref.WeakKeyDictionary[GraphTask, _InContext] = weakref.WeakKeyDictionary()
 
-    @property
-    def touched(self) -> set[int]:
-        """The hosts that have staged something."""
-        assert self._decision is not None
-        return self._decision.touched
-
     def reach(self, site: Site, running: graph.Pass) -> Ambient:
         """Where hosts stage what they compute for a pass of this context, which comes to a part."""
         whole = self._whole()
@@ -228,24 +224,17 @@ class context:
     def place(
         self, site: Site, turn: tuple[int, int] | None = None, accumulates: bool = True
     ) -> Ambient:
-        """Where hosts stage what they compute for a pass; for the next one without a turn."""
+        """Where hosts stage what they compute for a pass; for the next one without a turn.
+
+        Hosts that are added to those that have staged something are told of the end.
+        """
         whole = self._whole()
-        key = whole._decided(site).key
+        decision = whole._decided(site)
         # In a nested context nothing is summed early, as passes of the outer one come in between.
         early = turn_of_passes.get() is not None and whole is self
         finished = self._finished if early else set()
-        return Ambient(site, key, turn or self._turn(), accumulates, whole.touched, finished)
-
-    def stage(self, site: Site, deadline: float | None) -> tuple[Any, tuple[int, int]]:
-        """Let all hosts stage what each computes for one pass: the key for that, and the turn."""
-        self._whole()._deadlines.append(deadline)
-        return self.touch(site, range(site.size)), (graph.next_pass_id(), 0)
-
-    def touch(self, site: Site, ranks: Iterable[int]) -> tuple[int, int]:
-        """Tell some hosts of the end, also those that stage no gradients: the key for that."""
-        decision = self._whole()._decided(site)
-        decision.touched.update(ranks)
-        return decision.key
+        turn = turn or self._turn()
+        return Ambient(site, decision.key, turn, accumulates, decision.touched, finished)
 
     def _decided(self, site: Site) -> Decision:
         """The decision on what is staged in a world."""
@@ -367,4 +356,5 @@ async def limited_context(
     with request(deadline=deadline):
         limit = limited(name, current().deadline, lambda: whole.committed)
         async with limit, turn, whole:
+            whole._whole()._deadlines.append(current().deadline)
             yield whole

@@ -297,7 +297,7 @@ async def test_what_comes_late_or_twice_is_refused() -> None:
         asked = PassRequest(key, (0, 0), set(), True, set(), False, None, 0)
         late = ("backward", call.lease.call, [[ag.ones(3)], None], asked)
         forward = ("forward", (-1, 10**6), part.number, None, [], True, True)
-        at_once = (*forward, Place(key, 0, 0, 0), (1.0, asked))
+        at_once = (*forward, Place(key, 0, 0, 0, 0), (1.0, asked))
         deposit = ("deposit", key, 0, 0, 0, [])
         for message in (late, at_once, ("prepare", key), ("commit", key), deposit):
             with pytest.raises(dist.PassEndedError):

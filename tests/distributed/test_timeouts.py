@@ -178,7 +178,7 @@ USES: dict[str, tuple[Callable[[World, list[Any]], Awaitable[Any]], list[str]]] 
     "backward": (backward, ["hand_over", "forward", "backward", "prepare"]),
     "context": (committed_context, ["prepare"]),
     "optimizer": (step_of_optimizer, ["optimizer", "optimize"]),
-    "pipeline": (step_of_pipeline, ["take_turns", "forward", "deposit", "prepare"]),
+    "pipeline": (step_of_pipeline, ["forward", "deposit", "prepare"]),
     "replicate": (step_of_copies, ["in_group", "stage_in_group", "mail", "prepare"]),
     "run": (lambda world, parts: world.run(take_part, "barrier"), ["run", "mail"]),
 }
