@@ -109,7 +109,7 @@ class Host(Inbox):
 
     async def on_build(self, number: int, factory: Callable[..., Any], args: Any, kw: Any) -> None:
         """Make a part."""
-        async with self._lives.scope(("part", number)):
+        with self._lives.scope(("part", number)):
             made = await called(factory, *args, **kw)
             if not callable(made):
                 raise TypeError(
@@ -171,7 +171,7 @@ class Host(Inbox):
     ) -> tuple[Reply, Any]:  # fmt: skip
         """Run a part, and keep its graph if it is recorded, or run its part of a pass at once."""
         scope = nullcontext() if place is None else self._lives.scope(place.key)
-        async with self._lives.scope(call), scope:
+        with self._lives.scope(call), scope:
             current_call.set(call)
             entry = Entry(place)
             given: list[Any] = []
@@ -256,7 +256,7 @@ class Host(Inbox):
         self, call: Any, given: list[Any], asked: PassRequest
     ) -> tuple[list[Any], set[int]]:
         """Run a call's part of a pass; the gradients of its leaves are staged."""
-        async with self._lives.scope(asked.key):
+        with self._lives.scope(asked.key):
             entry = self._entry(call)
             deposits = self._pass(asked.key).deposits.pop((asked.turn, call), {})
             # Gradients are summed as in one process: those of the last consumer come first.
@@ -287,7 +287,7 @@ class Host(Inbox):
 
     async def on_prepare(self, key: Any) -> None:
         """Promise to commit a pass."""
-        async with self._lives.scope(key):
+        with self._lives.scope(key):
             staged = self._pass(key)
             if staged.deposits:
                 raise AutogradError(
@@ -324,7 +324,7 @@ class Host(Inbox):
         self, number: int, kind: Callable[..., Any], parts: list[int], defaults: dict[str, Any]
     ) -> bool:
         """Make an optimizer of parts, unless these have no parameters."""
-        async with self._lives.scope(("optimizer", number)):
+        with self._lives.scope(("optimizer", number)):
             modules = [self.part(part) for part in parts]
             for module in modules:
                 if not hasattr(module, "parameters"):
@@ -350,7 +350,7 @@ class Host(Inbox):
         self, call: Any, run: Any, number: int, function: Callable[..., Any], args: Any
     ) -> Any:
         """Await a function of this package's that works on a part as one of a group."""
-        async with self._lives.scope(call):
+        with self._lives.scope(call):
             self.runs.enter(run)
             return await function(self._parts, number, *args)
 
@@ -358,7 +358,7 @@ class Host(Inbox):
         self, run: Any, key: Any, turn: Any, number: int, function: Callable[..., Any], args: Any
     ) -> Any:
         """`on_in_group` for a pass that the caller commits: stage its gradients."""
-        async with self._lives.scope(key):
+        with self._lives.scope(key):
             self.runs.enter(run)
             staged = self._pass(key)
             result, gradients = await function(self._parts, number, key, *args)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
+from contextlib import contextmanager
 from contextvars import Context
 from typing import Any
 
@@ -50,8 +50,8 @@ class Lifetimes:
         #: The asyncio tasks that work for each.
         self.working: dict[Any, set[asyncio.Task[Any]]] = {}
 
-    @asynccontextmanager
-    async def scope(self, key: Any) -> AsyncIterator[None]:
+    @contextmanager
+    def scope(self, key: Any) -> Iterator[None]:
         """Cancel the block if its pass, call or run ends; refuse it if that has ended."""
         if key in self.ended or key in self.released:
             raise late("the pass, call or run")

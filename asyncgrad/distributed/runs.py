@@ -42,7 +42,7 @@ class Runs:
 
     async def on_run(self, run: Any, function: Any, args: Any, kwargs: Any) -> Any:
         """Run a function as one of a group."""
-        async with self._lives.scope(run):
+        with self._lives.scope(run):
             group = self.enter(run)
             group.standstill.function = asyncio.current_task()
             install(current().replace(starts=group.starts.start))
