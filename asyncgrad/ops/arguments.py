@@ -1,4 +1,4 @@
-"""Arguments that many functions share: axes, shapes, indices, flags."""
+"""Arguments that many functions share: axes, shapes, indices, flags, and kinds of tensors."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ from asyncgrad.choices import Reduction, words
 from asyncgrad.core.frames import users_level
 from asyncgrad.core.modes import current
 from asyncgrad.core.variable import Variable, requires_grad
+from asyncgrad.ops.dtype import check_inexact, is_half
+from asyncgrad.ops.promotion import as_tensor_operand, refusal
 
 _index = operator.index
 _all_ints = frozenset({int}).issuperset
@@ -177,3 +179,66 @@ def check_bool(function: str, argument: str, value: Any) -> None:
         raise TypeError(
             f"{function}(): argument '{argument}' must be bool, not {type(value).__name__}"
         )
+
+
+def matrices(name: str, value: Any, square: bool = False, place: int = 1) -> Any:
+    """Check that a value is a tensor of floating or complex matrices.
+
+    Raises:
+        RuntimeError: if it has less than two axes or another dtype, or if the matrices are not
+            square but should be.
+    """
+    if not isinstance(value, Variable):
+        raise refusal(value, name, place)
+    shape, dtype = value._metadata.shape, value._metadata.dtype
+    if len(shape) < 2:
+        raise RuntimeError(
+            f"{name}: The input tensor A must have at least 2 dimensions, got shape {shape}."
+        )
+    check_inexact(name, dtype)
+    if is_half(dtype):
+        raise RuntimeError(
+            f"{name}: Low precision dtypes not supported. Got {dtype}. Convert it with .to()."
+        )
+    if square and shape[-1] != shape[-2]:
+        raise RuntimeError(
+            f"{name}: A must be batches of square matrices, but they are {shape[-2]} by "
+            f"{shape[-1]} matrices"
+        )
+    return value
+
+
+def of_one_dtype(name: str, *values: Any, place: int = 1) -> Any:
+    """Check that the operands, the first of which is argument `place`, are tensors of one dtype.
+
+    Raises:
+        RuntimeError: if the dtypes differ.
+    """
+    dtype = as_tensor_operand(values[0], name, place)._metadata.dtype
+    for at, value in enumerate(values[1:], place + 1):
+        found = as_tensor_operand(value, name, at)._metadata.dtype
+        if found != dtype:
+            raise RuntimeError(
+                f"{name}: expected tensors of the same dtype, but got {dtype} and {found}, which "
+                f"is argument {at}. Convert one with .to()."
+            )
+    return values
+
+
+def expect_axes(name: str, value: Any, least: int, most: int, place: int) -> None:
+    """Raise unless a value is a tensor with so many axes."""
+    shape = as_tensor_operand(value, name, place)._metadata.shape
+    if not least <= len(shape) <= most:
+        raise RuntimeError(
+            f"{name}: argument {place} must have {'' if least == most else 'at least '}{least} "
+            f"dimension(s), but it has shape {shape}."
+        )
+
+
+def refuse_mask(name: str, value: Any, place: int) -> None:
+    """Raise for a mask that is not of booleans."""
+    dtype = as_tensor_operand(value, name, place)._metadata.dtype
+    raise RuntimeError(
+        f"{name} only supports boolean masks, but got mask with dtype {dtype}. Compare it with "
+        f"something."
+    )

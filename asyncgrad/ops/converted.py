@@ -19,9 +19,18 @@ from typing import Any, TypeVar, cast
 
 from asyncgrad.choices import words_by_name
 from asyncgrad.core.variable import Variable
-from asyncgrad.ops.arguments import check_bool, chosen_reduction, one_dim, one_int
+from asyncgrad.ops.arguments import (
+    check_bool,
+    chosen_reduction,
+    expect_axes,
+    matrices,
+    of_one_dtype,
+    one_dim,
+    one_int,
+    refuse_mask,
+)
 from asyncgrad.ops.batching import by_parts
-from asyncgrad.ops.dtype import FLOATING, INEXACT, REAL, check_inexact, is_half
+from asyncgrad.ops.dtype import FLOATING, INEXACT, REAL
 from asyncgrad.ops.generated import code_of
 from asyncgrad.ops.node_names import renamed
 from asyncgrad.ops.promotion import as_tensor_operand, number_argument, operand_of, refusal
@@ -157,69 +166,6 @@ def _real_argument(name: str, argument: str, value: Any) -> Any:
     return float(number) if isinstance(number, bool) else number
 
 
-def matrices(name: str, value: Any, square: bool = False, place: int = 1) -> Any:
-    """Check that a value is a tensor of floating or complex matrices.
-
-    Raises:
-        RuntimeError: if it has less than two axes or another dtype, or if the matrices are not
-            square but should be.
-    """
-    if not isinstance(value, Variable):
-        raise refusal(value, name, place)
-    shape, dtype = value._metadata.shape, value._metadata.dtype
-    if len(shape) < 2:
-        raise RuntimeError(
-            f"{name}: The input tensor A must have at least 2 dimensions, got shape {shape}."
-        )
-    check_inexact(name, dtype)
-    if is_half(dtype):
-        raise RuntimeError(
-            f"{name}: Low precision dtypes not supported. Got {dtype}. Convert it with .to()."
-        )
-    if square and shape[-1] != shape[-2]:
-        raise RuntimeError(
-            f"{name}: A must be batches of square matrices, but they are {shape[-2]} by "
-            f"{shape[-1]} matrices"
-        )
-    return value
-
-
-def of_one_dtype(name: str, *values: Any, place: int = 1) -> Any:
-    """Check that the operands, the first of which is argument `place`, are tensors of one dtype.
-
-    Raises:
-        RuntimeError: if the dtypes differ.
-    """
-    dtype = as_tensor_operand(values[0], name, place)._metadata.dtype
-    for at, value in enumerate(values[1:], place + 1):
-        found = as_tensor_operand(value, name, at)._metadata.dtype
-        if found != dtype:
-            raise RuntimeError(
-                f"{name}: expected tensors of the same dtype, but got {dtype} and {found}, which "
-                f"is argument {at}. Convert one with .to()."
-            )
-    return values
-
-
-def expect_axes(name: str, value: Any, least: int, most: int, place: int) -> None:
-    """Raise unless a value is a tensor with so many axes."""
-    shape = as_tensor_operand(value, name, place)._metadata.shape
-    if not least <= len(shape) <= most:
-        raise RuntimeError(
-            f"{name}: argument {place} must have {'' if least == most else 'at least '}{least} "
-            f"dimension(s), but it has shape {shape}."
-        )
-
-
-def _refuse_mask(name: str, value: Any, place: int) -> None:
-    """Raise for a mask that is not of booleans."""
-    dtype = as_tensor_operand(value, name, place)._metadata.dtype
-    raise RuntimeError(
-        f"{name} only supports boolean masks, but got mask with dtype {dtype}. Compare it with "
-        f"something."
-    )
-
-
 def _dtype_of(out: Any) -> Any:
     return out._metadata.dtype if isinstance(out, Variable) else None
 
@@ -249,7 +195,7 @@ _NAMES = {
     "MISSING": _MISSING,
     "words_of": _words_of,
     **{one.__name__.lstrip("_"): one for one in (
-        Variable, _dtype_of, _no_word, _real_argument, _refuse_mask, _whole, _wrong_word,
+        Variable, _dtype_of, _no_word, _real_argument, refuse_mask, _whole, _wrong_word,
         as_tensor_operand, by_parts, change, check_bool, chosen_reduction, expect_axes, matrices,
         number_argument, of_one_dtype, one_dim, one_int, operand_of, partial, put, refusal, renamed,
     )},

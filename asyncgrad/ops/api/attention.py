@@ -19,8 +19,7 @@ from asyncgrad.ops.api.elementwise import masked_fill, where
 from asyncgrad.ops.api.linalg import linear, matmul
 from asyncgrad.ops.api.reduction import mean
 from asyncgrad.ops.api.shape import cat, permute, reshape, transpose
-from asyncgrad.ops.arguments import is_expandable
-from asyncgrad.ops.converted import of_one_dtype
+from asyncgrad.ops.arguments import is_expandable, of_one_dtype
 from asyncgrad.ops.dtype import FLOATING, check_dtype
 from asyncgrad.ops.float32_compute import in_float32
 from asyncgrad.ops.namespace import RECORDED as R

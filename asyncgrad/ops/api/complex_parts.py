@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from asyncgrad.ops.converted import of_one_dtype, one_node, writes_exactly
+from asyncgrad.ops.arguments import of_one_dtype
+from asyncgrad.ops.converted import one_node, writes_exactly
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.promotion import check_broadcast, check_device
 from asyncgrad.types import Tensor

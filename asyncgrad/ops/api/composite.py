@@ -15,9 +15,10 @@ from asyncgrad.ops.api.elementwise import add, check_factor, where
 from asyncgrad.ops.api.linalg import bmm, dot, mv, outer
 from asyncgrad.ops.api.reduction import amax, amin, mean, norm, std, sum, var, vector_norm
 from asyncgrad.ops.api.shape import cat, expand, narrow
+from asyncgrad.ops.arguments import of_one_dtype
 from asyncgrad.ops.batching import mapped
 from asyncgrad.ops.bfloat16 import floating_info
-from asyncgrad.ops.converted import accumulates, of_one_dtype, one_node, writes, writes_exactly
+from asyncgrad.ops.converted import accumulates, one_node, writes, writes_exactly
 from asyncgrad.ops.dtype import INEXACT, REAL, check_dtype
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.node_names import joined, renamed

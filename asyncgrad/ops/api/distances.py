@@ -12,7 +12,7 @@ from asyncgrad.core.recording import note_constant
 from asyncgrad.ops.api.elementwise import where
 from asyncgrad.ops.api.matrices import beside
 from asyncgrad.ops.api.shape import expand
-from asyncgrad.ops.converted import of_one_dtype
+from asyncgrad.ops.arguments import of_one_dtype
 from asyncgrad.ops.dtype import is_half, refuse
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.node_names import renamed

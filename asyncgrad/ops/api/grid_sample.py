@@ -15,7 +15,7 @@ from asyncgrad.core.frames import users_level
 from asyncgrad.core.recording import note_constant
 from asyncgrad.ops.api.elementwise import where
 from asyncgrad.ops.api.linalg import matmul
-from asyncgrad.ops.converted import of_one_dtype
+from asyncgrad.ops.arguments import of_one_dtype
 from asyncgrad.ops.dtype import FLOATING, check_dtype
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.node_names import renamed

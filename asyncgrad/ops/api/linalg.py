@@ -12,8 +12,8 @@ import numpy as np
 from asyncgrad.core.variable import Variable
 from asyncgrad.ops.api.matrices import beside
 from asyncgrad.ops.api.shape import squeeze
-from asyncgrad.ops.arguments import is_expandable, one_dim
-from asyncgrad.ops.converted import expect_axes, of_one_dtype, writes, writes_exactly
+from asyncgrad.ops.arguments import expect_axes, is_expandable, of_one_dtype, one_dim
+from asyncgrad.ops.converted import writes, writes_exactly
 from asyncgrad.ops.dispatch import product_dispatch
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.node_names import renamed

@@ -9,7 +9,8 @@ from asyncgrad.ops.api import linalg_norm, matrices, triangular
 from asyncgrad.ops.api.elementwise import where
 from asyncgrad.ops.api.reduction import mean
 from asyncgrad.ops.api.shape import narrow, tril
-from asyncgrad.ops.converted import of_one_dtype, writes, writes_exactly
+from asyncgrad.ops.arguments import of_one_dtype
+from asyncgrad.ops.converted import writes, writes_exactly
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.node_names import no_view
 from asyncgrad.ops.promotion import as_tensor_operand, cast, promote_dtypes

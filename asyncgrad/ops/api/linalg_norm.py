@@ -19,9 +19,9 @@ from asyncgrad.ops.api.elementwise import where
 from asyncgrad.ops.api.linalg import dot, matmul, mm
 from asyncgrad.ops.api.matrices import beside, inv, inv_ex
 from asyncgrad.ops.api.reduction import vector_norm
-from asyncgrad.ops.arguments import many_dims, one_dim
+from asyncgrad.ops.arguments import many_dims, matrices, of_one_dtype, one_dim
 from asyncgrad.ops.batching import bottom
-from asyncgrad.ops.converted import matrices, of_one_dtype, writes, writes_exactly
+from asyncgrad.ops.converted import writes, writes_exactly
 from asyncgrad.ops.dtype import check_inexact
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.namespace import Raw

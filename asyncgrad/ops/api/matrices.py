@@ -18,9 +18,9 @@ from asyncgrad.errors import LinAlgError
 from asyncgrad.ops import return_types
 from asyncgrad.ops.api.elementwise import add
 from asyncgrad.ops.api.shape import cat, permute, reshape, tril, triu
-from asyncgrad.ops.arguments import one_dim
+from asyncgrad.ops.arguments import of_one_dtype, one_dim
 from asyncgrad.ops.batching import mapped
-from asyncgrad.ops.converted import of_one_dtype, writes, writes_exactly
+from asyncgrad.ops.converted import writes, writes_exactly
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.node_names import no_view
 from asyncgrad.ops.table.matrices import bad_minor, zero_pivot

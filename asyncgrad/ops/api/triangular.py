@@ -13,8 +13,9 @@ from asyncgrad.errors import LinAlgError
 from asyncgrad.ops import return_types
 from asyncgrad.ops.api.matrices import beside
 from asyncgrad.ops.api.shape import narrow, tril, triu
+from asyncgrad.ops.arguments import matrices, of_one_dtype
 from asyncgrad.ops.batching import mapped
-from asyncgrad.ops.converted import matrices, of_one_dtype, one_node, writes
+from asyncgrad.ops.converted import one_node, writes
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.namespace import Raw
 from asyncgrad.ops.node_names import renamed
