@@ -45,6 +45,8 @@ from asyncgrad.replay.unchanged import is_value
 CONSTANTS = frozenset({
     type(None), bool, int, float, complex, str, bytes, type(Ellipsis), np.dtype, DType, type,
 })  # fmt: skip
+#: Classes of this package that hold results.
+_RESULTS = frozenset({"Results", "ResultList", "ResultDict", "Finished", "Size"})
 ONE_ARRAY = "two of its tensors are one array"
 
 
@@ -104,7 +106,7 @@ class KnownArrays:
         self.sources = {id(x): Source(x, number) for number, x in enumerate(call.arguments)}
         self.sources |= {id(x): Source(x, None) for x in call.reached if id(x) not in self.sources}
         self.loaded: dict[Source, Place] = {}
-        #: Those of them that are read again because user code may have given them other arrays.
+        #: Those that are read again: user code may have given them other arrays.
         self.outdated: set[Source] = set()
         self._outputs: dict[int, Any] = {}
         self._is_there = call.is_there
@@ -360,8 +362,7 @@ class KnownArrays:
         if isinstance(value, Variable):
             return self._tensor(value)
         kind = type(value)
-        read = self.values.get(id(value))
-        if read is not None:
+        if (read := self.values.get(id(value))) is not None:
             self.returned.add(id(value))
             return read
         if isinstance(value, Device) or (
@@ -374,15 +375,12 @@ class KnownArrays:
             raise UnrepeatableError("it returns a list or the like twice, or one that it is given")
         if not isinstance(value, tuple):
             self._containers.add(id(value))
-        if kind in {tuple, list} or (isinstance(value, tuple) and hasattr(value, "_fields")):
+        own = is_own(kind.__module__) and kind.__name__ in _RESULTS
+        is_named = isinstance(value, tuple) and hasattr(value, "_fields")
+        if kind in {tuple, list} or is_named or (own and isinstance(value, (tuple, list))):
             return [kind, [self.output(part) for part in value]]
-        if is_own(kind.__module__) and kind.__name__ in {
-            "Results", "ResultList", "ResultDict", "Finished", "Size",
-        }:  # fmt: skip
-            if isinstance(value, (tuple, list)):
-                return [kind, [self.output(part) for part in value]]
-            if not isinstance(value, dict):
-                return value
+        if own and not isinstance(value, dict):
+            return value
         if isinstance(value, dict) and kind.__name__ in {"dict", "ResultDict"}:
             return {kind: [(self._key(key), self.output(part)) for key, part in value.items()]}
         if dataclasses.is_dataclass(kind) and is_record(kind):
