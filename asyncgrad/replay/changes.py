@@ -54,6 +54,8 @@ class Changes(ChangedMemory):
         #: By leaf: the layout of its `.grad` before the call. And those that are looked for.
         self._layouts_before = {x: _layout(grad_of(x.tensor)) for x in self.sources.values()}
         self._layouts: set[Any] = set()
+        #: User code has been called.
+        self._called = False
         #: The leaves whose `.grad` is read.
         self._read: list[Source] = []
         #: By the identity of the version counter of a parameter that graphs held when an optimiser
@@ -67,6 +69,7 @@ class Changes(ChangedMemory):
         """
         self._changed = True
         self.foreign.update(step.made)
+        self._called = True
         self.outdated.update(self.loaded)
         self.steps.append(step)
 
@@ -228,6 +231,10 @@ class Changes(ChangedMemory):
                 self.refuse("it reads .grad after a change")
                 return
             # The pass adds in place, or makes the layout of the recorded call.
+            if self._called:
+                # That code may have dropped it.
+                there = source, Same(layouts)
+                self.steps.append(Again(".grad", _has_layout, there, {}, Same(True), True))
             layouts = (*layouts, self._layouts_before[source])
         if (source, layouts) not in self._layouts:
             self._layouts.add((source, layouts))

@@ -855,3 +855,28 @@ def test_tensors_that_user_code_changes(change, way):
         return [[x.tolist() for x in step(ag.tensor([1.0, 2.0]))] for _ in range(7)]
 
     assert scenario(ag.compile) == scenario(lambda function: function)
+
+
+def test_a_gradient_that_a_hook_drops():
+    """The code may ask whether there is one: a stale answer is an error."""
+    w = ag.tensor([1.0, 2.0], requires_grad=True)
+    calls = []
+
+    def drop(leaf):
+        calls.append(None)
+        if len(calls) == 4:
+            leaf.grad = None
+
+    w.register_post_accumulate_grad_hook(drop)
+
+    @ag.compile
+    def step(x):
+        (w * x).sum().backward()
+        return x * 3 if w.grad is None else x * 2
+
+    x = ag.tensor([1.0, 2.0])
+    assert [step(x).tolist() for _ in range(3)] == [[2, 4]] * 3
+    assert replays(step) == 2
+    with pytest.raises(AutogradError, match="after it had changed something"):
+        step(x)
+    assert step(x).tolist() == [2, 4]
