@@ -2,14 +2,29 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from asyncgrad.core.node import Freed, Node, OpNode, refuse_freed
 from asyncgrad.core.run_node import is_wanted
 from asyncgrad.core.variable import AccumulateGrad
 
-if TYPE_CHECKING:
-    from asyncgrad.replay.graph import Graph
+
+class Graph(Protocol):
+    """What a `GraphNode` asks of the graph that it stands for: a `replay.graph.Graph`."""
+
+    #: The numbers of nodes that have saved something.
+    saving: set[int]
+    #: By wanted gradients and layout of the given one: a program, and whether its arrays are new.
+    backwards: dict[Any, Any]
+
+    def way(self, flags: Any) -> Any:
+        """Which of the nodes that can run once a pass runs."""
+
+    def passed(self, front: Any, gradient: Any, flags: Any, shown: Any, *, recorded: bool) -> Any:
+        """Run a pass node by node."""
+
+    def record(self, front: Any, gradient: Any, key: Any) -> Any:
+        """Run a pass, and keep it as a program if that can be."""
 
 
 class State:

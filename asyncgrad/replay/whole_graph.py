@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from threading import local
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from asyncgrad.core.commit import commit, commit_revocably
 from asyncgrad.core.locks import is_held_here
@@ -21,13 +21,10 @@ from asyncgrad.core.variable import (
 from asyncgrad.devices import current_stream
 from asyncgrad.errors import AutogradError
 from asyncgrad.optim.captured import CapturedStep, StepFacts
-from asyncgrad.optim.optimizer import Optimizer
 from asyncgrad.replay.captured import DeviceGraph, last_uses, take_steps
 from asyncgrad.replay.device_arrays import run_on, shares_memory
 from asyncgrad.replay.steps import GRADIENTS_ONLY, Commit, Load, Made, filled, sources_in
-
-if TYPE_CHECKING:
-    from asyncgrad.replay.whole import Sorted
+from asyncgrad.replay.whole_steps import Sorted, parameters_of
 
 #: It is captured so often within as many launches. Then calls are made step by step for a while.
 _MOST, _LAUNCHES = 4, 50
@@ -244,13 +241,6 @@ class WholeGraph(DeviceGraph):
 
     def _within(self, function: Any, *args: Any) -> Any:
         return run_on(self._device, function, *args)
-
-
-def parameters_of(owner: Any) -> list[Any]:
-    """The parameters of an optimiser or a module."""
-    if isinstance(owner, Optimizer):
-        return [parameter for group in owner.param_groups for parameter in group["params"]]
-    return list(owner.parameters())
 
 
 def _bump(variable: Variable, times: int) -> None:
