@@ -338,22 +338,6 @@ def inverted(xp: Any, x: Any) -> Any:
     return xp.reciprocal(x, x) if x.shape else xp.reciprocal(x)
 
 
-def log_one_plus(xp: Any, x: Any) -> Any:
-    """Replace numbers from 0 to 1 by log(1 + x).
-
-    NumPy's `log1p` calls the C library for each number on processors without AVX-512. Here the
-    logarithm of the rounded sum is corrected by what the rounding has left out.
-    """
-    if x.dtype.itemsize != 4 or x.size < FEW or xp.ndarray is not np.ndarray:
-        return xp.log1p(x, x)
-    total = xp.add(x, 1)
-    error = xp.subtract(total, 1)
-    xp.subtract(error, x, error)
-    xp.divide(error, total, error)
-    xp.log(total, total)
-    return xp.subtract(total, error, x)
-
-
 def blocks_of(array: Any) -> Iterator[slice]:
     """Slices along the first axis that cut a host array into blocks."""
     if array.size <= _BLOCK or not isinstance(array, np.ndarray):

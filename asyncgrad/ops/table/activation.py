@@ -12,7 +12,7 @@ import numpy as np
 from asyncgrad.core.variable import Variable
 from asyncgrad.devices.pointwise import NORMAL_CDF
 from asyncgrad.ops import batch_rules
-from asyncgrad.ops.fused import along, bounded, elementwise, inverted, log_one_plus
+from asyncgrad.ops.fused import FEW, along, bounded, elementwise, inverted
 from asyncgrad.ops.op import compiled_or, fused, operation, unary
 from asyncgrad.ops.special import special_function
 from asyncgrad.types import Array, Library, Namespace, Value
@@ -24,7 +24,6 @@ _LONG = 1 << 15
 _SHORT = 8
 #: BLAS computes the products of rows from this length on one by one.
 _LONG_ROWS = 64
-_FEW = 1024
 _HAS_SCIPY = find_spec("scipy") is not None
 _SQRT_HALF_PI = math.sqrt(2 / math.pi)
 _CUBIC = 0.044715
@@ -86,7 +85,7 @@ def _exp_minus_one(xp: Library, x: Array) -> Any:
     NumPy's `expm1` calls the C library for each number on processors without AVX-512. With t =
     tanh(x / 2), here it is 2 * t / (1 - t), up to 3 units in the last place from the true value.
     """
-    if x.dtype.itemsize != 4 or x.size < _FEW or xp.ndarray is not np.ndarray:
+    if x.dtype.itemsize != 4 or x.size < FEW or xp.ndarray is not np.ndarray:
         return xp.expm1(x, x)
     xp.multiply(x, 0.5, x)
     xp.tanh(x, x)
@@ -132,6 +131,22 @@ def _silu_gradient(xp: Library, out: Array | None, g: Array, x: Array) -> Any:
     xp.add(d, 1, d)
     xp.multiply(d, s, d)
     return xp.multiply(d, g, d)
+
+
+def log_one_plus(xp: Any, x: Any) -> Any:
+    """Replace numbers from 0 to 1 by log(1 + x).
+
+    NumPy's `log1p` calls the C library for each number on processors without AVX-512. Here the
+    logarithm of the rounded sum is corrected by what the rounding has left out.
+    """
+    if x.dtype.itemsize != 4 or x.size < FEW or xp.ndarray is not np.ndarray:
+        return xp.log1p(x, x)
+    total = xp.add(x, 1)
+    error = xp.subtract(total, 1)
+    xp.subtract(error, x, error)
+    xp.divide(error, total, error)
+    xp.log(total, total)
+    return xp.subtract(total, error, x)
 
 
 def _softplus(xp: Library, out: Array | None, x: Array, beta: float, threshold: float) -> Any:
@@ -189,7 +204,7 @@ def _cdf(xp: Library, out: Array | None, x: Array) -> Any:
 
     For few elements one call of SciPy's is faster than the polynomial's many calls.
     """
-    if x.dtype.itemsize > 4 or (x.size < _FEW and _HAS_SCIPY):
+    if x.dtype.itemsize > 4 or (x.size < FEW and _HAS_SCIPY):
         return special_function("ndtr")(x, out)
     s = xp.square(x)
     p = xp.multiply(s, NORMAL_CDF[0], out)

@@ -14,9 +14,9 @@ import numpy as np
 
 from asyncgrad.core.variable import Variable
 from asyncgrad.ops import batch_rules
-from asyncgrad.ops.fused import along, compiled, elementwise, log_one_plus, masked, number, summed
+from asyncgrad.ops.fused import along, compiled, elementwise, masked, number, summed
 from asyncgrad.ops.op import Op, Part, fused, linear, operation
-from asyncgrad.ops.table.activation import at_least, at_most, line_total, sigmoid
+from asyncgrad.ops.table.activation import at_least, at_most, line_total, log_one_plus, sigmoid
 from asyncgrad.ops.table.elementwise import signs_of
 from asyncgrad.ops.table.shape import in_order, kept_shape
 from asyncgrad.types import Array, Library, Namespace, Value
