@@ -304,6 +304,7 @@ class GraphTask(PassState):
         self.stepping = True
         try:
             waiting = step(result) if self.context is None else self.context.run(step, result)
+            suspended = Suspended(node, steps, waiting, self.new_context())
         except StopIteration as stop:
             self.stepping = False
             self.launched.pop(node, None)
@@ -327,8 +328,9 @@ class GraphTask(PassState):
             result = None
         else:
             self.stepping = False
+            # No interrupt comes between these two: such a node would be waited for for ever.
             self.launched[node] = node.sequence_nr
-            self.suspended.append(Suspended(node, steps, waiting, self.new_context()))
+            self.suspended.append(suspended)
             if self.careful:
                 self.within(forget_node)
 

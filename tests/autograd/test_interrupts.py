@@ -11,7 +11,7 @@ import signal
 import sys
 import threading
 import time
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -19,7 +19,8 @@ import pytest
 
 import asyncgrad as ag
 from asyncgrad.core import commit as commits
-from asyncgrad.core import prepared
+from asyncgrad.core import graph_task, pass_state, prepared
+from asyncgrad.core.graph_task import GraphTask
 from asyncgrad.core.locks import is_held_here
 from asyncgrad.devices import cores, fp_errors, pool
 from asyncgrad.ops import fused, namespace
@@ -286,6 +287,33 @@ def test_what_is_added_meanwhile_is_not_overwritten(kind: type[Replaced]) -> Non
     # It comes before or after all that the commit does.
     assert seen == kind.sums_after
     assert at > 10
+
+
+@pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning")
+@pytest.mark.parametrize("blocks", [True, False])
+def test_a_pass_ends_though_an_interrupt_comes_as_a_node_begins_to_wait(blocks: bool) -> None:
+    """It would wait for that node for ever."""
+
+    async def hook(gradient: ag.Tensor) -> None:
+        await asyncio.sleep(0)
+
+    async def main() -> None:
+        await loss.backward()
+
+    at = 1
+    while True:
+        x = ag.ones(3, requires_grad=True)
+        y = x * 2.0
+        y.register_hook(hook)
+        loss = y.sum()
+        call = loss.backward if blocks else partial(asyncio.run, main())
+        files = {graph_task.__file__, pass_state.__file__}
+        if not interrupt(at, call, GraphTask._resume.__code__, files):
+            break
+        assert x.grad is None
+        at += 1
+    assert x.grad is not None
+    assert at > 5
 
 
 def loss() -> Any:
