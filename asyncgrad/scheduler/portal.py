@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 #: The shared loop, once it runs.
 _loops: list[AbstractEventLoop] = []
 _starting = lasting_lock()
+#: The outcome of a coroutine whose own has been asked for.
+_ANSWERED: Future[tuple[Any, BaseException | None]] = Future()
+_ANSWERED.set_result((None, None))
 
 
 def _shared_loop() -> AbstractEventLoop:
@@ -139,9 +142,9 @@ class OnPortal:
         """What the coroutine returned and what it raised; blocks until then, and answers once."""
         result = self._outcome.result()
         # A frame of the error's traceback may refer to this object. So this object must not keep
-        # the error: that would be a cycle.
-        self._outcome = Future()
-        self._outcome.set_result((None, None))
+        # the error: that would be a cycle. No interrupt comes from here on until the caller has
+        # the answer, or `end` would give another one.
+        self._outcome = _ANSWERED
         return result
 
     def cancel(self) -> None:

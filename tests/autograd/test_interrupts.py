@@ -11,6 +11,7 @@ import signal
 import sys
 import threading
 import time
+from contextlib import suppress
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -26,8 +27,9 @@ from asyncgrad.devices import cores, fp_errors, pool
 from asyncgrad.ops import fused, namespace
 from asyncgrad.ops.table import elementwise
 from asyncgrad.ops.tensors import sparse_rows
-from asyncgrad.scheduler import inline
+from asyncgrad.scheduler import inline, portal
 from asyncgrad.scheduler.engine import Engine
+from asyncgrad.scheduler.portal import OnPortal
 from asyncgrad.testing import simulate
 
 if TYPE_CHECKING:
@@ -314,6 +316,42 @@ def test_a_pass_ends_though_an_interrupt_comes_as_a_node_begins_to_wait(blocks: 
         at += 1
     assert x.grad is not None
     assert at > 5
+
+
+def test_an_interrupt_as_an_answer_comes_makes_no_consent_of_a_refusal() -> None:
+    """Others may have been told of it."""
+
+    class Refuses:
+        def __init__(self) -> None:
+            self.told: list[str] = []
+
+        def prepare(self, gradients: Any) -> None:
+            pass
+
+        async def decide(self) -> None:
+            raise ValueError("planned")
+
+        async def commit(self) -> None:
+            self.told.append("commit")
+
+        async def abort(self) -> None:
+            self.told.append("abort")
+
+    def backward() -> None:
+        with suppress(ValueError):
+            (x * 1.0).sum().backward()
+
+    at = 1
+    while True:
+        member, x = Refuses(), ag.ones(3, requires_grad=True)
+        x.register_hook(lambda gradient, member=member: ag.autograd.graph.join(member))
+        happened = interrupt(at, backward, OnPortal.result.__code__, {portal.__file__})
+        assert x.grad is None
+        assert member.told == ["abort"]
+        if not happened:
+            break
+        at += 1
+    assert at > 1
 
 
 def loss() -> Any:
