@@ -72,8 +72,12 @@ async def _decide(task: GraphTask, methods: Sequence[Any]) -> None:
         for call in calls:
             call.cancel()
         await asyncio.wait(calls)
-    for call in calls:
-        call.result()
+    try:
+        for call in calls:
+            call.result()
+    finally:
+        # The error's traceback holds this frame, which must not hold the error.
+        del call, calls
 
 
 def tell(task: GraphTask, grace: float, host: Host, told: Callable[[], None] | None) -> None:

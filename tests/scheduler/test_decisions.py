@@ -6,6 +6,7 @@ import asyncio
 import gc
 import signal
 import threading
+import weakref
 from typing import Any
 
 import numpy as np
@@ -165,6 +166,35 @@ def test_without_a_loop_decisions_are_awaited_elsewhere(pair: Any, fails: bool) 
     assert member.verbs()[2] == "decide"
     assert (pair[0].grad is None) == fails
     assert member.verbs()[-1] == ("abort ends" if fails else "commit ends")
+
+
+@pytest.mark.parametrize("blocks", [False, True])
+def test_a_refused_decision_keeps_no_graph_alive(pair: Any, blocks: bool) -> None:
+    member = Member([])
+
+    async def refuse() -> None:
+        raise ValueError("planned")
+
+    member.decide = refuse  # type: ignore[attr-defined]
+
+    async def main() -> weakref.ref[Any]:
+        loss = loss_of(*pair, member)
+        with pytest.raises(ValueError, match="planned"):
+            await loss.backward()
+        return weakref.ref(loss.grad_fn)
+
+    def block() -> weakref.ref[Any]:
+        loss = loss_of(*pair, member)
+        with pytest.raises(ValueError, match="planned"):
+            loss.backward()
+        return weakref.ref(loss.grad_fn)
+
+    gc.disable()
+    try:
+        graph = block() if blocks else asyncio.run(main())
+        assert graph() is None
+    finally:
+        gc.enable()
 
 
 @pytest.mark.parametrize("blocks", [False, True])
