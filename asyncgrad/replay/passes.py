@@ -172,8 +172,11 @@ class Passes(Changes):
         self.steps.append(Commit(staged, streamed=True, waits=not task.wait_enqueued))
 
     def _committed(self, known: WatchedPass, task: GraphTask) -> None:
-        staged = []
+        staged, info = [], task.exec_info
         for node, position in map(as_edge, tuple(known.arrived)):
+            if info is not None and node not in info.needed:
+                # A Function computes all gradients, also those that `inputs` leaves out.
+                continue
             if node.__class__ is AccumulateGrad and node not in known.committed:
                 source = self.sources.get(id(node.variable))
                 total = known.sum(node, position)

@@ -145,6 +145,19 @@ def test_only_some_gradients_are_wanted():
     assert replays(f := compare(function, xs())) == 3, f.explain()
 
 
+def test_gradients_that_inputs_leaves_out():
+    """A Function computes the gradient of a leaf that the pass does not reach."""
+    w, v = leaf(), leaf()
+
+    def function(x):
+        w.grad = None
+        Pair.apply(w, v)[0].sum().backward(inputs=[w])
+        return w.grad * x
+
+    assert replays(compare(function, xs())) == 3
+    assert v.grad is None
+
+
 def test_a_function_without_gradients():
     """Nothing requires grad."""
     w = leaf()

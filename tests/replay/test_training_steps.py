@@ -162,6 +162,25 @@ def test_gradients_of_other_passes_are_added_to():
     assert replays(add) == 5
 
 
+def test_two_leaves_with_one_gradient():
+    """Gradients are added to it in the order in which they are complete: that decides the bits."""
+    w, v = [ag.ones(3, requires_grad=True) for _ in range(2)]
+
+    def add(x):
+        first = (w * x).sum()
+        (first + v.sum() + (w * x).sum()).backward()
+
+    fast = ag.compile(add)
+    for _ in range(3):
+        found = []
+        for function in (add, fast):
+            w.grad = v.grad = ag.full((3,), -1e8)
+            function(ag.full((3,), 5e7))
+            found.append(v.grad.tolist())
+        assert found[0] == found[1] == [0, 0, 0]
+    assert replays(fast) == 2
+
+
 def test_reading_and_setting_gradients():
     """A step written by hand: `.grad` is read, used and dropped."""
 
