@@ -84,8 +84,8 @@ class Hooked:
 
     def _steps_have_hooks(self) -> bool:
         """Whether a step calls hooks."""
-        own = [getattr(self, name, None) for name in ("_pre_hooks", "_post_hooks")]
-        return any((*own, _BEFORE_ALL, _AFTER_ALL))
+        own = vars(self)
+        return bool(own.get("_pre_hooks") or own.get("_post_hooks") or _BEFORE_ALL or _AFTER_ALL)
 
     def _before(
         self, args: tuple[Any, ...], kwargs: dict[str, Any]

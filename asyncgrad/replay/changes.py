@@ -244,8 +244,9 @@ class Changes(ChangedMemory):
         if source not in self._read:
             if not self._read:
                 # Code may ask which tensors are one.
-                held = [*self.sources.values()], self._read
-                self.steps.insert(0, Again(".grad", _are_apart, held, {}, Same(True), False))
+                held = [x for x in self.sources.values() if not requires_grad(x.tensor)]
+                both = held, self._read
+                self.steps.insert(0, Again(".grad", _are_apart, both, {}, Same(True), False))
             self._read.append(source)
         if grad is not None:
             _, leaf = self.gradients.get(id(grad), (grad, source))
@@ -341,7 +342,8 @@ def _layout(grad: Any) -> Any:
 
 def _are_apart(tensors: list[Any], leaves: list[Any]) -> bool:
     """Whether the `.grad`s of leaves are other objects than some tensors and than each other."""
-    held = [*tensors, *[grad for leaf in leaves if (grad := grad_of(leaf)) is not None]]
+    held = [grad for leaf in leaves if (grad := grad_of(leaf)) is not None]
+    held += tensors
     return len({*map(id, held)}) == len(held)
 
 

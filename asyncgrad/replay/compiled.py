@@ -229,7 +229,7 @@ class Compiled(Generic[_P, _R]):
                         tried.append(entry)
                         continue
                     return await self._eagerly(str(error), args, kwargs)
-                if self._is_stale(entry, state):
+                if entry.callers and self._is_stale(entry, state):
                     return await self._eagerly(_STALE, args, kwargs)
                 return self._replayed(entry, result, tensors)
             return await self._plainly(str(why), args, kwargs)
@@ -395,8 +395,6 @@ class Compiled(Generic[_P, _R]):
         obstacle = self._obstacle(entry)
         if program is None or obstacle is not None:
             return self._plainly(str(obstacle), args, kwargs)
-        if program.is_being_planned():
-            return self._eagerly("another call's program is being written", args, kwargs)
         state = [0]
         try:
             result = replay_blocking(program, tensors, state)
@@ -405,7 +403,7 @@ class Compiled(Generic[_P, _R]):
                 return _OTHER
             # The function is called, so that an error comes from its own lines.
             return self._eagerly(str(error), args, kwargs)
-        if self._is_stale(entry, state):
+        if entry.callers and self._is_stale(entry, state):
             return self._eagerly(_STALE, args, kwargs)
         return self._replayed(entry, result, tensors)
 
@@ -415,7 +413,7 @@ class Compiled(Generic[_P, _R]):
         Raises:
             AutogradError: if so, and the call can't be made again.
         """
-        if not entry.callers or not entry.is_stale():
+        if not entry.is_stale():
             return False
         if state[0] == CHANGED_FOR_GOOD:
             raise AutogradError(f"compile: {_STALE}. Leave that code out of the compiled function.")

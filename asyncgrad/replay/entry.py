@@ -66,8 +66,10 @@ class Entry:
 
     def is_stale(self) -> bool:
         """Whether user code that was called anew may have changed what the function read then."""
-        calls = any(x is True or calls_users_code(x) for x in self.callers)
-        return calls and not self.reached.holds()
+        for caller in self.callers:
+            if caller is True or calls_users_code(caller):
+                return not self.reached.holds()
+        return False
 
 
 def _callers_of(step: Any) -> list[Any]:
