@@ -186,6 +186,9 @@ class Passes(Changes):
                 else:
                     staged.append((source, total))
                     self._committed_to.add(source)
+        # Two leaves may have one `.grad`: then the order in which they are staged decides its bits.
+        order = {id(variable): number for number, (variable, *_) in enumerate(task.staged)}
+        staged.sort(key=lambda pair: order.get(id(pair[0].tensor), 0))
         self._changed = self._changed or bool(staged)
         if task.streams is not None:
             self._end_in_streams(staged, task)

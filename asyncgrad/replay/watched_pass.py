@@ -171,7 +171,7 @@ class WatchedPass:
                 at = next((n for n, one in enumerate(found) if one is before), len(found))
                 found[at : at + 1] = [] if entry is None else [entry]
             elif entry is not None:
-                self.arrived[edge] = [*self.arrived.pop(edge, ()), entry]
+                self.arrived.setdefault(edge, []).append(entry)
             if entry is not None and node.extras is not None:
                 self._leaving.setdefault(node, {})[number] = entry
 
@@ -326,8 +326,10 @@ class WatchedPass:
                     new.append(out)
                 entry = -node.sequence_nr, out
                 target = target_of(edge) if edge.__class__ is Edge else edge
-                # At the end, as gradients are committed in the order in which they are complete.
-                arrived[target] = [*arrived.pop(target, ()), entry]
+                if target in arrived:
+                    arrived[target].append(entry)
+                else:
+                    arrived[target] = [entry]
                 if node.extras is not None:
                     self._leaving.setdefault(node, {})[len(outs) + (at or 0)] = entry
                 outs.append(out)
