@@ -29,14 +29,18 @@ _NOT_KEPT = {
 class Declared(Module):
     """The base of modules that differ in what their classes declare as arguments.
 
-    `class Conv1d(_Forwards, ndim=1)` has the attribute `_ndim`, which subclasses inherit.
+    `class Conv1d(_Forwards, ndim=1)` has the attribute `_ndim`, which `_Forwards` annotates, and
+    subclasses inherit. Other arguments go on to other bases.
     """
 
-    def __init_subclass__(cls, **declared: Any) -> None:
+    def __init_subclass__(cls, **arguments: Any) -> None:
         """Keep what the class declares."""
-        super().__init_subclass__()
-        for name, value in declared.items():
-            setattr(cls, f"_{name}", value)
+        bases = [base for base in cls.__mro__[1:] if issubclass(base, Declared)]
+        known = {name for base in bases for name in vars(base).get("__annotations__", ())}
+        others = {name: value for name, value in arguments.items() if f"_{name}" not in known}
+        super().__init_subclass__(**others)
+        for name in arguments.keys() - others.keys():
+            setattr(cls, f"_{name}", arguments[name])
 
 
 class FunctionModule(Declared):

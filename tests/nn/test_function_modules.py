@@ -91,6 +91,28 @@ def test_a_subclass_may_have_arguments_and_a_forward_of_its_own():
     assert repr(Scaled(3.0)) == "Scaled()"
 
 
+def test_arguments_of_a_class_go_to_the_base_that_declares_them():
+    """A subclass of a layer may have other bases, which take arguments of their own."""
+
+    class Tagged:
+        def __init_subclass__(cls, tag: int = 0, **arguments: object) -> None:
+            super().__init_subclass__(**arguments)
+            cls._tag = tag
+
+    class Line(nn.Conv1d, Tagged, tag=1): ...
+
+    class Image(Line, tag=2, ndim=2): ...
+
+    class Relu(nn.ReLU, Tagged, tag=3): ...
+
+    assert (Line._tag, Image._tag, Relu._tag) == (1, 2, 3)
+    assert (Line._ndim, Image._ndim) == (1, 2)
+    for base in (nn.Conv1d, nn.ReLU, nn.ZeroPad1d):
+        with pytest.raises(TypeError, match="takes no keyword arguments"):
+
+            class Wrong(base, tag=1): ...
+
+
 def test_repr_says_that_there_is_a_bias_even_if_it_is_computed():
     layer = nn.utils.prune.identity(nn.Linear(2, 1), "bias")
     assert repr(layer) == "Linear(in_features=2, out_features=1, bias=True)"
