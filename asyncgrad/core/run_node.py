@@ -126,7 +126,8 @@ def secure(task: PassState, node: Node) -> None:
     staged = task.staged
     for place in range(task.secured, len(staged)):
         variable, gradient, owned = staged[place]
-        if not owned:
+        # None for a `Total`, which nothing else refers to: True would have it added, not replace.
+        if owned is False:
             F = task.recorded or variable._metadata.F
             staged[place] = variable, task.within(F.own_copy, gradient), True
     task.secured = len(staged)

@@ -576,6 +576,28 @@ async def test_a_pass_averages_what_others_have_added_without_synchronisation() 
     np.testing.assert_allclose(results[0][1], net.second.grad.numpy() + 1.5, rtol=1e-12)
 
 
+async def two_models() -> Any:
+    rank = dist.get_rank()
+    models = [await DDP(Net(seed)) for seed in range(2)]
+    for step in range(3):
+        x = batch(8)[rank * 4 : rank * 4 + 4] * (step + 1)
+        await sum(mean_square(model, x) for model in models).backward()
+    return [model.module.first.grad.tolist() for model in models]
+
+
+@pytest.mark.asyncio
+async def test_a_pass_through_two_models_averages_both_once() -> None:
+    """Asking the second model must not have the average of the first added to its `.grad`."""
+    async with world_of(Engine(2)) as world:
+        results = await world.run(two_models)
+    assert results[0] == results[1]
+    nets = [Net(seed) for seed in range(2)]
+    for net, found in zip(nets, results[0], strict=True):
+        for step in range(3):
+            await mean_square(net, batch(8) * (step + 1)).backward()
+        np.testing.assert_allclose(found, net.first.grad.numpy(), rtol=1e-12)
+
+
 class Scalars(ag.nn.Module):
     """Uses those of its parameters that are asked for."""
 
