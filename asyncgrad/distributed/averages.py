@@ -32,8 +32,8 @@ class Part:
     def __init__(self, model: Any, group: Group, name: Any, *, adds: bool) -> None:
         #: Averages are added to `.grad`, and do not replace it.
         self._adds = adds
-        # The model is a `Reducer`, which knows this module.
-        self._model = model
+        #: A `Reducer`, whose module knows this one.
+        self.model = model
         self._group = group
         #: What the tags of all messages about the pass begin with.
         self._tag = "gradients", model.number, name
@@ -55,7 +55,7 @@ class Part:
     def arrived(self, place: int, gradient: Any) -> None:
         """Take a gradient; a bucket that is full is reduced."""
         self._gradients[place] = gradient
-        bucket = self._model.bucket_of[place]
+        bucket = self.model.bucket_of[place]
         missing = self._missing[bucket]
         missing.discard(place)
         if not missing:
@@ -69,8 +69,8 @@ class Part:
 
     async def _reduce(self, bucket: int) -> dict[int, Any]:
         """The averages of a bucket's gradients, by place."""
-        places = self._model.buckets[bucket]
-        parameters = self._model.parameters
+        places = self.model.buckets[bucket]
+        parameters = self.model.parameters
         flat = await offload(self._flat, places)
         total = await self._group.reduce(self._mail(bucket), flat)
         total /= self._group.size
@@ -84,7 +84,7 @@ class Part:
     def _flat(self, places: list[int]) -> Any:
         parts = []
         for place in places:
-            gradient, array = self._sum(place), self._model.parameters[place]._array
+            gradient, array = self._sum(place), self.model.parameters[place]._array
             if gradient is None:
                 parts.append(np.zeros(array.size, array.dtype))
             else:
@@ -95,7 +95,7 @@ class Part:
     def _sum(self, place: int) -> Any:
         """What is averaged: the gradient of this pass, or all that `.grad` would become."""
         gradient = self._gradients.get(place)
-        known = None if self._adds else self._model.parameters[place].grad
+        known = None if self._adds else self.model.parameters[place].grad
         if gradient is None or known is None:
             return known if gradient is None else gradient
         with no_grad():
@@ -103,7 +103,7 @@ class Part:
 
     async def _averages(self) -> dict[Any, Any]:
         """Reduce the rest; the averages by leaf, of parameters that any rank has used."""
-        group, model = self._group, self._model
+        group, model = self._group, self.model
         for bucket in range(len(model.buckets)):
             self._start(bucket)
         places = range(len(model.parameters))
@@ -127,8 +127,8 @@ class Part:
     def _leave(self) -> None:
         """Reduce nothing more, and make way for the next pass."""
         self._ended = True
-        if self._model.running is self:
-            self._model.running = None
+        if self.model.running is self:
+            self.model.running = None
         for task in self._reducing.values():
             self._loop.call_soon_threadsafe(task.cancel)
 
@@ -183,7 +183,7 @@ class Voting(Part):
 
     async def commit(self) -> None:
         """Tell the others, if this rank decides."""
-        self._model.used.clear()
+        self.model.used.clear()
         self._leave()
         await self._group.site.on_loop(self._end(decision=True))
 
@@ -191,7 +191,7 @@ class Voting(Part):
         """Tell the others."""
         # First what holds even if the engine's grace ends before the others have answered.
         if self._voted and self._decision is not False:
-            self._model.broken = _UNKNOWN
+            self.model.broken = _UNKNOWN
         self._leave()
         await self._group.site.on_loop(self._end(decision=False))
 

@@ -148,7 +148,7 @@ class Reducer:
                 "recorded: differentiate a second time by autograd.grad() on each rank"
             )
         asked = _asked.get([])
-        if self.is_replica and not asked:
+        if self.is_replica and not any(part.model is self for part in asked):
             raise AutogradError(
                 "a pass went through one copy of a replicated model, and would wait for the "
                 "others: call `await model.forward_backward(loss_fn, shards)`"

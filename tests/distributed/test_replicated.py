@@ -103,6 +103,32 @@ async def test_a_pass_through_one_copy_says_so_and_does_not_wait_for_the_others(
         assert found == [await gradients_of(1)] * 2
 
 
+_copies: dict[int, Any] = {}
+
+
+def remembers(module: Any, rank: int) -> None:
+    _copies[rank] = module
+
+
+def uses_another_model(model: Any, x: Any) -> Any:
+    return _copies[dist.get_rank()](x).sum()
+
+
+@pytest.mark.asyncio
+async def test_a_pass_is_not_that_of_another_model_whose_copy_is_at_hand() -> None:
+    async with world_of(Engine(2)) as world:
+        model, other = [await world.replicate(make_affine) for _ in range(2)]
+        for rank, part in enumerate(other.parts):
+            await part.apply(remembers, rank)
+        try:
+            with pytest.raises(RuntimeError, match="one copy of a replicated model"):
+                await model.forward_backward(uses_another_model, [(rows(),)] * 2)
+        finally:
+            _copies.clear()
+        for part in (*model.parts, *other.parts):
+            assert await part.apply(gradients) == [None, None]
+
+
 async def notes_its_pass(model: Any, x: Any) -> Any:
     def note(gradient: Any) -> None:
         running = graph.current_pass()
