@@ -11,7 +11,7 @@ from __future__ import annotations
 import marshal
 from functools import lru_cache, partial
 from math import copysign
-from types import MethodType
+from types import MethodType, ModuleType
 from typing import Any, ClassVar
 
 import numpy as np
@@ -188,31 +188,30 @@ def _universal(name: str, function: Any) -> Any:
 
 def inlined(steps: list[Any]) -> list[Any]:
     """The steps, with others in the place of those that can be replaced."""
-    #: What was found for each function and layouts.
-    known: dict[Any, Any] = {}
-    return [one for step in steps for one in _replaced(step, known)]
+    return [one for step in steps for one in _replaced(step)]
 
 
-def _replaced(step: Any, known: dict[Any, Any]) -> list[Any]:
+def _replaced(step: Any) -> list[Any]:
     """The steps that take the place of one."""
     if not (
         step.__class__ is Compute and step.outs.__class__ is Place and step.outs.sample.on_host
     ):
         return [step]
     rule = bool(step.arguments) and step.arguments[0].__class__ is Same
+    universal = None if rule else _universal(step.name, step.function)
+    bound = isinstance(getattr(step.function, "__self__", None), ModuleType)
+    if not (rule or universal is not None or bound):
+        # It may be an object of this program, so no key may refer to it.
+        return [step]
     places = list(dict.fromkeys(step.read))
     layouts = [
         Layout(x.sample) if isinstance(x.sample, (np.ndarray, np.generic)) else x.sample
         for x in places
     ]
-    found = _STAYS
-    if all(x.is_array and x.ndim and x.nbytes <= _LARGEST for x in layouts):
-        key = (step.function, *[layout.key for layout in layouts], _shown(step.arguments, places))
-        if key not in known:
-            known[key] = _noted(step, rule, places, layouts)
-        found = known[key]
-    if found is _STAYS:
-        return [step] if rule else _renamed(step)
+    small = all(x.is_array and x.ndim and x.nbytes <= _LARGEST for x in layouts)
+    found = _found(step, universal, places, layouts) if small else None
+    if found is None:
+        return [step] if universal is None else _renamed(step, universal)
     inputs, notes, result = found
     named = dict(zip(inputs, places, strict=True))
     made = []
@@ -224,20 +223,33 @@ def _replaced(step: Any, known: dict[Any, Any]) -> list[Any]:
     return made
 
 
-def _renamed(step: Compute) -> list[Any]:
+def _renamed(step: Compute, universal: Any) -> list[Any]:
     """An op that is one universal function; half precision has kernels of its own."""
-    universal = _universal(step.name, step.function)
     sample = step.outs.sample
-    if universal is None or not sample.ndim or sample.dtype.char not in "fdgFDG":
+    if not sample.ndim or sample.dtype.char not in "fdgFDG":
         return [step]
     return [Compute(step.name, universal, step.arguments, step.outs, step.cost)]
 
 
-def _noted(step: Compute, rule: bool, places: list[Place], layouts: list[Any]) -> Any:
+def _found(step: Compute, universal: Any, places: list[Place], layouts: list[Any]) -> Any:
+    """What replaces a step, None if it stays; all programs share what was found."""
+    try:
+        arguments = _shown(step.arguments, places)
+    except _StayError:
+        return None
+    key = step.function, arguments, *[layout.key for layout in layouts], len(COMPILED)
+    if key not in _known:
+        if len(_known) >= _MOST:
+            _known.clear()
+        _known[key] = _noted(step, universal, places, layouts)
+    return _known[key]
+
+
+def _noted(step: Compute, universal: Any, places: list[Place], layouts: list[Any]) -> Any:
     inputs = [Place(layout) for layout in layouts]
     arrays = [_array(number, layout) for number, layout in enumerate(layouts)]
     if not all(array is not None for array in arrays):
-        return _STAYS
+        return None
     values = {
         place: _Value(own, array, False)
         for place, own, array in zip(places, inputs, arrays, strict=True)
@@ -247,23 +259,20 @@ def _noted(step: Compute, rule: bool, places: list[Place], layouts: list[Any]) -
         with np.errstate(all="ignore"):
             notes = _Notes()
             _current.append(notes)
-            if rule:
+            if step.arguments[0].__class__ is Same:
                 F = step.arguments[0].value
                 result = step.function(_Functions(F, notes), *filled(step.arguments[1:], values))
                 wanted = step.function(F, *filled(step.arguments[1:], real))
             else:
-                universal = _universal(step.name, step.function)
                 given = filled(step.arguments, values)
                 if universal is not None:
                     result = notes.call(universal, *given)
-                elif isinstance(step.function, MethodType):
-                    result = step.function.__func__(_Library(notes), *given)
                 else:
-                    return _STAYS
+                    result = step.function.__func__(_Library(notes), *given)
                 wanted = step.function(*filled(step.arguments, real))
     except Exception:
         # Anything that a rule does besides arithmetic ends here.
-        return _STAYS
+        return None
     finally:
         _current.clear()
     if (
@@ -274,7 +283,7 @@ def _noted(step: Compute, rule: bool, places: list[Place], layouts: list[Any]) -
         or Layout(wanted).key != Layout(result.array).key
         or wanted.tobytes() != result.array.tobytes()
     ):
-        return _STAYS
+        return None
     for note in notes.steps:
         note.outs.sample = Layout(note.outs.sample)
     return inputs, notes.steps, result.place
@@ -292,8 +301,7 @@ def _array(number: int, layout: Any) -> Any:
     reach = sum((n - 1) * s for n, s in zip(layout.shape, layout.strides, strict=True))
     memory = np.empty(max(0, reach) + layout.dtype.itemsize, np.uint8)
     array = np.ndarray(layout.shape, layout.dtype, memory, 0, layout.strides)
-    # They are repeated to the array's end.
-    array.flat[:] = _NUMBERS[number % len(_NUMBERS)]
+    array[...] = np.resize(_NUMBERS[number % len(_NUMBERS)], layout.shape)
     return array
 
 
@@ -323,18 +331,26 @@ def _array_of(number: float, sign: float, dtype: Any) -> Any:
 
 #: Functions that convert Python's numbers to the dtype of their arrays.
 _ARITHMETIC = frozenset({np.add, np.subtract, np.multiply, np.true_divide})
-#: Stands for what takes the place of a step that stays.
-_STAYS: Any = object()
+#: What was found for functions, their plain arguments and the layouts of their arrays.
+_known: dict[Any, Any] = {}
+#: With so many, all are found anew.
+_MOST = 1024
 
 
 def _shown(template: Any, places: list[Place]) -> Any:
-    """A template as a key: places by their number, other values by type and text."""
-    if template.__class__ is Place:
+    """A template as a key: places by their number, plain values by their bits.
+
+    Raises:
+        _StayError: for other values, which no arithmetic is done with.
+    """
+    kind = template.__class__
+    if kind is Place:
         return places.index(template)
-    if template.__class__ is Same:
-        return id(template.value)
-    if isinstance(template, (tuple, list)):
+    if kind is Same:
+        return template.value
+    if kind is tuple:
         return tuple([_shown(part, places) for part in template])
-    # The text of NaN does not show its sign.
-    is_number = template.__class__ in {float, complex}
-    return type(template).__name__, marshal.dumps(template) if is_number else repr(template)
+    if template is None or kind in {bool, int, float}:
+        # Equal values of two types, and zeros of two signs, differ. Version 2 writes no references.
+        return marshal.dumps(template, 2)
+    raise _StayError

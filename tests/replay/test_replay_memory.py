@@ -1,14 +1,18 @@
 """What is held between the calls of a compiled function."""
 
 import asyncio
+import gc
 import tracemalloc
+import types
 
+import numpy as np
 import pytest
 
 import asyncgrad as ag
 from asyncgrad import nn
 from asyncgrad.devices.pool import POOL
 from asyncgrad.ops.fused import Once
+from asyncgrad.replay import inlined
 from asyncgrad.replay.steps import Compute
 
 #: So many float32 numbers are in the pool's memory.
@@ -292,3 +296,82 @@ def test_constants_that_others_get_are_made_anew():
         for part in (*found, weight.data):
             part.mul_(7)
     assert "1 recorded, 3 replayed" in fast.explain(), fast.explain()
+
+
+def slope_of_layers(x, w):
+    for _ in range(3):
+        x = ag.tanh(x @ w) * 0.5
+    return ag.grad(x.sum(), w)[0]
+
+
+@pytest.fixture
+def known(monkeypatch):
+    """What programs share, empty at first."""
+    monkeypatch.setattr(inlined, "_known", {})
+    return inlined._known
+
+
+def test_programs_share_what_rules_were_found_to_do(known, monkeypatch):
+    """Those of other functions, too; what is known is bounded."""
+    tried = []
+    noted = inlined._noted
+    monkeypatch.setattr(inlined, "_noted", lambda *args: tried.append(args) or noted(*args))
+    x, w = ag.ones(2, 4), ag.full((4, 4), 0.1, requires_grad=True)
+    counts = []
+    for layers in (slope_of_layers, slope_of_layers, lambda x, w: slope_of_layers(x, w) * 2):
+        fast = ag.compile(layers)
+        for _ in range(2):
+            assert fast(x, w).tolist() == layers(x, w).tolist()
+        counts.append(len(tried))
+    assert 0 < counts[0] == counts[1] < counts[2] < 2 * counts[0]
+    monkeypatch.setattr(inlined, "_MOST", 2)
+    fast = ag.compile(slope_of_layers)
+    for rows in (3, 3, 4, 4):
+        x = ag.ones(rows, 4)
+        assert fast(x, w).tolist() == slope_of_layers(x, w).tolist()
+        assert len(known) <= counts[2]
+    assert len(known) <= 2
+
+
+def test_programs_of_other_numbers_are_told_apart():
+    """By type and sign, also if the numbers are equal."""
+    nan = float("nan")
+    x = ag.tensor([1.0, -2.0], requires_grad=True)
+    for number in (0.0, -0.0, 0, False, 1, 1.0, True, nan, -nan):
+
+        def product(x):
+            y = x * number  # noqa: B023
+            return y.detach(), *ag.grad(y.sum(), x)
+
+        fast = ag.compile(product)
+        for _ in range(2):
+            for found, wanted in zip(fast(x), product(x), strict=True):
+                assert found.numpy().tobytes() == wanted.numpy().tobytes()
+        assert "replayed 1 times" in fast.explain()
+
+
+def test_what_programs_share_holds_nothing_of_one_program(known):
+    """Neither arrays nor what puts values into arrays, which each program has its own of."""
+
+    def change(x, at):
+        y = x * 2
+        y[at] = 1.0
+        y[1:].mul_(3)
+        return ag.tanh(y)
+
+    counts = []
+    for _ in range(2):
+        fast = ag.compile(change)
+        for _ in range(2):
+            fast(ag.ones(3), ag.tensor([0, 2]))
+        assert "replayed 1 times" in fast.explain()
+        counts.append(len(known))
+    assert 0 < counts[0] == counts[1]
+    todo, seen = [known], {}
+    while todo:
+        one = todo.pop()
+        leads_on = isinstance(one, types.FunctionType | types.ModuleType | type)
+        if id(one) not in seen and not leads_on:
+            assert not isinstance(one, np.ndarray)
+            seen[id(one)] = one
+            todo += gc.get_referents(one)
