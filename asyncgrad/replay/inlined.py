@@ -208,8 +208,7 @@ def _replaced(step: Any) -> list[Any]:
         Layout(x.sample) if isinstance(x.sample, (np.ndarray, np.generic)) else x.sample
         for x in places
     ]
-    small = all(x.is_array and x.ndim and x.nbytes <= _LARGEST for x in layouts)
-    found = _found(step, universal, places, layouts) if small else None
+    found = _found(step, universal, places, layouts)
     if found is None:
         return [step] if universal is None else _renamed(step, universal)
     inputs, notes, result = found
@@ -292,8 +291,10 @@ def _noted(step: Compute, universal: Any, places: list[Place], layouts: list[Any
 def _array(number: int, layout: Any) -> Any:
     """An array of a layout, the operand `number`, with numbers of all kinds.
 
-    None for layouts that are rare.
+    None for layouts that are large or rare.
     """
+    if not (layout.is_array and layout.ndim and layout.nbytes <= _LARGEST):
+        return None
     if layout.dtype.kind != "f" or layout.dtype.itemsize < 4:
         return None
     if any(stride < 0 for stride in layout.strides):

@@ -176,11 +176,8 @@ def _is_elementwise(function: Any) -> bool:
 
 def ends_of(steps: list[Any], outputs: Any) -> dict[Place, int]:
     """By place, the number of the last step that reads or makes it."""
-    ends: dict[Place, int] = {}
-    for number, step in enumerate(steps):
-        ends.update(dict.fromkeys((*step.read, *step.made), number))
-    ends.update(dict.fromkeys(places_in(outputs), len(steps)))
-    return ends
+    ends = {x: number for number, step in enumerate(steps) for x in (*step.read, *step.made)}
+    return ends | dict.fromkeys(places_in(outputs), len(steps))
 
 
 class Plan:

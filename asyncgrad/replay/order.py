@@ -245,7 +245,8 @@ def sums_early(steps: list[Any], ends: dict[Place, int]) -> list[Any]:
                 if not any(map(is_change, steps[latest:number])):
                     position = (latest, depth + 1)
         order.append(position)
-        made.update(dict.fromkeys(step.made, position))
+        for place in step.made:
+            made[place] = position
     return [steps[number] for number in sorted(range(len(steps)), key=order.__getitem__)]
 
 

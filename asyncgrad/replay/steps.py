@@ -100,6 +100,9 @@ class Compute(Step):
         self.function = function
         self.arguments = arguments
         self.outs = outs
+        if outs.__class__ is Place:
+            # The usual case; to find that an attribute is missing takes longer.
+            self.made = (outs,)
         self.cost = cost
         #: A function that does the same, and may overwrite the second argument.
         self.over: Any = None
