@@ -92,7 +92,7 @@ class Engine(RunningPasses):
             await asyncio.sleep(0)
 
     def _go_on(self, task: GraphTask) -> None:
-        """Take a pass's next step, which is lost if an interrupt left the loop in its midst."""
+        """Take a pass's next step again, if an interrupt has stopped the loop while it took it."""
         # Tasks in the background ask participants, and go on with the pass themselves. A pass that
         # has not begun its walk waits for its turn.
         if self.thread_segments.reclaim(task) and not self.background_tasks and task.walk is None:

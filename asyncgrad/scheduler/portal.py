@@ -101,8 +101,8 @@ class OnPortal:
     def start(self) -> None:
         """Start the coroutine, unless it has begun.
 
-        It is no part of `__init__`: an interrupt can't come between the start and the moment from
-        which the caller knows this object, and so can cancel it.
+        `__init__` does not start it: if an interrupt came before the caller has this object, nobody
+        could cancel the coroutine.
         """
         self._loop.call_soon_threadsafe(self._begin)
 

@@ -62,7 +62,7 @@ class ThreadSegments:
             del self.tasks[task]
 
     def reclaim(self, task: GraphTask) -> bool:
-        """Return a pass to the loop whose thread has ended; False if a thread's report follows."""
+        """Return a pass to the loop if its thread has reported; False if that report follows."""
         thread_job = self.tasks.get(task)
         if thread_job is not None:
             if thread_job.reports():
