@@ -110,8 +110,11 @@ def test_masks_of_all_elements(array):
     mask = _RANDOM.random(array.shape) < 0.5
     _assert_equal(lambda L, x, m: x[m], array, more=(mask,))
     _assert_equal(lambda L, x, m: L.index_put(x, (m,), x[m] * 2), array, more=(mask,))
-    rows = [L.from_numpy(mask).nonzero().numpy() for L in (ag, torch)]
-    np.testing.assert_array_equal(*rows)
+    masks = [L.from_numpy(mask) for L in (ag, torch)]
+    found = [(each.nonzero(), *each.nonzero(as_tuple=True)) for each in masks]
+    for ours, theirs in zip(*found, strict=True):
+        np.testing.assert_array_equal(ours.numpy(), theirs.numpy())
+    assert found[0][0].stride() == found[1][0].stride()
 
 
 @pytest.mark.parametrize("dim", [0, 1])

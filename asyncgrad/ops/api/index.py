@@ -868,25 +868,28 @@ def nonzero(input: Tensor, *, as_tuple: bool = False) -> Tensor | tuple[Tensor, 
     """The indices of nonzero elements: a row for each, or with `as_tuple` a tensor by axis."""
     F = input._metadata.F
     array = input._array
-    rows = _nonzero(F.xp, array.reshape(array.shape or (1,)))
+    if array.size < _MANY or array.__class__ is not np.ndarray:
+        found = F.xp.nonzero(array.reshape(array.shape or (1,)))
+    else:
+        found = _nonzero(input._metadata.device.pooled_xp, array)
     if as_tuple:
-        return tuple([leaf("nonzero", part, input._metadata.device) for part in rows.T])
+        return tuple([leaf("nonzero", part, input._metadata.device) for part in found])
+    if isinstance(found, tuple):
+        found = found[0][None] if len(found) == 1 else F.xp.stack(found)
+    rows = found.T
     return leaf("nonzero", rows if array.ndim else rows[:, :0], input._metadata.device)
 
 
 def _nonzero(xp: Library, array: Array) -> Any:
-    """A row of indices for each nonzero element; NumPy finds those of a vector much faster."""
-    if array.__class__ is not np.ndarray or array.size < _MANY:
-        found = xp.nonzero(array)
-        return xp.stack(found, axis=-1) if len(found) > 1 else found[0][:, None]
+    """What `nonzero` finds; NumPy finds the nonzero elements of a vector much faster."""
     left = np.flatnonzero(array)
-    rows = np.empty((len(left), array.ndim), np.int64)
+    found = xp.empty((array.ndim, len(left)), np.int64)
     for axis in range(array.ndim - 1, 0, -1):
         above = left // array.shape[axis]
-        np.subtract(left, above * array.shape[axis], rows[:, axis])
+        np.subtract(left, above * array.shape[axis], found[axis])
         left = above
-    rows[:, 0] = left
-    return rows
+    found[0] = left
+    return found
 
 
 @writes_exactly
