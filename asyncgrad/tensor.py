@@ -192,12 +192,12 @@ class Tensor(Methods):
             memory_format: channels-last formats require the second axis to be innermost in memory.
         """
         array = self._array
-        if memory_format is not contiguous_format and as_memory_format(
-            "is_contiguous", memory_format
-        ):
-            if self.ndim != (5 if str(memory_format).endswith("3d") else 4):
-                return False
-            array = np.moveaxis(array, 1, -1)
+        if memory_format is not contiguous_format:
+            rank = as_memory_format("is_contiguous", memory_format)
+            if rank:
+                if array.ndim != rank:
+                    return False
+                array = np.moveaxis(array, 1, -1)
         return bool(array.flags.c_contiguous)
 
     def element_size(self) -> int:

@@ -81,10 +81,10 @@ class memory_format(_Word):
 _RANKS = {"channels_last": 4, "channels_last_3d": 5}
 
 
-def as_memory_format(name: str, memory_format: Any, ndim: int | None = None) -> bool:
-    """Whether a memory format wants the channels, the second axis, last in memory."""
+def as_memory_format(name: str, memory_format: Any, ndim: int | None = None) -> int:
+    """For how many axes a memory format wants the second, the channels, last in memory, or 0."""
     if memory_format is None:
-        return False
+        return 0
     word = str(memory_format).rpartition(".")[2]
     rank = _RANKS.get(word)
     if rank is None and word not in {"contiguous_format", "preserve_format"}:
@@ -93,7 +93,7 @@ def as_memory_format(name: str, memory_format: Any, ndim: int | None = None) -> 
         raise RuntimeError(
             f"{name}(): required rank {rank} tensor to use {word} format, but got {ndim} dimensions"
         )
-    return rank is not None
+    return rank or 0
 
 
 def as_layout(name: str, given: Any) -> None:

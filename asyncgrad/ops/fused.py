@@ -267,10 +267,11 @@ def assign(target: Any, values: Any) -> None:
     A large transposed matrix is copied by tiles. Each tile's own copy has gaps between its rows,
     because rows whose distance is a power of two share lines of the cache.
     """
-    steps = values.strides
     if values.size <= _BLOCK or values.__class__ is not np.ndarray:
         target[...] = values
-    elif len(steps) == 2 and 0 < steps[0] < steps[1] and target.flags.c_contiguous:
+        return
+    steps = values.strides
+    if len(steps) == 2 and 0 < steps[0] < steps[1] and target.flags.c_contiguous:
         height, width = min(_ROWS, values.shape[1]), min(_COLUMNS, values.shape[0])
         tile = np.empty((height, width + _GAP), values.dtype)[:, :width]
         for row in range(0, values.shape[1], height):

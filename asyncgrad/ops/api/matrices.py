@@ -25,7 +25,7 @@ from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.node_names import no_view
 from asyncgrad.ops.table.matrices import bad_minor, zero_pivot
 from asyncgrad.ops.tensors.new_tensors import leaf, new_beside
-from asyncgrad.types import Matrices, SquareMatrices, Tensor
+from asyncgrad.types import Alike, Matrices, SquareMatrices, Tensor
 
 __all__ = [
     "cholesky", "cholesky_ex", "det", "eig", "eigh", "eigvals", "eigvalsh", "inv", "inv_ex", "qr",
@@ -92,7 +92,7 @@ def inv_ex(A: SquareMatrices, *, check_errors: bool = False) -> return_types.lin
 
 
 @writes_exactly
-def solve(A: SquareMatrices, B: Tensor, *, left: bool = True) -> Tensor:
+def solve(A: SquareMatrices, B: Alike, *, left: bool = True) -> Tensor:
     """The solutions X of `A @ X = B`, or of `X @ A = B`.
 
     Args:
@@ -107,7 +107,6 @@ def solve(A: SquareMatrices, B: Tensor, *, left: bool = True) -> Tensor:
 
 
 def _solved(name: str, A: Tensor, B: Tensor, left: bool, function: Callable[..., Any]) -> Any:
-    of_one_dtype(name, A, B)
     a, b = A._metadata.shape, B._metadata.shape
     vector = len(b) == 1 or (len(b) == len(a) - 1 and b == a[:-1])
     if not b or (vector and not left):
@@ -132,7 +131,7 @@ def _solved(name: str, A: Tensor, B: Tensor, left: bool, function: Callable[...,
 
 @writes
 def solve_ex(
-    A: SquareMatrices, B: Tensor, *, left: bool = True, check_errors: bool = False
+    A: SquareMatrices, B: Alike, *, left: bool = True, check_errors: bool = False
 ) -> return_types.linalg_solve_ex:
     """The solutions of linear systems, and for each matrix 0 if there is a solution.
 
@@ -212,6 +211,7 @@ def solve_triangular(
         LinAlgError: if there is a 0 on a diagonal.
     """
     name = "linalg.solve_triangular"
+    of_one_dtype(name, A, B)
     triangle = triu if upper else tril
     if unitriangular:
         ones = new_beside(name, A, "eye", A._metadata.shape[-1])

@@ -301,8 +301,7 @@ def tensor_split(
         least, longer = divmod(length, given)
         given = [place * least + min(place, longer) for place in range(1, given)]
     bounds = [0, *(slice(None, at).indices(length)[1] for at in given), length]
-    lengths = [(start, max(0, end - start)) for start, end in pairwise(bounds)]
-    return tuple([narrow(input, dim, *part) for part in lengths])
+    return tuple([narrow(input, dim, at, max(0, end - at)) for at, end in pairwise(bounds)])
 
 
 def _splitter(name: str, axis: int, least: int) -> Callable[..., Any]:

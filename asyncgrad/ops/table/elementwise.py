@@ -27,7 +27,7 @@ from asyncgrad.ops.fused import (
     elementwise,
     inverted,
     masked,
-    widening,
+    widened,
 )
 from asyncgrad.ops.namespace import IgnoringFpErrors
 from asyncgrad.ops.op import Op, Over, Refused, binary, factor, linear, operation, tangent, unary
@@ -216,10 +216,11 @@ def _rsqrt(xp: Library, x: Array) -> Any:
     return out
 
 
-@widening
 def _round(xp: Library, x: Array, decimals: int) -> Any:
     check_dtype("round", x.dtype, FLOATING)
-    return xp.round(x, decimals)
+    if x.dtype.itemsize > 2:
+        return xp.round(x, decimals)
+    return xp.round(widened(x), decimals).astype(x.dtype)
 
 
 def _tanh_gradient(xp: Library, g: Array, out: Array) -> Any:

@@ -675,7 +675,9 @@ def _nuclear_push(F: Namespace, t: Value, x: Value) -> Any:
 
 @widening
 def _accumulated(xp: Library, x: Array, dim: int) -> Any:
-    return _accumulate(xp, x, dim, xp.empty(x.shape, x.dtype)) if x.ndim else x.copy()
+    if x.size < _LONG:
+        return in_order(xp.add.accumulate(x, dim, x.dtype)) if x.ndim else x.copy()
+    return _accumulate(xp, x, dim, xp.empty(x.shape, x.dtype))
 
 
 @widening
