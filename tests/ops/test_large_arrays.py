@@ -128,8 +128,9 @@ def test_lines_across_memory(array, dim):
         ours, theirs = (getattr(L.from_numpy(holes), name)(dim) for L in (ag, torch))
         np.testing.assert_array_equal(ours.values.numpy(), theirs.values.numpy())
         np.testing.assert_array_equal(ours.indices.numpy(), theirs.indices.numpy())
-        ours, theirs = (getattr(L.from_numpy(holes), f"arg{name}")(dim) for L in (ag, torch))
+        ours, theirs = (getattr(L.from_numpy(holes), f"arg{name}")(dim, True) for L in (ag, torch))
         np.testing.assert_array_equal(ours.numpy(), theirs.numpy())
+        assert ours.stride() == theirs.stride()
 
 
 @pytest.mark.parametrize("places", [_ROWS, _ALONG, _ALONG[:0]], ids=["vector", "matrix", "none"])

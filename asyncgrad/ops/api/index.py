@@ -875,7 +875,7 @@ def nonzero(input: Tensor, *, as_tuple: bool = False) -> Tensor | tuple[Tensor, 
     if as_tuple:
         return tuple([leaf("nonzero", part, input._metadata.device) for part in found])
     if isinstance(found, tuple):
-        found = found[0][None] if len(found) == 1 else F.xp.stack(found)
+        found = found[0].reshape(1, -1) if len(found) == 1 else F.xp.stack(found)
     rows = found.T
     return leaf("nonzero", rows if array.ndim else rows[:, :0], input._metadata.device)
 

@@ -285,8 +285,7 @@ def _places(name: str, xp: Library, x: Array, axis: int | None, keepdim: bool) -
         return getattr(xp, name)(x, axis=axis, keepdims=keepdim)
     lines = xp.empty((x.size // len(x), len(x)), x.dtype)
     assign(lines, x.reshape(len(x), -1).T)
-    out = getattr(lines, name)(1).reshape(x.shape[1:])
-    return out[None] if keepdim else out
+    return getattr(lines, name)(1).reshape(((1,) if keepdim else ()) + x.shape[1:])
 
 
 def selected(x: Tensor, name: str, indices: Array, axis: int, keepdim: bool) -> tuple[Any, Any]:

@@ -242,9 +242,6 @@ def _put_diagonal(
 def _pad(xp: Library, x: Array, widths: tuple[tuple[int, int], ...], value: float) -> Any:
     """Pad each axis by (before, after) elements; negative widths crop."""
     shape = tuple(n + sum(w) for n, w in zip(x.shape, widths, strict=True))
-    out = xp.empty(shape, x.dtype)
-    if any(max(pair) > 0 for pair in widths):
-        xp.copyto(out, value, casting="unsafe")
     inner = tuple(
         slice(max(0, before), n - max(0, after))
         for n, (before, after) in zip(shape, widths, strict=True)
@@ -253,7 +250,11 @@ def _pad(xp: Library, x: Array, widths: tuple[tuple[int, int], ...], value: floa
         slice(max(0, -before), n - max(0, -after))
         for n, (before, after) in zip(x.shape, widths, strict=True)
     )
-    out[inner] = x[kept]
+    given = x[kept]
+    out = xp.empty(shape, x.dtype)
+    if given.size < out.size:
+        xp.copyto(out, value, casting="unsafe")
+    out[inner] = given
     return out
 
 
