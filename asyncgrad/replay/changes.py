@@ -14,6 +14,7 @@ from asyncgrad.nn.module import Module
 from asyncgrad.ops.device_check import device_of
 from asyncgrad.optim.lr_scheduler import LRScheduler
 from asyncgrad.optim.optimizer import Optimizer
+from asyncgrad.optim.swa_utils import AveragedModel
 from asyncgrad.replay.arrays import CONSTANTS, Recorded
 from asyncgrad.replay.changed_memory import ChangedMemory, grad_of
 from asyncgrad.replay.device_arrays import is_array
@@ -33,6 +34,8 @@ from asyncgrad.replay.steps import (
     places_in,
 )
 
+#: The classes of this package whose methods may call user code when a replay calls them anew.
+CALLERS = (Optimizer, LRScheduler, AveragedModel)
 _SET_DATA = "Tensor._set_data"
 #: Why a call can't be repeated in which `is_outgrown` holds for a node that is still needed.
 OUTGROWN = "an optimiser steps between an operation and a pass through it"
@@ -98,7 +101,7 @@ class Changes(ChangedMemory):
         name = getattr(named, "__qualname__", str(named))
         if name == _SET_DATA and not (id(args[0]) in self.sources or id(args[0]) in self.gradients):
             return self._give_own_data(function, *args)
-        if any(map(calls_users_code, args)):
+        if any(map(calls_users_code, (*args, *kwargs.values()))):
             self.check_unchanged()
         called, arguments, keywords = function, (), {}
         if self.reason is None:
@@ -315,13 +318,13 @@ def calls_users_code(owner: Any) -> bool:
     """Whether an object's methods may call code of the user's."""
     if isinstance(owner, Optimizer):
         return owner._steps_have_hooks() or not is_own(type(owner).__module__)
-    if not isinstance(owner, LRScheduler):
+    if not isinstance(owner, CALLERS):
         return False
     return not is_own(type(owner).__module__) or any(map(_is_users, vars(owner).values()))
 
 
 def _is_users(value: Any) -> bool:
-    """Whether what a schedule holds is a function of the user's, or leads to one."""
+    """Whether what an object holds is a function of the user's, or leads to one."""
     if isinstance(value, (list, tuple)):
         return any(map(_is_users, value))
     if isinstance(value, LRScheduler):

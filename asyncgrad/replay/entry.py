@@ -6,9 +6,7 @@ from typing import Any
 
 from asyncgrad.core.modes import current, install
 from asyncgrad.core.recording import recorders
-from asyncgrad.optim.lr_scheduler import LRScheduler
-from asyncgrad.optim.optimizer import Optimizer
-from asyncgrad.replay.changes import calls_users_code
+from asyncgrad.replay.changes import CALLERS, calls_users_code
 from asyncgrad.replay.graph import Graph
 from asyncgrad.replay.program import Program
 from asyncgrad.replay.reach import Reached
@@ -76,8 +74,9 @@ def _callers_of(step: Any) -> list[Any]:
     """What a step calls that may call user code."""
     if step.__class__ is not Again or not step.effect:
         return []
-    held = [x.value for x in step.arguments if x.__class__ is Same]
-    callers = [x for x in held if isinstance(x, (Optimizer, LRScheduler))]
+    given = *step.arguments, *step.keywords.values()
+    held = [x.value for x in given if x.__class__ is Same]
+    callers = [x for x in held if isinstance(x, CALLERS)]
     return callers if step.users is None else [True]
 
 

@@ -824,6 +824,53 @@ def test_what_user_code_changes_after_the_call_has_changed_something(way):
     assert fast(x).tolist() == [7, 14]
 
 
+def test_what_the_function_of_an_average_changes():
+    """It may change at any call what a function reads afterwards."""
+    knobs = Knobs()
+    model = nn.Linear(1, 1)
+
+    def updated(mean, _, number):
+        if number == 3:
+            knobs.factor = 7.0
+        return mean
+
+    average = ag.optim.swa_utils.AveragedModel(model, avg_fn=updated)
+
+    @ag.compile
+    def step(x):
+        average.update_parameters(model)
+        return x * knobs.factor
+
+    for _ in range(3):
+        assert step(ag.ones(1)).tolist() == [1]
+    assert replays(step) == 2
+    with pytest.raises(AutogradError, match="called anew, such as a hook, has changed something"):
+        step(ag.ones(1))
+
+
+def test_hooks_of_an_optimiser_that_is_passed_by_name():
+    """A scaler steps it."""
+    knobs = Knobs()
+    w = ag.ones(1, requires_grad=True)
+    optimizer = ag.optim.SGD([w], lr=0.5)
+    scaler = ag.amp.GradScaler("cpu", enabled=False)
+
+    @ag.compile
+    def step(x):
+        (w * x).sum().backward()
+        scaler.step(optimizer=optimizer)
+        return x * knobs.factor
+
+    assert step(ag.ones(1)).tolist() == [1]
+    # It comes when the call has been recorded.
+    optimizer.register_step_post_hook(knobs.turn)
+    for _ in range(3):
+        assert step(ag.ones(1)).tolist() == [1]
+    assert replays(step) == 3
+    with pytest.raises(AutogradError, match="called anew, such as a hook, has changed something"):
+        step(ag.ones(1))
+
+
 @pytest.mark.parametrize("way", ["hook", "function", "step hook"])
 @pytest.mark.parametrize("change", ["data", "place"])
 def test_tensors_that_user_code_changes(change, way):
