@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from asyncgrad.core.node import next_sequence_nr
 from asyncgrad.core.variable import Variable, is_inference, requires_grad, version_of, view_of
 from asyncgrad.devices import Device
 from asyncgrad.devices.pool import POOL
@@ -106,8 +107,9 @@ class KnownArrays:
         self.sources = {id(x): Source(x, number) for number, x in enumerate(call.arguments)}
         self.sources |= {id(x): Source(x, None) for x in call.reached if id(x) not in self.sources}
         self.loaded: dict[Source, Place] = {}
-        #: Those that are read again: user code may have given them other arrays.
+        #: Those to read again, as user code may give them other arrays; and what older nodes saved.
         self.outdated: set[Source] = set()
+        self.earlier: list[tuple[int, Place]] = []
         self._outputs: dict[int, Any] = {}
         self._is_there = call.is_there
         self._holds = call.holds
@@ -183,7 +185,7 @@ class KnownArrays:
             if source.argument is not None:
                 source.tensor = None
         held: Any
-        for held in (self._kept, self.known, self.views, self.places, self._passes):
+        for held in (self._kept, self.known, self.views, self.places, self.earlier, self._passes):
             held.clear()
         POOL.shrink(self._unused)
 
@@ -191,6 +193,8 @@ class KnownArrays:
         place = self.loaded.get(source)
         array = source.tensor._array
         if place is None or place.sample is not array or source in self.outdated:
+            if place is not None and source in self.outdated:
+                self.earlier.append((next_sequence_nr(), place))
             self.outdated.discard(source)
             if id(array) in self._shared and id(array) in self.known:
                 raise UnrepeatableError(ONE_ARRAY)

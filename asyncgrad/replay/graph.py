@@ -41,6 +41,7 @@ from asyncgrad.replay.memory import Families
 from asyncgrad.replay.program import Program
 from asyncgrad.replay.steps import Load, Place, Source, UnrepeatableError, filled, places_in
 from asyncgrad.replay.watched_pass import WatchedPass, target_of
+from asyncgrad.replay.watched_rule import saved_in
 
 #: How many programs of passes are kept for one graph.
 _LIMIT = 8
@@ -75,7 +76,7 @@ class _Recorded:
 
     def describe(self, node: Any, recorder: KnownArrays, counted: dict[Any, int]) -> None:
         """Note what the node has saved, and which version counters it checks."""
-        self.saved = recorder.template(node.saved)
+        self.saved = saved_in(recorder, node, node.saved)
         if node.guard is None:
             return
         guards, versions = node.guard, node.version

@@ -34,7 +34,7 @@ from asyncgrad.replay.arrays import KnownArrays
 from asyncgrad.replay.device_arrays import is_array
 from asyncgrad.replay.memory import sum_in
 from asyncgrad.replay.steps import Again, Compute, Place, Same, UnrepeatableError
-from asyncgrad.replay.watched_rule import steps_of
+from asyncgrad.replay.watched_rule import saved_in, steps_of
 
 
 class WatchedPass:
@@ -303,7 +303,7 @@ class WatchedPass:
                 place = self._given(node, gradient)
             if F is not self._F.value:
                 self._F = Same(F)
-            arguments = (self._F, place, recorder.template(saved))
+            arguments = (self._F, place, saved_in(recorder, node, saved))
             following, fresh = node.following, rule.fresh
             values: Any = ((following, received),)
             if following.__class__ is not tuple:

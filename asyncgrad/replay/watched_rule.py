@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -12,6 +12,9 @@ from asyncgrad.core.rule import Rule
 from asyncgrad.core.variable import AccumulateGrad
 from asyncgrad.devices.pool import POOL
 from asyncgrad.replay.steps import Compute, Place
+
+if TYPE_CHECKING:
+    from asyncgrad.replay.arrays import KnownArrays
 
 
 def behind(root: Any) -> list[Any]:
@@ -25,6 +28,23 @@ def behind(root: Any) -> list[Any]:
                 found.add(target)
                 nodes.append(target)
     return nodes
+
+
+def saved_in(recorder: KnownArrays, node: Any, saved: Any) -> Any:
+    """The template of what a node has saved, at the places where it was when the node was made."""
+    if not recorder.earlier:
+        return recorder.template(saved)
+    known = recorder.known
+    pairs = reversed(recorder.earlier)
+    earlier = {id(place.sample): place for number, place in pairs if number > node.sequence_nr}
+    present = {key: known[key] for key in earlier if key in known}
+    known.update(earlier)
+    try:
+        return recorder.template(saved)
+    finally:
+        for key in earlier:
+            del known[key]
+        known.update(present)
 
 
 def steps_of(

@@ -871,6 +871,39 @@ def test_hooks_of_an_optimiser_that_is_passed_by_name():
         step(ag.ones(1))
 
 
+@pytest.mark.parametrize("result", ["gradient", "graph"])
+def test_passes_through_nodes_from_before_user_code_gave_a_tensor_another_array(result):
+    """They use what was saved, also where the tensor has been read again since then."""
+
+    def scenario(compiler):
+        w, v = leaf(), leaf()
+        calls = []
+
+        def turn(_):
+            calls.append(None)
+            if len(calls) == 4:
+                w.data = w * 10
+
+        v.register_hook(turn)
+
+        def step(x):
+            y = (w * v * x).sum()
+            ag.grad((v * v).sum(), v)
+            z = (w * 2).detach()
+            return (y, z) if result == "graph" else (ag.grad(y + (w * v).sum(), v)[0], z)
+
+        function = compiler(step)
+        found = []
+        for n in range(6):
+            y, z = function(ag.full((3,), n + 1.0))
+            found.append(bits((ag.grad(y, v)[0] if result == "graph" else y, z)))
+        return found, function
+
+    found, fast = scenario(ag.compile)
+    assert found == scenario(lambda function: function)[0]
+    assert replays(fast) == 5
+
+
 @pytest.mark.parametrize("way", ["hook", "function", "step hook"])
 @pytest.mark.parametrize("change", ["data", "place"])
 def test_tensors_that_user_code_changes(change, way):
