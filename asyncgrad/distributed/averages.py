@@ -204,6 +204,8 @@ class Voting(Part):
                 if group.rank == 0:
                     for rank in group.others:
                         await group.mail.receive(rank, self._mail("vote"))
+            # Where all messages had come already, no wait for one has failed.
+            group.mail.check(self.together)
             return {leaf: Total(average) for leaf, average in averages.items()}
         except (AutogradError, TimeoutError) as error:
             self._why = str(error)

@@ -6,7 +6,7 @@ members say to which collective or pass it belongs.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -92,6 +92,12 @@ class Mail:
             self._boxes.pop((tag[1:], rank), None)
             # The traceback of its error holds this frame: a cycle.
             del box
+
+    def check(self, passes: Iterable[Any]) -> None:
+        """Raise if another rank has given one of some passes up."""
+        for key in passes:
+            if key in self._given_up:
+                raise PassEndedError(self._given_up[key])
 
     def close(self, tag: Any) -> None:
         """Drop what comes, or has come, with a tag that begins with this one of three members."""

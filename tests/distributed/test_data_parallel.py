@@ -22,6 +22,7 @@ from models import Affine, refuses
 
 import asyncgrad as ag
 from asyncgrad import distributed as dist
+from asyncgrad.distributed.averages import Voting
 from asyncgrad.distributed.standstill import Standstill
 
 DDP = dist.nn.parallel.DistributedDataParallel
@@ -596,6 +597,43 @@ async def test_a_pass_through_two_models_averages_both_once() -> None:
         for step in range(3):
             await mean_square(net, batch(8) * (step + 1)).backward()
         np.testing.assert_allclose(found, net.first.grad.numpy(), rtol=1e-12)
+
+
+async def one_gives_up_late() -> Any:
+    model = await DDP(Net())
+    with pytest.raises((ValueError, dist.PassEndedError)) as caught:
+        await mean_square(model, batch()).backward()
+    return str(caught.value), model.module.first.grad
+
+
+@pytest.mark.asyncio
+async def test_a_rank_that_has_all_it_needs_does_not_vote_for_a_pass_that_was_given_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It would wait for decisions on the pass's other models, while the others wait for it."""
+    averages = Voting._averages
+
+    async def then_end(self: Voting) -> Any:
+        found = await averages(self)
+        if self._group.rank == 0:
+            raise ValueError("planned")
+        with suppress(dist.PassEndedError):
+            await self._group.mail.receive(0, self._mail("nothing"))
+        return found
+
+    monkeypatch.setattr(Voting, "_averages", then_end)
+    engine, sent = Engine(2), set()
+
+    def note(rank: int, message: Any) -> None:
+        if message.method == "mail":
+            sent.add(message.args[1][-1])
+
+    engine.on_message = note
+    async with world_of(engine) as world:
+        results = await world.run(one_gives_up_late)
+    assert results == [("planned", None), ("rank 0 has given this pass up", None)]
+    assert "abort" in sent
+    assert "vote" not in sent
 
 
 class Scalars(ag.nn.Module):
