@@ -165,12 +165,13 @@ class Reached(Unchanged, Owners):
         while self._work or self._name_spaces() or self._open() or self._owners():
             while self._work:
                 value, where, arguments = self._work.pop()
-                if value.__class__ is types.FunctionType:
+                kind = type(value)
+                if kind is types.FunctionType:
                     self._arguments[id(value)].append(arguments)
                 # Python's own names are met, too: `dataclasses` keeps some in globals.
-                if value.__class__ is str and value[:2] != "__":
+                if kind is str and value[:2] != "__":
                     self._strings.add(value)
-                if type(value) in VALUES or id(value) in self._seen:
+                if kind in VALUES or id(value) in self._seen:
                     continue
                 self._seen[id(value)] = value
                 try:
@@ -341,8 +342,7 @@ class Reached(Unchanged, Owners):
 
     def _parts(self, value: Any, where: str) -> None:
         """Follow what does not change itself, but may hold what does."""
-        for part in value:
-            self._follow(part, where)
+        self._work += [(part, where, ()) for part in value]
 
     def _list(self, value: Any, where: str) -> None:
         self._lists.append(value)
@@ -457,6 +457,9 @@ class Reached(Unchanged, Owners):
         """Follow a dictionary, but not what is under the keys `anew`: a replay calls that anew."""
         self._dicts.append(value)
         self._ways[id(value)] = where
+        if not value:
+            # Most of a module's are for hooks.
+            return
         self._dicts += [value[key] for key in anew]
         for key, part in value.items():
             if key not in anew:
