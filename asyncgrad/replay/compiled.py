@@ -302,16 +302,16 @@ class Compiled(Generic[_P, _R]):
         """Divide the function where it reads a number that is another at each call."""
         variables, start = self._variables(args, kwargs)
         for name, value in variables:
+            if type(value) not in _PLAIN_VALUES:
+                continue
             if self._has_varied(name, value) and self._divider_of().where_read({name}, start):
                 self._take(f"{name} is another at each call")
-        for key, name, value in reached.named():
+        for key, name, value in reached.named(_PLAIN_VALUES):
             if self._has_varied(key, value) and self._divider_of().where_named(name):
                 self._take(f"{name} is another at each call")
 
     def _has_varied(self, key: Any, value: Any) -> bool:
-        """Note a value; whether calls were recorded with many others."""
-        if type(value) not in _PLAIN_VALUES:
-            return False
+        """Note a plain value; whether calls were recorded with many others."""
         seen = self._seen.setdefault(key, set())
         seen.add(repr(value))
         return len(seen) > self._most_values

@@ -171,27 +171,29 @@ class Unchanged:
     def _read_by_name(self) -> Iterator[tuple[Any, str, str, Any]]:
         """What is read by its name, in the order of `_present`.
 
-        Each with the object that holds it, the text of code that reads it there, the name, and the
-        present value.
+        Each with the object that holds it, a template for code that reads it there, the name, and
+        the present value.
         """
         for table, names, _ in self._globals.values():
             for name in sorted(names):
-                yield table, f"[{name!r}]", name, table.get(name)
+                yield table, "[{!r}]", name, table.get(name)
         for cell, name in zip(self._cells, self._outer, strict=True):
             yield cell, ".cell_contents", name, cell.cell_contents
         for owner, name in self._attributes:
-            yield owner, f".{name}", name, getattr(owner, name, _ABSENT)
+            yield owner, ".{}", name, getattr(owner, name, _ABSENT)
         for table, name in self._members:
-            yield table, f".get({name!r}, absent)", name, table.get(name, _ABSENT)
+            yield table, ".get({!r}, absent)", name, table.get(name, _ABSENT)
 
-    def named(self) -> Iterator[tuple[Any, str, Any]]:
-        """What is read by its name, and what is in dictionaries: an identity, name and value."""
+    def named(self, kinds: frozenset[type]) -> Iterator[tuple[Any, str, Any]]:
+        """Values of some types that are read by name, or in dictionaries: identity, name, value."""
         for owner, _, name, value in self._read_by_name():
-            yield (id(owner), name), name, value
+            if type(value) in kinds:
+                yield (id(owner), name), name, value
         for held in self._full:
             name = self._ways.get(id(held), "").rpartition(".")[2]
             for key, value in held.items():
-                yield (id(held), key), name, value
+                if type(value) in kinds:
+                    yield (id(held), key), name, value
 
     def changed(self) -> list[str]:
         """How that is reached which is not as it was: names with dots between them."""
@@ -243,8 +245,8 @@ class Unchanged:
         code = _Checks()
         # In the order of `_present`, and as it was recorded: another thread may change it now.
         values = iter(self._values)
-        for owner, part, _, _ in self._read_by_name():
-            code.same(owner, part, next(values))
+        for owner, part, name, _ in self._read_by_name():
+            code.same(owner, part.format(name), next(values))
         for table, _, absent in self._globals.values():
             if absent:
                 code.add("{}.keys().isdisjoint({})", table, frozenset(absent))
