@@ -109,7 +109,7 @@ class KnownArrays:
         self.loaded: dict[Source, Place] = {}
         #: Those to read again, as user code may give them other arrays; and what older nodes saved.
         self.outdated: set[Source] = set()
-        self.earlier: list[tuple[int, Place]] = []
+        self.earlier: list[tuple[int, list[Place]]] = []
         self._outputs: dict[int, Any] = {}
         self._is_there = call.is_there
         self._holds = call.holds
@@ -194,7 +194,7 @@ class KnownArrays:
         array = source.tensor._array
         if place is None or place.sample is not array or source in self.outdated:
             if place is not None and source in self.outdated:
-                self.earlier.append((next_sequence_nr(), place))
+                self.earlier.append((next_sequence_nr(), [place]))
             self.outdated.discard(source)
             if id(array) in self._shared and id(array) in self.known:
                 raise UnrepeatableError(ONE_ARRAY)

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from asyncgrad.core.modes import current
+from asyncgrad.core.node import next_sequence_nr
 from asyncgrad.core.variable import bump_version, is_inference, requires_grad
 from asyncgrad.core.versions import owner_of
 from asyncgrad.ops.memory import unlocked
@@ -252,6 +253,8 @@ class ChangedMemory(KnownArrays):
     def load_again(self) -> None:
         """Forget which arrays tensors have: a replay may find others there."""
         self.settle()
+        if self.loaded:
+            self.earlier.append((next_sequence_nr(), [*self.loaded.values()]))
         for source, place in tuple(self.loaded.items()):
             self.known.pop(id(place.sample), None)
             del self.loaded[source]

@@ -32,11 +32,11 @@ def behind(root: Any) -> list[Any]:
 
 def saved_in(recorder: KnownArrays, node: Any, saved: Any) -> Any:
     """The template of what a node has saved, at the places where it was when the node was made."""
-    if not recorder.earlier:
+    later = [places for number, places in recorder.earlier if number > node.sequence_nr]
+    if not later:
         return recorder.template(saved)
     known = recorder.known
-    pairs = reversed(recorder.earlier)
-    earlier = {id(place.sample): place for number, place in pairs if number > node.sequence_nr}
+    earlier = {id(place.sample): place for places in reversed(later) for place in places}
     present = {key: known[key] for key in earlier if key in known}
     known.update(earlier)
     try:

@@ -871,12 +871,13 @@ def test_hooks_of_an_optimiser_that_is_passed_by_name():
         step(ag.ones(1))
 
 
+@pytest.mark.parametrize("way", ["read", "effect"])
 @pytest.mark.parametrize("result", ["gradient", "graph"])
-def test_passes_through_nodes_from_before_user_code_gave_a_tensor_another_array(result):
+def test_passes_through_nodes_from_before_user_code_gave_a_tensor_another_array(result, way):
     """They use what was saved, also where the tensor has been read again since then."""
 
     def scenario(compiler):
-        w, v = leaf(), leaf()
+        w, v, other = leaf(), leaf(), leaf()
         calls = []
 
         def turn(_):
@@ -889,6 +890,9 @@ def test_passes_through_nodes_from_before_user_code_gave_a_tensor_another_array(
         def step(x):
             y = (w * v * x).sum()
             ag.grad((v * v).sum(), v)
+            if way == "effect":
+                # After it everything is read again.
+                other.grad = None
             z = (w * 2).detach()
             return (y, z) if result == "graph" else (ag.grad(y + (w * v).sum(), v)[0], z)
 
