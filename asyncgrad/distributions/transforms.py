@@ -304,19 +304,12 @@ class ComposeTransform(Transform):
     @property
     def domain(self) -> Any:  # type: ignore[override]
         """The constraint on inputs, of as many axes as any of the transforms needs."""
-        return self._widened([part.domain for part in self.parts])
+        return _widened([(part.domain, part.codomain) for part in self.parts])
 
     @property
     def codomain(self) -> Any:  # type: ignore[override]
         """The constraint on results, of as many axes as any of the transforms needs."""
-        return self._widened([part.codomain for part in reversed(self.parts)])
-
-    def _widened(self, found: list[Any]) -> Any:
-        """The first constraint, over events of the most axes."""
-        if not found:
-            return constraints.real
-        events = max(one.event_dim for one in found)
-        return constraints.independent(found[0], events - found[0].event_dim)
+        return _widened([(part.codomain, part.domain) for part in reversed(self.parts)])
 
     def forward_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         for part in self.parts:
@@ -346,5 +339,17 @@ class ComposeTransform(Transform):
             after = part(x)
             stretched = part.log_abs_det_jacobian(x, after)
             total = total + sum_rightmost(stretched, events - part.domain.event_dim)
+            events += part.codomain.event_dim - part.domain.event_dim
             x = after
         return total
+
+
+def _widened(ends: list[tuple[Any, Any]]) -> Any:
+    """The first constraint of the first pair, over events with the axes that all pairs need."""
+    if not ends:
+        return constraints.real
+    events = 0
+    for one, other in reversed(ends):
+        events = max(events - other.event_dim, 0) + one.event_dim
+    first, _ = ends[0]
+    return constraints.independent(first, events - first.event_dim)

@@ -250,6 +250,38 @@ def test_a_composition_has_events_of_the_most_axes(several, wide_first):
     oracle.compare(found[0][4], found[1][4])
 
 
+def columns(D):
+    """Makes a vector a column: its events have one axis more."""
+    C = D.constraints
+    scaled = {
+        "bijective": True,
+        "domain": C.independent(C.real, 1),
+        "codomain": C.independent(C.real, 2),
+        "forward_shape": lambda self, shape: (*shape, 1),
+        "inverse_shape": lambda self, shape: shape[:-1],
+        "_call": lambda self, x: (2 * x)[..., None],
+        "_inverse": lambda self, y: y[..., 0] / 2,
+        "log_abs_det_jacobian": lambda self, x, y: (0 * x + 2).log().sum(-1),
+        "__eq__": object.__eq__,
+        "__hash__": object.__hash__,
+    }
+    return type("Columns", (D.transforms.Transform,), scaled)()
+
+
+@pytest.mark.parametrize("back", [False, True])
+def test_a_composition_follows_events_whose_axes_change(back):
+    found = []
+    for D, T in ((theirs, torch), (ours, ag)):
+        matrix = D.AffineTransform(0.0, 3.0, event_dim=2)
+        parts = [matrix, columns(D).inv] if back else [columns(D), matrix]
+        whole = D.ComposeTransform([*parts, D.ExpTransform()])
+        x = T.tensor([[[0.1], [0.2], [0.3]]]) if back else T.tensor([[0.1, 0.2, 0.3]])
+        axes = whole.domain.event_dim, whole.codomain.event_dim
+        found.append((axes, whole.log_abs_det_jacobian(x, whole(x))))
+    assert found[0][0] == found[1][0]
+    oracle.compare(found[0][1], found[1][1])
+
+
 def test_independent_events_are_enumerated_if_they_have_no_axes():
     made = [D.Bernoulli(T.tensor([0.2, 0.5])) for D, T in ((theirs, torch), (ours, ag))]
     kinds = [D.Independent(base, 0) for D, base in zip((theirs, ours), made, strict=True)]
