@@ -874,9 +874,10 @@ def nonzero(input: Tensor, *, as_tuple: bool = False) -> Tensor | tuple[Tensor, 
         found = _nonzero(input._metadata.device.pooled_xp, array)
     if as_tuple:
         return tuple([leaf("nonzero", part, input._metadata.device) for part in found])
-    if isinstance(found, tuple):
-        found = found[0].reshape(1, -1) if len(found) == 1 else F.xp.stack(found)
-    rows = found.T
+    if len(found) == 1:
+        rows = found[0][:, None]
+    else:
+        rows = (F.xp.stack(found) if isinstance(found, tuple) else found).T
     return leaf("nonzero", rows if array.ndim else rows[:, :0], input._metadata.device)
 
 
