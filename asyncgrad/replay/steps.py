@@ -28,10 +28,12 @@ GRADIENTS_ONLY = frozenset({"Module.zero_grad", "Optimizer.zero_grad"})
 
 
 class UnrepeatableError(Exception):
-    """Why a call can't be repeated from what was recorded."""
+    """Why a call can't be repeated from what was recorded.
+
+    Its `name` is that of the attribute that the code must not use, if that is the reason.
+    """
 
     def __init__(self, why: str, name: str | None = None) -> None:
-        """Say why; `name` is the attribute that the code must not use, if that is the reason."""
         super().__init__(why)
         self.name = name
 
