@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import threading
 from contextlib import contextmanager
 from copy import copy
@@ -17,7 +18,7 @@ from asyncgrad.core.node import Node, init_node
 from asyncgrad.core.variable import gradient_edge, wrap
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
+    from collections.abc import Awaitable, Callable, Generator
 
 #: A node that costs as much is sent to a thread.
 HEAVY = 10**9
@@ -133,3 +134,28 @@ def another_commits(staged: tuple[Any, ...] = ()) -> Generator[Callable[[], None
         yield end
     finally:
         end()
+
+
+@contextmanager
+def interrupts() -> Generator[Callable[[], Awaitable[None]]]:
+    """Gives a coroutine function that interrupts the main thread once, and returns when it has."""
+    interrupted = threading.Event()
+
+    def interrupt(*facts: Any) -> None:
+        if not interrupted.is_set():
+            interrupted.set()
+            raise KeyboardInterrupt
+
+    async def send() -> None:
+        # Python looks at a signal before a thread blocks, or when the signal wakes it: one that
+        # comes in between is not seen. The pause is for who is to look at it: a loop that never
+        # rests keeps the interpreter, and a flood of signals the thread, busy.
+        while not interrupted.is_set():
+            signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)  # type: ignore[arg-type]
+            await asyncio.sleep(0.001)
+
+    found = signal.signal(signal.SIGINT, interrupt)
+    try:
+        yield send
+    finally:
+        signal.signal(signal.SIGINT, found)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import signal
 import subprocess
 import sys
 import threading
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from passes import HEAVY, assert_nothing_runs, calls, chain, give_way, leaf, long_pass
+from passes import HEAVY, assert_nothing_runs, calls, chain, give_way, interrupts, leaf, long_pass
 
 import asyncgrad as ag
 from asyncgrad.errors import AutogradError
@@ -338,38 +337,24 @@ class TestCoroutineNodesWithoutALoop:
     def test_an_interrupt_ends_them_too(self, monkeypatch: pytest.MonkeyPatch) -> None:
         x = leaf()
         ended: list[int] = []
-        waits, interrupted = threading.Event(), threading.Event()
+        waits = threading.Event()
         first_of = inline._first_of
 
         def noting(*facts: Any) -> Any:
             waits.set()
             return first_of(*facts)
 
-        def interrupt(*facts: Any) -> None:
-            if not interrupted.is_set():
-                interrupted.set()
-                raise KeyboardInterrupt
-
         async def node() -> None:
             await asyncio.to_thread(waits.wait, 60)
             try:
-                # Python looks at a signal before a thread blocks, or when the signal wakes it: one
-                # that comes in between is not seen. The pause is for who is to look at it: a loop
-                # that never rests keeps the interpreter, and a flood of signals the thread, busy.
-                while not interrupted.is_set():
-                    signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
-                    await asyncio.sleep(0.001)
+                await interrupt()
                 await asyncio.Event().wait()
             finally:
                 ended.append(1)
 
         monkeypatch.setattr(inline, "_first_of", noting)
-        found = signal.signal(signal.SIGINT, interrupt)
-        try:
-            with pytest.raises(KeyboardInterrupt):
-                calls(x, node).sum().backward()
-        finally:
-            signal.signal(signal.SIGINT, found)
+        with interrupts() as interrupt, pytest.raises(KeyboardInterrupt):
+            calls(x, node).sum().backward()
         assert ended == [1]
         assert x.grad is None
 

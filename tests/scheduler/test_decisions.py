@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import signal
-import threading
 import weakref
 from typing import Any
 
 import numpy as np
 import pytest
-from passes import assert_nothing_runs, leaf, settle
+from passes import assert_nothing_runs, interrupts, leaf, settle
 from test_participants import Member, joined, loss_of
 
 import asyncgrad as ag
@@ -236,15 +234,15 @@ def test_an_interrupt_without_a_loop_ends_the_decision_and_all_are_told(
     member = Decides([])
 
     async def decide() -> None:
-        signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)  # type: ignore[arg-type]
         try:
+            await interrupt()
             await asyncio.Event().wait()
         except asyncio.CancelledError:
             if not decides:
                 raise
 
     member.decide = decide  # type: ignore[method-assign]
-    with pytest.raises(KeyboardInterrupt):
+    with interrupts() as interrupt, pytest.raises(KeyboardInterrupt):
         loss_of(*pair, member).backward()
     assert (pair[0].grad is not None) == decides
     assert member.verbs()[-1] == ("commit ends" if decides else "abort ends")
