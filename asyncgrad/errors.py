@@ -104,6 +104,16 @@ def described(error: BaseException) -> str:
         return type(error).__name__
 
 
+def class_of(value: object) -> str:
+    """The name of a value's class, for an error; with a prefix if it is one of PyTorch's.
+
+    Those have the same names as ours, so that "must be Tensor, not Tensor" would be no help.
+    """
+    kind = type(value)
+    ours = kind.__module__.partition(".")[0] != "torch"
+    return kind.__name__ if ours else f"torch.{kind.__name__}"
+
+
 def note_failure(error: BaseException, node: object) -> None:
     """Add a note with the node that raised an error, and the node's forward output, if any."""
     try:

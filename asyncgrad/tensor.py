@@ -35,7 +35,7 @@ from asyncgrad.core.variable import (
     wrap,
 )
 from asyncgrad.devices import CPU, Device
-from asyncgrad.errors import AutogradError
+from asyncgrad.errors import AutogradError, class_of
 from asyncgrad.ops.api import (
     CHAPTERS,
     complex_parts,
@@ -315,7 +315,7 @@ class Tensor(Methods):
     @requires_grad.setter
     def requires_grad(self, value: bool) -> None:
         if value is not True and value is not False:
-            raise AutogradError(f"requires_grad must be a bool, not {type(value).__name__}")
+            raise AutogradError(f"requires_grad must be a bool, not {class_of(value)}")
         # As in PyTorch, the setter raises for computed tensors also for True.
         self.requires_grad_(value and self.is_leaf)
 
@@ -395,7 +395,7 @@ class Tensor(Methods):
             if not isinstance(value, Variable):
                 raise TypeError(
                     f"assigned grad expected to be a Tensor or None but got grad of type "
-                    f"{type(value).__name__}"
+                    f"{class_of(value)}"
                 )
             if value is self:
                 raise AutogradError("can't assign Variable as its own grad")
@@ -542,7 +542,7 @@ class Tensor(Methods):
     @data.setter
     def data(self, value: Tensor) -> None:
         if not isinstance(value, Variable):
-            raise TypeError(f"Variable data has to be a tensor, but got {type(value).__name__}")
+            raise TypeError(f"Variable data has to be a tensor, but got {class_of(value)}")
         if category(value._metadata.dtype) < 2 and self.requires_grad:
             raise AutogradError(
                 f"data set to a tensor that requires gradients must be floating point or complex "
@@ -602,7 +602,7 @@ class Tensor(Methods):
         else:
             raise TypeError(
                 f"set_() received an invalid combination of arguments: a Tensor or a storage is "
-                f"needed, not {type(source).__name__}"
+                f"needed, not {class_of(source)}"
             )
         if found.dtype != metadata.dtype:
             raise AutogradError(

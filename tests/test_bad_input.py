@@ -195,6 +195,31 @@ def test_an_operator_on_what_does_not_fit_names_it_and_records_nothing(name):
     assert p.is_untouched()
 
 
+@pytest.mark.torch
+def test_a_tensor_of_pytorch_is_told_from_ours():
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+    x, other = ag.ones(3), torch.ones(3)
+    wrong = {
+        r"add\(\): argument 2 must be Tensor, not torch.Tensor.*from_dlpack": lambda: x + other,
+        r"add\(\): argument 1 must be Tensor, not torch.Tensor.*from_dlpack": lambda: other + x,
+        r"mse_loss.*not torch.Tensor.*from_dlpack": lambda: F.mse_loss(x, other),
+        r"cat.*argument 2 must be Tensor, not torch.Tensor": lambda: ag.cat([x, other]),
+        r"copy_.*not torch.Tensor": lambda: x.copy_(other),
+        r"params is torch.Tensor": lambda: ag.optim.SGD([other]),
+        r"from torch.Parameter": lambda: ag.nn.Parameter(torch.nn.Parameter(other)),
+        r"torch.Linear is not a Module": lambda: ag.nn.Sequential(torch.nn.Linear(2, 2)),
+        r"device, not torch.device": lambda: ag.zeros(2, device=torch.device("cpu")),
+        r"such as asyncgrad.float32, not torch.float64": lambda: x.to(torch.float64),
+        r"set_default_dtype.*not torch.float64": lambda: ag.set_default_dtype(torch.float64),
+    }
+    for text, call in wrong.items():
+        with pytest.raises(TypeError, match=text):
+            call()
+    assert (x == other) is False
+    for made in (ag.tensor(other), ag.as_tensor(other), ag.asarray(other), ag.from_dlpack(other)):
+        assert made.tolist() == [1.0, 1.0, 1.0]
+
+
 class Foreign:
     """Knows what to do with tensors."""
 

@@ -14,7 +14,7 @@ from asyncgrad.core.node import Identity
 from asyncgrad.core.recording import note_result, recorders
 from asyncgrad.core.size import Size
 from asyncgrad.core.variable import Variable, gradient_edge, requires_grad
-from asyncgrad.errors import AutogradError
+from asyncgrad.errors import AutogradError, class_of
 from asyncgrad.ops.batching import Level, lift_batch
 from asyncgrad.ops.promotion import cast
 
@@ -30,7 +30,7 @@ def sequence_of(value: Value) -> tuple[Any, ...]:
     if not isinstance(value, Iterable) or isinstance(value, Awaitable):
         raise TypeError(
             f"backward() and grad() take a Tensor, a GradientEdge or a sequence of them as roots, "
-            f"gradients and inputs, not {type(value).__name__}"
+            f"gradients and inputs, not {class_of(value)}"
         )
     return tuple(value)
 
@@ -42,7 +42,7 @@ def inputs_of(inputs: Value, function: str) -> tuple[Any, ...]:
         if type(inputs) is not dict:
             raise TypeError(
                 f"`inputs` argument to `{function}()` must be a dict, not "
-                f"{type(inputs).__name__}. Other mappings are not supported."
+                f"{class_of(inputs)}. Other mappings are not supported."
             )
         inputs = inputs.values()
     wanted = sequence_of(inputs)
@@ -80,7 +80,7 @@ def differentiable_edge(tensor: Value) -> Any:
     if isinstance(tensor, GradientEdge):
         return stored(tensor)
     raise AutogradError(
-        f"all inputs have to be Tensors or GradientEdges, but got {type(tensor).__name__}"
+        f"all inputs have to be Tensors or GradientEdges, but got {class_of(tensor)}"
     )
 
 
@@ -123,7 +123,7 @@ def wrong_number(roots: tuple[Any, ...], given: tuple[Any, ...]) -> Exception:
 
 def _no_gradient(value: Value) -> TypeError:
     return TypeError(
-        f"gradients can be either Tensors or None, but got {type(value).__name__}. Make a tensor "
+        f"gradients can be either Tensors or None, but got {class_of(value)}. Make a tensor "
         f"of it with asyncgrad.tensor()."
     )
 
@@ -163,7 +163,7 @@ def batches_of(roots: tuple[Any, ...], given: Value) -> tuple[list[Any], Level]:
             implicit_gradient(root._metadata)
             raise ValueError(
                 f"grad: with is_grads_batched=True all of grad_outputs have to be given, but "
-                f"grad_outputs[{place}] is {type(gradient).__name__}."
+                f"grad_outputs[{place}] is {class_of(gradient)}."
             )
         shape, expected = gradient._metadata.shape, root._metadata.shape
         if shape[1:] != expected or not shape:

@@ -15,7 +15,7 @@ from asyncgrad.autograd.modes import AtOnce
 from asyncgrad.core.forward import Level
 from asyncgrad.core.modes import Mode, current, install
 from asyncgrad.core.variable import Variable
-from asyncgrad.errors import AutogradError
+from asyncgrad.errors import AutogradError, class_of
 from asyncgrad.ops.batching import bottom
 from asyncgrad.ops.forward import check_tangent, tangent_of, without_tangents
 from asyncgrad.ops.namespace import RECORDED
@@ -137,7 +137,7 @@ _is_fwd_grad_enabled = is_fwd_grad_enabled
 
 def _floating(what: str, tensor: Value) -> None:
     if not isinstance(tensor, Variable):
-        raise TypeError(f"make_dual: {what} must be a Tensor, not {type(tensor).__name__}")
+        raise TypeError(f"make_dual: {what} must be a Tensor, not {class_of(tensor)}")
     if category(tensor._metadata.dtype) < 2:
         raise ValueError(
             f"Expected {what} to be floating point or complex, but got: {tensor._metadata.dtype}"
@@ -218,9 +218,7 @@ def unpack_dual(tensor: Tensor, *, level: int | None = None) -> UnpackedDualTens
         RuntimeError: if `level` is not the open one.
     """
     if not isinstance(tensor, Variable):
-        raise TypeError(
-            f"unpack_dual(): argument 'tensor' must be Tensor, not {type(tensor).__name__}"
-        )
+        raise TypeError(f"unpack_dual(): argument 'tensor' must be Tensor, not {class_of(tensor)}")
     modes = current()
     opened = modes.dual_level
     if opened is None or (level is not None and level < 0):

@@ -24,7 +24,7 @@ from asyncgrad.core.node import (
 from asyncgrad.core.run_node import is_wanted
 from asyncgrad.core.saved_attributes import SavedNone
 from asyncgrad.core.variable import AccumulateGrad, Variable, grad_dtype, zeros_of
-from asyncgrad.errors import AutogradError
+from asyncgrad.errors import AutogradError, class_of
 from asyncgrad.ops.arguments import is_expandable
 from asyncgrad.ops.namespace import RECORDED
 from asyncgrad.types import Tensor
@@ -77,7 +77,7 @@ class FunctionCtx:
             if not isinstance(tensor, Variable):
                 raise AutogradError(
                     f"mark_dirty can only accept variables, but argument {number} is of type "
-                    f"{type(tensor).__name__}"
+                    f"{class_of(tensor)}"
                 )
         self.dirty_tensors = tensors
 
@@ -87,7 +87,7 @@ class FunctionCtx:
             if not isinstance(tensor, Variable):
                 raise AutogradError(
                     f"mark_non_differentiable only accepts variable arguments, but got "
-                    f"{type(tensor).__name__}"
+                    f"{class_of(tensor)}"
                 )
         self.non_differentiable = tensors
 
@@ -287,7 +287,7 @@ class FunctionNode(FunctionCtx, Node):
                 continue
             edge = next(edges)
             if value is not None and not isinstance(value, Variable):
-                raise AutogradError(f"expected Variable or None (got {type(value).__name__})")
+                raise AutogradError(f"expected Variable or None (got {class_of(value)})")
             gradients.append(
                 None if value is None else self._checked(value, edge, len(gradients), task)
             )

@@ -25,7 +25,7 @@ from asyncgrad.core.variable import (
     wrap,
 )
 from asyncgrad.core.versions import refuse_change
-from asyncgrad.errors import AutogradError
+from asyncgrad.errors import AutogradError, class_of
 from asyncgrad.ops.promotion import category
 from asyncgrad.ops.tensors import in_place
 
@@ -46,7 +46,7 @@ def connected(
             if value is not None and not isinstance(value, Variable):
                 raise TypeError(
                     f"save_for_backward can only save variables, but argument {number} is of type "
-                    f"{type(value).__name__}"
+                    f"{class_of(value)}"
                 )
         ctx._tensors = tuple(isinstance(value, Variable) for value in args)
         metadata = tuple(x._metadata if isinstance(x, Variable) else None for x in outputs)

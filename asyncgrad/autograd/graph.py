@@ -34,7 +34,7 @@ from asyncgrad.core.recording import unrepeatable
 from asyncgrad.core.run_node import call_node
 from asyncgrad.core.states import ENDED
 from asyncgrad.core.variable import Variable, bump_version, gradient_edge
-from asyncgrad.errors import AutogradError
+from asyncgrad.errors import AutogradError, class_of
 from asyncgrad.ops.namespace import RECORDED
 from asyncgrad.records import NamedTuple
 from asyncgrad.scheduler import start
@@ -56,8 +56,7 @@ def increment_version(tensor: Tensor | Iterable[Tensor]) -> None:
     for one in tensors:
         if not isinstance(one, Variable):
             raise AutogradError(
-                f"increment_version expect a Iterable[Tensor] as input, but got a "
-                f"{type(one).__name__}"
+                f"increment_version expect a Iterable[Tensor] as input, but got a {class_of(one)}"
             )
     unrepeatable("counts changes of tensors")
     for one in tensors:

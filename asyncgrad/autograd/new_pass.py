@@ -22,7 +22,7 @@ from asyncgrad.core.modes import DEFAULT, current, refuse_in_transform
 from asyncgrad.core.node import metadata_at
 from asyncgrad.core.pass_state import running_pass
 from asyncgrad.core.variable import Variable, gradient_edge, wrap
-from asyncgrad.errors import AutogradError, NestingError
+from asyncgrad.errors import AutogradError, NestingError, class_of
 from asyncgrad.ops.namespace import RECORDED
 from asyncgrad.scheduler import check_deadline, start, start_chain
 
@@ -118,7 +118,7 @@ def new_pass(
         else:
             raise TypeError(
                 f"element {place} of tensors must be a Tensor or a GradientEdge, not "
-                f"{type(root).__name__}"
+                f"{class_of(root)}"
             )
         gradient = None if given is None else given[place]
         if gradient is not None and getattr(gradient, "_metadata", None) is not metadata:

@@ -14,7 +14,7 @@ from asyncgrad.core.saved import SavedTensor
 from asyncgrad.core.saved_attributes import named_saved_values
 from asyncgrad.core.variable import AccumulateGrad, Variable, gradient_edge
 from asyncgrad.core.versions import owner_of
-from asyncgrad.errors import AutogradError
+from asyncgrad.errors import AutogradError, class_of
 from asyncgrad.records import NamedTuple
 
 __all__ = ["Dot", "Kept", "Memory", "memory", "to_dot"]
@@ -54,7 +54,7 @@ def _node(root: Value) -> Node:
         return root.node
     if not isinstance(root, Variable):
         raise TypeError(
-            f"a graph starts at Tensors, Nodes or GradientEdges, not at {type(root).__name__}"
+            f"a graph starts at Tensors, Nodes or GradientEdges, not at {class_of(root)}"
         )
     node = as_edge(gradient_edge(root)).node
     if node is None:

@@ -11,7 +11,7 @@ from asyncgrad.core.metadata import Metadata
 from asyncgrad.core.node import Node, extras_of, metadata_at
 from asyncgrad.core.pass_state import PassState
 from asyncgrad.core.variable import Variable, autograd_meta, wrap
-from asyncgrad.errors import AutogradError
+from asyncgrad.errors import AutogradError, class_of
 
 
 class Settled:
@@ -98,11 +98,11 @@ def post_accumulate_hooks(variable: Variable) -> Steps[None]:
         result = yield from awaited(hook(variable))
         if result is not None and result is not variable:
             if not isinstance(result, Variable):
-                raise TypeError(f"expected Variable, but hook returned '{type(result).__name__}'")
+                raise TypeError(f"expected Variable, but hook returned '{class_of(result)}'")
             raise AutogradError(
                 f"Tensor post accumulate grad hooks should return None. But {_name(hook)!r}, "
                 f"registered with register_post_accumulate_grad_hook, returned "
-                f"{type(result).__name__}"
+                f"{class_of(result)}"
             )
 
 
@@ -132,7 +132,7 @@ def _check_replacement(hook: Value, value: Value, result: Value) -> None:
             f"hook {_name(hook)!r} can't replace a None gradient with a non-None value"
         )
     if not isinstance(result, Variable):
-        raise TypeError(f"expected Variable, but hook returned '{type(result).__name__}'")
+        raise TypeError(f"expected Variable, but hook returned '{class_of(result)}'")
     for what, label in (("shape", "size"), ("dtype", "type"), ("device", "device")):
         before, after = getattr(value._metadata, what), getattr(result._metadata, what)
         if before != after:
@@ -145,7 +145,7 @@ def _check_replacement(hook: Value, value: Value, result: Value) -> None:
 def _replaced(hook: Value, values: tuple[Any, ...], result: Value) -> tuple[Any, ...]:
     """The tuple that a hook returned, checked against the one it was given."""
     if not isinstance(result, tuple):
-        raise TypeError(f"expected tuple, but hook returned '{type(result).__name__}'")
+        raise TypeError(f"expected tuple, but hook returned '{class_of(result)}'")
     if len(result) != len(values):
         raise AutogradError(
             f"hook {_name(hook)!r} has returned an incorrect number of values (got "

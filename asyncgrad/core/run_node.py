@@ -38,7 +38,7 @@ from asyncgrad.core.recording import recorders, watch_of
 from asyncgrad.core.saved import unpack_packed, unpacked, values_as_tensors
 from asyncgrad.core.saved_values import check_saved, run_rule
 from asyncgrad.core.variable import AccumulateGrad, Variable, autograd_meta, grad_dtype
-from asyncgrad.errors import AutogradError
+from asyncgrad.errors import AutogradError, class_of
 
 if TYPE_CHECKING:
     from asyncgrad.core.rule import Run
@@ -276,8 +276,7 @@ def call_node(
     for place, gradient in enumerate(gradients):
         if gradient is not None and not isinstance(gradient, Variable):
             raise TypeError(
-                f"{name_of(node)}: argument {place} is not a Variable, but "
-                f"{type(gradient).__name__}"
+                f"{name_of(node)}: argument {place} is not a Variable, but {class_of(gradient)}"
             )
     if len(gradients) != node.num_inputs:
         raise TypeError(

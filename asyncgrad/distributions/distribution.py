@@ -10,6 +10,7 @@ from asyncgrad.core.recording import again, recorders
 from asyncgrad.core.size import Size
 from asyncgrad.core.variable import Variable
 from asyncgrad.distributions.constraints import Constraint, Value
+from asyncgrad.errors import class_of
 from asyncgrad.ops.api.data import scalar_tensor
 from asyncgrad.ops.api.random import rand, randn
 from asyncgrad.ops.api.shape import broadcast_tensors
@@ -46,7 +47,7 @@ def broadcast_all(*values: Any) -> tuple[Any, ...]:
         if not isinstance(value, Variable) and as_number(value) is None:
             raise ValueError(
                 f"Input arguments must all be instances of Number or Tensor, got "
-                f"{type(value).__name__}. Make a tensor of it with asyncgrad.tensor()."
+                f"{class_of(value)}. Make a tensor of it with asyncgrad.tensor()."
             )
     tensors: list[Any] = [
         x if isinstance(x, Variable) else scalar_tensor(float(x), **options) for x in values

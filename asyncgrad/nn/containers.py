@@ -8,6 +8,7 @@ from itertools import groupby
 from operator import index as as_index
 from typing import TYPE_CHECKING, Any, Generic, Self, SupportsIndex, TypeAlias, overload
 
+from asyncgrad.errors import class_of
 from asyncgrad.nn.module import Module
 
 if TYPE_CHECKING:
@@ -76,7 +77,7 @@ class _Sequence(Module, Generic[M]):
     def _insert(self, index: int, module: Module) -> None:
         """Insert a module before an index; later ones move back."""
         if not isinstance(module, Module):
-            raise AssertionError(f"module should be of type: Module, got {type(module).__name__}")
+            raise AssertionError(f"module should be of type: Module, got {class_of(module)}")
         length = len(self)
         if not -length <= index <= length:
             raise IndexError(f"Index out of range: {index} of {length} members")

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from asyncgrad.creation import zeros
+from asyncgrad.errors import class_of
 from asyncgrad.nn.parameter import Buffer, Parameter
 from asyncgrad.tensor import Tensor
 from asyncgrad.types import DeviceLike, DTypeLike
@@ -50,7 +51,7 @@ class Members:
                 raise AttributeError("cannot assign module before Module.__init__() call")
             if name in own["_parameters"]:
                 raise TypeError(
-                    f"cannot assign '{type(value).__name__}' as parameter '{name}' "
+                    f"cannot assign '{class_of(value)}' as parameter '{name}' "
                     f"(asyncgrad.nn.Parameter or None expected)"
                 )
             self._forget(name, "_modules")
@@ -60,7 +61,7 @@ class Members:
                 if name in own.get(table, ()):
                     if value is not None and not isinstance(value, kind):
                         raise TypeError(
-                            f"cannot assign '{type(value).__name__}' as {role} '{name}' "
+                            f"cannot assign '{class_of(value)}' as {role} '{name}' "
                             f"({wanted} or None expected)"
                         )
                     if not isinstance(value, Buffer):
@@ -118,7 +119,7 @@ class Members:
         self._check_name("parameter", "_parameters", name)
         if param is not None and not isinstance(param, Parameter):
             raise TypeError(
-                f"cannot assign '{type(param).__name__}' object to parameter '{name}' "
+                f"cannot assign '{class_of(param)}' object to parameter '{name}' "
                 f"(asyncgrad.nn.Parameter or None required)"
             )
         if param is not None and param._edge is not None:
@@ -152,7 +153,7 @@ class Members:
         self._check_name("buffer", "_buffers", name)
         if tensor is not None and not isinstance(tensor, Tensor):
             raise TypeError(
-                f"cannot assign '{type(tensor).__name__}' object to buffer '{name}' "
+                f"cannot assign '{class_of(tensor)}' object to buffer '{name}' "
                 f"(asyncgrad.Tensor or None required)"
             )
         self._buffers[name] = tensor
@@ -168,7 +169,7 @@ class Members:
             KeyError: if the name is taken, empty or has a dot.
         """
         if module is not None and not isinstance(module, Members):
-            raise TypeError(f"{type(module).__name__} is not a Module subclass")
+            raise TypeError(f"{class_of(module)} is not a Module subclass")
         self._check_name("module", "_modules", name)
         self._modules[name] = module
 
@@ -179,7 +180,7 @@ class Members:
         module: Any = self
         for part in target.split(".") if target else ():
             if part not in module._modules:
-                raise AttributeError(f"{type(module).__name__} has no attribute `{part}`")
+                raise AttributeError(f"{class_of(module)} has no attribute `{part}`")
             found = module._modules[part]
             if found is None:
                 raise AttributeError(f"`{part}` is not an nn.Module")
@@ -198,7 +199,7 @@ class Members:
         if target == "":
             raise ValueError("Cannot set the submodule without a target name!")
         if not isinstance(module, Members):
-            raise ValueError(f"`module` is not an nn.Module, found {type(module).__name__}")
+            raise ValueError(f"`module` is not an nn.Module, found {class_of(module)}")
         path, _, name = target.rpartition(".")
         parent = self.get_submodule(path)
         if strict and not hasattr(parent, name):

@@ -9,7 +9,7 @@ from asyncgrad.core.metadata import Metadata
 from asyncgrad.core.modes import current
 from asyncgrad.core.variable import Variable, autograd_meta, counter_of, is_inference, requires_grad
 from asyncgrad.creation import zeros
-from asyncgrad.errors import AutogradError
+from asyncgrad.errors import AutogradError, class_of
 from asyncgrad.ops.api.conversion import arguments_of_to, target_of_to
 from asyncgrad.ops.api.shape import clone
 from asyncgrad.ops.dtype_device import memory_format
@@ -25,7 +25,7 @@ def _values(kind: str, data: Tensor | None) -> Tensor:
         return zeros(0)
     if not isinstance(data, Variable):
         raise TypeError(
-            f"cannot create a {kind} from {type(data).__name__}: a Tensor is needed. Make one with "
+            f"cannot create a {kind} from {class_of(data)}: a Tensor is needed. Make one with "
             f"asyncgrad.tensor() or asyncgrad.from_numpy()."
         )
     return data

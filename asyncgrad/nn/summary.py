@@ -10,6 +10,7 @@ from typing import Any
 from asyncgrad.autograd.modes import no_grad
 from asyncgrad.autograd.svg import escaped
 from asyncgrad.core.variable import Variable
+from asyncgrad.errors import class_of
 from asyncgrad.nn.module import Module
 from asyncgrad.nn.module_tree import Members
 from asyncgrad.nn.parameter import is_lazy
@@ -118,7 +119,7 @@ def summary(model: Module, *args: Any, **kwargs: Any) -> Summary:
         in all                       58    232
     """
     if not isinstance(model, Members):
-        raise TypeError(f"summary: {type(model).__name__} is not a Module")
+        raise TypeError(f"summary: {class_of(model)} is not a Module")
     shapes = _shapes(model, args, kwargs) if args or kwargs else {}
     counted: set[int] = set()
     layers = []

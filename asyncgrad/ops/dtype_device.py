@@ -9,6 +9,7 @@ import numpy as np
 
 from asyncgrad.devices import CPU, Device
 from asyncgrad.devices.discovery import find
+from asyncgrad.errors import class_of
 from asyncgrad.ops.dtype import DType
 
 
@@ -50,9 +51,7 @@ def as_device(name: str, device: Any) -> Device:
     if device is None or device is CPU or device in {"cpu", "cpu:0"}:
         return CPU
     if not isinstance(device, (Device, str, int)) or isinstance(device, bool):
-        raise TypeError(
-            f"{name}(): argument 'device' must be a device, not {type(device).__name__}"
-        )
+        raise TypeError(f"{name}(): argument 'device' must be a device, not {class_of(device)}")
     return find(device)
 
 

@@ -16,6 +16,7 @@ from asyncgrad.core.modes import current
 from asyncgrad.core.recording import note_constant
 from asyncgrad.core.variable import Variable, autograd_meta, requires_grad, wrap
 from asyncgrad.devices import CPU
+from asyncgrad.errors import class_of
 from asyncgrad.ops.batching import mapped
 from asyncgrad.ops.device_check import device_mismatch
 from asyncgrad.ops.dtype import refuse
@@ -40,10 +41,16 @@ def default_dtype() -> Any:
 
 def set_default_dtype(dtype: Any) -> None:
     """Set the dtype that Python floats become; raise TypeError for a non-floating dtype."""
-    dtype = np.dtype(dtype)
-    if dtype.kind != "f" and dtype.name != "bfloat16":
-        raise TypeError(f"set_default_dtype: only floating-point dtypes are supported, got {dtype}")
-    _default[0] = dtype
+    try:
+        found = np.dtype(dtype)
+    except TypeError:
+        found = None
+    if found is None or (found.kind != "f" and found.name != "bfloat16"):
+        raise TypeError(
+            f"set_default_dtype: only floating-point dtypes such as asyncgrad.float32 are "
+            f"supported, not {dtype}"
+        )
+    _default[0] = found
 
 
 def default_complex_dtype() -> Any:
@@ -175,9 +182,7 @@ def number_argument(name: str, argument: str, value: Any) -> Any:
     if isinstance(value, Variable) and not value._metadata.shape and not requires_grad(value):
         number = value.item()  # type: ignore[attr-defined]
     if number is None:
-        raise TypeError(
-            f"{name}(): argument '{argument}' must be Number, not {type(value).__name__}"
-        )
+        raise TypeError(f"{name}(): argument '{argument}' must be Number, not {class_of(value)}")
     return number
 
 
@@ -212,19 +217,20 @@ def refusal(value: Any, name: str, place: int) -> TypeError:
         remedy = "Make a tensor of it with asyncgrad.tensor(), or of tensors with stack()."
     elif inspect.isawaitable(value):
         remedy = "Await it first."
+    elif hasattr(value, "__dlpack__"):
+        remedy = "Make a tensor of it with asyncgrad.from_dlpack() or asyncgrad.tensor()."
     else:
         remedy = "Pass a Tensor, or a number where one is taken."
-    return TypeError(
-        f"{name}(): argument {place} must be Tensor, not {type(value).__name__}. {remedy}"
-    )
+    return TypeError(f"{name}(): argument {place} must be Tensor, not {class_of(value)}. {remedy}")
 
 
 def knows_no_tensors(name: str, value: Any) -> bool:
     """Whether an operator must refuse a value itself, because the value's class would not.
 
     NumPy leaves operators to the tensor, and sequences would take `+` and `*` for their own.
+    PyTorch's tensors leave them to Python, which would say that a Tensor does not go with a Tensor.
     """
-    if isinstance(value, (list, tuple)):
+    if isinstance(value, (list, tuple)) or class_of(value).startswith("torch."):
         return name not in {"eq", "ne"}
     return isinstance(value, np.ndarray) or inspect.isawaitable(value)
 

@@ -19,6 +19,7 @@ from asyncgrad.autograd.modes import enable_grad
 from asyncgrad.core.array_holders import is_held, rebind
 from asyncgrad.core.recording import called_anew, unrepeatable
 from asyncgrad.core.variable import Variable, bump_version
+from asyncgrad.errors import class_of
 from asyncgrad.nn.parameter import clear_gradient
 from asyncgrad.ops.tensors.sparse_rows import Rows
 from asyncgrad.optim.hooks import (  # noqa: F401  two have this place in PyTorch
@@ -110,7 +111,7 @@ class Optimizer(Hooked):
             if not isinstance(parameter, Variable):
                 raise TypeError(
                     f"optimizer can only optimize Tensors, but one of the params is "
-                    f"{type(parameter).__name__}"
+                    f"{class_of(parameter)}"
                 )
             if parameter._edge is not None and not self.defaults.get("differentiable"):
                 raise ValueError("can't optimize a non-leaf Tensor")

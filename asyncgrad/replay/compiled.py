@@ -19,7 +19,7 @@ import numpy as np
 
 from asyncgrad.core.modes import DEFAULT, Modes, current
 from asyncgrad.devices.fp_errors import fp_error_state
-from asyncgrad.errors import AutogradError
+from asyncgrad.errors import AutogradError, class_of
 from asyncgrad.nn.module import Module
 from asyncgrad.ops.promotion import default_dtype
 from asyncgrad.replay.arrays import ONE_ARRAY, Recorded
@@ -781,5 +781,5 @@ def compile(
     if isinstance(model, Module):
         return CompiledModule(model, fullgraph=fullgraph)
     if not callable(model):
-        raise TypeError(f"compile() takes a function or a module, not {type(model).__name__}")
+        raise TypeError(f"compile() takes a function or a module, not {class_of(model)}")
     return Compiled(model, fullgraph=fullgraph)

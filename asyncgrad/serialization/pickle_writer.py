@@ -12,6 +12,7 @@ import numpy as np
 from asyncgrad.core.size import Size
 from asyncgrad.core.variable import Variable, requires_grad
 from asyncgrad.devices import CPU, Device
+from asyncgrad.errors import class_of
 from asyncgrad.nn.parameter import Parameter
 from asyncgrad.ops.dtype import DType
 from asyncgrad.ops.table.strided import row_major
@@ -72,7 +73,7 @@ class PickleWriter:
             self._write_container(value)
         else:
             raise TypeError(
-                f"save: can't save an object of type {type(value).__name__}: only tensors, "
+                f"save: can't save an object of type {class_of(value)}: only tensors, "
                 f"numbers, strings, bytes, lists, tuples, sets and dictionaries. Save its "
                 f"state_dict()."
             )

@@ -9,6 +9,7 @@ import numpy as np
 
 from asyncgrad.core.variable import Variable
 from asyncgrad.creation import from_numpy
+from asyncgrad.errors import class_of
 from asyncgrad.ops.tensors.transfer import on_host
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ def save_safetensors(
     for name, tensor in tensors.items():
         if not isinstance(tensor, Variable):
             raise TypeError(
-                f"save_safetensors: {name!r} is of type {type(tensor).__name__}, and only tensors "
+                f"save_safetensors: {name!r} is of type {class_of(tensor)}, and only tensors "
                 f"can be saved. Put other values into metadata, as strings."
             )
         arrays[name] = np.ascontiguousarray(on_host(tensor)).reshape(tensor._metadata.shape)

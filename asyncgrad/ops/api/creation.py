@@ -12,6 +12,7 @@ import numpy as np
 from asyncgrad.core.variable import Variable
 from asyncgrad.devices import CPU, Device
 from asyncgrad.devices.fp_errors import without_fp_errors
+from asyncgrad.errors import class_of
 from asyncgrad.ops.arguments import one_int
 from asyncgrad.ops.batching import by_parts, for_each, level_of, mapped
 from asyncgrad.ops.dtype import REAL, check_dtype, refuse
@@ -183,7 +184,7 @@ def _number(name: str, what: str, value: object) -> Any:
         return on_host(value).item()
     number = as_number(value)
     if number is None:
-        raise TypeError(f"{name}(): argument '{what}' must be Number, not {type(value).__name__}")
+        raise TypeError(f"{name}(): argument '{what}' must be Number, not {class_of(value)}")
     return number
 
 

@@ -17,6 +17,7 @@ from asyncgrad.core.variable import requires_grad as requires_grad_of
 from asyncgrad.devices import CPU, Device
 from asyncgrad.devices.discovery import find
 from asyncgrad.devices.fp_errors import call_without_fp_errors
+from asyncgrad.errors import class_of
 from asyncgrad.ops.api.conversion import to
 from asyncgrad.ops.api.shape import clone, view
 from asyncgrad.ops.dtype_device import as_device, as_dtype, is_dtype
@@ -39,6 +40,8 @@ __all__ = ["as_tensor", "asarray", "detach", "from_numpy", "frombuffer", "scalar
 METHODS = ("new", "new_tensor")
 
 _NUMBERS = frozenset({bool, int, float, complex})
+#: What DLPack calls CUDA devices.
+DLPACK_CUDA = 2
 
 
 def tensor(
@@ -67,12 +70,14 @@ def tensor(
 
 def _is_on_cuda(data: Any) -> bool:
     """Whether data is another library's array on a CUDA device, such as CuPy's."""
-    return hasattr(type(data), "__cuda_array_interface__")
+    # PyTorch's class has the attribute for tensors in host memory, too.
+    on_class = hasattr(type(data), "__cuda_array_interface__")
+    return on_class and data.__dlpack_device__()[0] == DLPACK_CUDA
 
 
 def _borrowed(name: str, array: Any) -> Any:
-    """A tensor that shares a CuPy array's memory, ordered after CuPy's current stream."""
-    place: Any = as_device(name, find("cuda", int(array.device.id)))
+    """A tensor that shares such an array's memory, ordered after its library's current stream."""
+    place: Any = as_device(name, find("cuda", array.__dlpack_device__()[1]))
     return leaf(name, place.borrow(array), place)
 
 
@@ -165,13 +170,13 @@ def _plain(name: str, data: Any, found: set[Any]) -> Any:
         found.add(data.dtype)
         return data
     if isinstance(data, (str, bytes)):
-        raise TypeError(f"{name}: invalid data type '{type(data).__name__}'. Numbers are needed.")
+        raise TypeError(f"{name}: invalid data type '{class_of(data)}'. Numbers are needed.")
     if (number := as_number(data)) is not None:
         found.add(number_dtype(number))
         return number
     if not isinstance(data, Sequence):
         raise RuntimeError(
-            f"{name}: Could not infer dtype of {type(data).__name__}. Numbers are needed."
+            f"{name}: Could not infer dtype of {class_of(data)}. Numbers are needed."
         )
     kinds = set(map(type, data))
     if kinds <= _NUMBERS:
@@ -273,7 +278,7 @@ def from_numpy(ndarray: np.ndarray[Any, Any]) -> Tensor:
         ValueError: if its bytes are in foreign order.
     """
     if not isinstance(ndarray, np.ndarray):
-        raise TypeError(f"expected np.ndarray (got {type(ndarray).__name__})")
+        raise TypeError(f"expected np.ndarray (got {class_of(ndarray)})")
     _check_numbers("from_numpy", ndarray)
     return leaf("from_numpy", ndarray.view(np.ndarray), CPU)
 

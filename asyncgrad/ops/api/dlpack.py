@@ -9,7 +9,7 @@ import numpy as np
 from asyncgrad.core.variable import requires_grad, wrap
 from asyncgrad.devices import CPU, Device
 from asyncgrad.devices.discovery import find
-from asyncgrad.ops.api.data import from_numpy
+from asyncgrad.ops.api.data import DLPACK_CUDA, from_numpy
 from asyncgrad.ops.dtype_device import as_device
 from asyncgrad.ops.namespace import metadata_of
 from asyncgrad.types import DeviceLike, Tensor
@@ -17,8 +17,8 @@ from asyncgrad.types import DeviceLike, Tensor
 __all__ = ["from_dlpack"]
 METHODS = ("__dlpack__", "__dlpack_device__")
 
-#: DLPack's device types.
-_CPU, _CUDA = 1, 2
+#: What DLPack calls the host.
+_CPU = 1
 
 
 def __dlpack__(
@@ -60,7 +60,7 @@ def __dlpack_device__(input: Tensor) -> tuple[int, int]:
     if device is CPU:
         return _CPU, 0
     _check_shared(device)
-    return _CUDA, device.index or 0
+    return DLPACK_CUDA, device.index or 0
 
 
 def _check_shared(device: Device) -> None:
@@ -99,7 +99,7 @@ def from_dlpack(
     if kind == _CPU:
         array = np.from_dlpack(ext_tensor)
         out = from_numpy(array)
-    elif kind == _CUDA:
+    elif kind == DLPACK_CUDA:
         place: Any = find("cuda", index)
         as_device("from_dlpack", place)
         array = place.imported(ext_tensor)

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from asyncgrad.core.variable import Variable
+from asyncgrad.errors import class_of
 from asyncgrad.ops import return_types
 from asyncgrad.ops.api import shape
 from asyncgrad.ops.api.elementwise import clamp
@@ -429,7 +430,7 @@ def unravel_index(indices: Tensor, shape: Ints) -> tuple[Tensor, ...]:
     """
     if not isinstance(indices, Variable):
         raise TypeError(
-            f"unravel_index(): argument 'indices' must be Tensor, not {type(indices).__name__}"
+            f"unravel_index(): argument 'indices' must be Tensor, not {class_of(indices)}"
         )
     sizes: Sequence[int] = one_shape("unravel_index", (shape,))
     if category(indices._metadata.dtype) != 1:

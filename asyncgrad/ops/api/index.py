@@ -33,6 +33,7 @@ from asyncgrad.core.variable import (
 from asyncgrad.core.versions import VersionCounter
 from asyncgrad.devices import CPU
 from asyncgrad.devices.fp_errors import call_without_fp_errors
+from asyncgrad.errors import class_of
 from asyncgrad.ops.api.shape import broadcast_tensors, expand
 from asyncgrad.ops.arguments import greatest
 from asyncgrad.ops.batching import by_parts, for_each, level_of, lift_batch, mapped, mapped_along
@@ -164,7 +165,7 @@ def setitem(input: Tensor, index: Index, value: Tensor | Number) -> None:
         number = as_number(value)
         if number is None:
             raise TypeError(
-                f"can't assign a {type(value).__name__} to a tensor of {input._metadata.dtype}. "
+                f"can't assign a {class_of(value)} to a tensor of {input._metadata.dtype}. "
                 f"Make a tensor of it first."
             )
         dtype = input._metadata.dtype
@@ -311,7 +312,7 @@ def _plain(part: Any) -> Any:
         except TypeError:
             raise IndexError(
                 f"only integers, slices (`:`), ellipsis (`...`), None and long or byte Variables "
-                f"are valid indices (got {type(part).__name__})"
+                f"are valid indices (got {class_of(part)})"
             ) from None
     return _checked_index(array)
 
@@ -646,8 +647,7 @@ def index_put_(
         return in_place.copy(input, out, "index_put_")
     if not isinstance(indices, (tuple, list)):
         raise TypeError(
-            f"index_put_(): argument 'indices' must be tuple of Tensors, not "
-            f"{type(indices).__name__}"
+            f"index_put_(): argument 'indices' must be tuple of Tensors, not {class_of(indices)}"
         )
     if not indices:
         raise RuntimeError("index_put_(): at least one index is needed")
@@ -824,7 +824,7 @@ def scattered_values(x: Tensor, src: Any, numbers: Array, name: str) -> Any:
     if not isinstance(src, Variable):
         number = as_number(src)
         if number is None:
-            raise TypeError(f"{name}(): argument 'src' must be Tensor, not {type(src).__name__}")
+            raise TypeError(f"{name}(): argument 'src' must be Tensor, not {class_of(src)}")
         return R.expand(constant(fitted(name, number, x._metadata.dtype), x), numbers.shape)
     check_device(name, x, src)
     given = src._metadata.shape

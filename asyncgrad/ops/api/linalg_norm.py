@@ -13,6 +13,7 @@ import numpy as np
 from asyncgrad.choices import LstsqDriver, MatrixNorm, words
 from asyncgrad.core.recording import again
 from asyncgrad.core.variable import Variable
+from asyncgrad.errors import class_of
 from asyncgrad.ops import return_types
 from asyncgrad.ops.api import reduction, shape
 from asyncgrad.ops.api.elementwise import where
@@ -367,7 +368,7 @@ def multi_dot(tensors: Sequence[Tensor]) -> Tensor:
     name = "linalg.multi_dot"
     if not isinstance(tensors, (tuple, list)):
         raise TypeError(
-            f"{name}(): argument 'tensors' must be tuple of Tensors, not {type(tensors).__name__}"
+            f"{name}(): argument 'tensors' must be tuple of Tensors, not {class_of(tensors)}"
         )
     given = [as_tensor_operand(x, name, 1) for x in tensors]
     if len(given) < 2:

@@ -11,6 +11,7 @@ import numpy as np
 from asyncgrad.choices import Indexing, PadMode
 from asyncgrad.core.variable import Variable
 from asyncgrad.core.versions import looks_into
+from asyncgrad.errors import class_of
 from asyncgrad.ops.arguments import (
     filled_shape,
     is_expandable,
@@ -557,7 +558,7 @@ def several_tensors(name: str, tensors: Sequence[Tensor]) -> list[Any]:
     if not isinstance(tensors, (tuple, list)):
         raise TypeError(
             f"{name}(): argument 'tensors' (position 1) must be tuple of Tensors, not "
-            f"{type(tensors).__name__}"
+            f"{class_of(tensors)}"
         )
     return [as_tensor_operand(x, name, i + 1) for i, x in enumerate(tensors)]
 

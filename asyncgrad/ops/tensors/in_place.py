@@ -34,7 +34,7 @@ from asyncgrad.core.variable import (
 )
 from asyncgrad.core.versions import refuse_change
 from asyncgrad.devices import CPU
-from asyncgrad.errors import AutogradError
+from asyncgrad.errors import AutogradError, class_of
 from asyncgrad.ops import batching
 from asyncgrad.ops.arguments import is_expandable
 from asyncgrad.ops.forward import carry, follow, keep_old_of_tangents
@@ -159,9 +159,7 @@ def copy(tensor: Any, source: Any, name: str = "copy_", *, non_blocking: bool = 
     if not isinstance(source, Variable):
         number = as_number(source)
         if number is None:
-            raise TypeError(
-                f"{name}(): argument 'other' must be Tensor, not {type(source).__name__}"
-            )
+            raise TypeError(f"{name}(): argument 'other' must be Tensor, not {class_of(source)}")
         source = constant(number, tensor, np.result_type(type(number)))
     device = tensor._metadata.device
     if source._metadata.device is not device:

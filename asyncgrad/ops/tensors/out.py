@@ -14,7 +14,7 @@ from typing import Any, TypeVar, cast
 from asyncgrad.core.frames import users_level
 from asyncgrad.core.modes import current
 from asyncgrad.core.variable import Variable, requires_grad, view_of
-from asyncgrad.errors import AutogradError, OutOfMemoryError
+from asyncgrad.errors import AutogradError, OutOfMemoryError, class_of
 from asyncgrad.ops.dtype_device import as_layout
 from asyncgrad.ops.forward import tangent_of
 from asyncgrad.ops.promotion import category
@@ -57,8 +57,7 @@ def put(out: Any, name: str, result: Any, *, exact: bool = False) -> Any:
 def _put_all(out: Any, name: str, results: Any) -> Any:
     if not isinstance(out, (tuple, list)) or len(out) != len(results):
         raise TypeError(
-            f"{name}(): argument 'out' must be tuple of {len(results)} Tensors, not "
-            f"{type(out).__name__}"
+            f"{name}(): argument 'out' must be tuple of {len(results)} Tensors, not {class_of(out)}"
         )
     for one, result in zip(out, results, strict=True):
         _check(one, name, result, exact=True)
@@ -67,7 +66,7 @@ def _put_all(out: Any, name: str, results: Any) -> Any:
 
 def _check(out: Any, name: str, result: Any, *, exact: bool) -> None:
     if not isinstance(out, Variable):
-        raise TypeError(f"{name}(): argument 'out' must be Tensor, not {type(out).__name__}")
+        raise TypeError(f"{name}(): argument 'out' must be Tensor, not {class_of(out)}")
     if current().grad and (requires_grad(out) or requires_grad(result)):
         raise AutogradError(
             f"{name}(): functions with out=... arguments don't support automatic differentiation, "
@@ -147,7 +146,7 @@ def makes(function: _F) -> _F:
                 raise
             raise OutOfMemoryError(f"{name}(): can't allocate memory: {error}") from None
         if not isinstance(out, Variable):
-            raise TypeError(f"{name}(): argument 'out' must be Tensor, not {type(out).__name__}")
+            raise TypeError(f"{name}(): argument 'out' must be Tensor, not {class_of(out)}")
         dtype = out._metadata.dtype
         if kwargs.setdefault("dtype", dtype) not in {None, dtype}:
             raise RuntimeError(

@@ -8,6 +8,7 @@ from typing import Any
 
 from asyncgrad.core.recording import called_anew
 from asyncgrad.core.variable import Variable
+from asyncgrad.errors import class_of
 from asyncgrad.optim.optimizer import Optimizer
 
 
@@ -152,7 +153,7 @@ def set_rate(group: dict[str, Any], rate: Any) -> None:
 def checked(optimizer: Any) -> Any:
     """The optimiser; raises if it is something else."""
     if not isinstance(optimizer, Optimizer):
-        raise TypeError(f"{type(optimizer).__name__} is not an Optimizer")
+        raise TypeError(f"{class_of(optimizer)} is not an Optimizer")
     return optimizer
 
 
