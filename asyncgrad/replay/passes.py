@@ -134,7 +134,9 @@ class Passes(Changes):
 
     def _collect(self, known: WatchedPass, collect: Any, task: GraphTask, within: Any) -> Any:
         """Note the gradients of a pass that has ended, and return its result."""
-        del self._passes[task]
+        if self._passes.pop(task, None) is None:
+            # The call has ended first, with an error or without awaiting this pass.
+            return None if collect is None else collect(task, within)
         try:
             known.settle()
             if self.reason is None and task.captures is None:

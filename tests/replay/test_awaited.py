@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import types
 
@@ -309,6 +310,29 @@ async def test_what_the_call_starts_may_end_after_it():
         await asyncio.sleep(0)
     gc.collect()
     assert not failed
+
+
+@pytest.mark.asyncio
+@pytest.mark.filterwarnings("ignore:a backward pass started at")
+@pytest.mark.parametrize("fails", [False, True])
+async def test_a_pass_that_is_not_awaited_ends_after_a_recorded_call(fails):
+    """Nothing that was recorded is left by then, and the gradients arrive."""
+    w = ag.ones(100_000, requires_grad=True)
+    passes = []
+
+    @ag.compile
+    async def step(x):
+        y = x * w
+        for _ in range(20):
+            y = y.tanh()
+        passes.append(y.sum().backward())
+        if fails:
+            raise KeyError
+
+    with contextlib.suppress(KeyError):
+        await step(ag.ones(100_000))
+    await passes[0]
+    assert w.grad is not None
 
 
 @pytest.mark.asyncio
