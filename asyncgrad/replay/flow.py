@@ -17,7 +17,7 @@ from typing import Any
 from asyncgrad.replay.instructions import Instruction, loads, units
 from asyncgrad.replay.names import makes_manager
 from asyncgrad.replay.steps import UnrepeatableError
-from asyncgrad.replay.unchanged import function_state
+from asyncgrad.replay.unchanged import function_state, is_function
 
 #: The versions of Python whose byte code is known here.
 _KNOWN = (3, 11), (3, 12), (3, 13)
@@ -95,7 +95,7 @@ class Flow:
 
     def holds(self) -> bool:
         """Whether the function has the code and defaults that were followed."""
-        return bool(function_state(self.function) == self._state)
+        return is_function(self.function, self._state)
 
     def _measured(self) -> dict[int, int]:
         """How many values are on the stack before each instruction that is reached."""

@@ -312,10 +312,15 @@ class Unchanged:
                 if len(values) != len(known) or not all(map(_alike, values, known)):
                     return False
                 self._values = values
-            return list(map(function_state, self.functions)) == self._codes
+            return all(map(is_function, self.functions, self._codes))
         except (KeyError, ValueError, RuntimeError):
             # A name or cell is gone, or another thread changes a dictionary now.
             return False
+
+
+def is_function(function: Any, state: tuple[Any, ...]) -> bool:
+    """Whether a function has the same code and defaults: `True` and 1 are equal, so by identity."""
+    return all(map(is_, function_state(function), state))
 
 
 def is_value(kind: type) -> bool:

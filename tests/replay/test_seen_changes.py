@@ -138,6 +138,13 @@ def code_of_a_function():
     )
 
 
+def equal_default():
+    def inner(x, by=1):
+        return x - 1 if by is True else x * 2
+
+    return lambda x: inner(x), lambda: setattr(inner, "__defaults__", (True,))
+
+
 def function_by_class():
     knob = types.SimpleNamespace(scale=2.0)
 
@@ -524,7 +531,8 @@ CHANGED = {
     make.__name__: make
     for make in (
         attribute_of_a_subclass, method_of_a_subclass, special_method_of_a_subclass,
-        class_of_an_instance, code_of_a_function, function_by_class, function_that_keeps_results,
+        class_of_an_instance, code_of_a_function, equal_default, function_by_class,
+        function_that_keeps_results,
         attribute_by_a_string, members_of_a_set, order_of_a_set, method_of_an_enumeration,
         method_of_a_named_tuple, bases_of_a_class, method_made_of_another,
         attribute_that_hides_one_of_a_base, table_of_an_instance, attribute_that_a_module_gets,
