@@ -62,7 +62,7 @@ class Inbox:
             return False, AutogradError("the host was made anew, and what it held is gone")
         if site is not None and site.ended is not None:
             return False, site.error()
-        if site is not None and message.sender in site.lost:
+        if site is not None and site.has_lost(message.sender):
             # Its caller, to whom it will tell this, has everybody ignore it.
             return False, site.lost_error(message.sender, message.method)
         if self._taken.add((message.sender, message.number)):
@@ -81,7 +81,7 @@ class Inbox:
             del self._requests[request]
         if working.cancelled():
             site = self._site
-            if site is not None and message.sender in site.lost:
+            if site is not None and site.has_lost(message.sender):
                 # Lost meanwhile, for this worker only, so that its caller can still be told.
                 return False, site.lost_error(message.sender, message.method)
             return False, late(f"{message.method} was cancelled: its pass or call")

@@ -39,9 +39,6 @@ class Mail:
         #: Which ranks wait for one another, so that this one waits for nothing any more, or None.
         self.stopped: str | None = None
 
-    def __len__(self) -> int:
-        return len(self._boxes)
-
     def take(self, tag: Any, sender: int, content: Any) -> bool:
         """Keep what has come; False if it belongs to a pass that has ended."""
         if tag[1:3] in self._closed:
@@ -49,7 +46,7 @@ class Mail:
         if tag[-1] == "abort":
             why = f"rank {sender} has given this pass up" + (f": {content}" if content else "")
             self._given_up.setdefault(tag[1:3], why)
-            self._fail(partial(PassEndedError, why), lambda key, _: key[:2] == tag[1:3])
+            self._end_waits(partial(PassEndedError, why), lambda key, _: key[:2] == tag[1:3])
         elif not (box := self.expected(sender, tag)).done():
             box.set_result((tag[0], content))
         return True
@@ -64,7 +61,7 @@ class Mail:
         box = self._boxes.get((tag[1:], rank)) if given_up is None else None
         if box is None:
             box = self._boxes[tag[1:], rank] = self._site.loop.create_future()
-            if rank in self._site.lost:
+            if self._site.has_lost(rank):
                 self.lose(rank)
             elif given_up is not None:
                 _fail(box, PassEndedError(given_up))
@@ -109,20 +106,20 @@ class Mail:
     def lose(self, rank: int) -> None:
         """Nothing more comes from a lost worker."""
         error = partial(self._site.lost_error, rank, "a collective")
-        self._fail(error, lambda _, sender: sender == rank, decisions=True)
+        self._end_waits(error, lambda _, sender: sender == rank, decisions=True)
 
     def returned(self, rank: int) -> None:
         """Nothing more comes from a rank whose function has returned."""
         self._returned.add(rank)
-        self._fail(partial(_missed, rank), lambda _, sender: sender == rank, decisions=True)
+        self._end_waits(partial(_missed, rank), lambda _, sender: sender == rank, decisions=True)
 
     def stop(self, why: str) -> None:
         """End all waits, except those for what rank 0 has decided: no rank goes on."""
         if self.stopped is None:
             self.stopped = why
-            self._fail(partial(AutogradError, why), lambda key, sender: True)
+            self._end_waits(partial(AutogradError, why), lambda key, sender: True)
 
-    def _fail(
+    def _end_waits(
         self, error: Callable[[], Exception], which: Callable[[Any, int], bool],
         *, decisions: bool = False,
     ) -> None:  # fmt: skip

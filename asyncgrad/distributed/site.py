@@ -56,10 +56,8 @@ class Site:
         #: Why the world can't be used any more, or None.
         self.ended: str | None = None
         self._peers = peers
-        #: For each lost worker the reason.
-        self.lost: dict[int, str] = {}
-        #: Resolved when the worker of that rank is lost.
-        self._fences = [self.loop.create_future() for _ in range(size)]
+        #: By rank: resolved with the reason when the worker is lost, which the caller never is.
+        self._fences = {rank: self.loop.create_future() for rank in (CALLER, *range(size))}
         #: A message is sent with this lock held, which is released in the next turn of the loop.
         self._gate = asyncio.Lock()
         #: Calls that nobody awaits, kept alive here.
@@ -95,6 +93,15 @@ class Site:
                 "forward`"
             )
 
+    @property
+    def lost(self) -> dict[int, str]:
+        """For each lost worker the reason."""
+        return {rank: fence.result() for rank, fence in self._fences.items() if fence.done()}
+
+    def has_lost(self, rank: int) -> bool:
+        """Whether a worker is lost."""
+        return self._fences[rank].done()
+
     def check_living(self, ranks: Iterable[int], during: str) -> None:
         """Raise, before anything has changed, unless the world and all these workers can be used.
 
@@ -103,7 +110,7 @@ class Site:
         """
         self.check()
         for rank in ranks:
-            if rank in self.lost:
+            if self.has_lost(rank):
                 raise self.lost_error(rank, during)
 
     def lost_error(self, rank: int, during: str) -> WorkerLostError:
@@ -196,13 +203,12 @@ class Site:
 
     def fence(self, rank: int, reason: str) -> None:
         """Never listen to a worker again; the caller tells the others."""
-        if rank in self.lost or self.ended is not None:
+        if self.has_lost(rank) or self.ended is not None:
             return
-        self.lost[rank] = reason
-        self._fences[rank].set_result(None)
+        self._fences[rank].set_result(reason)
         if self.rank == CALLER:
             for other in range(self.size):
-                if other not in self.lost:
+                if not self.has_lost(other):
                     self.tell(other, "fence", rank, reason)
         else:
             self.host.drop_sender(rank)
@@ -222,7 +228,7 @@ class Site:
     async def losses(self, known: set[int], seconds: float) -> dict[int, str]:
         """The lost workers with reasons, as soon as others than these are, or after a while."""
         if self.lost.keys() <= known:
-            living = [fence for fence in self._fences if not fence.done()]
+            living = [fence for fence in self._fences.values() if not fence.done()]
             waiting = asyncio.wait(living, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
             # In an empty context, as in `one_of`.
             await self.loop.create_task(waiting, context=Context())
@@ -260,7 +266,7 @@ class Site:
             By rank what the calls give, and the error of each that has failed: a TimeoutError for a
             late one.
         """
-        calls = {rank: self.tell(rank, method, *args) for rank in ranks if rank not in self.lost}
+        calls = {rank: self.tell(rank, method, *args) for rank in ranks if not self.has_lost(rank)}
         # If the wait below is cancelled, the calls go on.
         await self.wait(calls.values())
         found: dict[int, Any] = {}
@@ -306,7 +312,7 @@ class Site:
             self.loop.call_soon_threadsafe(self._drop, rank, kind, number)
 
     def _drop(self, rank: int, kind: str, number: Any) -> None:
-        if self.ended is not None or rank in self.lost:
+        if self.ended is not None or self.has_lost(rank):
             return
         unneeded = self._unneeded.get(rank)
         if unneeded is None:
@@ -316,7 +322,7 @@ class Site:
 
     def _tell_unneeded(self, rank: int) -> None:
         unneeded = self._unneeded.pop(rank)
-        if self.ended is None and rank not in self.lost:
+        if self.ended is None and not self.has_lost(rank):
             self.tell(rank, "release", unneeded)
 
     async def end(self, reason: str) -> None:

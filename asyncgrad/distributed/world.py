@@ -54,7 +54,7 @@ class World:
     @property
     def lost(self) -> dict[int, str]:
         """The ranks of lost workers, each with the reason."""
-        return dict(self._site.lost)
+        return self._site.lost
 
     def _rank(self, given: Any) -> int:
         self._site.check()
@@ -178,7 +178,7 @@ class World:
         if self._is_traced:
             raise AutogradError("trace_passes: the world is traced already: leave that block first")
         self._is_traced = True
-        living = [rank for rank in range(self.size) if rank not in site.lost]
+        living = [rank for rank in range(self.size) if not site.has_lost(rank)]
         own = Trace("caller")
         try:
             await site.call_each("trace", dict.fromkeys(living, ()))

@@ -81,7 +81,7 @@ class Model:
         living = [h for rank, h in enumerate(self.engine.hosts) if rank not in self.engine.dead]
         kept = [(await host.on_statistics()).items() for host in living]
         return any(v for items in kept for k, v in items if k not in self.keeps) or any(
-            group.mail for host in living for group in host.runs._groups.values()
+            group.mail._boxes for host in living for group in host.runs._groups.values()
         )
 
     async def messages(self) -> int:
@@ -285,7 +285,7 @@ async def test_the_grace_does_not_pass_while_something_holds_the_loop() -> None:
 
 @pytest.mark.asyncio
 async def test_what_comes_late_or_twice_is_refused() -> None:
-    engine = Engine(1)
+    engine = Engine(2)
     async with world_of(engine) as world:
         part = await world.remote(0, Affine)
         host, site = engine.hosts[0], world._site
@@ -316,9 +316,9 @@ async def test_what_comes_late_or_twice_is_refused() -> None:
         succeeded, error = await host.take(message)
         assert not succeeded
         assert "taken before" in str(error)
-        for session, words in (("other", "another world"), (site.session, "worker 7 was lost")):
-            host.site.lost[7] = "planned"
-            succeeded, error = await host.take(Message(session, 7, 0, "statistics", (), {}))
+        for session, words in (("other", "another world"), (site.session, "worker 1 was lost")):
+            host.site.fence(1, "planned")
+            succeeded, error = await host.take(Message(session, 1, 0, "statistics", (), {}))
             assert not succeeded
             assert words in str(error)
         await site.call(0, "release", [("call", (-1, 10**6 + 2))])
