@@ -1,4 +1,7 @@
-"""No wait for another process is without a limit: the world's timeout, or one of asyncio's."""
+"""No wait for another process is without a limit: the world's timeout, or one of asyncio's.
+
+The clock goes on where nothing else can. So no test waits, and none needs to run in time.
+"""
 
 from __future__ import annotations
 
@@ -12,16 +15,25 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from deterministic import Engine, world_of
 from models import Affine, Held
+from seeded import seeded
 
 import asyncgrad as ag
 from asyncgrad import distributed as dist
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Iterator
 
     from asyncgrad.distributed import World
 
 LIMIT, GRACE = 0.1, 0.05
+
+
+@pytest.fixture(params=range(3))
+def run(
+    monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> Iterator[Callable[[Awaitable[Any]], Any]]:
+    with seeded(monkeypatch, request.param) as loop:
+        yield loop.run_until_complete
 
 
 def leaf(rows: int = 3) -> ag.Tensor:
@@ -74,9 +86,7 @@ async def nothing_is_left(engine: Engine, keeps: tuple[str, ...] = ("parts",)) -
             await asyncio.sleep(0)
 
 
-@pytest.mark.asyncio
-@pytest.mark.parametrize("name", COLLECTIVES)
-async def test_a_collective_names_the_rank_that_never_calls_it(name: str) -> None:
+async def missing_rank(name: str) -> None:
     engine = Engine(3)
     async with world_of(engine, GRACE, LIMIT) as world:
         with pytest.raises(TimeoutError, match=r"ranks \[1\] .* within 0\.1 s"):
@@ -84,6 +94,11 @@ async def test_a_collective_names_the_rank_that_never_calls_it(name: str) -> Non
         await nothing_is_left(engine)
         assert not world.lost
         assert await world.run(rank_of) == [0, 1, 2]
+
+
+@pytest.mark.parametrize("name", COLLECTIVES)
+def test_a_collective_names_the_rank_that_never_calls_it(run: Any, name: str) -> None:
+    run(missing_rank(name))
 
 
 async def rank_of() -> int:
@@ -97,8 +112,7 @@ async def catches_its_timeout() -> None:
         await dist.barrier()
 
 
-@pytest.mark.asyncio
-async def test_a_run_ends_where_a_rank_returns_after_the_timeout_of_a_collective() -> None:
+async def caught_timeout() -> None:
     engine = Engine(2)
     async with world_of(engine, GRACE, LIMIT) as world:
         with pytest.raises(RuntimeError, match="given up barrier"):
@@ -106,12 +120,11 @@ async def test_a_run_ends_where_a_rank_returns_after_the_timeout_of_a_collective
         await nothing_is_left(engine)
 
 
-@pytest.mark.asyncio
-@pytest.mark.parametrize("name", ["all_reduce", "barrier", "consolidate", "pass"])
-@pytest.mark.parametrize("at", ["before", "amid"])
-async def test_a_stopped_rank_is_lost_for_all_and_leaves_nothing_when_it_wakes(
-    name: str, at: str
-) -> None:
+def test_a_run_ends_where_a_rank_returns_after_the_timeout_of_a_collective(run: Any) -> None:
+    run(caught_timeout())
+
+
+async def stopped_rank(name: str, at: str) -> None:
     engine = Engine(3)
 
     def stop(rank: int, message: Any) -> None:
@@ -125,12 +138,20 @@ async def test_a_stopped_rank_is_lost_for_all_and_leaves_nothing_when_it_wakes(
         ):
             await world.run(take_part, name)
         while not world.lost:  # noqa: ASYNC110  nobody announces it
-            await asyncio.sleep(0)
+            await asyncio.sleep(GRACE)
         assert list(world.lost) == [1]
         engine.wake(1)
         # It is told nothing any more, and its world ends with the caller's.
         engine.dead.add(1)
         await nothing_is_left(engine)
+
+
+@pytest.mark.parametrize("name", ["all_reduce", "barrier", "consolidate", "pass"])
+@pytest.mark.parametrize("at", ["before", "amid"])
+def test_a_stopped_rank_is_lost_for_all_and_leaves_nothing_when_it_wakes(
+    run: Any, name: str, at: str
+) -> None:
+    run(stopped_rank(name, at))
 
 
 async def take_part(name: str) -> None:
@@ -222,9 +243,9 @@ async def stopped_amid(use: str, method: str, limit: float) -> Any:
 
 @pytest.mark.parametrize(("use", "method"), EACH)
 def test_each_use_of_a_stopped_worker_ends_with_the_timeout_of_the_world(
-    use: str, method: str
+    run: Any, use: str, method: str
 ) -> None:
-    error, lost = asyncio.run(stopped_amid(use, method, LIMIT))
+    error, lost = run(stopped_amid(use, method, LIMIT))
     assert error[0] in {TimeoutError, dist.WorkerLostError}, error
     assert re.search(r"(worker|ranks) \[?1\]? .*0\.1 s", error[1]), error
     assert list(lost) in ([], [1])
@@ -232,15 +253,14 @@ def test_each_use_of_a_stopped_worker_ends_with_the_timeout_of_the_world(
 
 @pytest.mark.parametrize(("use", "method"), EACH)
 def test_each_use_of_a_stopped_worker_ends_with_the_timeout_of_its_caller(
-    use: str, method: str
+    run: Any, use: str, method: str
 ) -> None:
-    error, lost = asyncio.run(stopped_amid(use, method, inf))
+    error, lost = run(stopped_amid(use, method, inf))
     assert error[0] is TimeoutError, error
     assert not lost
 
 
-@pytest.mark.asyncio
-async def test_a_worker_that_lives_but_does_not_answer_is_named_and_not_lost() -> None:
+async def silent_worker() -> None:
     engine = Engine(2)
     async with world_of(engine, GRACE, LIMIT) as world:
         part = await world.remote(1, Held)
@@ -251,8 +271,11 @@ async def test_a_worker_that_lives_but_does_not_answer_is_named_and_not_lost() -
         assert not world.lost
 
 
-@pytest.mark.asyncio
-async def test_a_run_may_take_longer_than_the_timeout() -> None:
+def test_a_worker_that_lives_but_does_not_answer_is_named_and_not_lost(run: Any) -> None:
+    run(silent_worker())
+
+
+async def long_run() -> None:
     async with world_of(Engine(2), GRACE, LIMIT) as world:
         assert await world.run(sleeps, 2.5 * LIMIT) == [0, 1]
 
@@ -260,6 +283,10 @@ async def test_a_run_may_take_longer_than_the_timeout() -> None:
 async def sleeps(seconds: float) -> int:
     await asyncio.sleep(seconds)
     return dist.get_rank()
+
+
+def test_a_run_may_take_longer_than_the_timeout(run: Any) -> None:
+    run(long_run())
 
 
 @pytest.mark.asyncio
