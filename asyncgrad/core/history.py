@@ -125,7 +125,9 @@ def retain_grad(variable: Variable) -> None:
         RuntimeError: if the tensor needs no gradient.
     """
     if not requires_grad(variable):
-        raise AutogradError("can't retain_grad on Tensor that has requires_grad=False")
+        raise AutogradError(
+            "can't retain_grad on Tensor that has requires_grad=False. Call requires_grad_() first."
+        )
     if gradient_edge(variable) is None or variable._edge is None:
         return
     if autograd_meta(variable).retains_grad:

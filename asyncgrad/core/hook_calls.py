@@ -132,7 +132,10 @@ def _check_replacement(hook: Value, value: Value, result: Value) -> None:
             f"hook {_name(hook)!r} can't replace a None gradient with a non-None value"
         )
     if not isinstance(result, Variable):
-        raise TypeError(f"expected Variable, but hook returned '{class_of(result)}'")
+        raise TypeError(
+            f"expected Variable, but hook returned '{class_of(result)}': hook {_name(hook)!r} has "
+            f"to return a gradient, or None"
+        )
     for what, label in (("shape", "size"), ("dtype", "type"), ("device", "device")):
         before, after = getattr(value._metadata, what), getattr(result._metadata, what)
         if before != after:
@@ -145,7 +148,10 @@ def _check_replacement(hook: Value, value: Value, result: Value) -> None:
 def _replaced(hook: Value, values: tuple[Any, ...], result: Value) -> tuple[Any, ...]:
     """The tuple that a hook returned, checked against the one it was given."""
     if not isinstance(result, tuple):
-        raise TypeError(f"expected tuple, but hook returned '{class_of(result)}'")
+        raise TypeError(
+            f"expected tuple, but hook returned '{class_of(result)}': hook {_name(hook)!r} has to "
+            f"return all gradients, or None"
+        )
     if len(result) != len(values):
         raise AutogradError(
             f"hook {_name(hook)!r} has returned an incorrect number of values (got "

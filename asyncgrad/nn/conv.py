@@ -45,10 +45,9 @@ class _ConvNd(Declared):
         """Check and keep the options, and create the parameters."""
         if groups <= 0:
             raise ValueError("groups must be a positive integer")
-        if in_channels % groups:
-            raise ValueError("in_channels must be divisible by groups")
-        if out_channels % groups:
-            raise ValueError("out_channels must be divisible by groups")
+        for name, channels in (("in_channels", in_channels), ("out_channels", out_channels)):
+            if channels % groups:
+                raise ValueError(f"{name} ({channels}) must be divisible by groups ({groups})")
         ndim = self._ndim
         stride = for_each(stride, ndim)
         if isinstance(padding, str):

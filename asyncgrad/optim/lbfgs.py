@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Generator
 from typing import Any
 
 import numpy as np
 
-from asyncgrad.autograd.modes import enable_grad
 from asyncgrad.choices import LineSearch
 from asyncgrad.core.variable import Variable, wrap
 from asyncgrad.ops.namespace import metadata_of
@@ -82,9 +80,7 @@ class LBFGS(Optimizer):
         next(iterations)
         first = loss = None
         while loss is not _OVER:
-            with enable_grad():
-                loss = closure()
-            self._check_awaited("step")
+            loss = self._evaluate(closure)
             first = loss if first is None else first
             loss = _advance(iterations, float(loss))
         return first
@@ -106,11 +102,7 @@ class LBFGS(Optimizer):
         first = loss = None
         size = sum(p._metadata.size for p in self.param_groups[0]["params"])
         while loss is not _OVER:
-            with enable_grad():
-                loss = closure()
-                if inspect.isawaitable(loss):
-                    loss = await loss
-            self._check_awaited("step_async")
+            loss = await self._evaluate_async(closure)
             first = loss if first is None else first
             remembered = len(self._state().get("old_dirs", ()))
             if size * (4 * remembered + 8) < _WORTH_A_THREAD:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 import warnings
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, TypeVar, overload
 
 import numpy as np
@@ -53,10 +53,12 @@ class Optimizer(Hooked):
     """
 
     def __init__(self, params: Params, defaults: dict[str, Any]) -> None:
-        if isinstance(params, Variable):
+        if isinstance(params, Variable) or not isinstance(params, Iterable):
+            one = isinstance(params, Variable)
             raise TypeError(
-                "params argument given to the optimizer should be an iterable of Tensors or "
-                "dicts, but got one Tensor. Put it into a list."
+                f"params argument given to the optimizer should be an iterable of Tensors or "
+                f"dicts, but got {'one' if one else 'a'} {class_of(params)}. "
+                f"{'Put it into a list' if one else 'Pass model.parameters()'}."
             )
         self.defaults = defaults
         self.state: defaultdict[Any, dict[str, Any]] = defaultdict(dict)
@@ -171,11 +173,7 @@ class Optimizer(Hooked):
             PendingBackwardError: if this task has not awaited a pass that it started.
         """
         self._check_awaited("step")
-        loss = None
-        if closure is not None:
-            with enable_grad():
-                loss = closure()
-            self._check_awaited("step")
+        loss = None if closure is None else self._evaluate(closure)
         rebind(self._updates(False))
         return loss
 
@@ -203,13 +201,7 @@ class Optimizer(Hooked):
         """
         self._check_awaited("step_async")
         unrepeatable("calls step_async()")
-        loss = None
-        if closure is not None:
-            with enable_grad():
-                loss = closure()
-                if inspect.isawaitable(loss):
-                    loss = await loss
-            self._check_awaited("step_async")
+        loss = None if closure is None else await self._evaluate_async(closure)
         cost = sum(self._cost(group, p) for group in self.param_groups for p in group["params"])
         args = (self,) if closure is None else (self, closure)
         if cost < _WORTH_A_THREAD:
@@ -230,6 +222,28 @@ class Optimizer(Hooked):
     def _check_awaited(self, method: str) -> None:
         """Raise if this task has not awaited a pass that it started."""
         check_awaited(f"{type(self).__name__}.{method}")
+
+    def _evaluate(self, closure: Callable[[], Any]) -> Any:
+        """Call the closure of `step`, and return its loss."""
+        with enable_grad():
+            loss = closure()
+        if inspect.iscoroutine(loss):
+            loss.close()
+            raise TypeError(
+                f"{type(self).__name__}.step: the closure is a coroutine function. Write `await "
+                f"optimizer.step_async(closure)`."
+            )
+        self._check_awaited("step")
+        return loss
+
+    async def _evaluate_async(self, closure: Callable[[], Any]) -> Any:
+        """Call the closure of `step_async`, and return its loss."""
+        with enable_grad():
+            loss = closure()
+            if inspect.isawaitable(loss):
+                loss = await loss
+        self._check_awaited("step_async")
+        return loss
 
     def _prepare(self, args: tuple[Any, ...], made: list[dict[Any, Any]]) -> None:
         """In a thread, call the pre-hooks and compute the parameters' new arrays."""

@@ -496,3 +496,20 @@ async def test_steps_that_multiply_large_matrices_take_a_thread():
     optimizer.register_step_pre_hook(lambda *_: threads.append(threading.current_thread()))
     await optimizer.step_async()
     assert threads != [threading.current_thread()]
+
+
+@pytest.mark.parametrize("wrong", [lambda model: model, lambda model: model.parameters])
+def test_parameters_that_are_not_listed_are_asked_for(wrong):
+    with pytest.raises(TypeError, match=r"iterable.*got a (Linear|method).*model.parameters\(\)"):
+        ag.optim.Adam(wrong(ag.nn.Linear(2, 2)))
+
+
+@pytest.mark.parametrize("kind", [ag.optim.SGD, ag.optim.LBFGS])
+def test_a_blocking_step_refuses_a_coroutine_function(kind):
+    """SGD would return the coroutine as its loss, and nothing would compute the gradients."""
+
+    async def closure():
+        raise AssertionError("nothing runs it")
+
+    with pytest.raises(TypeError, match=rf"{kind.__name__}.step.*await optimizer.step_async"):
+        kind([ag.ones(2, requires_grad=True)]).step(closure)

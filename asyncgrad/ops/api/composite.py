@@ -231,7 +231,7 @@ def frexp(input: Tensor) -> return_types.frexp:
         A named tuple of the mantissas and, int32 and without a gradient, of the exponents.
     """
     if category(input._metadata.dtype) != 2:
-        raise RuntimeError("torch.frexp() only supports floating-point dtypes")
+        raise RuntimeError("frexp() only supports floating-point dtypes")
     F = input._metadata.F
 
     def exponents(x: Tensor) -> Any:

@@ -219,7 +219,7 @@ def clamp(
         # A number beside another may stand in a tensor.
         min, max = number_argument("clamp", "min", min), number_argument("clamp", "max", max)
     if min is None and max is None:
-        raise RuntimeError("torch.clamp: At least one of 'min' or 'max' must not be None")
+        raise RuntimeError("clamp: At least one of 'min' or 'max' must not be None")
     dtype = x._metadata.dtype
     if dtype.kind == "f" and min.__class__ in _PLAIN and max.__class__ in _PLAIN:
         return R.clamp(x, min, max)

@@ -73,11 +73,11 @@ def gradient(
         edge_order: the order of accuracy at the edges: 1, or 2 with three points.
     """
     if input._metadata.dtype.kind in "bu":
-        raise RuntimeError(f"torch.gradient does not support {input._metadata.dtype} input.")
+        raise RuntimeError(f"gradient does not support {input._metadata.dtype} input.")
     ndim = len(input._metadata.shape)
     axes = () if dim in ([], ()) else many_dims("gradient", dim, ndim)
     if edge_order not in {1, 2}:
-        raise RuntimeError("torch.gradient only supports edge_order=1 and edge_order=2.")
+        raise RuntimeError("gradient only supports edge_order=1 and edge_order=2.")
     if isinstance(spacing, Variable) and not spacing._metadata.shape:
         spacing = number_argument("gradient", "spacing", spacing)
     number = as_number(1 if spacing is None else spacing)
@@ -90,7 +90,7 @@ def gradient(
         )
     if len(spacings) != len(axes):
         raise RuntimeError(
-            f"torch.gradient expected spacing to be unspecified, a scalar, or a list of length "
+            f"gradient expected spacing to be unspecified, a scalar, or a list of length "
             f"equal to dim, {len(axes)}"
         )
     return tuple([_slopes(input, *pair, edge_order) for pair in zip(axes, spacings, strict=True)])
@@ -99,14 +99,12 @@ def gradient(
 def _slopes(x: Tensor, axis: int, spacing: Any, order: int) -> Any:
     length, ndim = x._metadata.shape[axis], len(x._metadata.shape)
     if length < order + 1:
-        raise RuntimeError(
-            "torch.gradient expected each dimension size to be at least edge_order+1"
-        )
+        raise RuntimeError("gradient expected each dimension size to be at least edge_order+1")
     steps = None
     if isinstance(spacing, Variable):
         if spacing._metadata.shape != (length,):
             raise RuntimeError(
-                f"torch.gradient expected each tensor to have {length} coordinates, but got shape "
+                f"gradient expected each tensor to have {length} coordinates, but got shape "
                 f"{list(spacing._metadata.shape)}"
             )
         steps = _along(R.sub(_part(spacing, 0, 1, 0), _part(spacing, 0, 0, -1)), axis, ndim)

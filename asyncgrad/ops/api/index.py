@@ -294,7 +294,7 @@ def _plain(part: Any) -> Any:
             ) from None
         return slice(start, stop, None if step == 1 else step)
     if isinstance(part, str):
-        raise TypeError("new(): invalid data type 'str': a tensor has no fields")
+        raise TypeError("index of a tensor: invalid data type 'str'. A tensor has no named fields.")
     if isinstance(part, Variable):
         if part._batched:
             raise _BatchedIndexError

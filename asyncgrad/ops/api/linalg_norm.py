@@ -287,7 +287,7 @@ def lstsq(
         The solution; the squared residuals if a driver is named that gives them, where A has more
         rows than columns and full rank; the ranks and the singular values.
     """
-    name = "torch.linalg.lstsq"
+    name = "linalg.lstsq"
     x = matrices(name, A)
     a, b = x._metadata.shape, B._metadata.shape
     vector = len(b) == len(a) - 1 and b == a[:-1]

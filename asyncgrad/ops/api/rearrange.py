@@ -11,6 +11,7 @@ import numpy as np
 
 from asyncgrad.core.size import Size
 from asyncgrad.core.variable import Variable
+from asyncgrad.errors import class_of
 from asyncgrad.ops.api.data import tensor
 from asyncgrad.ops.api.index import index_select
 from asyncgrad.ops.api.shape import (
@@ -300,6 +301,11 @@ def tensor_split(
             )
         least, longer = divmod(length, given)
         given = [place * least + min(place, longer) for place in range(1, given)]
+    elif not isinstance(given, (list, tuple)):
+        raise TypeError(
+            f"tensor_split(): argument 'indices_or_sections' must be int, tuple of ints or Tensor, "
+            f"not {class_of(given)}"
+        )
     bounds = [0, *(slice(None, at).indices(length)[1] for at in given), length]
     return tuple([narrow(input, dim, at, max(0, end - at)) for at, end in pairwise(bounds)])
 
