@@ -7,7 +7,7 @@ from contextvars import ContextVar
 from math import inf, isnan
 from numbers import Real
 from operator import index
-from typing import Any, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 
 from asyncgrad.aliases import Value
 from asyncgrad.core.modes import Mode, Modes, current, install
@@ -36,9 +36,12 @@ class _GradMode(Mode):
         """Let the class be used as a decorator without parentheses."""
         return super().__new__(cls) if function is None else Mode(**cls._changes)(function)
 
-    def __init__(self) -> None:
-        # `Mode.__init__` is not called: it would add a tenth to the cost of entering and leaving.
-        pass
+    if not TYPE_CHECKING:  # mypy would prefer this signature to that of `__new__`
+
+        def __init__(self) -> None:
+            # `Mode.__init__` is not called: it would add a tenth to the cost of entering and
+            # leaving.
+            pass
 
 
 class no_grad(_GradMode):

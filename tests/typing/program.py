@@ -135,6 +135,11 @@ def evaluate(model: Net, x: Tensor) -> Tensor:
     return F.softmax(model(x), 1).argmax(1)
 
 
+@ag.no_grad
+def accuracy(model: Net, x: Tensor, y: Tensor) -> float:
+    return float((evaluate(model, x) == y).to(ag.float32).mean())
+
+
 def norm(x: Tensor, power: float = 2.0) -> Tensor:
     return (x**power).sum()
 
@@ -147,6 +152,7 @@ async def results(x: Tensor, model: Net) -> None:
     assert_type(await ag.offload(norm, x, 2.0), Tensor)
     assert_type(await ag.offload(len, "abc"), int)
     assert_type(evaluate(model, x), Tensor)
+    assert_type(accuracy(model, x, x), float)
     (g,) = await ag.grad(x.sum(), x)
     assert_type(g, Tensor)
     first, *_ = ag.grad(x.sum(), [x])
