@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar, overload
 import numpy as np
 
 from asyncgrad.autograd.passes import backward_from
-from asyncgrad.core.history import cut_off, leave_graphs, retain_grad, stop_requiring
+from asyncgrad.core.history import leave_graphs, make_constant, retain_grad, stop_requiring
 from asyncgrad.core.hooks import RemovableHandle
 from asyncgrad.core.modes import current, refuse_in_transform
 from asyncgrad.core.node import Edge, Node, as_edge, name_of, shown
@@ -506,7 +506,7 @@ class Tensor(Methods):
             raise AutogradError("Can't detach views in-place. Use detach() instead.")
         if recorders and (recorder := current().recorder) is not None:
             recorder.cuts_off(self)
-        cut_off(self)
+        make_constant(self)
         if current().dual_level is not None:
             self._array = self._array.view()
         return self

@@ -40,9 +40,9 @@ from asyncgrad.core.states import (
     DRAINING,
     FAILED,
     FINISHED,
+    GENERAL_NODE_NS,
     HEAVY,
     HEAVY_NS,
-    LONG_WAY_NS,
     MORE,
     NEW,
     RUNNING,
@@ -142,7 +142,7 @@ class GraphTask(PassState):
                 return MORE
             if careful or rule is None or node.extras is not None:
                 if rule is not None and not thread:
-                    budget -= LONG_WAY_NS
+                    budget -= GENERAL_NODE_NS
                 self._run_node(node, gradient, owned)
                 node = None
                 continue

@@ -1,4 +1,4 @@
-"""Changes of what a tensor's gradient flows to: new histories, views, cuts, retained gradients."""
+"""Changes of where a tensor's gradient flows: after changes in place, for views, by `detach_()`."""
 
 from __future__ import annotations
 
@@ -60,11 +60,11 @@ def note_view(
 
 def rebase_history(variable: Variable, edge: StoredEdge) -> None:
     """Give a variable that was changed in place a new history; it must not be a view."""
-    lead_elsewhere(variable, edge)
+    replace_edge(variable, edge)
     counter_of(variable).forget_edges()
 
 
-def lead_elsewhere(variable: Variable, edge: StoredEdge) -> None:
+def replace_edge(variable: Variable, edge: StoredEdge) -> None:
     """Replace a variable's edge. If it retains its gradient, it retains that of its new values."""
     meta = variable._autograd
     retains = meta is not None and meta.retains_grad
@@ -75,8 +75,8 @@ def lead_elsewhere(variable: Variable, edge: StoredEdge) -> None:
         retain(variable)
 
 
-def cut_off(variable: Variable) -> None:
-    """Make a variable a constant, and note the cut for nodes that have saved it."""
+def make_constant(variable: Variable) -> None:
+    """Remove a variable's edge, as `detach_()` does, and tell nodes that have saved it."""
     edge, counter = variable._edge, variable._counter
     variable._edge = None
     stop_requiring(variable)

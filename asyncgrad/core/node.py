@@ -281,7 +281,7 @@ class Ending(Node):
         self._name = name
 
     def name(self) -> str:
-        """What happens, as errors and stories call it."""
+        """What happens, for errors and event logs."""
         return self._name
 
 

@@ -90,8 +90,8 @@ HEAVY_NS = 200_000
 #: The longest slice of a pass while others wait: many equal slices are fairer than a few full ones.
 #: The same holds on a device, which has work queued for a while.
 SHARE_NS = 250_000
-#: What hooks, observers and recording add to a table node.
-LONG_WAY_NS = 5_000
+#: What it adds to the cost of a table node to run it by `run_node`, for hooks or observers.
+GENERAL_NODE_NS = 5_000
 
 
 class InputBuffer:

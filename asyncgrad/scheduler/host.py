@@ -1,4 +1,4 @@
-"""What the parts of an engine know of it: its loop and clock, timers, and the stories of passes."""
+"""What the parts of an engine know of it: its loop and clock, timers, and event logs of passes."""
 
 from __future__ import annotations
 

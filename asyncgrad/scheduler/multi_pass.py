@@ -1,8 +1,8 @@
-"""Programs: calls that consist of several passes and a user's function.
+"""Calls that consist of several passes and a user's function, as those of `asyncgrad.func` do.
 
-A program is a coroutine. On a running loop it becomes a task. Elsewhere the calling thread runs it:
-its passes have then ended before they are awaited, so it never has to wait. The exception is a
-user's coroutine function; without a loop, its program runs on the portal's loop.
+Each is written as a coroutine, its *program*. On a running loop it becomes a task. Elsewhere the
+calling thread runs it: its passes have then ended before they are awaited, so it never has to wait.
+The exception is a user's coroutine function; without a loop, its program runs on the portal's loop.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import islice
 
 from asyncgrad.core.graph_task import GraphTask
-from asyncgrad.core.states import LONG_WAY_NS, SHARE_NS
+from asyncgrad.core.states import GENERAL_NODE_NS, SHARE_NS
 
 #: The expected time for one node of a walk.
 WALK_NS = 120
@@ -43,7 +43,7 @@ def cost_of(task: GraphTask) -> int:
     for node in islice(nodes, _SAMPLE):
         sampled += node.cost
         if task.careful or node.extras is not None:
-            sampled += LONG_WAY_NS
+            sampled += GENERAL_NODE_NS
     return sampled * len(nodes) // _SAMPLE
 
 

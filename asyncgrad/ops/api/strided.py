@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from asyncgrad.core.history import lead_elsewhere, rebase_history
+from asyncgrad.core.history import rebase_history, replace_edge
 from asyncgrad.core.modes import Mode, current
 from asyncgrad.core.recording import unrepeatable
 from asyncgrad.core.variable import (
@@ -374,7 +374,7 @@ def _become(tensor: Any, out: Any, name: str) -> Any:
         else:
             tensor._autograd.view = found
         # If `edge` is None, the view's edge is recomputed from the base when it is needed.
-        lead_elsewhere(tensor, edge)
+        replace_edge(tensor, edge)
         if edge is not None:
             counter.register(tensor)
     return tensor
