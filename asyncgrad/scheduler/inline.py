@@ -25,7 +25,7 @@ from asyncgrad.errors import AutogradError
 from asyncgrad.scheduler import reentrant
 from asyncgrad.scheduler.completion import as_failure, deadline_error, end_pass, time_left
 from asyncgrad.scheduler.coroutines import LIMIT, STALLED, discard_all, wait_for_node, warn_of_stall
-from asyncgrad.scheduler.participants import decide_inline, tell_inline
+from asyncgrad.scheduler.participants import conclude_inline
 from asyncgrad.scheduler.portal import OnPortal
 
 #: A budget, in nanoseconds, that no pass uses up.
@@ -60,32 +60,21 @@ def run_chain_inline(root: OpNode, gradient: Gradient, keep_graph: bool) -> None
 
 
 def _run(task: GraphTask) -> Any:
-    if task.deadline is not None:
-        _run_to_end(task)
-    else:
-        # `without_fp_errors` written out, whose call costs 1 % of a small pass.
-        for token in fp_errors_ignored:
-            try:
-                task.start()
-                outcome = task.run(_UNLIMITED)
-            except BaseException as interrupt:
-                # `run` handles errors of nodes, so this is an interrupt between two nodes.
-                task.fail(interrupt)
-                outcome = task.outcome()
-            finally:
-                restore_fp_errors(token)
-                del token
-            break
-        if outcome is not FINISHED:
-            _run_to_end(task)
-    if task.state is RUNNING:
-        task.ending = True
+    try:
+        _run_nodes(task)
+        if task.state is RUNNING:
+            task.ending = True
+            if not task.members:
+                end_pass(task, True)
         if task.members:
-            decide_inline(task)
-        else:
-            end_pass(task, True)
-    if task.members:
-        tell_inline(task)
+            conclude_inline(task)
+    except BaseException as interrupt:
+        if not task.members:
+            raise
+        # It came between two steps. The participants must learn that the pass does not go on.
+        task.fail(interrupt)
+        task.outcome()
+        conclude_inline(task)
     error = task.error
     if error is None:
         task.context = None
@@ -98,6 +87,28 @@ def _run(task: GraphTask) -> Any:
         raise as_failure(error)
     finally:
         del error, task
+
+
+def _run_nodes(task: GraphTask) -> None:
+    """Run the nodes of a pass; it is over then, but not committed."""
+    if task.deadline is not None:
+        _run_to_end(task)
+        return
+    # `without_fp_errors` written out, whose call costs 1 % of a small pass.
+    for token in fp_errors_ignored:
+        try:
+            task.start()
+            outcome = task.run(_UNLIMITED)
+        except BaseException as interrupt:
+            # `run` handles errors of nodes, so this is an interrupt between two nodes.
+            task.fail(interrupt)
+            outcome = task.outcome()
+        finally:
+            restore_fp_errors(token)
+            del token
+        break
+    if outcome is not FINISHED:
+        _run_to_end(task)
 
 
 @without_fp_errors

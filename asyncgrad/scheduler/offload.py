@@ -15,6 +15,7 @@ from asyncgrad.core.modes import Modes, current, install
 from asyncgrad.errors import AutogradError, described
 from asyncgrad.scheduler.engine import Engine
 from asyncgrad.scheduler.registry import running_engine
+from asyncgrad.scheduler.segments import outlast
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -66,11 +67,7 @@ async def offload(function: Callable[_P, _T], /, *args: _P.args, **kwargs: _P.kw
         # caller's data.
         check.stop()
         if not thread_job.withdraw():
-            while not ended.done():
-                try:
-                    await asyncio.wait([ended])
-                except asyncio.CancelledError:
-                    continue
+            await outlast(ended)
         raise
     result, *errors = ended.result()
     if errors[0] is not None:

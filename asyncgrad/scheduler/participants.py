@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable
 from functools import partial
 from inspect import isawaitable
 from typing import Any
 
 from asyncgrad.core.commit import check_staged
-from asyncgrad.core.conclude import Member
 from asyncgrad.core.graph_task import GraphTask
-from asyncgrad.core.states import DONE
+from asyncgrad.core.states import DONE, RUNNING
 from asyncgrad.scheduler.completion import end_as_decided
 from asyncgrad.scheduler.coroutines import GRACE
-from asyncgrad.scheduler.host import Host
 from asyncgrad.scheduler.portal import OnPortal
-from asyncgrad.scheduler.segments import ThreadSegments, retrieve
+from asyncgrad.scheduler.segments import retrieve
 
 
 def deciding(task: GraphTask) -> list[Any]:
@@ -25,40 +23,53 @@ def deciding(task: GraphTask) -> list[Any]:
     return [method for method in methods if method is not None]
 
 
-def decide(task: GraphTask, methods: Sequence[Any], host: Host, segments: ThreadSegments) -> None:
-    """Await the decisions on a pass, and end it as they say."""
-    host.log(task, "waits for decisions")
+async def conclude(
+    task: GraphTask, grace: float, run: Callable[[Callable[[], None]], Awaitable[None]]
+) -> None:
+    """End a pass as its participants decide, unless it has ended, and tell all of them.
 
-    def end(waiting: asyncio.Task[None]) -> None:
-        # The loop may have cancelled this task with all its others.
-        error = asyncio.CancelledError() if waiting.cancelled() else waiting.exception()
-        segments.own(host, task, partial(end_as_decided, task, error))
-
-    _start(_decide(task, methods), task, host).add_done_callback(end)
-
-
-def decide_inline(task: GraphTask) -> None:
-    """Await the decisions on a pass on the portal's loop, and end it; blocks meanwhile."""
-    methods = deciding(task)
-    error = None
-    if methods:
-        running = OnPortal(_decide(task, methods), task.new_context())
+    `run` calls a function where it may take long, and ends even if this task is cancelled.
+    """
+    if task.state is RUNNING:
+        error = None
         try:
-            running.start()
-            _, error = running.result()
-        except BaseException as interrupt:
-            # The participants must learn how the pass ends, so that has to be decided first.
-            _, error = running.end()
-            if error is None:
-                end_as_decided(task, None)
-                tell_inline(task)
-                raise
-            error = interrupt
-    end_as_decided(task, error)
+            await _decide(task)
+        except BaseException as refusal:
+            error = refusal
+        end = partial(end_as_decided, task, error)
+        # Its traceback holds this frame, which must not hold the error.
+        del error
+        await run(end)
+        del end
+    await _tell(task, grace)
 
 
-async def _decide(task: GraphTask, methods: Sequence[Any]) -> None:
-    """Call all at the same time, and wait for all; raise the first error."""
+def conclude_inline(task: GraphTask) -> None:
+    """`conclude` a pass on the portal's loop, whose thread no signal interrupts; blocks."""
+
+    async def call(function: Callable[[], None]) -> None:
+        function()
+
+    running = OnPortal(conclude(task, GRACE, call), task.new_context())
+    try:
+        running.start()
+        _, error = running.result()
+    except BaseException as interrupt:
+        # What still decides is cancelled. If all have decided, the pass has succeeded nevertheless.
+        running.end()
+        if task.state is DONE:
+            raise
+        task.error = interrupt
+    else:
+        if error is not None:
+            task.later_errors += (error,)
+
+
+async def _decide(task: GraphTask) -> None:
+    """Call all `decide` at the same time, and wait for all; raise the first error."""
+    methods = deciding(task)
+    if not methods:
+        return
     # Participants promise others that the commit does not fail, so it is checked before.
     check_staged(task.staged)
     calls = [asyncio.ensure_future(_call(method)) for method in methods]
@@ -80,43 +91,9 @@ async def _decide(task: GraphTask, methods: Sequence[Any]) -> None:
         del call, calls
 
 
-def tell(task: GraphTask, grace: float, host: Host, told: Callable[[], None] | None) -> None:
-    """Call `commit` or `abort` of a pass's participants; `told` is called at the end."""
+async def _tell(task: GraphTask, grace: float) -> None:
+    """Call `commit` or `abort` of all at the same time; those that abort have `grace` seconds."""
     members, task.members = task.members, ()
-
-    def end(telling: asyncio.Task[None]) -> None:
-        # The pass ends even if the loop, which may cancel all its tasks, has cancelled this one.
-        if not telling.cancelled() and telling.exception() is not None:
-            task.later_errors += (telling.exception(),)  # type: ignore[operator]
-        if told is not None:
-            told()
-
-    _start(_tell(task, members, grace), task, host).add_done_callback(end)
-
-
-def _start(coroutine: Coroutine[Any, Any, None], task: GraphTask, host: Host) -> asyncio.Task[None]:
-    """Run a coroutine on the loop, in the context of a pass."""
-    # Not `create_task`: an eager task factory would call participants at once, in here.
-    running = asyncio.Task(coroutine, loop=host.loop, context=task.new_context())
-    # The host keeps the task alive, because the loop refers to it only weakly.
-    host.background_tasks.add(running)
-    running.add_done_callback(host.background_tasks.discard)
-    return running
-
-
-def tell_inline(task: GraphTask) -> None:
-    """Call `commit` or `abort` of a pass's participants on the portal's loop; blocks meanwhile."""
-    members, task.members = task.members, ()
-    # If this thread is interrupted, the calls go on, because the participants rely on them.
-    running = OnPortal(_tell(task, members, GRACE), task.new_context())
-    running.start()
-    _, error = running.result()
-    if error is not None:
-        task.later_errors += (error,)
-
-
-async def _tell(task: GraphTask, members: Sequence[Member], grace: float) -> None:
-    """Call all at the same time; those that abort have `grace` seconds."""
     committed = task.state is DONE
     verb = "commit" if committed else "abort"
     calls = {

@@ -45,7 +45,7 @@ from asyncgrad.scheduler.completion import (
 from asyncgrad.scheduler.coroutines import CoroutineNodes, discard_all
 from asyncgrad.scheduler.future import BackwardFuture, resolve
 from asyncgrad.scheduler.host import Host, call_at
-from asyncgrad.scheduler.participants import decide, deciding, tell
+from asyncgrad.scheduler.participants import conclude, deciding
 from asyncgrad.scheduler.queues import Admission, DeviceQueue
 from asyncgrad.scheduler.segments import ThreadSegments, retrieve
 from asyncgrad.scheduler.walk_budget import LONG, SHORT_NS, WALK_NS, cost_of, share_of, steps_of
@@ -319,19 +319,39 @@ class RunningPasses(Host):
         if task.state is not RUNNING:
             self._resolve(task)
             return
-        methods = task.members and deciding(task)
-        if methods or not (task.staged and task.is_large()):
+        decides = task.members and deciding(task)
+        if decides or not (task.staged and task.is_large()):
             if not begin_end(task):
                 self._arrange_next(task, task.outcome())
                 return
-            if methods:
-                decide(task, methods, self, self.thread_segments)
+            if decides:
+                self._conclude(task)
                 return
             if end_pass(task, False):
                 self._resolve(task)
                 return
             task.ending = False
         self.thread_segments.own(self, task, partial(end_in_thread, task))
+
+    def _conclude(self, task: GraphTask) -> None:
+        """Let participants decide on a pass and learn how it ends; then resolve its future."""
+        # From here on the pass can't be cancelled.
+        task.ending = True
+        self.log(task, "concludes with its participants")
+        run = partial(self.thread_segments.finish, self, task)
+        # Not `create_task`: an eager task factory would call participants at once, in here.
+        concluding = asyncio.Task(
+            conclude(task, self.nodes.grace, run), loop=self.loop, context=task.new_context()
+        )
+        self.background_tasks.add(concluding)
+        concluding.add_done_callback(partial(self._concluded, task))
+
+    def _concluded(self, task: GraphTask, concluding: asyncio.Task[None]) -> None:
+        self.background_tasks.discard(concluding)
+        # The pass ends even if the loop, which may cancel all its tasks, has cancelled this one.
+        if not concluding.cancelled() and (error := concluding.exception()) is not None:
+            task.later_errors += (error,)
+        self._resolve(task)
 
     def _resolve(self, task: GraphTask) -> None:
         """Resolve the future of a pass, once its participants have been told how it has ended."""
@@ -340,12 +360,9 @@ class RunningPasses(Host):
         if task.error is not None:
             task.error = contained(task.error, task.context)
         if task.members and task.future is not None:
-            # The pass can't be cancelled any more while its participants learn how it has ended.
-            task.ending = True
-            self.log(task, "tells its participants")
             # If the program is being stopped, the pass ends without waiting for them.
             stops = is_stop(task.error)
-            tell(task, self.nodes.grace, self, None if stops else partial(self._resolve, task))
+            self._conclude(task)
             if not stops:
                 return
         future, task.future = task.future, None

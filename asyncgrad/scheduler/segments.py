@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import warnings
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from asyncgrad.core.graph_task import GraphTask
 from asyncgrad.core.states import Outcome
+from asyncgrad.devices.waiting import settle
 from asyncgrad.scheduler import blas, switch_interval
 from asyncgrad.scheduler.helpers import Helpers, run_segment
 from asyncgrad.scheduler.host import Host, call_later
 from asyncgrad.scheduler.queues import DeviceQueue, Urgency, take
 from asyncgrad.scheduler.threads import Threads
-
-if TYPE_CHECKING:
-    import asyncio
 
 #: Offloaded functions that keep all threads for so many seconds, while a pass waits, cause a
 #: warning.
@@ -54,6 +53,13 @@ class ThreadSegments:
         host.log(task, "goes to a thread")
         report = partial(self._returned, host, task, helpers)
         self.tasks[task] = self._run(host, segment, report, self._queue.urgency(task))
+
+    async def finish(self, host: Host, task: GraphTask, job: Callable[[], None]) -> None:
+        """Run the end of a pass in a thread; this waits for it even if it is cancelled."""
+        self.segments += 1
+        ended = host.loop.create_future()
+        self._run(host, job, lambda *facts: settle(ended), self._queue.urgency(task))
+        await outlast(ended)
 
     def recall(self, task: GraphTask) -> None:
         """Return a pass to the loop if no thread has begun with it."""
@@ -213,6 +219,14 @@ class ThreadJob:
             self._ended()
             # The error's traceback may hold this frame, which must not hold the error.
             del report, outcome, error
+
+
+async def outlast(future: asyncio.Future[Any]) -> None:
+    """Wait until a future is done, even if this wait is cancelled."""
+    while not future.done():
+        with suppress(asyncio.CancelledError):
+            # The caller relies on nothing that changes meanwhile.
+            await asyncio.wait([future])
 
 
 def tell_loop(loop: asyncio.AbstractEventLoop, report: Callable[..., Any], *facts: object) -> None:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import sys
 import weakref
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
-from passes import assert_nothing_runs, interrupts, leaf, settle
+from passes import assert_nothing_runs, calls, interrupts, leaf, settle
 from test_participants import Member, joined, loss_of
 
 import asyncgrad as ag
+from asyncgrad.core.frames import PACKAGE
 
 
 class Decides(Member):
@@ -260,3 +263,50 @@ def test_the_end_of_the_loop_ends_a_pass_that_waits_for_a_decision(pair: Any) ->
     assert not future.committed()
     assert "CancelledError" in str(future.exception())
     assert pair[0].grad is None
+
+
+@pytest.mark.filterwarnings("ignore:coroutine 'Member.prepare' was never awaited")
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("decides", [False, True])
+@pytest.mark.parametrize("deadline", [None, 1e9])
+def test_an_interrupt_after_any_call_leaves_no_participant_untold(
+    decides: bool, deadline: float | None
+) -> None:
+    """Nor told that the pass was aborted if its gradients are added."""
+
+    def run(interrupted: int) -> tuple[int, list[str], bool]:
+        """Run a pass and interrupt it after so many calls: how many there were, and its end."""
+        x, member, count = leaf(), Member([]), 0
+        if decides:
+            member.decide = partial(member._act, "decide")  # type: ignore[attr-defined]
+            member.turns["decide"] = 0
+
+        def note(frame: Any, event: str, _: Any) -> None:
+            # Where Python looks for signals: when a function begins, and after one in C.
+            nonlocal count
+            if event in {"call", "c_return"} and frame.f_code.co_filename.startswith(PACKAGE):
+                count += 1
+                if count == interrupted:
+                    sys.setprofile(None)
+                    raise KeyboardInterrupt
+
+        def join() -> None:
+            ag.autograd.graph.join(member)
+            sys.setprofile(note)
+
+        loss = calls(x, join).sum()
+        try:
+            loss.backward(deadline=deadline)
+        except KeyboardInterrupt:
+            pass
+        finally:
+            sys.setprofile(None)
+        return count, member.verbs(), x.grad is not None
+
+    total, *_ = run(0)
+    ends: set[str] = set()
+    for interrupted in range(1, total + 1):
+        _, verbs, added = run(interrupted)
+        assert verbs[-1] == ("commit ends" if added else "abort ends"), interrupted
+        ends.add(verbs[-1])
+    assert ends == {"commit ends", "abort ends"}
