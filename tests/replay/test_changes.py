@@ -495,3 +495,17 @@ def test_a_coroutine_function_without_a_loop():
             step(ag.ones(3)).send(None)
         assert stop.value.value.item() == 3
         assert w.grad.tolist() == [number + 1] * 3
+
+
+def test_a_leaf_may_get_a_sparse_gradient():
+    """Its rows share no memory with what the call changes."""
+    table = ag.ones(3, 2, requires_grad=True)
+
+    @ag.compile
+    def scale(x):
+        return x.mul_(2) + table.detach().sum()
+
+    for _ in range(4):
+        assert scale(ag.ones(4)[:2]).tolist() == [8, 8]
+        nn.functional.embedding(ag.tensor([1]), table, sparse=True).sum().backward()
+    assert "replayed 3 times" in scale.explain()

@@ -34,8 +34,8 @@ class Rows(NDArrayOperatorsMixin):
 
     __slots__ = ("coalesced", "indices", "shape", "values")
 
-    #: There are no strides, because the array has no memory as a whole.
-    strides = None
+    #: There are no strides, and no owner, because the array has no memory as a whole.
+    strides = base = None
     flags = _FLAGS
 
     def __init__(
