@@ -132,8 +132,8 @@ def is_record(kind: Any) -> bool:
         is_plain(kind)
         and kind.__dictoffset__
         and not slots_of(kind)
-        and not is_own(kind.__module__)
         and (dataclasses.is_dataclass(kind) or hasattr(kind, "__attrs_attrs__"))
+        and not is_own(kind.__module__)
         and not issubclass(kind, (Module, Optimizer, LRScheduler))
     )
 
@@ -164,6 +164,12 @@ def is_generated(kind: type, name: str, function: Any) -> bool:
     return code is not None and (
         code.co_filename == "<string>" or made.__module__ == dataclasses.__name__
     )
+
+
+def check_class(kind: type, where: str) -> None:
+    """Raise for a class that names no module, as one that code without a `__name__` has made."""
+    if not isinstance(getattr(kind, "__module__", None), str):
+        raise UnrepeatableError(f"{where} has a class of no module")
 
 
 def check_tensor(tensor: Any, *, argument: bool = False) -> None:

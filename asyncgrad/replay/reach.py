@@ -43,6 +43,7 @@ from asyncgrad.replay.known import (
     NUMBERS,
     PURE,
     PURE_NAMES,
+    check_class,
     check_tensor,
     check_told,
     is_generated,
@@ -313,9 +314,11 @@ class Reached(Unchanged, Owners):
         take = _BY_TYPE.get(kind)
         if take is not None:
             take(self, value, where)
-        elif is_value(kind):
             return
-        elif is_named_tuple(kind):
+        if is_value(kind):
+            return
+        check_class(kind, where)
+        if is_named_tuple(kind):
             self._follow(kind, kind.__name__)
             self._parts(value, where)
         elif issubclass(kind, Variable):
@@ -481,6 +484,7 @@ class Reached(Unchanged, Owners):
             seen: which classes were followed: what makes instances is followed only if the class
                 itself is met, and not if there is merely an instance.
         """
+        check_class(kind, where)
         constructors = CONSTRUCTORS if seen is self._bare else frozenset()
         self._names.update((OPEN | MADE_BY) & {kind.__name__})
         if not constructors and (kind is types.SimpleNamespace or issubclass(kind, Module)):

@@ -330,7 +330,7 @@ def is_value(kind: type) -> bool:
 
 def is_number(kind: type) -> bool:
     """Whether values of a type are NumPy's scalars, which are compared by value."""
-    return kind.__module__ == "numpy" and issubclass(kind, (np.number, np.bool_))
+    return issubclass(kind, (np.number, np.bool_)) and kind.__module__ == "numpy"
 
 
 def same_value(value: Any, known: Any) -> bool:

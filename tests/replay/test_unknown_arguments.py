@@ -239,3 +239,14 @@ def test_other_arguments_that_cannot_be_followed() -> None:
     assert results[0] == results[1]
     assert lines[0] == lines[1]
     assert replayed(compiled) >= 3
+
+
+def test_classes_that_name_no_module() -> None:
+    """Code that is run without a `__name__` makes such."""
+    made: dict[str, Any] = {}
+    exec("kind = type('Kind', (), {'scale': 2.0})\none = kind()", made)
+    step = ag.compile(lambda x, given: x * made["one"].scale * given.scale)
+    for scale in (2.0, 3.0):
+        made["kind"].scale = scale
+        for given in (made["one"], made["kind"]):
+            assert step(ag.ones(1), given).tolist() == [scale * scale]
