@@ -32,7 +32,7 @@ class Prepared(NamedTuple):
     grad: Variable | None
     before: Any
     version: int
-    #: The new array, or a new tensor in the place of the old.
+    #: The new array of `.grad`, or a new tensor in the place of the old one.
     after: Any
     #: A copy of the old array, if others share its memory: then `.grad` is changed in place.
     kept: Any
@@ -61,25 +61,32 @@ def prepare(
     facts = gradient._metadata if isinstance(gradient, Variable) else gradient
     if facts.shape != metadata.shape:
         refuse(variable, facts.shape)
-    grad = autograd_meta(variable).grad
+    meta = autograd_meta(variable)
+    grad = meta.grad
     if grad is not None and grad._metadata.shape != metadata.shape:
         refuse(variable, metadata.shape)
     seen = grad is not None and recorded is None and _is_seen(grad)
     before: Any = None if grad is None else grad._array
     version = 0 if grad is None else version_of(grad)
+    kept = None
     if recorded is not None:
-        total = recorded_sum(variable, grad, gradient, recorded)
-        return Prepared(staged, grad, before, version, total, None, within)
-    if grad is not None:
+        after = recorded_sum(variable, grad, gradient, recorded)
+    elif grad is None:
+        dtype = grad_dtype(variable) or gradient.dtype
+        total = F.keep_gradient(gradient, variable._array, owned, dtype)
+        after = wrap(total, F.metadata_of(total))
+        staged = (variable, gradient, False, recorded)
+    else:
         # The sum is a new array: if `.grad` changes before the commit, both are added again.
-        total, _ = F.accumulate(before, False, gradient, False)
-        if total.dtype != grad._metadata.dtype:
-            total = F.in_dtype(total, grad._metadata.dtype)
-        kept = before.copy() if seen else None
-        return Prepared(staged, grad, before, version, total, kept, within)
-    dtype = grad_dtype(variable) or gradient.dtype
-    total = F.keep_gradient(gradient, variable._array, owned, dtype)
-    return Prepared((variable, gradient, False, recorded), None, None, 0, total, None, within)
+        after, _ = F.accumulate(before, False, gradient, False)
+        if after.dtype != grad._metadata.dtype:
+            after = F.in_dtype(after, grad._metadata.dtype)
+        if meta.retains_grad:
+            # What `retain_grad` has kept does not change: each pass sets a new tensor.
+            after = wrap(after, F.metadata_of(after))
+        elif seen:
+            kept = before.copy()
+    return Prepared(staged, grad, before, version, after, kept, within)
 
 
 def _is_seen(grad: Variable) -> bool:
@@ -97,20 +104,17 @@ def exchange(prepared: Prepared, replaced: list[Any], added: list[Any]) -> None:
     """Put a leaf's change into one of two empty lists; prepare it again if `.grad` has changed."""
     if not prepared.is_valid():
         prepared = prepared.within(prepare, *prepared.staged, prepared.within)
-    grad, after = prepared.grad, prepared.after
-    variable = prepared.staged[0]
-    meta = autograd_meta(variable)
-    F = variable._metadata.F
+    grad, after, variable = prepared.grad, prepared.after, prepared.staged[0]
     into = replaced
-    change: Any = meta, after, [0]
+    change: Any = autograd_meta(variable), after, [0]
     if not isinstance(after, Variable):
-        if grad is None or meta.retains_grad:
-            change = meta, wrap(after, F.metadata_of(after)), [0]
-        elif prepared.kept is not None:
-            write = partial(prepared.within, F.assign, prepared.before, after)
-            into, change = added, (grad, write, [0])
+        into = added
+        if prepared.kept is None:
+            write = partial(setattr, grad, "_array", after)
         else:
-            into, change = added, (grad, partial(setattr, grad, "_array", after), [0])
+            assign = variable._metadata.F.assign
+            write = partial(prepared.within, assign, prepared.before, after)
+        change = grad, write, [0]
     if not replaced and not added:
         # Otherwise a commit in a signal handler or `__del__` has done this since the call began.
         into.append(change)
