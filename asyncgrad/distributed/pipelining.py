@@ -20,7 +20,8 @@ from asyncgrad.distributed.staging import Place, limited_context, turn_of_passes
 from asyncgrad.distributed.values import as_loss, called
 from asyncgrad.errors import AutogradError
 from asyncgrad.nn.module import Module
-from asyncgrad.types import Tensor
+from asyncgrad.ops.tensors.pytree import flatten
+from asyncgrad.types import Tensor, Tree
 
 __all__ = ["Pipeline"]
 
@@ -75,39 +76,45 @@ class Pipeline:
         self._loss: tuple[Any, RemoteModule] | None = None
 
     async def step(
-        self, x: Tensor, target: Tensor, loss_fn: Callable[[Any, Any], Any], *,
+        self, x: Tree, target: Tree, loss_fn: Callable[[Any, Any], Any], *,
         deadline: float | None = None,
     ) -> Tensor:  # fmt: skip
         """Compute the mean loss of a batch and its gradients, committed at the end, or never.
 
         Args:
-            x: the batch, of shape (N, ...) with N examples.
-            target: what the loss function compares with, of shape (N, ...).
+            x: the batch: a tensor of shape (N, ...) with N examples, or a tuple, list or dictionary
+                of such tensors, of which the first stage takes a micro-batch.
+            target: what the loss function compares with: one tensor of shape (N, ...) or several.
             loss_fn: gives the mean loss of a micro-batch from the last stage's result and the
-                target; it can be pickled, and runs on the last stage's worker.
+                targets; it can be pickled, and runs on the last stage's worker.
             deadline: a time of the loop's clock, at which the step is given up; None for that of
                 `asyncgrad.request`.
 
         Raises:
             ValueError: if there are fewer examples than micro-batches, or not as many targets.
+            TypeError: if x or the target is, or has in it, something else than tensors.
             RuntimeError: if x or the target is no leaf and requires grad, or the loss function is a
                 module whose parameters require grad.
             TimeoutError: if the deadline has passed.
             WorkerLostError: if a worker is lost.
         """
-        for given in (x, target):
+        batch, structure = flatten((x, target))
+        for given in batch:
             if not isinstance(given, Variable):
                 raise TypeError(
-                    f"Pipeline.step: x and the target are Tensors, not {type(given).__name__}"
+                    f"Pipeline.step: x and the target are Tensors, not {type(given).__name__}, or "
+                    f"lists, tuples and dictionaries of Tensors"
                 )
-        rows = x.shape[0] if x.ndim else 0
-        if rows < self._microbatches or not target.ndim or target.shape[0] != rows:
+        shapes = [given._metadata.shape for given in batch]
+        sizes = {shape[0] if shape else 0 for shape in shapes}
+        rows = min(sizes, default=0)
+        if rows < self._microbatches or len(sizes) > 1:
             raise ValueError(
-                f"Pipeline.step: x has the shape {x.shape} and the target {target.shape}, for "
-                f"{self._microbatches} micro-batches: give as many examples at least, and as many "
-                f"targets as examples"
+                f"Pipeline.step: x and the target have the shapes {', '.join(map(str, shapes))}, "
+                f"for {self._microbatches} micro-batches: give as many examples at least, and as "
+                f"many targets as examples"
             )
-        for given in (x, target):
+        for given in batch:
             if given.requires_grad and not given.is_leaf:
                 raise AutogradError(
                     "Pipeline.step: x or the target has been computed from what requires grad, and "
@@ -136,12 +143,12 @@ class Pipeline:
                 turn_of_passes.set(number)
                 start, stop = bounds[number], bounds[number + 1]
                 async with window:
-                    value: Any = x[start:stop]
+                    value, own_target = structure.build(one[start:stop] for one in batch)
                     for i, stage in enumerate(self._stages[:-1]):
                         call = stage(value)
                         call.place = Place(within.key, step, i, stage.number, number)
                         value = await call.sent()
-                    call = last(value, target[start:stop])
+                    call = last(value, own_target)
                     end = self._stages[-1].number
                     call.place = Place(within.key, step, len(self._stages) - 1, end, number)
                     share = (stop - start) / rows

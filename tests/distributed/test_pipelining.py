@@ -31,6 +31,13 @@ class Layer(ag.nn.Module):
         return ag.tanh(x @ self.weight)
 
 
+class Pair(Layer):
+    """Takes two tensors of each example, and gives two."""
+
+    def forward(self, given: Any) -> Any:
+        return {"layer": super().forward(given["x"]), "product": given["x"] * given["y"]}
+
+
 class Watched(ag.nn.Module):
     """Notes what runs in it, and lets the loop turn meanwhile."""
 
@@ -63,6 +70,10 @@ class Watched(ag.nn.Module):
 
 def mean_square(y: Any, target: Any) -> Any:
     return ((y - target) ** 2).mean()
+
+
+def of_both(found: Any, targets: Any) -> Any:
+    return mean_square(found["layer"], targets[0]) + mean_square(found["product"], targets[1])
 
 
 def no_scalar(y: Any, target: Any) -> Any:
@@ -281,6 +292,26 @@ async def test_parameters_of_a_loss_do_not_lose_their_gradients() -> None:
 
 @pytest.mark.asyncio
 @pytest.mark.parametrize("schedule", ["1f1b", "gpipe"])
+async def test_a_batch_may_have_several_inputs_and_targets(schedule: str) -> None:
+    async with world_of(Engine(1)) as world:
+        stage, here = await world.remote(0, Pair, 0), Pair(0)
+        x, y = data()
+        y.requires_grad_()
+        given, targets = {"x": x, "y": y}, (x * 2, x * 3)
+        pipeline = Pipeline([stage], microbatches=2, schedule=schedule)
+        loss = await pipeline.step(given, targets, of_both)
+        both, gradient, y.grad = 0, y.grad, None
+        for rows in (slice(0, 5), slice(5, 10)):
+            part = of_both(here({"x": x[rows], "y": y[rows]}), [one[rows] for one in targets]) / 2
+            await part.backward()
+            both += part.item()
+        assert loss.item() == both
+        assert gradient.tolist() == y.grad.tolist()
+        assert await stage.apply(gradients) == gradients(here)
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("schedule", ["1f1b", "gpipe"])
 @pytest.mark.parametrize("end", ["cancel", "kill"])
 async def test_a_step_that_ends_at_any_message_commits_everywhere_or_nowhere(
     schedule: str, end: str
@@ -433,11 +464,17 @@ async def test_arguments_that_make_no_sense_raise() -> None:
             with pytest.raises(kind, match=r"Pipeline|integer"):
                 Pipeline(**arguments)
         x, target = data(4)
-        for given in ((x, target), (x.sum(), target), (x, target[:2])):
+        for given in (
+            (x, target),
+            (x.sum(), target),
+            (x, target[:2]),
+            (x, (target, x[:2])),
+            ((), ()),
+        ):
             with pytest.raises(ValueError, match="as many"):
                 await Pipeline([stage]).step(*given, mean_square)
         x, target = data()
-        for given in ((x, None), (x.numpy(), target)):
+        for given in ((x, None), (x.numpy(), target), (x, [target, 3])):
             with pytest.raises(TypeError, match="are Tensors, not"):
                 await Pipeline([stage]).step(*given, mean_square)
         leaf = x.detach().requires_grad_()
