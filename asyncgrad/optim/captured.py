@@ -85,7 +85,7 @@ class CapturedStep:
         self._slots: list[dict[Any, Slots]] = []
 
     def facts(self, graded: Set[Tensor]) -> StepFacts | None:
-        """What the next step uses; None if it has to be taken as always.
+        """What the next step uses; None if it has to be taken eagerly.
 
         Args:
             graded: the parameters that have a gradient then.

@@ -2,7 +2,7 @@
 
 A replay calls the functions of the engine that call such code, with the arrays that the program has
 at that place. What the code returns must be of the same kind as in the recorded call. Otherwise the
-replay is given up, and the function is called as always.
+replay is given up, and the function is called eagerly.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from asyncgrad.replay.steps import Same
 
 
 class BailError(Exception):
-    """A check has found that this call takes another way than the recorded one."""
+    """A check has found that this call computes something else than the recorded one."""
 
 
 def changed() -> None:
-    """Raise for a call that can't be replayed, and can't be made as always after its changes."""
+    """Raise for a call that can't be replayed, nor be made eagerly after its changes."""
     raise AutogradError(
         "compile: a function that was called anew has returned another kind of result than in the "
         "recorded call, after it had changed something. Leave it out of the compiled function."

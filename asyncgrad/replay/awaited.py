@@ -35,8 +35,8 @@ _AT_ONCE_NS = 200_000
 _REST_NS = 20_000
 
 
-class OtherWayError(UnrepeatableError):
-    """This call takes another way than the recorded one, so others may fit."""
+class OtherPathError(UnrepeatableError):
+    """This call runs other lines than the recorded one, so another recorded call may fit."""
 
 
 def replay(program: Program, tensors: Any, state: list[int]) -> Any:
@@ -46,7 +46,7 @@ def replay(program: Program, tensors: Any, state: list[int]) -> Any:
         state: gets what the program has changed so far (see `writer.CHANGED`).
 
     Raises:
-        UnrepeatableError: if the call has to be made as always; nothing has changed then.
+        UnrepeatableError: if the call has to be made eagerly; nothing has changed then.
     """
     loop = _get_running_loop()
     whole = program.whole
@@ -88,7 +88,7 @@ def _failure(error: Exception, state: list[int]) -> Exception:
             )
             failure.__cause__ = error
             return failure
-        return OtherWayError("a check failed")
+        return OtherPathError("a check failed")
     # If nothing has changed, the call is made again, and raises the error as the function does.
     return error if state[0] else UnrepeatableError("it raised an error")
 

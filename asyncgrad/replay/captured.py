@@ -26,14 +26,14 @@ _MOST = 4
 def with_graphs(
     steps: list[Any], outputs: Any, families: Any, device: Any
 ) -> tuple[list[Any], list[CapturedSteps]]:
-    """Put steps that can be captured together into one.
+    """Replace steps that can be captured together by one step that launches them.
 
     Args:
         outputs: the template of what it returns.
         families: which places share memory.
 
     Returns:
-        The steps, and those among them that stand for several.
+        All steps, and those among them that replace several.
     """
     ends = ends_of(steps, outputs)
     lists = lists_in(steps)

@@ -23,7 +23,7 @@ from asyncgrad.errors import AutogradError, class_of
 from asyncgrad.nn.module import Module
 from asyncgrad.ops.promotion import default_dtype
 from asyncgrad.replay.arrays import ONE_ARRAY, Recorded
-from asyncgrad.replay.awaited import OtherWayError, replay, replay_blocking
+from asyncgrad.replay.awaited import OtherPathError, replay, replay_blocking
 from asyncgrad.replay.division import Divider, Division
 from asyncgrad.replay.entry import Entry, Recording
 from asyncgrad.replay.graph import Graph
@@ -55,7 +55,7 @@ _M = TypeVar("_M", bound=Module)
 #: How many recorded calls a compiled function keeps.
 LIMIT = 16
 #: How many programs are kept for one signature, which differ in the values that Python sees.
-_WAYS = 4
+_VARIANTS = 4
 #: After this many recordings with fewer replays, a part is recorded no more.
 _PART_CHURN = 12
 #: Parts with fewer instructions take less time if they are called.
@@ -225,7 +225,7 @@ class Compiled(Generic[_P, _R]):
                         # Other tasks run meanwhile. A cancellation here ends the pass that runs.
                         result = await result
                 except UnrepeatableError as error:
-                    if entry.looks and isinstance(error, OtherWayError):
+                    if entry.looks and isinstance(error, OtherPathError):
                         tried.append(entry)
                         continue
                     return await self._eagerly(str(error), args, kwargs)
@@ -345,12 +345,12 @@ class Compiled(Generic[_P, _R]):
 
     def _missed(self, tried: list[Entry]) -> str | None:
         """Why a call in which Python sees new values is eager; None if it is to be recorded."""
-        if len(tried) < _WAYS:
+        if len(tried) < _VARIANTS:
             return None
         last = tried[0]
         last.failures += 1
         why = f"Python sees other values than before ({last.looks[0]})"
-        if last.failures > sum(entry.replays for entry in tried) + _WAYS:
+        if last.failures > sum(entry.replays for entry in tried) + _VARIANTS:
             last.program, last.reason = None, why
             self._divide(why, last.looked_at)
             self._entries = tuple([x for x in self._entries if x is last or x not in tried])
@@ -399,7 +399,7 @@ class Compiled(Generic[_P, _R]):
         try:
             result = replay_blocking(program, tensors, state)
         except UnrepeatableError as error:
-            if entry.looks and isinstance(error, OtherWayError):
+            if entry.looks and isinstance(error, OtherPathError):
                 return _OTHER
             # The function is called, so that an error comes from its own lines.
             return self._eagerly(str(error), args, kwargs)
@@ -752,7 +752,7 @@ def compile(
     Args:
         model: a function, coroutine function or module; None makes a decorator.
         fullgraph: raise an error, which names the line, where a call can't be replayed. Otherwise
-            such calls are made as always.
+            such calls are made eagerly.
         dynamic: accepted for PyTorch's programs: each shape is recorded by itself.
         options: PyTorch's other options, without effect.
 

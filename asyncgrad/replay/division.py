@@ -120,15 +120,15 @@ class Divider:
         """The lines that must be called, in words; nothing if there are none."""
         return f" ({self._flow.lines(self._cuts)})" if self._flow and self._cuts else ""
 
-    def changes(self, ways: list[str], functions: list[Any]) -> str:
+    def changes(self, paths: list[str], functions: list[Any]) -> str:
         """The lines that seem to change an object, in words; nothing if there are none.
 
         Args:
-            ways: how what has changed is reached, names with dots between them.
+            paths: the access paths of what has changed, such as `self.scale`.
             functions: those that may be called there.
         """
         flow = self._flow
-        changed = {name for way in ways for name in way.split(".")}
+        changed = {name for path in paths for name in path.split(".")}
         found = flow and (flow.changing() or flow.calling(functions, changed))
         return f" ({flow.lines(found)})" if flow and found else ""
 
@@ -139,11 +139,11 @@ class Divider:
             {point for x in places if (point := flow.point_of(x)) is not None}
         )
 
-    def where_changing(self, ways: list[str], functions: list[Any]) -> bool:
+    def where_changing(self, paths: list[str], functions: list[Any]) -> bool:
         """Divide the function where it names what has changed, or else seems to change an object.
 
         Args:
-            ways: how what has changed is reached, names with dots between them.
+            paths: the access paths of what has changed, such as `self.scale`.
             functions: those that may be called there.
 
         Returns:
@@ -152,11 +152,11 @@ class Divider:
         flow = self._flow
         if flow is None:
             return False
-        names = [way.split(".")[::-1] for way in ways]
+        names = [path.split(".")[::-1] for path in paths]
         for named in zip_longest(*names, fillvalue=""):
             if self._divide({point for name in named for point in flow.naming(name)}):
                 return True
-        changed = {name for way in names for name in way}
+        changed = {name for path in names for name in path}
         return self._divide(flow.changing()) or self._divide(flow.calling(functions, changed))
 
     def where_named(self, name: str) -> bool:

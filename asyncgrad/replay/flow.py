@@ -1,9 +1,9 @@
 """Takes parts out of a function's byte code, which begin and end where nothing is on the stack.
 
 A line at which the stack is empty is a *point*: all that the function knows there is in its
-variables. A part is the same code, in which all that it doesn't reach is no operation, and in which
-a jump leads to its first point and others out of it. So nothing moves: lines, places and errors are
-those of the function.
+variables. A part has the code of the whole function, but a jump at the start leads to its first
+point, jumps at its exits lead out of it, and NOP replaces instructions that it does not reach. No
+instruction moves, so line numbers and errors are those of the function.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ class Flow:
         return after + [to for start, end, to, _ in self._handlers if start <= place < end]
 
     def _assigned(self, *, surely: bool) -> dict[int, frozenset[str]]:
-        """Which variables have a value before each instruction, on all ways there or on one."""
+        """Which variables have a value before each instruction, on all paths to it or on one."""
         held = {self._first: frozenset(self.code.co_varnames[: self.arguments])}
         todo = [self._first]
         while todo:
@@ -289,7 +289,7 @@ class Flow:
             exit_numbers: gets the numbers of exits, by point and variables.
 
         Returns:
-            It as a function, and the variables that it takes, None for those that it doesn't.
+            A function with the part's code, and the variable for each parameter; None: no value.
 
         Raises:
             UnrepeatableError: if it can't be made.

@@ -2,7 +2,7 @@
 
 A replay makes no nodes. If it returns a tensor that requires grad, one node leads from it to the
 leaves, and to the arguments that have a graph. It saves what the nodes of an eager call would have
-saved. When a pass first comes there, these nodes are made after all, and the way through them is
+saved. When a pass first comes there, these nodes are made after all, and the pass through them is
 recorded as a program of its own, which later passes run. A pass that records itself, as with
 `create_graph=True`, always goes through such nodes. If several results require grad, the replay
 makes them at once.
@@ -141,7 +141,7 @@ class Graph:
         self._cost = sum(one.cost for one in self._nodes)
         #: The numbers of the nodes that can run once, and of those that a kind of passes runs.
         self.saving = {n for n, one in enumerate(self._nodes) if one.rule.saves}
-        self._ways: dict[Any, Any] = {}
+        self._nodes_by_flags: dict[Any, Any] = {}
         saved = [place for one in self._nodes for place in places_in(one.saved)]
         if not recorder.given.isdisjoint(saved):
             raise UnrepeatableError("its graph has saved a tensor that others have been given")
@@ -316,15 +316,15 @@ class Graph:
                 found[number] = wanted
         return dict(reversed(found.items()))
 
-    def way(self, flags: Any) -> Any:
+    def nodes_run(self, flags: Any) -> Any:
         """Which of the nodes that can run once a pass runs; see `_wanted`."""
         if flags is None:
             return self.saving
-        found = self._ways.get(flags)
+        found = self._nodes_by_flags.get(flags)
         if found is None:
             found = self.saving.intersection(self._wanted(flags))
-            if len(self._ways) < _LIMIT:
-                self._ways[flags] = found
+            if len(self._nodes_by_flags) < _LIMIT:
+                self._nodes_by_flags[flags] = found
         return found
 
     def record(self, front: GraphNode, gradient: Any, key: Any) -> Any:

@@ -17,7 +17,7 @@ class Graph(Protocol):
     #: By wanted gradients and layout of the given one: a program, and whether its arrays are new.
     backwards: dict[Any, Any]
 
-    def way(self, flags: Any) -> Any:
+    def nodes_run(self, flags: Any) -> Any:
         """Which of the nodes that can run once a pass runs."""
 
     def passed(self, front: Any, gradient: Any, flags: Any, shown: Any, *, recorded: bool) -> Any:
@@ -77,7 +77,7 @@ class GraphNode(Node):
         flags = None
         if task is not None and task.exec_info is not None:
             flags = tuple([is_wanted(task, edge) for edge in self.following])
-        state.ran = graph.way(flags)
+        state.ran = graph.nodes_run(flags)
         for released, by in state.freed:
             if not released.isdisjoint(state.ran):
                 refuse_freed(self, by)
@@ -123,7 +123,7 @@ def become(shown: Any, node: Any) -> None:
     """Make a result's node the one that an eager call would have made.
 
     The gradients of the pass that has ended have graphs that lead there, too. Gradients are summed
-    where the ways meet, as in the graph of an eager call.
+    where the paths meet, as in the graph of an eager call.
     """
     shown.__class__ = OpNode
     for name in ("rule", "following", "saved", "guard", "version", "cost"):

@@ -135,7 +135,7 @@ class _Compiled(dict[str, Any]):
 class _Library:
     """The library that a noted kernel computes with."""
 
-    #: Another class than NumPy's, so that kernels take their general way.
+    #: Not NumPy's class, so that kernels take their general branch.
     ndarray = _Value
     compiled: ClassVar[dict[str, Any]] = _Compiled()
 

@@ -43,19 +43,20 @@ BUILTINS = frozenset(
         "super", "tuple", "type", "zip",
     )
 )  # fmt: skip
-#: Parts of this package whose functions depend on their arguments alone, or tell recorders more.
-_TOLD = frozenset({
+#: Parts of this package whose functions depend on their arguments alone, or report to recorders
+#: what else they depend on.
+_REPORTING = frozenset({
     "autograd", "core", "devices", "distributions", "errors", "fft", "func", "linalg", "native",
     "nn", "ops", "optim", "records", "replay", "special", "sync", "tensor", "types",
 })  # fmt: skip
-#: What is not like that, within these parts.
+#: Modules of these parts whose functions have effects that they do not report.
 _EFFECTS = tuple(
     f"{PACKAGE}{name}"
     for name in (
         "devices.streams", "nn.init", "nn.snapshot", "ops.tensors.rng", "ops.tensors.printing",
     )
 )  # fmt: skip
-#: What is like that, in other parts.
+#: Functions of other parts that report all that they do.
 _FOLLOWED = frozenset({
     f"{PACKAGE}_top_level.trace", f"{PACKAGE}amp.autocast",
     f"{PACKAGE}utils.checkpoint.checkpoint",
@@ -84,10 +85,10 @@ IN_C = (
 NUMBERS: tuple[Any, ...] = (np.float16, np.float32, np.float64, np.int32, np.int64, np.bool_)
 
 
-def check_told(module: str, name: str, where: str) -> None:
-    """Raise for what is in a part of this package that has effects of which nobody is told."""
+def check_reporting(module: str, name: str, where: str) -> None:
+    """Raise for a part of this package that has effects which it does not report to recorders."""
     part = f"{module}.".split(".")[1]
-    if (part in _TOLD or not part) and not module.startswith(_EFFECTS):
+    if (part in _REPORTING or not part) and not module.startswith(_EFFECTS):
         return
     if f"{module}.{name}" not in _FOLLOWED:
         raise UnrepeatableError(f"{where} is {module}.{name}")

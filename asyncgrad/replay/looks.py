@@ -1,8 +1,8 @@
 """Finds out whether a number that Python has read from a tensor is only returned.
 
-The byte code that follows the read is followed in a straight line. A number that is only put into
-new containers, and returned with them, has changed nothing else in the call. A replay then simply
-reads it anew. Any other use may have decided what the function does next.
+The byte code after the read is followed in a straight line. A number that is only put into new
+containers, and returned with them, has changed nothing else in the call, so a replay can read the
+present number in its place. Any other use may have decided what the function does next.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from asyncgrad.replay.names import PACKAGE, call_of, is_own
 
 #: Functions of the package that return what the user's function has returned.
 _PASSING = frozenset({f"{PACKAGE}replay.compiled", f"{PACKAGE}nn.module"})
-#: Where tensors' functions that read values are.
+#: The modules of the functions that read values of tensors.
 _READERS = frozenset({f"{PACKAGE}tensor", f"{PACKAGE}ops.tensors.transfer"})
 #: The functions of the package that have been called when `item()` or `tolist()` reads a value.
 _LOOKS = frozenset({("seen", "item"), ("seen", "tolist")})

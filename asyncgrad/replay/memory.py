@@ -78,8 +78,9 @@ class Layout:
 
     @property
     def is_target(self) -> bool:
-        """Whether such an array may be written into memory that is there."""
-        # NumPy rounds the product of two complex numbers otherwise where one is written over.
+        """Whether a function may write such a result into memory that exists already."""
+        # If the result overwrites an operand, NumPy rounds the product of two complex numbers
+        # differently.
         alone = self.dtype.kind == "c" and prod(self.shape) == 1
         return self.is_array and self.ndim > 0 and self.is_contiguous and not alone
 

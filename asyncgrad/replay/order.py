@@ -103,7 +103,7 @@ def _value_of(step: Any) -> Any:
 
 
 def checks_first(steps: list[Any], constants: set[Place]) -> list[Any]:
-    """Move checks to the front: once something has changed, the call can't be made as always.
+    """Move checks to the front: once something has changed, the call can't be made eagerly.
 
     Steps that compute what a check reads move with it. A check stays where it is if it depends on a
     tensor that a function with effects is given, or may have changed by then. The latter is no
@@ -183,7 +183,7 @@ def is_change(step: Any) -> bool:
 
 
 def is_lasting(step: Any, graded: bool) -> bool:
-    """Whether a change would happen twice, or get lost, if the call were then made as always.
+    """Whether a change would happen twice, or get lost, if the call were then made eagerly.
 
     Args:
         graded: the program has added to some `.grad` or read one.

@@ -1,8 +1,8 @@
 """What a function can read besides its tensors, and whether that is as it was.
 
-A call can be repeated only if Python would take the same way again. Python's way depends on what it
-reads: arguments, globals, outer variables, attributes. So the code of the function, and of all
-functions of the user's that it can reach, is read for names, and what these names lead to is
+A call can be repeated only if Python would run the same lines again. Which lines it runs depends on
+what it reads: arguments, globals, outer variables, attributes. So the code of the function, and of
+all functions of the user's that it can reach, is read for names, and what these names lead to is
 followed: containers and instances into their contents, modules of this package into their tables.
 `Reached.holds` says whether all of it is as it was. What can't be followed, such as a file, a
 random generator or an array, makes the function unrepeatable. So does code that sets globals or
@@ -44,8 +44,8 @@ from asyncgrad.replay.known import (
     PURE,
     PURE_NAMES,
     check_class,
+    check_reporting,
     check_tensor,
-    check_told,
     is_generated,
     is_named_tuple,
     is_plain,
@@ -349,7 +349,7 @@ class Reached(Unchanged, Owners):
 
     def _list(self, value: Any, where: str) -> None:
         self._lists.append(value)
-        self._ways[id(value)] = where
+        self._access_paths[id(value)] = where
         self._parts(value, where)
 
     def _slice(self, value: slice, where: str) -> None:
@@ -459,7 +459,7 @@ class Reached(Unchanged, Owners):
     def _dict(self, value: Any, where: str, anew: Any = ()) -> None:
         """Follow a dictionary, but not what is under the keys `anew`: a replay calls that anew."""
         self._dicts.append(value)
-        self._ways[id(value)] = where
+        self._access_paths[id(value)] = where
         if not value:
             # Most of a module's are for hooks.
             return
@@ -496,7 +496,7 @@ class Reached(Unchanged, Owners):
             return
         module = kind.__module__
         if is_own(module):
-            check_told(module, kind.__name__, where)
+            check_reporting(module, kind.__name__, where)
             self._own_class(kind)
             return
         if module in PURE_NAMES:
@@ -653,7 +653,7 @@ class Reached(Unchanged, Owners):
         # A transform takes over `__module__` of the function that it is made around.
         module = function.__globals__.get("__name__") or ""
         if is_own(module):
-            check_told(module, function.__name__, where)
+            check_reporting(module, function.__name__, where)
             # A transform, or another function made around the user's.
             for cell in function.__closure__ or ():
                 self._captured(cell, where)

@@ -1,6 +1,6 @@
 """Records a call of a function as a flat list of steps on arrays.
 
-While a call is recorded it runs as always, on ordinary arrays. The recorder is told of every op
+While a call is recorded it runs eagerly, on ordinary arrays. The recorder is told of every op
 (`computed`), of every pass (`begin`), and of functions that are called anew (`again`). If an op
 uses an array that the recorder does not know, something has made it that was not reported. Then the
 call can't be repeated, and the reason is noted. Nothing here changes what the call computes.
@@ -54,12 +54,12 @@ _SMALL = 16
 
 
 class Recorder(Passes):
-    """What one call does; `reason` says why it can't be repeated, or is None."""
+    """Takes down the steps of one call; `reason` says why it can't be repeated, or is None."""
 
     def __init__(self, call: Recorded) -> None:
         super().__init__(call)
         self._code = call.code
-        #: The places in the function's code at which it has looked at values by any way.
+        #: The places in the function's code at which Python has read values of tensors.
         self.looked_at: list[int] = []
 
     def looked(self, what: str) -> None:

@@ -77,7 +77,7 @@ class Signature(Comparison):
         return code
 
     def tell_apart(self, reached: Reached) -> None:
-        """Compare at each call, too, which arguments the function also reaches by another way."""
+        """Compare at each call, too, which arguments the function can also reach elsewhere."""
         for number, value in enumerate(self.containers):
             if reached.has_met(value):
                 self._refuse_if(f"m{number} is not {self._constant(value)}")

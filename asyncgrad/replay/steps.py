@@ -126,7 +126,7 @@ class Users(NamedTuple):
 
     #: It runs in a pass: the function is a generator function, which may wait.
     within: bool = True
-    #: Its result may be of another kind than in the recorded call. Then the call is made as always.
+    #: Its result may be of another kind than in the recorded call. Then the call is made eagerly.
     strict: bool = True
     #: It also commits a gradient.
     commits: bool = False

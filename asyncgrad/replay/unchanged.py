@@ -96,8 +96,8 @@ class Unchanged:
         self._dicts: list[Any] = []
         #: Lists and sets. A set's items come in an order that stays the same while it is unchanged.
         self._lists: list[Any] = []
-        #: By the identity of one of these: how it was reached, names with dots between them.
-        self._ways: dict[int, str] = {}
+        #: By the identity of one of these: its access path, such as `self.scale`.
+        self._access_paths: dict[int, str] = {}
         self._cells: list[Any] = []
         #: The names of these outer variables.
         self._outer: list[str] = []
@@ -190,29 +190,29 @@ class Unchanged:
             if type(value) in kinds:
                 yield (id(owner), name), name, value
         for held in self._full:
-            name = self._ways.get(id(held), "").rpartition(".")[2]
+            name = self._access_paths.get(id(held), "").rpartition(".")[2]
             for key, value in held.items():
                 if type(value) in kinds:
                     yield (id(held), key), name, value
 
     def changed(self) -> list[str]:
-        """How that is reached which is not as it was: names with dots between them."""
+        """The access paths of what is not as it was."""
         values = iter(self._values)
         found = [name for *_, name, value in self._read_by_name() if value is not next(values)]
         for place, (held, length) in enumerate(zip(self._sized, self._lengths, strict=True)):
-            way = self._ways.get(id(held), "")
+            path = self._access_paths.get(id(held), "")
             known = list(islice(values, length))
             is_dict = place < len(self._full)
             if len(held) != length:
-                found.append(way)
+                found.append(path)
             elif is_dict:
                 now = zip(held.items(), known, strict=True)
-                found += [f"{way}.{key}" for (key, value), old in now if value is not old]
+                found += [f"{path}.{key}" for (key, value), old in now if value is not old]
             elif not all(map(is_, held, known)):
-                found.append(way)
+                found.append(path)
             if is_dict:
                 values = islice(values, length, None)
-        return found + [self._ways.get(id(held), "") for held in self._empty if held]
+        return found + [self._access_paths.get(id(held), "") for held in self._empty if held]
 
     def holds(self) -> bool:
         """Whether all that the function can read is as it was."""

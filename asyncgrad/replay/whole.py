@@ -1,9 +1,9 @@
 """A call with passes and steps of optimisers that a CUDA device repeats by one launch.
 
-Operations, passes, clipping and updates become one CUDA graph, which changes the weights where they
-are. What only the host does comes before it, as `zero_grad`, or after it, as schedules. A call that
-finds anything else than the captured one had, such as a weight that an unfreed graph needs, is
-replayed step by step.
+Operations, passes, clipping and updates become one CUDA graph, which changes the weights in place.
+The host takes other steps before it, such as `zero_grad`, or after it, such as schedules of the
+learning rate. A launch needs the state in which the graph was captured. In any other state, for
+example where an unfreed graph needs the old weights, the call is replayed step by step.
 """
 
 from __future__ import annotations
