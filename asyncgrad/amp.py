@@ -343,7 +343,7 @@ class GradScaler:
         return self._enabled
 
     def __getstate__(self) -> dict[str, Any]:
-        """All but what is known of optimizers.
+        """Leave out what is known of optimizers.
 
         Raises:
             AssertionError: between an optimizer's gradients and `update`.

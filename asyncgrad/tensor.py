@@ -176,7 +176,7 @@ class Tensor(Methods):
     def stride(self, dim: int | None = None) -> tuple[int, ...] | int:
         """The distance in elements between neighbours along each axis, or along one."""
         strides = strides_of(self._array)
-        return strides if dim is None else strides[dim]
+        return strides if dim is None else strides[one_dim("stride", dim, len(strides))]
 
     def storage_offset(self) -> int:
         """The offset of the first element in the memory of a view's base, in elements."""

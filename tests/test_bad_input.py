@@ -178,6 +178,10 @@ OPERATORS = {
     "relu": (lambda x: ag.relu(x > 0), RuntimeError, "Boolean inputs not supported for relu"),
     "type_as": (lambda x: x.type_as(3), TypeError, "type_as.*Tensor, not int"),
     "node": (lambda x: x.exp().grad_fn(3), TypeError, "ExpBackward0.*not a Variable, but int"),
+    "stride": (lambda x: x.stride(5), IndexError, r"stride.*range of \[-1, 0\], but got 5"),
+    "keep": (lambda x: x.sum().backward(retain_graph="no"), TypeError, "retain_graph.*not str"),
+    "labels": (lambda x: ag.einsum(x, "i"), TypeError, "einsum.*ints, not str.*equation"),
+    "group": (lambda x: ag.optim.SGD({"params": [x]}), TypeError, "one dict. Put it into a list"),
     "version": (
         lambda x: ag.autograd.graph.increment_version([x, 3]),
         RuntimeError,

@@ -71,7 +71,7 @@ def differentiable_edge(tensor: Value) -> Any:
         if edge is not None:
             return edge
         if requires_grad(tensor):
-            # Such a view was made in no_grad of a tensor that requires grad: it has no graph.
+            # A view, made within no_grad, of a tensor that requires grad: it has no graph.
             return Identity((), (tensor._metadata,))
         raise AutogradError(
             "One of the differentiated Tensors does not require grad. Call requires_grad_() on it "

@@ -91,9 +91,9 @@ class Pass(NamedTuple):
     priority: int
     #: A time of the loop's clock; None for none.
     deadline: float | None
-    #: It adds to `.grad` of every leaf that it reaches, as `backward()` does without `inputs=`.
+    #: The pass adds to `.grad` of every leaf that it reaches: `backward()` without `inputs=`.
     accumulates: bool
-    #: Saved values survive it, for another pass.
+    #: Saved values survive the pass, for another one.
     retains_graph: bool
 
 

@@ -165,7 +165,15 @@ def new_pass(
 
 def is_set(flag: Any) -> bool:
     """A flag as a bool; PyTorch also accepts integers."""
-    return flag if flag.__class__ is bool else index(flag) != 0
+    if flag.__class__ is bool:
+        return bool(flag)
+    try:
+        return index(flag) != 0
+    except TypeError:
+        raise TypeError(
+            f"backward() and grad(): retain_graph, create_graph and other flags must be bool, not "
+            f"{class_of(flag)}"
+        ) from None
 
 
 #: Not empty once the warning about `backward(create_graph=True)` has been shown.

@@ -101,7 +101,7 @@ def manual_seed(seed: int) -> None:
 
 
 def manual_seed_all(seed: int) -> None:
-    """The same: GPUs have no generators of their own."""
+    """Do what `manual_seed` does: GPUs have no generators of their own."""
     manual_seed(seed)
 
 

@@ -106,7 +106,7 @@ class Lives:
             earlier = ends.get(size)
             own = earlier.pop(0) if earlier else 0
             if not last and self._start < own < first:
-                # It dies when that of the run before has died in this run.
+                # The array will die when, in this run, the array of the run before has died.
                 last = own
             lives.append(Life(size, first, last) if last else None)
         return lives

@@ -235,7 +235,7 @@ class Voting(Part):
             raise PassEndedError("rank 0 has given this pass up")
 
     async def _end(self, *, decision: bool) -> None:
-        # It goes on even if this wait is cancelled.
+        # The task that tells the others goes on even if this wait is cancelled.
         await asyncio.wait([self._group.site.spawn(self._told(decision))])
 
     async def _told(self, decision: bool) -> None:
@@ -246,7 +246,8 @@ class Voting(Part):
             mail = group.run, self._mail(what), group.rank, content
             _, errors = await group.site.tell_all(self._group.others, "mail", *mail)
             if decision and not group.mail.ended:
-                # They may never hear of what they have promised to do.
+                # These ranks have promised to do as rank 0 decides, and may never hear of the
+                # decision.
                 for rank, error in errors.items():
                     if not isinstance(error, PassEndedError):
                         group.site.fence(rank, f"it has not confirmed a commit ({error})")

@@ -26,7 +26,7 @@ class Entry:
     __slots__ = ("inputs", "outputs", "place", "refs", "structure")
 
     def __init__(self, place: Place | None) -> None:
-        #: That of the micro-batch, if its part is a stage of a pipeline.
+        #: The place of the micro-batch, if the part is a stage of a pipeline.
         self.place = place
         #: The tensors that the caller has sent, as leaves.
         self.inputs: list[Any] = []

@@ -97,7 +97,7 @@ def _send_in_pieces(comm: Any) -> None:
     """
     stream = getattr(comm, "stream", None)
     if stream is None or "write_to_fd" in vars(stream):
-        # It is within a process, or has been closed, or sends in pieces already.
+        # The connection is within a process, was closed, or sends in pieces already.
         return
     # Weakly: the connection has the function.
     known, kind = weakref.ref(stream), type(stream)
@@ -107,7 +107,7 @@ def _send_in_pieces(comm: Any) -> None:
         nonlocal has_sent
         if has_sent:
             has_sent = False
-            # Then Tornado goes on in the next turn.
+            # 0 bytes sent: Tornado takes the socket for full and goes on in the next turn.
             return 0
         has_sent = len(data) > _PIECE
         sent: int = kind.write_to_fd(known(), data[:_PIECE])

@@ -76,8 +76,8 @@ async def limited(
             # these hold frames of contextlib from Python 3.13 on, those the cancellation: a cycle.
             error.__cause__.__traceback__ = None
     finally:
-        # It refers to the task, whose error's traceback may hold this frame: a cycle. So does
-        # asyncio's error.
+        # `limit` refers to the task, whose error's traceback may hold this frame: a cycle. So
+        # does asyncio's error.
         del limit
     if expired and not committed():
         raise TimeoutError(
@@ -97,7 +97,7 @@ def _shorten(shown: TracebackException) -> bool:
     """Keep users' frames and the one that raised; whether there are any of users'."""
     users = [frame for frame in shown.stack if not frame.filename.startswith(_PACKAGE)]
     shown.stack[:] = users + [frame for frame in shown.stack[-1:] if frame not in users]
-    # They are sent with the error.
+    # The error is sent with its notes, so the trace needs none.
     shown.__notes__ = None
     reasons = (shown.__cause__, shown.__context__, *(shown.exceptions or ()))
     # A list, because all are to be shortened.

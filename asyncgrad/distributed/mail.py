@@ -32,7 +32,7 @@ class Mail:
         self._boxes: dict[tuple[Any, int], asyncio.Future[Any]] = {}
         #: The passes that have ended here: models' numbers and passes' names.
         self._closed = Memory()
-        #: Those that have not, but which another rank has given up, with the error.
+        #: The passes that have not ended here and that another rank has given up, with the error.
         self._given_up: dict[Any, str] = {}
         #: The ranks on which the run's function has returned.
         self._returned = set[int]()

@@ -10,7 +10,7 @@ from typing import Any
 from asyncgrad.distributed.engine import Host, Message, answered, check_versions, sent, versions
 from asyncgrad.errors import AutogradError
 
-#: So many messages may wait in a host at once.
+#: How many messages may wait in a host at once.
 _WAITING = 100_000
 
 
@@ -49,7 +49,7 @@ class RayPeers:
     """Calls hosts, from anywhere."""
 
     def __init__(self, actors: Sequence[Any]) -> None:
-        """Know the actors."""
+        """Keep the actors of the hosts, by rank."""
         self._actors = actors
 
     async def call(self, rank: int, message: Message) -> tuple[bool, Any]:
@@ -86,7 +86,7 @@ class RayEngine(RayPeers):
     """
 
     def __init__(self, workers: int, **options: Any) -> None:
-        """Check the cluster."""
+        """Check that Ray runs."""
         try:
             import ray
         except ImportError as error:
@@ -105,7 +105,7 @@ class RayEngine(RayPeers):
         self._watching: list[asyncio.Task[None]] = []
 
     def __repr__(self) -> str:
-        """What it is."""
+        """The name of the cluster's kind."""
         return "Ray"
 
     async def start(self, factory: Callable[[int], Host]) -> int:

@@ -57,9 +57,9 @@ class Reducer:
         self._running_id = -1
         #: The passes that have come to the model, each with the part that could not join it.
         self._entered: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
-        #: Those on the parameters.
+        #: The handles of the hooks on the parameters.
         self.hooks: list[RemovableHandle] = []
-        #: It belongs to the caller of the world, who asks for its passes.
+        #: The model belongs to the caller of the world, who asks for its passes.
         self.is_replica = False
         #: Why the ranks are no longer equal.
         self.broken: str | None = None

@@ -167,9 +167,9 @@ class RemoteCall:
         self._result: Shared | None = None
         self._sent: Shared | None = None
         self._values: Any = None
-        #: When an await of its result gives it up: that of `asyncgrad.request`, or None.
+        #: The deadline of `asyncgrad.request`, at which an await of the result gives up; or None.
         self.deadline = current().deadline
-        #: That of the micro-batch, if its part is a stage of a pipeline.
+        #: The place of the micro-batch, if the part is a stage of a pipeline.
         self.place: Place | None = None
         #: The pass whose backward follows on the worker at once, and the gradient it begins with.
         self.at_once: tuple[Ambient, float, float | None, int] | None = None
@@ -359,7 +359,7 @@ class _Fetch(Function):
 
 
 def _flat(reply: Reply, leaves: list[Any]) -> list[Any]:
-    """Those of a call's results that are tensors and require no grad."""
+    """The results of a call that are tensors and require no grad."""
     found = zip(leaves, reply.differentiable, strict=True)
     return [value for value, flows in found if isinstance(value, Variable) and not flows]
 

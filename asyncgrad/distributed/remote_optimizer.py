@@ -63,7 +63,7 @@ class RemoteOptimizer:
         )
         made._ranks = tuple(rank for rank, has_any in zip(parts, found, strict=True) if has_any)
         if own is None and not made._ranks:
-            # It says what is wrong.
+            # An optimizer without parameters raises, and its error says what is wrong.
             made._own = kind([], **defaults)
         return made
 
@@ -83,7 +83,7 @@ class RemoteOptimizer:
         return await self._each(method, dict.fromkeys(self._ranks, args))
 
     async def _each(self, method: Any, args: dict[int, Any]) -> list[Any]:
-        """The same, with the arguments of each rank."""
+        """Do what `_all` does, with other arguments for each rank."""
         return await _ended(
             self._site.call(rank, "optimize", self._number, method, args[rank])
             for rank in self._ranks

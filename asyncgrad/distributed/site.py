@@ -131,7 +131,7 @@ class Site:
         return await self._call(inf if method == "run" else self.timeout, rank, method, *args)
 
     async def _call(self, limit: float, rank: int, method: str, *args: Any) -> Any:
-        """The same, with a limit of its own."""
+        """Do what `call` does, within a limit of seconds."""
         self.check()
         modes = current()
         kept = {"anomaly": modes.anomaly, "check_nan": modes.check_nan}

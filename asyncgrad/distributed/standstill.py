@@ -130,7 +130,7 @@ class Standstill:
             for future in awaited:
                 waits = [wait for wait, pending in self._waits if pending is future]
                 if not waits and future not in tasks:
-                    # It may end at any time.
+                    # Nothing is known of what ends this future: that may happen at any time.
                     if future not in self._watched:
                         self._watched.add(future)
                         future.add_done_callback(self._look_soon)

@@ -70,7 +70,7 @@ def awaited_by(task: asyncio.Task[Any]) -> list[Any]:
 
 
 def _pending(futures: Iterable[Any]) -> list[Any]:
-    """Those that are not done, and in place of a `gather` what it gathers."""
+    """The futures that are not done; a `gather` is replaced by the futures that it gathers."""
     found = []
     for future in futures:
         if not future.done():

@@ -155,7 +155,7 @@ class Uniform(Distribution):
     low: Tensor
     high: Tensor
     has_rsample = True
-    #: That `high` is above `low` is checked in `__init__`, with PyTorch's words.
+    #: `__init__` checks that `high` is above `low`, with PyTorch's words.
     arg_constraints: ClassVar[Any] = {"low": constraints.real, "high": constraints.real}
 
     def __init__(self, low: Value, high: Value, validate_args: bool | None = None) -> None:

@@ -75,7 +75,7 @@ class Transform:
         return known if y is result else self._keep(self._inverse(y), y)[0]
 
     def _keep(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-        """Both, kept if there is a cache."""
+        """Keep an input with its result, if there is a cache, and return both."""
         if self._cache_size:
             vars(self)["_cached"] = x, y
         return x, y

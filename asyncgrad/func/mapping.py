@@ -119,7 +119,7 @@ def debug_unwrap(tensor: Any, *, recurse: bool = True) -> Any:
 
 
 def _part(x: Tensor, dim: int, start: int, count: int) -> Any:
-    """Some examples, with their axis in front; the tensor itself if it is that."""
+    """Some examples, with their axis in front; the tensor itself if that is all of it."""
     x = x if count == x.shape[dim] else narrow(x, dim, start, count)
     return movedim(x, dim, 0) if dim else x
 

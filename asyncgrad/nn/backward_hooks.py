@@ -136,8 +136,8 @@ def _passed_on(values: tuple[Any, ...]) -> tuple[tuple[Any, ...], Passage | None
             [edges[place] for place in places], tuple(values[place]._metadata for place in places)
         )
         for number, place in enumerate(places):
-            # It is marked as a view: a change in place raises an error, because the value before
-            # the node would keep its old history.
+            # The value is marked as a view, so that a change in place raises an error: the tensor
+            # before the node would keep its old history.
             passed[place] = view_of_input(values[place], as_stored(Edge(node, number)))
     return tuple(passed), node, (len(values), places)
 

@@ -101,8 +101,8 @@ class _ConvNd(Declared):
         return ", ".join([sizes, *unusual(self, usual)])
 
 
-class _Forwards(_ConvNd):
-    """A convolution of images with any number of axes."""
+class _PlainConvNd(_ConvNd):
+    """A convolution that is not transposed, of images with any number of axes."""
 
     transposed = False
 
@@ -211,7 +211,7 @@ class _ConvTransposeNd(_ConvNd):
         return tuple(size - low for size, low in zip(wanted, least, strict=True))
 
 
-class Conv1d(_Forwards, ndim=1, function=F.conv1d):
+class Conv1d(_PlainConvNd, ndim=1, function=F.conv1d):
     """A convolution of lines.
 
     Args:
@@ -229,11 +229,11 @@ class Conv1d(_Forwards, ndim=1, function=F.conv1d):
     """
 
 
-class Conv2d(_Forwards, ndim=2, function=F.conv2d):
+class Conv2d(_PlainConvNd, ndim=2, function=F.conv2d):
     """A convolution of images. The arguments are those of `Conv1d`."""
 
 
-class Conv3d(_Forwards, ndim=3, function=F.conv3d):
+class Conv3d(_PlainConvNd, ndim=3, function=F.conv3d):
     """A convolution of volumes. The arguments are those of `Conv1d`."""
 
 

@@ -29,7 +29,7 @@ _NOT_KEPT = {
 class Declared(Module):
     """The base of modules that differ in what their classes declare as arguments.
 
-    `class Conv1d(_Forwards, ndim=1)` has the attribute `_ndim`, which `_Forwards` annotates, and
+    `class Conv1d(_PlainConvNd, ndim=1)` has the attribute `_ndim`, which a base class annotates and
     subclasses inherit. Other arguments go on to other bases.
     """
 
@@ -155,7 +155,7 @@ def _forward(cls: type[FunctionModule], function: Callable[..., Any]) -> Callabl
     show(source, file)
     names: dict[str, Any] = {"F": F, "__name__": cls.__module__}
     made = postponed("forward", ("self", *given), file, names, lambda _: compiled(source, file))
-    # So that it can be found out before the first call which function is called.
+    # Code that reads `co_names`, such as `compile`, finds the function before the first call.
     made.__code__ = made.__code__.replace(co_names=(*made.__code__.co_names, function.__name__))
     made.__defaults__ = (None,) * len(more)
     made.__qualname__ = f"{cls.__qualname__}.forward"

@@ -306,7 +306,7 @@ def _written(
             heads.append(star + x)
             continue
         if default is Parameter.empty and (defaults or x in others.values()):
-            # It may be given by another name, or comes after such an argument.
+            # The argument may be given by another name, or follows one that may.
             default = names[f"default_{x}"] = _MISSING
             lines.append(_NEEDED.format(x=x, title=title))
         if one.kind is Parameter.KEYWORD_ONLY:

@@ -73,7 +73,7 @@ class Op(NamedTuple):
     #: Inputs that PyTorch's node could save, although no gradient here needs them.
     keepable: tuple[str, ...] = ()
     #: Attributes and inputs that PyTorch's node saves as tensors, where this one saves no arrays.
-    #: They are freed when it has run, so it can't run again.
+    #: The node frees them when it has run, so it can't run again.
     frees: tuple[str, ...] = ()
     #: The output is saved but may change in place: it is then computed again for the gradient.
     renews: bool = False
@@ -108,7 +108,7 @@ class Op(NamedTuple):
     #: `compile` may call it again for other values: the function of the API that calls it looks at
     #: no values without saying so, and it changes no memory.
     repeats: bool = True
-    #: It may raise for some values, so `compile` keeps it where nothing uses its result.
+    #: The function may raise for some values: `compile` calls it even if nothing uses the result.
     raises: bool = False
     #: The docstring of the public function that is made from the row; empty if there is none, or
     #: it is written out in `ops.api`.
@@ -173,7 +173,7 @@ def fused(kernel: Callable[..., Any], rule: Callable[..., Any]) -> Part:
 def fused_together(
     kernel: Callable[..., Any], rule: Callable[..., Any] | Mapping[str, Callable[..., Any]]
 ) -> Callable[..., Any]:
-    """The same for all gradients in one call.
+    """Like `fused`, for all gradients in one call.
 
     Args:
         kernel: `kernel(xp, g, wanted, ...)`, whose parameters say what is saved.

@@ -53,8 +53,8 @@ class Optimizer(Hooked):
     """
 
     def __init__(self, params: Params, defaults: dict[str, Any]) -> None:
-        if isinstance(params, Variable) or not isinstance(params, Iterable):
-            one = isinstance(params, Variable)
+        one = isinstance(params, (Variable, dict))
+        if one or not isinstance(params, Iterable):
             raise TypeError(
                 f"params argument given to the optimizer should be an iterable of Tensors or "
                 f"dicts, but got {'one' if one else 'a'} {class_of(params)}. "

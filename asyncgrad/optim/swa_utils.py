@@ -151,7 +151,7 @@ class AveragedModel(Module):
         self.use_buffers = use_buffers
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """Call the copy."""
+        """Call the averaged model."""
         return self.module(*args, **kwargs)
 
     @recording.called_anew

@@ -83,7 +83,7 @@ class Division:
         return {*self.flow.reach(start, self._called)} & self.flow.points
 
     def compiled_parts(self) -> list[Any]:
-        """Those that are replayed, in the order of the function."""
+        """The parts that are replayed, in the order of the function."""
         return [self._parts[point][0] for point in sorted(self._parts) if point in self._others]
 
     def lines(self) -> str:

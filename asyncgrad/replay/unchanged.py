@@ -62,7 +62,7 @@ def _code_of(text: str) -> CodeType:
 
 
 class _Checks(Comparison):
-    """Conditions."""
+    """Conditions, which become the code of one function."""
 
     def __init__(self) -> None:
         super().__init__(absent=_ABSENT)

@@ -102,7 +102,7 @@ class Engine(RunningPasses):
         return f"<Engine of {self._loop()!r}: {self.passes} passes, {len(self.live)} in flight>"
 
     def __dir__(self) -> list[str]:
-        """What completion offers."""
+        """The names that interactive completion offers."""
         return [*FOR_USERS, *(name for name in super().__dir__() if name.startswith("__"))]
 
     def close(self, ended: Callable[[], None] | None = None) -> None:

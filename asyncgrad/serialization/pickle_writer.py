@@ -230,7 +230,7 @@ def _memory_of(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any] | None:
     if not (memory.flags.c_contiguous or memory.flags.f_contiguous):
         return None
     if memory.dtype == np.uint8 and not memory.nbytes % array.itemsize:
-        # These are bytes read from a file.
+        # The array was made from bytes that were read from a file.
         memory = memory.ravel("K").view(array.dtype)
     if memory.dtype != array.dtype or (_address(array) - _address(memory)) % array.itemsize:
         return None

@@ -54,7 +54,7 @@ class _Batch:
 
 @dataclass(slots=True)
 class _Entry:
-    """A request."""
+    """A request that waits for its batch, or for the result."""
 
     item: Any
     #: The loop time at which the request came.

@@ -19,8 +19,8 @@ from asyncgrad.devices.pool import POOL
 PIECE = 1 << 18
 #: Fewer elements, those of three pieces, are not cut.
 _FEW = 3 * PIECE
-#: So many lines that lie side by side are computed at a time, and the fewest for which that pays.
-#: Channels are computed if they have as many elements beside one another.
+#: How many lines that lie side by side are computed at a time, and the fewest for which that
+#: pays; channels, too, need as many elements side by side.
 LINES_BESIDE, _FEWEST = 256, 8
 _ARRAY = np.ndarray
 #: What kernels are compiled for: not numbers of another order of bytes.

@@ -23,7 +23,7 @@ _PIECE = 1 << 23
 _RUNS = 8
 #: The largest images in places, as each place has two numbers in tables.
 _AREA = 1 << 16
-#: So many places at least are computed at a time where images are smaller.
+#: The least number of places that are computed at a time: several small images have so many.
 _PLACES = 64
 #: Each sum of the weight's gradient that is made apart has so many terms at least.
 _ADDED = 512

@@ -265,5 +265,5 @@ value = _of_dtype(value_f, value_d, types.int32)
 
 # -- of rows --------------------------------------------------------------------------------------
 
-#: So many elements are added up in the arrays' dtype; such sums are added in double precision.
+#: How many elements are added up in the arrays' dtype; such sums are added in double precision.
 ADDED = 512

@@ -132,7 +132,7 @@ def _all(*statements: Iterable[str]) -> str:
 
 
 def _named(names: Iterable[str], steps: _Steps) -> list[str]:
-    """Those of some names that the expressions of steps have."""
+    """The names that occur in the expressions of steps."""
     text = " ".join(expression for *_, expression in steps)
     return [name for name in names if re.search(rf"\b{name}\b", text)]
 

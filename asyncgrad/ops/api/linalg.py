@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from asyncgrad.core.variable import Variable
+from asyncgrad.errors import class_of
 from asyncgrad.ops.api.matrices import beside
 from asyncgrad.ops.api.shape import squeeze
 from asyncgrad.ops.arguments import expect_axes, is_expandable, of_one_dtype, one_dim
@@ -409,6 +410,11 @@ def _of_one_dtype(x: Tensor, y: Tensor, first: Any, second: Any, kept: Any) -> t
 
 def _letters(labels: Any) -> str:
     """A list of labels as a term of an equation."""
+    if not isinstance(labels, (list, tuple)):
+        raise TypeError(
+            f"einsum(): the labels of a tensor are a list of ints, not {class_of(labels)}. An "
+            f"equation comes before the tensors."
+        )
     parts = []
     for label in labels:
         if label is Ellipsis:

@@ -37,7 +37,8 @@ METHODS = tuple(__all__)
 
 #: In longer lines, `topk` partitions first and sorts only the `k` elements.
 _PARTED = 64
-#: So many elements are found one after the other, each in a tenth of a partition's time.
+#: Up to this `k` the elements are found one after the other, each in a tenth of the time of a
+#: partition.
 _SINGLY = 8
 
 

@@ -433,7 +433,7 @@ OPS = (
         repeats=False,
     ),
     _into_zeros("zeros_put", _zeros_put),
-    # These two change their first input in place; the second has the shape of the indexed part.
+    # Ops that change their first input in place; their second has the shape of the indexed part.
     *raising(
         _into("put", _put, lambda F, g, index: F.zero_at(g, index), "zeros_put"),
         _into("put_add", _put_add, lambda F, g: g, "zeros_plus", fresh=False),

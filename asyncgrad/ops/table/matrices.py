@@ -244,7 +244,7 @@ def _cofactors_back(F: Namespace, g: Value, x: Value, out: Value) -> Any:
 
 
 def _cofactors_gradient(xp: Library, g: Array, x: Array, out: Array) -> Any:
-    """The same of real matrices by singular values, which may be 0.
+    """`_cofactors_back` for real matrices, by their singular values, which may be 0.
 
     The determinant's second derivative is symmetric: it is the tangent along `g`.
     """

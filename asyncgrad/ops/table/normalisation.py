@@ -278,7 +278,7 @@ def _mean_square(F: Namespace, x: Value, dims: Shape, eps: float) -> Any:
 
 
 def _through_mean_square(F: Namespace, g: Value, x: Value, count: int, eps: float) -> Any:
-    """The same for division by the root of the mean square."""
+    """The gradient of `x` through its division by the root of its mean square."""
     dims = _last(x, count)
     inverse = _mean_square(F, x, dims, eps)
     y = x * inverse

@@ -351,7 +351,7 @@ def _extreme(name: str, method: str) -> Op:
 
 
 def _whole_pull(F: Namespace, g: Value, x: Value, out: Value) -> Any:
-    """The same for a whole tensor, where NaN counts as an extremum."""
+    """The pull of the extremum of a whole tensor, where NaN counts as one."""
     hits = F.hits_or_nan(x, out)
     share = F.div(g, F.sum(hits, tuple(range(len(x.shape))), False))
     return F.mask(F.expand(share, x.shape), hits != 0)

@@ -22,11 +22,11 @@ class Differentiable:
 
     def __init__(self) -> None:
         self.tensors: list[Variable] = []
-        #: Parameters of modules that are pickled, too, before or after.
+        #: The parameters of modules that are pickled, which may come before or after their tensors.
         self.members: list[Variable] = []
 
     def alone(self) -> list[Variable]:
-        """Those that are no parameters of a module that was pickled with them."""
+        """The tensors other than parameters of a module that is pickled, too."""
         members = {id(member) for member in self.members}
         return [tensor for tensor in self.tensors if id(tensor) not in members]
 
