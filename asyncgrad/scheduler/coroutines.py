@@ -14,6 +14,7 @@ from asyncgrad.core.node import name_of
 from asyncgrad.core.states import Ended, Suspended
 from asyncgrad.devices.waiting import settle
 from asyncgrad.scheduler.completion import for_another, raised_by_node
+from asyncgrad.scheduler.future import BackwardFuture
 from asyncgrad.scheduler.host import Host, call_later
 from asyncgrad.scheduler.segments import tell_loop
 
@@ -73,10 +74,29 @@ class CoroutineNodes:
         if timer is not None:
             timer.cancel()
 
-    def is_one_of(self, task: GraphTask) -> bool:
-        """Whether the current asyncio task is a coroutine node of a pass."""
-        running = self._running.get(task)
-        return running is not None and asyncio.current_task() in running
+    def wait_for_caller(self, task: GraphTask) -> bool:
+        """Whether a pass can't end before the current asyncio task goes on.
+
+        So it is where one of its coroutine nodes is that task or waits for it: directly, by
+        `gather`, or by another pass. Other ways to wait, as that of `asyncio.wait`, can't be seen.
+        """
+        caller = asyncio.current_task()
+        found: list[Any] = list(self._running.get(task, ()))
+        seen: set[Any] = set()
+        while found:
+            future = found.pop()
+            if future is caller and caller is not None:
+                return True
+            if future is None or future in seen:
+                continue
+            seen.add(future)
+            if isinstance(future, asyncio.Task):
+                found.append(future._fut_waiter)  # type: ignore[attr-defined]
+            elif isinstance(future, BackwardFuture):
+                found += self._running.get(future._task, ())  # type: ignore[arg-type]
+            else:
+                found += getattr(future, "_children", ())
+        return False
 
     def _ended(
         self, host: Host, task: GraphTask, suspended: Suspended, waiting: asyncio.Task[Any]

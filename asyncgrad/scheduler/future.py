@@ -84,7 +84,7 @@ class BackwardFuture(asyncio.Future[_T]):
 
         Raises:
             RuntimeError: in another event loop than the one the pass runs on, or in a coroutine
-                node of the pass.
+                node that the pass waits for.
         """
         engine = self._engine
         if not self._observed:
@@ -93,10 +93,10 @@ class BackwardFuture(asyncio.Future[_T]):
             engine.unobserved.pop(id(self), None)
         if _get_running_loop() is not self._loop:
             raise _in_another_loop()
-        if self._task is not None and engine.nodes.is_one_of(self._task):
+        if self._task is not None and engine.nodes.wait_for_caller(self._task):
             raise AutogradError(
-                "a coroutine node or hook awaits its own pass, which waits for it: it would wait "
-                "for ever. Await the pass where it was started."
+                "a coroutine node or hook awaits its own pass, or one that waits for it: both "
+                "would wait for ever. Await the pass where it was started."
             )
         # Only an ended pass has to give way: a pending one makes its awaiter wait anyway.
         return self._give_way() if engine.spent and self.done() else _wait(self)

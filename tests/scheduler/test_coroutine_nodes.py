@@ -139,6 +139,41 @@ async def test_a_coroutine_hook_that_awaits_its_own_pass_is_told_so() -> None:
     await assert_nothing_runs()
 
 
+@pytest.mark.parametrize("by", ["itself", "a task", "gather"])
+async def test_passes_whose_nodes_await_one_another_are_an_error(by: str) -> None:
+    """The last await would close the circle, and all would wait for ever."""
+    leaves = [leaf() for _ in range(3)]
+    passes: list[Any] = []
+    began = [asyncio.Event() for _ in leaves]
+
+    def waiting(number: int) -> Any:
+        async def wait() -> None:
+            await passes[(number + 1) % 3]
+
+        async def hook(gradient: ag.Tensor) -> None:
+            began[number].set()
+            if number == 2:
+                await asyncio.gather(*[event.wait() for event in began])
+            if by == "gather" and number < 2:
+                await asyncio.gather(passes[number + 1], asyncio.sleep(0))
+            elif by == "a task":
+                await asyncio.create_task(wait())
+            else:
+                await wait()
+
+        return hook
+
+    for number, x in enumerate(leaves):
+        y = x * 2
+        y.register_hook(waiting(number))
+        passes.append(y.sum().backward())
+    async with asyncio.timeout(30):
+        ends = await asyncio.gather(*passes, return_exceptions=True)
+    assert all("would wait for ever" in str(end) for end in ends)
+    assert [x.grad for x in leaves] == [None] * 3
+    await assert_nothing_runs()
+
+
 async def test_a_task_that_a_hook_starts_may_await_the_hooks_pass() -> None:
     x = leaf()
     y = x * 2
