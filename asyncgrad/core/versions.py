@@ -12,11 +12,14 @@ import weakref
 from typing import Any, NoReturn, Protocol
 
 from asyncgrad.aliases import Array, StoredEdge
+from asyncgrad.core.locks import acquiring, is_held_here, lasting_lock
 from asyncgrad.core.node import Node, name_of
 from asyncgrad.errors import AutogradError
 
 #: Dead weak references are dropped only from lists of at least this length.
-_PRUNE = 32
+_PRUNE = 64
+#: Held while dead references are dropped.
+_dropping = lasting_lock()
 
 
 class HasEdge(Protocol):
@@ -63,8 +66,13 @@ class VersionCounter:
 
     def register_alias(self, variable: HasEdge) -> None:
         """Register a tensor without an edge that shares a leaf's memory."""
+        reference = weakref.ref(variable)
         known = self.aliases
-        self.aliases = [weakref.ref(variable)] if known is None else _added(known, variable)
+        # Between this check and the assignment Python makes no call, and so switches no threads.
+        if known is None:
+            self.aliases = [reference]
+        else:
+            _add(known, reference)
 
     def sharers(self) -> set[HasEdge]:
         """The registered tensors that are alive."""
@@ -73,8 +81,13 @@ class VersionCounter:
 
     def register(self, variable: HasEdge) -> None:
         """Register a view that has an edge."""
+        reference = weakref.ref(variable)
         known = self.views
-        self.views = [weakref.ref(variable)] if known is None else _added(known, variable)
+        # As in `register_alias`.
+        if known is None:
+            self.views = [reference]
+        else:
+            _add(known, reference)
 
     def forget_edges(self) -> None:
         """Remove the edges of all views: the base's history has changed."""
@@ -83,7 +96,8 @@ class VersionCounter:
             known = self.aliases
             self.aliases = views if known is None else list(map(weakref.ref, self.sharers()))
             self.views = None
-        for reference in views or ():
+        # Another thread may drop references from the list meanwhile.
+        for reference in tuple(views or ()):
             variable = reference()
             if variable is not None:
                 meta = variable._autograd
@@ -92,13 +106,21 @@ class VersionCounter:
                 variable._edge = None
 
 
-def _added(known: list[weakref.ref[HasEdge]], variable: HasEdge) -> list[weakref.ref[HasEdge]]:
+def _add(known: list[weakref.ref[HasEdge]], reference: weakref.ref[HasEdge]) -> None:
     """Add a reference. At lengths that are powers of two, dead ones go: cheap on average."""
-    known.append(weakref.ref(variable))
+    known.append(reference)
     length = len(known)
-    if length < _PRUNE or length & (length - 1):
-        return known
-    return [reference for reference in known if reference() is not None]
+    if length < _PRUNE or length & (length - 1) or is_held_here(_dropping):
+        return
+    for taken in acquiring(_dropping, False):
+        if taken:
+            try:
+                # Others may add to the list meanwhile, and nobody else makes it shorter.
+                length = len(known)
+                known[:length] = [one for one in known[:length] if one() is not None]
+            finally:
+                _dropping.release()
+        break
 
 
 # -- views ----------------------------------------------------------------------------------------

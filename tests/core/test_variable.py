@@ -1,4 +1,4 @@
-"""What threads share of a leaf."""
+"""What threads share of a tensor."""
 
 from __future__ import annotations
 
@@ -32,5 +32,29 @@ def test_threads_that_need_a_leafs_accumulator_at_the_same_time_get_one():
                 thread.join()
             assert len(found[0]) == _LEAVES
             assert all(one is other for one, other in zip(*found, strict=True))
+    finally:
+        sys.setswitchinterval(usual)
+
+
+def test_views_that_threads_take_of_one_tensor_are_all_known():
+    """Else a change of the base in place would leave the edge of such a view as it was."""
+    usual = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for _ in range(_ROUNDS):
+            base = ag.ones(2, requires_grad=True) * 1
+            barrier, views = threading.Barrier(4), []
+
+            def take(base=base, barrier=barrier, views=views):
+                barrier.wait()
+                for _ in range(70):
+                    views.append(base[0])
+
+            threads = [threading.Thread(target=take) for _ in range(4)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            assert set(views) <= base._counter.sharers()
     finally:
         sys.setswitchinterval(usual)
