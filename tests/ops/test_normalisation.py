@@ -62,3 +62,37 @@ def test_lines_without_elements_have_gradients_without_elements(name, weighted, 
     (gradient,) = ag.autograd.grad(out.sum(), source)
     assert out.shape == (rows, 0)
     assert gradient.shape == source.shape
+
+
+@pytest.mark.filterwarnings("ignore:Mismatch dtype")
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("name", ["layer_norm", "rms_norm", "group_norm", "batch_norm"])
+def test_inputs_of_half_precision_take_parameters_of_float32(name, dtype):
+    """The result has the input's dtype, the gradients of the parameters have float32."""
+    x = torch.randn(6, 4, generator=torch.Generator().manual_seed(0)).to(getattr(torch, dtype))
+    results = []
+    for m in (torch, ag):
+        input = m.tensor(x.tolist(), dtype=getattr(m, dtype), requires_grad=True)
+        weight = m.tensor([1.0, 2.0, 0.5, 3.0], requires_grad=True)
+        before, after = {
+            "layer_norm": (((4,),), ()), "rms_norm": (((4,),), ()), "group_norm": ((2,), ()),
+            "batch_norm": ((m.zeros(4), m.ones(4)), (m.zeros(4), True)),
+        }[name]  # fmt: skip
+        out = getattr(m.nn.functional, name)(input, *before, weight, *after)
+        out.sum().backward()
+        results.append([out, input.grad, weight.grad])
+    for expected, found in zip(*results, strict=True):
+        oracle.compare(expected, found, 5e-2)
+
+
+@pytest.mark.parametrize("name", ["layer_norm", "group_norm", "batch_norm"])
+@pytest.mark.parametrize("dtypes", [("bfloat16", "float64"), ("float32", "float64")])
+def test_parameters_of_other_dtypes_are_refused(name, dtypes):
+    def program(m):
+        x, weight = (m.ones(4, 4, dtype=getattr(m, dtype)) for dtype in dtypes)
+        before = {"layer_norm": ((4,),), "group_norm": (2,), "batch_norm": (m.zeros(4), m.ones(4))}[
+            name
+        ]
+        getattr(m.nn.functional, name)(x, *before, weight[0], weight[0])
+
+    oracle.check_refused(program)

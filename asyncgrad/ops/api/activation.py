@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from asyncgrad.choices import GeluFormula
 from asyncgrad.ops.api.elementwise import where
-from asyncgrad.ops.api.normalisation import layer_norm
+from asyncgrad.ops.api.normalisation import in_parameters_dtype, layer_norm
 from asyncgrad.ops.api.reduction import vector_norm
 from asyncgrad.ops.api.shape import permute, reshape, split
 from asyncgrad.ops.converted import one_node, writes_exactly
@@ -293,7 +293,8 @@ def group_norm(
         raise ValueError(
             f"Expected more than 1 value per channel when training, got input size {list(shape)}"
         )
-    out = reshape(layer_norm(reshape(input, (batch, num_groups, size)), (size,), eps=eps), shape)
+    x = in_parameters_dtype("group_norm", input, weight, bias)
+    out = reshape(layer_norm(reshape(x, (batch, num_groups, size)), (size,), eps=eps), shape)
     for name, scale in (("weight", weight), ("bias", bias)):
         if scale is None:
             continue
@@ -305,7 +306,7 @@ def group_norm(
             )
         wide = reshape(scale, (1, channels, *[1] * len(rest)))
         out = out * wide if name == "weight" else out + wide
-    return out
+    return cast(out, input.dtype)
 
 
 @one_node("PixelShuffleBackward0")

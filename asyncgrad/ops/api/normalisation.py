@@ -17,7 +17,7 @@ from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.promotion import cast
 from asyncgrad.ops.tensors import in_place
 from asyncgrad.ops.tensors.new_tensors import new_beside
-from asyncgrad.types import Alike, Array, Ints, Tensor
+from asyncgrad.types import Array, Ints, Tensor
 
 #: The functions at PyTorch's top level; all functions here are in `nn.functional`.
 __all__ = ["rms_norm"]
@@ -50,9 +50,26 @@ def _check_shape(name: str, what: str, value: Tensor | None, shape: tuple[int, .
         )
 
 
+def in_parameters_dtype(name: str, x: Tensor, *parameters: Tensor | None) -> Any:
+    """The input in its parameters' dtype, which may be float32 for an input of half precision.
+
+    Raises:
+        RuntimeError: if a parameter has another dtype.
+    """
+    dtypes = {p._metadata.dtype for p in parameters if p is not None}
+    dtype = x._metadata.dtype
+    wide = np.dtype(np.float32) if is_half(dtype) and dtypes != {dtype} else dtype
+    if dtypes - {wide}:
+        raise RuntimeError(
+            f"{name}: expected parameters of dtype {wide} for an input of dtype {dtype}, got "
+            f"{', '.join(map(str, dtypes))}. Convert them with .to()."
+        )
+    return cast(x, wide) if dtypes else x
+
+
 def layer_norm(
-    input: Tensor, normalized_shape: Ints, weight: Alike | None = None, bias: Alike | None = None,
-    eps: float = 1e-5,
+    input: Tensor, normalized_shape: Ints, weight: Tensor | None = None,
+    bias: Tensor | None = None, eps: float = 1e-5,
 ) -> Tensor:  # fmt: skip
     """Normalise the last axes to mean 0 and variance 1, then scale and shift.
 
@@ -69,9 +86,10 @@ def layer_norm(
     check_dtype("layer_norm", x._metadata.dtype, FLOATING)
     if weight is None and bias is None:
         return R.normalise(x, len(shape), eps, [])
+    x = in_parameters_dtype("layer_norm", x, weight, bias)
     weight = new_beside("layer_norm", x, "ones", shape) if weight is None else weight
     bias = new_beside("layer_norm", x, "zeros", shape) if bias is None else bias
-    return R.layer_norm(x, weight, bias, len(shape), eps, [])
+    return cast(R.layer_norm(x, weight, bias, len(shape), eps, []), input._metadata.dtype)
 
 
 def rms_norm(
@@ -88,31 +106,30 @@ def rms_norm(
     """
     x, shape = _checked("rms_norm", input, normalized_shape)
     _check_shape("rms_norm", "weight", weight, shape)
-    metadata = x._metadata
+    dtype = x._metadata.dtype
     if eps is None:
-        eps = float(np.finfo(np.float32 if is_half(metadata.dtype) else metadata.dtype).eps)
+        eps = float(np.finfo(np.float32 if is_half(dtype) else dtype).eps)
+    if is_half(dtype) and weight is not None and weight._metadata.dtype != dtype:
+        x = cast(x, np.dtype(np.float32))
+    metadata = x._metadata
     if metadata.is_complex or (weight is not None and weight._metadata.dtype != metadata.dtype):
         ndim = len(metadata.shape)
         dims = tuple(range(ndim - len(shape), ndim))
         squares = R.mul_scalar(R.sum(R.mul(x, x), dims, True), 1 / prod(shape))
         out = R.mul(x, R.rsqrt(R.add_scalar(squares, eps)))
-        return out if weight is None else cast(R.mul(out, weight), metadata.dtype)
+        return out if weight is None else cast(R.mul(out, weight), dtype)
     if weight is None:
         return R.root_mean_square(x, len(shape), eps, [])
-    return R.rms_norm(x, weight, len(shape), eps, [])
+    return cast(R.rms_norm(x, weight, len(shape), eps, []), dtype)
 
 
-def _check_channels(name: str, what: str, value: Tensor, x: Tensor, channels: int) -> None:
+def _check_channels(name: str, what: str, value: Tensor, channels: int) -> None:
     """Raise unless a parameter or running moment has one element for each channel."""
-    found, dtype = value._metadata, x._metadata.dtype
+    found = value._metadata
     if found.shape != (channels,):
         raise RuntimeError(
             f"{name}: {what} should contain {channels} elements not {found.size}: shape "
             f"{found.shape}"
-        )
-    if found.dtype != dtype and dtype.itemsize > 2:
-        raise RuntimeError(
-            f"{name}: expected {what} of dtype {dtype}, got {found.dtype}. Convert one with .to()."
         )
 
 
@@ -162,19 +179,21 @@ def batch_norm(
         ("bias", bias),
     ):
         if value is not None:
-            _check_channels(name, what, value, input, channels)
+            _check_channels(name, what, value, channels)
             if what.startswith("running"):
                 check_constant(name, what, value)
         elif not training and what.startswith("running"):
             raise RuntimeError(
                 f"{name}: Expected running_mean and running_var to be defined when training=False"
             )
-    weight = new_beside(name, input, "ones", channels) if weight is None else weight
-    bias = new_beside(name, input, "zeros", channels) if bias is None else bias
+    x = in_parameters_dtype(name, input, running_mean, running_var, weight, bias)
+    weight = new_beside(name, x, "ones", channels) if weight is None else weight
+    bias = new_beside(name, x, "zeros", channels) if bias is None else bias
     if not training:
-        return R.batch_norm_by_moments(input, weight, bias, running_mean, running_var, eps)
+        out = R.batch_norm_by_moments(x, weight, bias, running_mean, running_var, eps)
+        return cast(out, metadata.dtype)
     kept: list[Any] = []
-    out = R.batch_norm(input, weight, bias, eps, kept)
+    out = cast(R.batch_norm(x, weight, bias, eps, kept), metadata.dtype)
     if (running_mean is None and running_var is None) or not count:
         return out
     if level_of((input, weight, bias, running_mean, running_var)) is not None:
