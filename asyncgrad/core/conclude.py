@@ -133,6 +133,8 @@ def commit_staged(task: PassState, wait: bool) -> bool:
         return True
     if not staged:
         return True
+    if task.watch is not None:
+        task.watch.commits(staged)
     if task.recorded is None:
         return commit(staged, None, wait)
     # Sums are part of the recorded graph, so they must be made in the pass's own grad mode.
@@ -148,6 +150,8 @@ def commit_and_call_back(task: PassState) -> Steps[None]:
     streams: PassStreams | None = task.streams
     prepared = [] if streams is None else streams.prepared
     shared = streams is not None and streams.shares(task)
+    if task.watch is not None and streams is None:
+        task.watch.commits(task.staged)
     task.revoke = yield from commit_in_turn(
         task, lambda wait: commit_revocably(task.staged, task.recorded, wait, prepared)
     )

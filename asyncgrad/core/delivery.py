@@ -57,6 +57,7 @@ def deliver(
             F = recorded
             if F is None:
                 F = (metadata[position] if metadata.__class__ is tuple else metadata).F
+                F = F if task.watch is None else task.watch.adding(F)
             if overtakes:
                 buffer.hold(sequence_nr, position, gradient, fresh)
             else:

@@ -99,9 +99,8 @@ class PassState:
         self.freed = Freed().remember(DEPTH + accumulate)
         #: Notified of every node; None if there is no observer.
         self.observer: Any = None
-        #: Calls the rules of nodes, or one of their pulls, and notes what they compute; None if
-        #: they are called as they are: `watch(node, rule, pull, F, gradient, saved)`.
-        self.watch: Callable[..., Any] | None = None
+        #: Calls the rules of nodes, adds gradients, and notes that; None if nothing is recorded.
+        self.watch: Any = None
         #: Every node is run by `run_node`: the pass records itself, is observed, or checks for NaN.
         self.careful = recorded is not None
         #: Computes the result of the pass after its gradients are committed.

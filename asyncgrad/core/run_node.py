@@ -129,7 +129,10 @@ def secure(task: PassState, node: Node) -> None:
         # None for a `Total`, which nothing else refers to: True would have it added, not replace.
         if owned is False:
             F = task.recorded or variable._metadata.F
-            staged[place] = variable, task.within(F.own_copy, gradient), True
+            copy = task.within(F.own_copy, gradient)
+            if task.watch is not None:
+                task.watch.copied(gradient, copy)
+            staged[place] = variable, copy, True
     task.secured = len(staged)
 
 
@@ -217,14 +220,14 @@ def wanted_rule(task: PassState, node: OpNode) -> Run:
     rule, info, watch = node.rule, task.exec_info, task.watch
     run, pulls = rule.run, rule.pulls
     if watch is not None:
-        run = partial(watch, node, rule, None)
+        run = partial(watch.call, node, rule, None)
     if info is None or node not in info.trimmed:
         return run
     following = node.following
     if following.__class__ is not tuple:
         return run if is_wanted(task, following) else (lambda F, gradient, saved: None)
     if watch is not None and pulls is not None:
-        pulls = tuple([partial(watch, node, rule, place) for place in range(len(pulls))])
+        pulls = tuple([partial(watch.call, node, rule, place) for place in range(len(pulls))])
     return some_pulls(run, pulls, [is_wanted(task, edge) for edge in following])
 
 

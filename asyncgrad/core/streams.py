@@ -271,6 +271,8 @@ class PassStreams:
         So nothing on a device can fail in the commit, which only exchanges arrays.
         """
         elsewhere = []
+        if task.watch is not None:
+            task.watch.commits(task.staged)
         for place, staged in enumerate(task.staged, 1):
             variable, gradient, owned = staged
             device = variable._metadata.device

@@ -56,7 +56,7 @@ class _Parts(Node):
         F = RECORDED if recorded else self.output_metadata[0].F
         run = self._form.run
         if task is not None and task.watch is not None:
-            run = partial(task.watch, self, self._form, None)
+            run = partial(task.watch.call, self, self._form, None)
         return (run(F, gradients, self.saved),)
 
 

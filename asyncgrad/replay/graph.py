@@ -31,6 +31,7 @@ from asyncgrad.core.node_streams import note_streams
 from asyncgrad.core.run_node import some_pulls
 from asyncgrad.core.saved import values_as_tensors
 from asyncgrad.core.saved_values import run_rule
+from asyncgrad.core.states import InputBuffer
 from asyncgrad.core.variable import AccumulateGrad, counter_of, gradient_edge, is_inference
 from asyncgrad.core.versions import VersionCounter
 from asyncgrad.ops.registry import RECORDED
@@ -40,7 +41,7 @@ from asyncgrad.replay.graph_node import GraphNode, State, become
 from asyncgrad.replay.memory import Families
 from asyncgrad.replay.program import Program
 from asyncgrad.replay.steps import Load, Place, Source, UnrepeatableError, filled, places_in
-from asyncgrad.replay.watched_pass import WatchedPass, target_of
+from asyncgrad.replay.watched_pass import WatchedPass
 from asyncgrad.replay.watched_rule import saved_in
 
 #: How many programs of passes are kept for one graph.
@@ -333,9 +334,8 @@ class Graph:
         Returns:
             The gradients for the edges of the node.
         """
-        nodes = self._made_again(front)
         recorder = KnownArrays(Recorded())
-        watched = WatchedPass(recorder, adds=True)
+        watch = WatchedPass(recorder)
         numbers: dict[Place, int] = {}
         for number, (place, value) in enumerate(zip(self._saved, front.saved, strict=True)):
             if id(value) not in recorder.known:
@@ -343,23 +343,18 @@ class Graph:
                 numbers[mine] = number
                 if place in self._constants:
                     recorder.constants.add(mine)
-        # The place is that of a view, as the graph may have saved the gradient's own array, which
-        # then has another place.
-        given = recorder.new(gradient.view())
-        watched.arrive(nodes[self._roots[0]], given)
-        for number, flags in self._wanted(key[0]).items():
-            watched.run(nodes[number], flags)
-            if recorder.reason is not None:
-                self.reason = recorder.reason
-                return self.passed(front, gradient, key[0], None, recorded=False)
-        leaving = dict(zip(self._slots, front.following, strict=True))
-        arrived = watched.ordered()
-        slots = self._in_slots({x: arrived.get(target_of(e)) for x, e in leaving.items()})
-        result = tuple([None if place is None else place.sample for place in slots])
-        try:
-            self._keep(recorder, numbers, given, slots, key)
-        except UnrepeatableError as error:
-            self.reason = str(error)
+        # The graph may have saved the gradient's own array, which then has another place.
+        gradient = gradient.view()
+        given = recorder.new(gradient)
+        result = self.passed(front, gradient, key[0], watch=watch)
+        watch.settle()
+        self.reason = recorder.reason
+        if self.reason is None:
+            try:
+                slots = [None if x is None else watch.place(x) for x in result]
+                self._keep(recorder, numbers, given, slots, key)
+            except UnrepeatableError as error:
+                self.reason = str(error)
         return result
 
     def passed(
@@ -367,9 +362,10 @@ class Graph:
         front: GraphNode,
         gradient: Any,
         flags: Any,
-        shown: Any,
+        shown: Any = None,
         *,
-        recorded: bool,
+        recorded: bool = False,
+        watch: WatchedPass | None = None,
     ) -> tuple[Any, ...]:
         """Run a pass through nodes that are made again, on arrays or on tensors.
 
@@ -378,41 +374,49 @@ class Graph:
             flags: for each outgoing gradient whether it is wanted; None if all are.
             shown: the result's node, if it becomes the one made here when the pass has ended.
             recorded: the gradient is a tensor.
+            watch: notes what is computed.
         """
         nodes = self._made_again(front)
+        buffers: dict[int, InputBuffer] = {}
         arrived: dict[Any, Any] = {}
 
-        def arrive(target: Any, position: int, gradient: Any, F: Any) -> None:
-            inner = target.__class__ is int
-            found = arrived.setdefault((target, position) if inner else target, [])
-            if found and inner:
-                # As in a pass, a gradient is added as soon as it arrives: where the sum is recorded
-                # it is a node, and the order of nodes matters.
-                found[0] = F.add(found[0], gradient)
-            else:
-                found.append(gradient)
+        def arrive(target: Any, position: int, gradient: Any, owned: bool, F: Any) -> None:
+            if target.__class__ is not int:
+                arrived.setdefault(target, []).append(gradient)
+                return
+            # As in a pass, a gradient is added as soon as it arrives: where the sum is recorded it
+            # is a node, and the order of nodes matters.
+            buffer = buffers.setdefault(target, InputBuffer(nodes[target].num_inputs))
+            buffer.add(position, gradient, owned, F if watch is None else watch.adding(F))
 
         root = self._roots[0]
-        arrive(root, 0, gradient, None)
+        arrive(root, 0, gradient, False, None)
         for number, wanted in self._wanted(flags).items():
-            node, known = nodes[number], self._nodes[number]
-            F = RECORDED if recorded else first_metadata(node).F
-            found = [arrived.pop((number, p), (None,))[0] for p in range(node.num_inputs)]
-            if all(gradient is None for gradient in found):
+            if number not in buffers:
                 continue
+            node, known, buffer = nodes[number], self._nodes[number], buffers.pop(number)
+            F = RECORDED if recorded else first_metadata(node).F
             rule = known.rule
-            run = some_pulls(rule.run, rule.pulls, wanted)
+            run, pulls = rule.run, rule.pulls
+            if watch is not None:
+                run = partial(watch.call, node, rule, None)
+                pulls = pulls and tuple(
+                    [partial(watch.call, node, rule, n) for n in range(len(pulls))]
+                )
+            run = some_pulls(run, pulls, wanted)
             if recorded and rule.arrays:
                 to = shown if number == root and shown is not None else node
                 run = partial(_unpacking, node, to, run)
             several = node.output_metadata.__class__ is tuple
-            received = run_rule(node, run, F, found if several else found[0], None)
+            received = run_rule(node, run, F, buffer.values if several else buffer.values[0], None)
+            owned = rule.fresh
             if node.following.__class__ is not tuple:
                 received = (received,)
+                owned = owned or (rule.passes and buffer.owned[0])
             ends = zip(known.edges, known.positions, received or (), strict=False)
             for target, position, part in ends:
                 if part is not None:
-                    arrive(target, position, part, F)
+                    arrive(target, position, part, owned, F)
         if shown is not None:
             current().graph_task.callbacks.append(partial(become, shown, nodes[root]))
         return tuple(self._in_slots(arrived))

@@ -12,9 +12,9 @@ from typing import Any
 
 from asyncgrad.core.graph_task import GraphTask
 from asyncgrad.core.modes import current
-from asyncgrad.core.node import Edge, GraphRoot, as_edge
+from asyncgrad.core.node import Edge, GraphRoot
 from asyncgrad.core.node_streams import stream_of
-from asyncgrad.core.variable import AccumulateGrad, Variable
+from asyncgrad.core.variable import Variable
 from asyncgrad.replay.arrays import Recorded
 from asyncgrad.replay.changes import OUTGROWN, Changes
 from asyncgrad.replay.device_arrays import copying
@@ -69,7 +69,7 @@ class Passes(Changes):
             self.refuse(CHANGED)
         elif task.recorded is None:
             known = self._passes[task] = WatchedPass(self)
-            task.observer, task.watch = known, known.call
+            task.observer = task.watch = known
             if self.devices:
                 self._check_streams(task.root)
             task.collect = partial(self._collect, known, task.collect)
@@ -142,7 +142,7 @@ class Passes(Changes):
             if self.reason is None and task.captures is None:
                 self._committed(known, task)
             elif self.reason is None:
-                known.capture(task)
+                captured = [None if x is None else known.place(x) for x in task.captured]
                 if task.streams is not None:
                     self._end_in_streams([], task)
             if self.reason is None:
@@ -154,7 +154,7 @@ class Passes(Changes):
         result = None if collect is None else collect(task, within)
         if self.reason is None and task.captures is not None and result is not None:
             found = result.values() if isinstance(result, dict) else result
-            for tensor, place in zip(found, known.captured, strict=True):
+            for tensor, place in zip(found, captured, strict=True):
                 self._captured(tensor, place)
         return result
 
@@ -174,23 +174,14 @@ class Passes(Changes):
         self.steps.append(Commit(staged, streamed=True, waits=not task.wait_enqueued))
 
     def _committed(self, known: WatchedPass, task: GraphTask) -> None:
-        staged, info = [], task.exec_info
-        for node, position in map(as_edge, tuple(known.arrived)):
-            if info is not None and node not in info.needed:
-                # A Function computes all gradients, also those that `inputs` leaves out.
-                continue
-            if node.__class__ is AccumulateGrad and node not in known.committed:
-                source = self.sources.get(id(node.variable))
-                total = known.sum(node, position)
-                assert total is not None
-                if source is None:
-                    self._commit_to_own(node.variable, total)
-                else:
-                    staged.append((source, total))
-                    self._committed_to.add(source)
-        # Two leaves may have one `.grad`: then the order in which they are staged decides its bits.
-        order = {id(variable): number for number, (variable, *_) in enumerate(task.staged)}
-        staged.sort(key=lambda pair: order.get(id(pair[0].tensor), 0))
+        staged = []
+        for variable, gradient in known.staged:
+            source, total = self.sources.get(id(variable)), known.place(gradient)
+            if source is None:
+                self._commit_to_own(variable, total)
+            else:
+                staged.append((source, total))
+                self._committed_to.add(source)
         self._changed = self._changed or bool(staged)
         if task.streams is not None:
             self._end_in_streams(staged, task)

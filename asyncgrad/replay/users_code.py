@@ -212,18 +212,13 @@ class UsersCode:
                 raise UnrepeatableError("its pass starts in inference mode")
             if self._watch.running:
                 raise UnrepeatableError("several coroutines are awaited at once")
-            gradients = args[-1]
             if function is accumulate_now:
                 args = args[:1]
-                gradients = args[0]
-            elif node.output_metadata.__class__ is not tuple:
-                gradients = gradients[0]
             if not all(isinstance(x, (np.ndarray, np.generic)) for x in _arrays(args)):
                 raise UnrepeatableError("it gets gradients on a device with streams")
             self._watch.settle()
-            self._watch.take(task, node, gradients)
             target = self._target(node, function)
-            arguments = [self._places(x) for x in args]
+            arguments = [None if x is None else self._watch.place(x) for x in args]
         except _NothingError:
             return None
         except UnrepeatableError as error:
@@ -232,11 +227,6 @@ class UsersCode:
         recorder.check_unchanged()
         self._watch.running += 1
         return _Noted(task, node, function, target, args, arguments)
-
-    def _places(self, value: Any) -> Any:
-        if isinstance(value, (tuple, list)):
-            return tuple([self._places(x) for x in value])
-        return None if value is None else self._recorder.place_of(value)
 
     def _target(self, node: Any, function: Any) -> Any:
         """The template of the node that a replay calls the function with."""
@@ -281,22 +271,18 @@ class UsersCode:
                 recorder.refuse(f"{name_of(node)}: code of the user's changes a gradient in place")
                 return result
         if noted.target is None:
-            watch.passed_on(node, result)
+            watch.passed_on(result)
             return result
         if function is accumulate_now:
-            watch.accumulated(node)
+            watch.committed.add(node)
             outs: Any = Same(None)
         else:
             # The result gets arrays of its own. The code may return an array that is another
             # gradient, too, and that gradient would be taken for this result.
             result = [None if x is None else np.asarray(x).view() for x in result]
-            places = [None if x is None else recorder.new(x) for x in result]
-            outs = tuple([Same(None) if x is None else x for x in places])
+            outs = tuple([Same(None) if x is None else recorder.new(x) for x in result])
             if function is call_apply or function is post_hooks:
-                watch.left(node, places)
                 result = tuple(result)
-            else:
-                watch.replaced(node, places)
         wanted = node.wants_grad if function is call_apply else None
         step = Again(
             name_of(node) if function is call_apply else f"hooks of {name_of(node)}",
