@@ -55,6 +55,9 @@ class Peers(Protocol):
     async def call(self, rank: int, message: Message) -> tuple[bool, Any]:
         """Await `take(message)` of a host, and return what it returns; `sent` pickles the message.
 
+        A host takes each message once. If the message is sent again, the answer of the first one to
+        arrive has to be returned: the others are refused.
+
         Raises:
             OSError: if the host can't be reached any more.
         """
@@ -90,13 +93,13 @@ def sent(message: Message, seal: Callable[[Message], T]) -> T:
         TypeError: if something in it can't be pickled.
     """
     try:
-        return _checked(message.method, message, seal)
+        return _checked(message, message, seal)
     except _UNPICKLABLE as error:
         raise _unsendable(message, "its arguments", message.args, seal, error) from error
 
 
-def _checked(method: str, value: Any, seal: Callable[[Any], T]) -> T:
-    """Pickle a value; raise if a tensor in it would lose its gradient."""
+def _checked(message: Message, value: Any, seal: Callable[[Any], T]) -> T:
+    """Pickle a message or its answer; raise if a tensor in it would lose its gradient."""
     found = Differentiable()
     token = noted.set(found)
     try:
@@ -105,11 +108,12 @@ def _checked(method: str, value: Any, seal: Callable[[Any], T]) -> T:
         noted.reset(token)
     for tensor in found.alone():
         raise AutogradError(
-            f"{method}: a tensor of shape {tensor._metadata.shape} requires grad, and is in an "
-            f"attribute or a closure of plain data that is sent to or from a worker. No gradient "
-            f"would come back to it: give x.detach(), or call a part with it. Only tensors that a "
-            f"part takes or gives as they are, or in lists, tuples and dictionaries, have "
-            f"gradients. Modules are copied, and their parameters may require grad"
+            f"{_called(message)}: a tensor of shape {tensor._metadata.shape} requires grad, and is "
+            f"in an attribute or a closure of plain data that is sent to or from a worker. No "
+            f"gradient would come back to it: give x.detach(), or call a part with it. Only "
+            f"tensors that a part takes or gives as they are, or in lists, tuples and "
+            f"dictionaries, have gradients. Modules are copied, and their parameters may require "
+            f"grad"
         )
     return sealed
 
@@ -131,7 +135,7 @@ async def answered(host: Host, opened: Callable[[], Message], sealed: Callable[[
         answer = await host.take(message)
     try:
         if answer[0] and message.method in _RESULTS:
-            return _checked(message.method, answer, sealed)
+            return _checked(message, answer, sealed)
         return sealed(answer)
     except _UNPICKLABLE as error:
         return sealed((False, _unsendable(message, "its result", answer[1], sealed, error)))
@@ -140,12 +144,15 @@ async def answered(host: Host, opened: Callable[[], Message], sealed: Callable[[
 
 
 #: What users call a message by, if not by its method.
-_CALLED = {"build": "remote", "in_group": "replicate", "stage_in_group": "forward_backward"}
-_CALLED |= {"forward": "a part", "optimize": "an optimizer", "mail": "a collective"}
+_CALLED = {"forward": "a part", "optimize": "an optimizer", "mail": "a collective"}
 #: What is asked for a part's results, to which gradients come back.
 _RESULTS = frozenset({"forward", "fetch", "hand_over"})
 #: What pickle, and cloudpickle, raise.
 _UNPICKLABLE = (PicklingError, TypeError, AttributeError, RecursionError)
+
+
+def _called(message: Message) -> str:
+    return _CALLED.get(message.method, message.method)
 
 
 def _unsendable(
@@ -159,12 +166,11 @@ def _unsendable(
         except _UNPICKLABLE:
             found = leaf
             break
-    who = _CALLED.get(message.method, message.method)
     what = f"{type(found).__name__} {getattr(found, '__qualname__', '')}".rstrip()
     return TypeError(
-        f"{who}: a {what} in {where} can't be pickled, and so not be sent to another process: "
-        f"{error}. Send plain data, tensors, or functions and classes of a module; make the rest "
-        f"where it is used"
+        f"{_called(message)}: a {what} in {where} can't be pickled, and so not be sent to another "
+        f"process: {error}. Send plain data, tensors, or functions and classes of a module; make "
+        f"the rest where it is used"
     )
 
 

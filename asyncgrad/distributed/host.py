@@ -1,5 +1,16 @@
 """What runs on each worker: parts of models, their graphs, and the gradients staged for passes.
 
+A message names the method `on_...` that takes it. For one step through parts these are:
+
+    forward     from the caller, or a part that calls another: compute, and keep the graph
+    hand_over   between hosts: results, as inputs of the next part
+    fetch       results, for the caller
+    backward    from whoever sent the forward: compute gradients, and stage those of leaves
+    deposit     between hosts: gradients of results that were handed over
+    prepare     from the coordinator, when the last node has run: promise to commit
+    commit      add the staged gradients; or `abort`: drop them, and end what still computes them
+    release     drop a graph whose call is gone
+
 Messages may come late, twice, or not at all. A host remembers the keys of passes, calls and runs
 that have ended, and refuses messages that belong to them.
 """
@@ -107,7 +118,7 @@ class Host(Inbox):
 
     # -- parts ------------------------------------------------------------------------------------
 
-    async def on_build(self, number: int, factory: Callable[..., Any], args: Any, kw: Any) -> None:
+    async def on_remote(self, number: int, factory: Callable[..., Any], args: Any, kw: Any) -> None:
         """Make a part."""
         with self._lives.scope(("part", number)):
             made = await called(factory, *args, **kw)
@@ -346,7 +357,7 @@ class Host(Inbox):
 
     # -- runs -------------------------------------------------------------------------------------
 
-    async def on_in_group(
+    async def on_replicate(
         self, call: Any, run: Any, number: int, function: Callable[..., Any], args: Any
     ) -> Any:
         """Await a function of this package's that works on a part as one of a group."""
@@ -354,10 +365,10 @@ class Host(Inbox):
             self.runs.enter(run)
             return await function(self._parts, number, *args)
 
-    async def on_stage_in_group(
+    async def on_forward_backward(
         self, run: Any, key: Any, turn: Any, number: int, function: Callable[..., Any], args: Any
     ) -> Any:
-        """`on_in_group` for a pass that the caller commits: stage its gradients."""
+        """`on_replicate` for a pass that the caller commits: stage its gradients."""
         with self._lives.scope(key):
             self.runs.enter(run)
             staged = self._pass(key)

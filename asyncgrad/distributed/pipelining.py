@@ -176,7 +176,7 @@ class Pipeline:
             site = stage.site
             number = -1 - next(site.numbers)
             part = RemoteModule(site, stage.rank, number)
-            await site.call(stage.rank, "build", number, _with_loss, (stage, loss_fn), {})
+            await site.call(stage.rank, "remote", number, _with_loss, (stage, loss_fn), {})
             self._loss = loss_fn, part
         return self._loss[1]
 

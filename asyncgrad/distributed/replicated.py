@@ -87,7 +87,7 @@ class ReplicatedModel:
                 given = self._steps, loss_fn, shard, weight, left, current().priority
                 number = self.parts[rank].number
                 arguments[rank] = self._run, within.key, within.turn, number, step, given
-            losses = await site.call_each("stage_in_group", arguments)
+            losses = await site.call_each("forward_backward", arguments)
         total = sum(loss * n for loss, n in zip(losses, rows, strict=True) if n)
         return total / sum(rows)  # type: ignore[no-any-return]
 

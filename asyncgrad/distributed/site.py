@@ -26,7 +26,7 @@ here: ContextVar[Site | None] = ContextVar("asyncgrad_site", default=None)
 
 
 #: Whoever calls these tells the hosts to stop: see `call_each`.
-_STOPPED = frozenset({"run", "in_group"})
+_STOPPED = frozenset({"run", "replicate"})
 
 
 class Site:

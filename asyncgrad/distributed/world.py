@@ -92,7 +92,7 @@ class World:
         part = RemoteModule(self._site, rank, number)
         given = flatten((args, kwargs))[0]
         part._given = tuple(leaf for leaf in given if isinstance(leaf, RemoteModule))
-        await self._site.call(rank, "build", number, factory, args, kwargs)
+        await self._site.call(rank, "remote", number, factory, args, kwargs)
         return part
 
     async def optimizer(
@@ -157,7 +157,7 @@ class World:
         given = call, run, number, build, (make_model, bucket_cap_mb)
         parts = [RemoteModule(self._site, rank, number) for rank in range(self.size)]
         model = ReplicatedModel(self._site, run, parts)
-        await self._site.call_each("in_group", dict.fromkeys(range(self.size), given), call)
+        await self._site.call_each("replicate", dict.fromkeys(range(self.size), given), call)
         return model
 
     @asynccontextmanager

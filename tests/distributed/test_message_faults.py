@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 #: What steps send from the first forward to the commit.
 PROTOCOL = {"forward", "hand_over", "fetch", "backward", "deposit", "prepare", "commit"}
-PROTOCOL |= {"stage_in_group", "mail"}
+PROTOCOL |= {"forward_backward", "mail"}
 
 
 def leaf() -> ag.Tensor:

@@ -588,7 +588,7 @@ async def test_errors_keep_their_class_and_name_the_worker() -> None:
     async with world_of(Engine(2)) as world:
         with pytest.raises(ValueError, match="planned") as caught:
             await world.remote(1, refuses)
-        assert "on worker 1, during build" in caught.value.__notes__
+        assert "on worker 1, during remote" in caught.value.__notes__
         with pytest.raises(TypeError, match="made a int"):
             await world.remote(0, no_module)
         for rank in (2, -1):
@@ -915,7 +915,7 @@ async def test_what_comes_after_its_release_is_refused() -> None:
         site = world._site
         await site.call(0, "release", [("part", 99), ("optimizer", 98)])
         with pytest.raises(dist.PassEndedError):
-            await site.call(0, "build", 99, Affine, (), {})
+            await site.call(0, "remote", 99, Affine, (), {})
         with pytest.raises(dist.PassEndedError):
             await site.call(0, "optimizer", 98, ag.optim.SGD, [], {})
 
@@ -994,8 +994,13 @@ async def test_a_tensor_that_requires_grad_can_hide_nowhere() -> None:
             Holder(model=ag.nn.Sequential(model, ag.nn.Linear(2, 2)), old=leaf().detach()),
         ):
             assert await world.run(number_of, holder) in ([2], [4])
-        with pytest.raises(RuntimeError, match=r"run: a tensor of shape \(3,\) requires grad"):
-            await world.run(number_of, Holder(model=model, weight=leaf()))
+        for who, use in (
+            ("run", partial(world.run, number_of)),
+            ("remote", partial(world.remote, 0, weighted)),
+            ("a part", partial(part, leaf())),
+        ):
+            with pytest.raises(RuntimeError, match=rf"^{who}: a tensor of shape \(3,\) requires"):
+                await use(Holder(model=model, weight=leaf()))
 
 
 class Holds(Affine):
@@ -1029,10 +1034,10 @@ async def interrupts_the_loop() -> None:
 @pytest.mark.asyncio
 async def test_a_function_that_exits_does_not_end_the_worker() -> None:
     async with world_of(Engine(1)) as world:
-        with pytest.raises(RuntimeError, match=r"build raised SystemExit\(3\)"):
+        with pytest.raises(RuntimeError, match=r"remote raised SystemExit\(3\)"):
             await world.remote(0, sys.exit, 3)
         for function in (interrupts, interrupts_the_loop):
-            with pytest.raises(RuntimeError, match=r"build raised KeyboardInterrupt\(\)"):
+            with pytest.raises(RuntimeError, match=r"remote raised KeyboardInterrupt\(\)"):
                 await world.remote(0, function)
         await world.remote(0, Affine)
 

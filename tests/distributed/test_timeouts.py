@@ -194,13 +194,13 @@ async def committed_context(world: World, parts: list[Any]) -> None:
 
 
 USES: dict[str, tuple[Callable[[World, list[Any]], Awaitable[Any]], list[str]]] = {
-    "remote": (lambda world, parts: world.remote(1, Affine), ["build"]),
+    "remote": (lambda world, parts: world.remote(1, Affine), ["remote"]),
     "apply": (lambda world, parts: parts[1].apply(Affine.train), ["apply"]),
     "backward": (backward, ["hand_over", "forward", "backward", "prepare"]),
     "context": (committed_context, ["prepare"]),
     "optimizer": (step_of_optimizer, ["optimizer", "optimize"]),
     "pipeline": (step_of_pipeline, ["forward", "deposit", "prepare"]),
-    "replicate": (step_of_copies, ["in_group", "stage_in_group", "mail", "prepare"]),
+    "replicate": (step_of_copies, ["replicate", "forward_backward", "mail", "prepare"]),
     "run": (lambda world, parts: world.run(take_part, "barrier"), ["run", "mail"]),
 }
 EACH = [(use, method) for use, (_, methods) in USES.items() for method in methods]

@@ -65,7 +65,7 @@ def world_of(engine: Engine) -> Callable[[], Any]:
     return partial(open_world, engine, 5.0)
 
 
-@pytest.mark.parametrize("method", ["build", "forward", "backward", "prepare", "commit", "apply"])
+@pytest.mark.parametrize("method", ["remote", "forward", "backward", "prepare", "commit", "apply"])
 def test_a_workers_death_costs_its_tenants_one_retried_step(method: str) -> None:
     asyncio.run(die_at(method))
 
@@ -92,12 +92,12 @@ async def die_at(method: str) -> None:
         assert killed == (seen > nth)
         # One more trainer was made, and of ann's batches those of one step were computed again.
         sent = [(name, rank) for sender, name, rank in engine.log if sender == -1]
-        assert sum(name == "build" for name, _ in sent) == 2 + killed
+        assert sum(name == "remote" for name, _ in sent) == 2 + killed
         assert 12 <= sum(name == "forward" for name, _ in sent) <= 12 + 3 * killed
         assert sum(name == "apply" for name, _ in sent) <= 8 + killed
 
 
-@pytest.mark.parametrize("method", ["build", "forward", "backward", "prepare", "commit", "apply"])
+@pytest.mark.parametrize("method", ["remote", "forward", "backward", "prepare", "commit", "apply"])
 def test_a_worker_that_hangs_costs_its_tenants_no_more_than_a_dead_one(
     method: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

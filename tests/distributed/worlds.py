@@ -31,6 +31,6 @@ async def passes_as_one_process(world: World) -> None:
     assert await inner.apply(gradients) == gradients(here)
     with pytest.raises(ValueError, match="planned") as caught:
         await world.remote(0, refuses)
-    assert "on worker 0, during build" in caught.value.__notes__
+    assert "on worker 0, during remote" in caught.value.__notes__
     with pytest.raises(Exception, match="pickle"):
         await world.remote(0, Affine, asyncio.get_running_loop())
