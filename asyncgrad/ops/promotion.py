@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -41,16 +42,12 @@ def default_dtype() -> Any:
 
 def set_default_dtype(dtype: Any) -> None:
     """Set the dtype that Python floats become; raise TypeError for a non-floating dtype."""
-    try:
+    with suppress(TypeError):
         found = np.dtype(dtype)
-    except TypeError:
-        found = None
-    if found is None or (found.kind != "f" and found.name != "bfloat16"):
-        raise TypeError(
-            f"set_default_dtype: only floating-point dtypes such as asyncgrad.float32 are "
-            f"supported, not {dtype}"
-        )
-    _default[0] = found
+        if found.kind == "f" or found.name == "bfloat16":
+            _default[0] = found
+            return
+    raise TypeError(f"set_default_dtype: only floating-point dtypes are supported, not {dtype}")
 
 
 def default_complex_dtype() -> Any:
@@ -128,11 +125,7 @@ def complex_dtype(dtype: Any) -> Any:
 
 
 def promote_dtypes(a: Any, b: Any) -> Any:
-    """The common dtype of two tensors with dimensions.
-
-    Raises:
-        RuntimeError: for unsigned integers of more than a byte, as PyTorch does.
-    """
+    """The common dtype of two tensors with dimensions; like PyTorch, refuses wide unsigned ones."""
     if a == b:
         return a
     above, below = category(a), category(b)
