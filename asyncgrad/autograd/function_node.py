@@ -29,7 +29,7 @@ from asyncgrad.ops.arguments import is_expandable
 from asyncgrad.ops.namespace import RECORDED
 from asyncgrad.types import Tensor
 
-#: The cost of a node that is not connected.
+#: The cost and the numbers of a node that is not connected.
 _UNSET: Final = -1
 #: Attributes that the engine reads of a node, and that are no slots.
 READ: Final = frozenset({
@@ -132,12 +132,16 @@ class FunctionNode(FunctionCtx, Node):
         self.rule = None
         self.extras = None
         self.following = ()
-        self.cost = _UNSET
+        self.cost = self.sequence_nr = self.topological_nr = _UNSET
+        self.output_metadata = None
 
     def _check_names(self, device: Device) -> None:
         """Raise if `forward` has set a slot that the engine uses."""
         if (
-            self.cost != _UNSET
+            self.cost is not _UNSET
+            or self.sequence_nr is not _UNSET
+            or self.topological_nr is not _UNSET
+            or self.output_metadata is not None
             or self.rule is not None
             or self.following
             or (self.extras is not None and self.extras.__class__ is not NodeExtras)
@@ -148,8 +152,8 @@ class FunctionNode(FunctionCtx, Node):
     def _refuse_names(self) -> NoReturn:
         raise AutogradError(
             f"{self._forward_cls.__name__}: forward() has set an attribute of ctx that asyncgrad "
-            f"uses itself: cost, extras, following, rule, stream, {', '.join(sorted(READ))}. "
-            f"Choose another name."
+            f"uses itself: cost, extras, following, output_metadata, rule, sequence_nr, stream, "
+            f"topological_nr, {', '.join(sorted(READ))}. Choose another name."
         )
 
     # -- what backward uses -----------------------------------------------------------------------

@@ -209,7 +209,13 @@ def test_attributes_of_ctx_have_any_name(T, log):
         log(str(error))
 
 
-@pytest.mark.parametrize("name", ["cost", "rule", "extras", "following", "stream", "apply"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "cost", "rule", "extras", "following", "stream", "apply", "output_metadata", "sequence_nr",
+        "topological_nr",
+    ],
+)  # fmt: skip
 def test_attributes_of_ctx_that_a_pass_uses_are_refused(name):
     """They would be lost, or confuse the pass."""
 
