@@ -7,6 +7,7 @@ import pytest
 
 import asyncgrad as ag
 from asyncgrad.ops import columns
+from asyncgrad.ops.table import activation
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 pytestmark = pytest.mark.torch
@@ -55,6 +56,13 @@ def test_many_elements_by_number_along_an_axis(call):
     _assert_equal(call, _X, more=(_ALONG, _ONCE))
 
 
+@pytest.fixture(params=[False, True], ids=["by the library", "with vectors"])
+def _vectors(request, monkeypatch):
+    """What kernels take NumPy's `expm1` and `log1p` to be computed with."""
+    monkeypatch.setattr(activation, "_VECTORS", request.param)
+
+
+@pytest.mark.usefixtures("_vectors")
 @pytest.mark.parametrize("name", ["softplus", "logsigmoid"])
 def test_small_logarithms_are_precise(name):
     """In single precision 1 + exp(x) loses most of a small exponential."""
@@ -64,12 +72,25 @@ def test_small_logarithms_are_precise(name):
     np.testing.assert_allclose(ours.numpy(), exact.numpy(), rtol=5e-7)
 
 
+@pytest.mark.usefixtures("_vectors")
 def test_small_differences_of_exponentials_are_precise():
     """elu, which is exp(x) - 1 there."""
     x = -np.concatenate([np.logspace(-37, 2, 5000), [0.0, np.inf]]).astype(np.float32)
     expected = np.expm1(x.astype(np.float64)).astype(np.float32)
     found = ag.nn.functional.elu(ag.from_numpy(x)).numpy()
     np.testing.assert_array_max_ulp(found, expected, 3)
+
+
+@pytest.mark.parametrize("shape", [(40, 64), (7, 3, 100), (1, 5000), (5000, 1), (20, 0)])
+def test_the_greatest_elements_of_rows(shape):
+    """Whole rows of infinities and rows with NaN among them."""
+    x = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+    x[:1] = -np.inf
+    x[-1:, ..., :3] = np.nan
+    for y, dim in ((x, x.ndim - 1), (x.swapaxes(0, -1), x.ndim - 1), (x, 0)):
+        if y.shape[dim]:
+            expected = y.max(axis=dim, keepdims=True)
+            np.testing.assert_array_equal(activation.line_maxima(np, y, dim), expected)
 
 
 def test_many_elements_at_pairs_of_places():

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import functools
 import math
+import sys
 from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
+from numpy.lib.introspect import opt_func_info
 
 from asyncgrad.core.variable import Variable
 from asyncgrad.devices.pointwise import NORMAL_CDF
@@ -27,6 +29,20 @@ _LONG_ROWS = 64
 _HAS_SCIPY = find_spec("scipy") is not None
 _SQRT_HALF_PI = math.sqrt(2 / math.pi)
 _CUBIC = 0.044715
+
+
+def _has_vectors() -> bool:
+    """Whether NumPy computes `expm1` and `log1p` of float32 with vectors.
+
+    It does so on Linux, on processors with AVX-512. Elsewhere it calls the C library for each
+    number.
+    """
+    found = opt_func_info(func_name="^expm1$", signature="float32").get("expm1", {})
+    used = [each["current"] for each in found.values()]
+    return sys.platform == "linux" and bool(used) and "baseline" not in "".join(used)
+
+
+_VECTORS = _has_vectors()
 
 
 def at_most(xp: Library, out: Array | None, x: Array, limit: float) -> Any:
@@ -82,10 +98,10 @@ def _leaky_gradient(xp: Library, out: Array | None, g: Array, y: Array, slope: f
 def _exp_minus_one(xp: Library, x: Array) -> Any:
     """Replace numbers up to 0 by exp(x) - 1.
 
-    NumPy's `expm1` calls the C library for each number on processors without AVX-512. With t =
-    tanh(x / 2), here it is 2 * t / (1 - t), up to 3 units in the last place from the true value.
+    With t = tanh(x / 2), here it is 2 * t / (1 - t), up to 3 units in the last place from the true
+    value.
     """
-    if x.dtype.itemsize != 4 or x.size < FEW or xp.ndarray is not np.ndarray:
+    if _VECTORS or x.dtype.itemsize != 4 or x.size < FEW or xp.ndarray is not np.ndarray:
         return xp.expm1(x, x)
     xp.multiply(x, 0.5, x)
     xp.tanh(x, x)
@@ -136,10 +152,9 @@ def _silu_gradient(xp: Library, out: Array | None, g: Array, x: Array) -> Any:
 def log_one_plus(xp: Any, x: Any) -> Any:
     """Replace numbers from 0 to 1 by log(1 + x).
 
-    NumPy's `log1p` calls the C library for each number on processors without AVX-512. Here the
-    logarithm of the rounded sum is corrected by what the rounding has left out.
+    Here the logarithm of the rounded sum is corrected by what the rounding has left out.
     """
-    if x.dtype.itemsize != 4 or x.size < FEW or xp.ndarray is not np.ndarray:
+    if _VECTORS or x.dtype.itemsize != 4 or x.size < FEW or xp.ndarray is not np.ndarray:
         return xp.log1p(x, x)
     total = xp.add(x, 1)
     error = xp.subtract(total, 1)
@@ -291,6 +306,22 @@ def _hardswish_pull(F: Namespace, g: Value, x: Value) -> Any:
     return F.mask(F.where(x < 3, g * slope, g), ~(x <= -3))
 
 
+def line_maxima(xp: Library, x: Array, dim: int) -> Any:
+    """The greatest elements along an axis, with length 1.
+
+    NumPy's `reduceat` takes half the time of its `reduce` for rows of 32 to 500 elements.
+    """
+    if x.__class__ is np.ndarray and x.size >= FEW and dim == x.ndim - 1 and x.flags.c_contiguous:
+        made = np.maximum.reduceat(x.reshape(-1), _row_starts(x.size, x.shape[-1]))
+        return made.reshape(*x.shape[:-1], 1)
+    return x.max(axis=dim, keepdims=True)
+
+
+@functools.lru_cache(32)
+def _row_starts(size: int, length: int) -> Any:
+    return np.arange(0, size, length)
+
+
 def line_total(xp: Library, x: Array, dim: int) -> Any:
     """The sums along an axis, with length 1; BLAS computes those of a matrix's rows."""
     if x.__class__ is np.ndarray and dim == 1 and x.ndim == 2:
@@ -323,7 +354,7 @@ def _place_of_result(xp: Library, out: Array | None, x: Array) -> Any:
 
 @along()
 def _softmax(xp: Library, out: Array | None, x: Array, dim: int) -> Any:
-    e = xp.subtract(x, x.max(axis=dim, keepdims=True), _place_of_result(xp, out, x))
+    e = xp.subtract(x, line_maxima(xp, x, dim), _place_of_result(xp, out, x))
     xp.exp(e, e)
     return xp.divide(e, spread_total(xp, e, dim), e)
 
@@ -345,7 +376,7 @@ def _softmax_pull(F: Namespace, g: Value, out: Value, dim: int) -> Any:
 
 @along()
 def _log_softmax(xp: Library, out: Array | None, x: Array, dim: int) -> Any:
-    y = xp.subtract(x, x.max(axis=dim, keepdims=True), _place_of_result(xp, out, x))
+    y = xp.subtract(x, line_maxima(xp, x, dim), _place_of_result(xp, out, x))
     return xp.subtract(y, xp.log(line_total(xp, xp.exp(y), dim)), y)
 
 

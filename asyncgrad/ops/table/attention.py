@@ -20,7 +20,7 @@ from asyncgrad.ops import batch_products
 from asyncgrad.ops.bfloat16 import floating_info
 from asyncgrad.ops.fused import compiled, number, share, silent, widening
 from asyncgrad.ops.op import operation
-from asyncgrad.ops.table.activation import ones
+from asyncgrad.ops.table.activation import line_maxima, ones
 from asyncgrad.ops.table.linalg import product_cost
 from asyncgrad.types import Array, Library, Namespace, Value
 
@@ -165,12 +165,10 @@ def _greatest(xp: Library, scores: Array) -> Any:
     From -inf a masked row could not be subtracted.
     """
     lowest = _lowest(scores.dtype)
-    if xp.ndarray is np.ndarray:
-        return xp.maximum.reduce(scores, -1, None, None, True, lowest)
-    # CuPy has no `initial`.
     if not scores.shape[-1]:
         return xp.full((*scores.shape[:-1], 1), lowest, scores.dtype)
-    return xp.maximum(scores.max(axis=-1, keepdims=True), lowest)
+    top = line_maxima(xp, scores, scores.ndim - 1)
+    return xp.maximum(top, lowest, out=top)
 
 
 def _exponentials(xp: Library, scores: Array) -> tuple[Any, Any]:

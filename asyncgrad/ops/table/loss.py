@@ -16,7 +16,14 @@ from asyncgrad.core.variable import Variable
 from asyncgrad.ops import batch_rules
 from asyncgrad.ops.fused import along, compiled, elementwise, masked, number, summed
 from asyncgrad.ops.op import Op, Part, fused, linear, operation
-from asyncgrad.ops.table.activation import at_least, at_most, line_total, log_one_plus, sigmoid
+from asyncgrad.ops.table.activation import (
+    at_least,
+    at_most,
+    line_maxima,
+    line_total,
+    log_one_plus,
+    sigmoid,
+)
 from asyncgrad.ops.table.elementwise import signs_of
 from asyncgrad.ops.table.shape import in_order, kept_shape
 from asyncgrad.types import Array, Library, Namespace, Value
@@ -264,7 +271,7 @@ def _log_sums(xp: Library, out: Array | None, x: Array, dim: int) -> Any:
     """The logarithms of the sums of exponentials along an axis, which stays with length 1."""
     if not x.size:
         return x.sum(axis=dim, keepdims=True)
-    top = x.max(axis=dim, keepdims=True)
+    top = line_maxima(xp, x, dim)
     e = xp.subtract(x, top)
     sums = xp.log(line_total(xp, xp.exp(e, e), dim))
     return xp.add(sums, top, sums)
