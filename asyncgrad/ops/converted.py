@@ -31,6 +31,7 @@ from asyncgrad.ops.arguments import (
 )
 from asyncgrad.ops.batching import by_parts
 from asyncgrad.ops.dtype import FLOATING, INEXACT, REAL
+from asyncgrad.ops.dtype_device import as_dtype
 from asyncgrad.ops.generated import code_of
 from asyncgrad.ops.node_names import renamed
 from asyncgrad.ops.promotion import as_tensor_operand, number_argument, operand_of, refusal
@@ -83,6 +84,7 @@ _CHECKS = {
         "as_tensor_operand({x}, '{title}', {place})\n        return by_parts(made, {passed})",
     ),
     "bool": ("{x} is not True and {x} is not False", "check_bool('{title}', '{x}', {x})"),
+    "DTypeLike": ("True", "{x} = as_dtype('{title}', {x})"),
     "int": ("{x}.__class__ is not int", "{x} = one_int('{title}', '{x}', {x})"),
     "float": (_NO_NUMBER, "{x} = real_argument('{title}', '{x}', {x})"),
     "Number": (_NO_NUMBER, "{x} = number_argument('{title}', '{x}', {x})"),
@@ -196,8 +198,9 @@ _NAMES = {
     "words_of": _words_of,
     **{one.__name__.lstrip("_"): one for one in (
         Variable, _dtype_of, _no_word, _real_argument, refuse_mask, _whole, _wrong_word,
-        as_tensor_operand, by_parts, change, check_bool, chosen_reduction, expect_axes, matrices,
-        number_argument, of_one_dtype, one_dim, one_int, operand_of, partial, put, refusal, renamed,
+        as_dtype, as_tensor_operand, by_parts, change, check_bool, chosen_reduction, expect_axes,
+        matrices, number_argument, of_one_dtype, one_dim, one_int, operand_of, partial, put,
+        refusal, renamed,
     )},
 }  # fmt: skip
 _STUB = code_of(

@@ -32,7 +32,8 @@ def as_dtype(name: str, dtype: Any) -> Any:
     try:
         # A copied or unpickled dtype equals NumPy's, but is another object.
         found = np.dtype(dtype.type if isinstance(dtype, np.dtype) else dtype)
-    except TypeError:
+    except (TypeError, ValueError):
+        # NumPy raises a ValueError for what has an attribute `dtype` that is none of its own.
         found = None
     if found is None or dtype is None:
         raise TypeError(

@@ -92,6 +92,34 @@ CALLS = {
     "relu of complex, in place": lambda T: (_x(T) * 1j).relu_(),
     "F.relu of complex": lambda T: T.nn.functional.relu(_x(T) * 1j),
     **{
+        f"avg_pool{ndim}d of {dtype}": lambda T, ndim=ndim, dtype=dtype: getattr(
+            T.nn.functional, f"avg_pool{ndim}d"
+        )(T.ones([1] * 2 + [2] * ndim, dtype=getattr(T, dtype)), 2)
+        for ndim in (1, 2, 3)
+        for dtype in ("uint8", "int8", "int32", "int64", "bool", "complex64")
+    },
+    "nuclear norm of integers": lambda T: T.norm(T.ones(2, 2, dtype=T.int64), "nuc"),
+    "nuclear norm in half precision": lambda T: T.norm(T.ones(2, 2, dtype=T.float16), "nuc"),
+    "nuclear norm of NaN": lambda T: T.norm(T.full((2, 2), float("nan")), "nuc"),
+    "logaddexp2 of integers": lambda T: T.logaddexp2(T.tensor([1]), T.tensor([2])),
+    "lerp of integers": lambda T: T.lerp(T.tensor([1]), T.tensor([2]), 0.5),
+    "prelu of integers": lambda T: T.nn.functional.prelu(T.tensor([1]), T.tensor([2])),
+    "index_reduce of complex": lambda T: (_x(T)[0, 0] * 1j).index_reduce(
+        0, T.tensor([0]), T.ones(1) * 1j, "prod"
+    ),
+    "max_unpool1d of integers": lambda T: T.nn.functional.max_unpool1d(
+        T.tensor([[[1]]]), T.tensor([[[0]]]), 2
+    ),
+    "cosine_similarity of complex": lambda T: T.cosine_similarity(_x(T) * 1j, _x(T) * 1j),
+    "vecdot of integers": lambda T: T.linalg.vecdot(T.tensor([1]), T.tensor([2])),
+    "nll_loss of complex": lambda T: T.nn.functional.nll_loss(T.ones(1, 2) * 1j, T.tensor([0])),
+    "local_response_norm of complex": lambda T: T.nn.functional.local_response_norm(_x(T) * 1j, 2),
+    "isin of complex": lambda T: T.isin(T.ones(2) * 1j, T.ones(2)),
+    "isin for complex": lambda T: T.isin(T.ones(2), T.ones(2) * 1j),
+    "isin for a word": lambda T: T.isin(T.ones(2), "a"),
+    "a tensor as dtype": lambda T: T.cumsum(_x(T), 0, dtype=_x(T)),
+    "a tensor as dtype of a new tensor": lambda T: T.ones(2, dtype=_x(T)),
+    **{
         f"logits of {one}, targets of {other}": lambda T, one=one, other=other: (
             T.nn.functional.binary_cross_entropy_with_logits(
                 T.ones(3, dtype=getattr(T, one)), T.ones(3, dtype=getattr(T, other))

@@ -202,7 +202,7 @@ def threshold(input: Real, threshold: float, value: float, inplace: InPlace = Fa
 
 
 @one_node("PreluKernelBackward0")
-def prelu(input: Tensor, weight: Alike) -> Tensor:
+def prelu(input: Floating, weight: Alike) -> Tensor:
     """The elements, the negative ones times a learnt slope.
 
     Args:

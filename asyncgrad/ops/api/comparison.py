@@ -18,7 +18,14 @@ from asyncgrad.ops.bfloat16 import sortable
 from asyncgrad.ops.converted import writes_exactly
 from asyncgrad.ops.dtype import REAL, check_dtype
 from asyncgrad.ops.namespace import RECORDED as R
-from asyncgrad.ops.promotion import as_number, as_tensor_operand, category, check_device, refusal
+from asyncgrad.ops.promotion import (
+    as_number,
+    as_tensor_operand,
+    category,
+    check_device,
+    number_argument,
+    refusal,
+)
 from asyncgrad.types import Alike, Array, Axis, ByExample, Ints, Library, Number, Tensor, Vector
 
 __all__ = [
@@ -109,7 +116,13 @@ def isin(
     like = elements if isinstance(elements, Variable) else test_elements
     like = as_tensor_operand(like, "isin", 1)
     check_device("isin", elements, test_elements)
-    arrays = [x._array if isinstance(x, Variable) else x for x in (elements, test_elements)]
+    arrays: list[Any] = []
+    for name, x in (("elements", elements), ("test_elements", test_elements)):
+        if isinstance(x, Variable):
+            check_dtype("isin", x._metadata.dtype, REAL + "b")
+            arrays.append(x._array)
+        else:
+            arrays.append(number_argument("isin", name, x))
     found = functools.partial(like._metadata.F.xp.isin, assume_unique=assume_unique, invert=invert)
     return _made(like, recording.again(found, *arrays))
 

@@ -139,7 +139,7 @@ def vdot(input: Tensor, other: Tensor) -> Tensor:
 
 
 @writes
-def lerp(input: Tensor, end: Tensor, weight: Tensor | float) -> Tensor:
+def lerp(input: Inexact, end: Tensor, weight: Tensor | float) -> Tensor:
     """`input + weight * (end - input)`, broadcast, computed from the nearer end."""
     dtype = input._metadata.dtype
     if isinstance(weight, Variable) and not weight._metadata.shape:

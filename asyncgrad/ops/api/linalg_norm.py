@@ -37,7 +37,7 @@ from asyncgrad.ops.promotion import (
 )
 from asyncgrad.ops.tensors.new_tensors import leaf, new_beside
 from asyncgrad.ops.tensors.transfer import seen
-from asyncgrad.types import Alike, Array, Axis, ByExample, DTypeLike, Ints, Tensor
+from asyncgrad.types import Alike, Array, Axis, ByExample, DTypeLike, Inexact, Ints, Tensor
 
 __all__ = [
     "cond", "cross", "diagonal", "lstsq", "matrix_norm", "matrix_power", "matrix_rank", "multi_dot",
@@ -145,7 +145,7 @@ def matrix_norm(
 def _singular_values(x: Tensor, first: int, second: int, dtype: DTypeLike | None) -> Any:
     ndim = len(x._metadata.shape)
     if dtype is not None:
-        x = cast(x, np.dtype(dtype))
+        x = cast(x, dtype)
     if (first, second) != (ndim - 2, ndim - 1):
         rest = [axis for axis in range(ndim) if axis not in {first, second}]
         x = R.permute(x, (*rest, first, second))
@@ -428,7 +428,7 @@ def _multiplied(given: list[Any], splits: dict[tuple[int, int], int], i: int, j:
 
 
 @writes_exactly
-def vecdot(x: Tensor, y: Tensor, *, dim: int = -1) -> Tensor:
+def vecdot(x: Inexact, y: Tensor, *, dim: int = -1) -> Tensor:
     """The dot products of vectors along an axis, with the first conjugated.
 
     Args:

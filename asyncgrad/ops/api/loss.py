@@ -36,7 +36,7 @@ from asyncgrad.ops.promotion import (
     result_dtype,
     tensor_operands,
 )
-from asyncgrad.types import Alike, Array, Floating, Inexact, Library, Tensor, Truth
+from asyncgrad.types import Alike, Array, Floating, Library, Tensor, Truth
 
 #: The functions at PyTorch's top level; all functions here are in `nn.functional`.
 __all__ = ["cosine_similarity"]
@@ -513,8 +513,9 @@ def _divided(xp: Library, weights: Array, total: Array) -> Any:
 
 
 def nll_loss(
-    input: Inexact, target: Tensor, weight: Tensor | None = None, size_average: Truth | None = None,
-    ignore_index: int = -100, reduce: Truth | None = None, reduction: Reduction = "mean",
+    input: Floating, target: Tensor, weight: Tensor | None = None,
+    size_average: Truth | None = None, ignore_index: int = -100, reduce: Truth | None = None,
+    reduction: Reduction = "mean",
 ) -> Tensor:  # fmt: skip
     """The negative log-probabilities of the target's classes.
 
@@ -686,7 +687,7 @@ def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -
         x2: a tensor that can be broadcast against the first.
         eps: the lower bound of the norms.
     """
-    if category(result_dtype(x1, x2)) < 2:
+    if category(result_dtype(x1, x2)) != 2:
         raise RuntimeError(
             f"cosine_similarity: expected common dtype to be floating point, yet common dtype is "
             f"{result_dtype(x1, x2)}. Convert one with .to({default_dtype()})."

@@ -25,7 +25,7 @@ from asyncgrad.ops.api.shape import narrow, pad, reshape, transpose
 from asyncgrad.ops.converted import one_node
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.signatures import named
-from asyncgrad.types import AtLeast3D, Ints, Tensor
+from asyncgrad.types import AtLeast3D, Ints, Real, Tensor
 
 #: Max- and average-pooling of lines, images and volumes.
 _POOLS = ((max_pool1d, avg_pool1d), (max_pool2d, avg_pool2d), (max_pool3d, avg_pool3d))
@@ -168,7 +168,7 @@ def channel_shuffle(input: AtLeast3D, groups: int) -> Tensor:
 
 
 def local_response_norm(
-    input: Tensor, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0
+    input: Real, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0
 ) -> Tensor:
     """Divide elements by a power of the mean square over neighbouring channels.
 

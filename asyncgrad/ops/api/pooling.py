@@ -258,7 +258,8 @@ avg_pool2d, avg_pool3d = map(_avg_pool, (2, 3))
 
 
 def _means(name: str, x: Tensor, window: Window, counts: Counts) -> Any:
-    check_dtype(name, x._metadata.dtype, REAL)
+    if x._metadata.dtype != np.int64:
+        check_dtype(name, x._metadata.dtype, FLOATING)
     if len(window.kernel) == 2:
         return R.avg_pool(x, window, counts)
     whole = x._metadata.dtype.kind in "iu"
@@ -582,7 +583,7 @@ def _unpooled(
             f"{name}: Expected shape of indices to be same as that of the input tensor "
             f"({list(shape)}) but got indices tensor with shape: {list(found.shape)}"
         )
-    check_dtype(name, input._metadata.dtype, REAL)
+    check_dtype(name, input._metadata.dtype, FLOATING)
     check_device(name, input, indices)
     lead = shape[:-ndim]
     rows, volume = prod(lead), prod(out)

@@ -15,7 +15,7 @@ from asyncgrad.core.frames import users_level
 from asyncgrad.core.recording import note_result, recorders
 from asyncgrad.core.variable import Variable
 from asyncgrad.ops import return_types
-from asyncgrad.ops.arguments import many_dims, one_dim
+from asyncgrad.ops.arguments import many_dims, matrices, one_dim
 from asyncgrad.ops.batching import by_parts, mapped, mapped_along
 from asyncgrad.ops.converted import accumulates, writes, writes_exactly
 from asyncgrad.ops.dtype import REAL, check_dtype, check_inexact
@@ -55,7 +55,7 @@ def _axes(name: str, dim: Ints | None, shape: tuple[int, ...]) -> tuple[int, ...
 def _summed(x: Tensor, dtype: DTypeLike | None) -> Any:
     """The operand of a sum or product, in `dtype`, or in int64 if its dtype is integer or bool."""
     if dtype is not None:
-        return cast(x, np.dtype(dtype))
+        return cast(x, dtype)
     return cast(x, _INT64) if category(x._metadata.dtype) < 2 else x
 
 
@@ -91,7 +91,7 @@ def mean(
         RuntimeError: for integers and booleans, or if an axis is named twice.
     """
     if dtype is not None:
-        input = cast(input, np.dtype(dtype))
+        input = cast(input, dtype)
     metadata = input._metadata
     if metadata.special and category(metadata.dtype) < 2:
         raise RuntimeError(
@@ -449,19 +449,16 @@ def norm(
     if isinstance(p, str) and p not in words(MatrixNorm):
         raise RuntimeError(f"linalg.matrix_norm: Order {p} not supported.")
     if p == "nuc":
-        return _nuclear_norm(input if dtype is None else cast(input, np.dtype(dtype)), dim, keepdim)
+        return _nuclear_norm(input if dtype is None else cast(input, dtype), dim, keepdim)
     if p is None or p == "fro":
         p = 2
     return vector_norm(input, p, dim, keepdim, dtype=dtype)
 
 
 def _nuclear_norm(x: Tensor, dim: Ints | None, keepdim: bool) -> Any:
+    matrices("linalg.matrix_norm", x, False, 1)
     shape = x._metadata.shape
     ndim = len(shape)
-    if ndim < 2:
-        raise RuntimeError(
-            f"linalg.matrix_norm: The input tensor A must have at least 2 dimensions, got {shape}."
-        )
     if dim is None:
         if ndim > 2:
             raise RuntimeError(
@@ -505,7 +502,7 @@ def vector_norm(
     if metadata.special:
         check_inexact("linalg.vector_norm", metadata.dtype)
     if dtype is not None:
-        x = _norm_operand(x, np.dtype(dtype))
+        x = _norm_operand(x, dtype)
     shape = metadata.shape
     dims = _axes("linalg.vector_norm", dim, shape)
     if metadata.size == 0 and (order < 0 or order == math.inf):

@@ -40,7 +40,7 @@ from asyncgrad.ops.promotion import (
 )
 from asyncgrad.ops.scalar_cast import fitted
 from asyncgrad.ops.tensors import in_place
-from asyncgrad.types import Alike, AtLeast2D, Axis, ByExample, Mask, Number, Tensor
+from asyncgrad.types import Alike, AtLeast2D, Axis, ByExample, Mask, Number, Real, Tensor
 
 __all__ = [
     "index_copy", "index_fill", "index_reduce", "masked_scatter", "put", "scatter_reduce",
@@ -214,7 +214,7 @@ def scatter_reduce(
 
 @one_node("IndexReduceBackward0", writes_exactly)
 def index_reduce(
-    input: Tensor, dim: Axis, index: ByExample, source: Alike, reduce: IndexReduceKind, *,
+    input: Real, dim: Axis, index: ByExample, source: Alike, reduce: IndexReduceKind, *,
     include_self: bool = True,
 ) -> Tensor:  # fmt: skip
     """A copy of `input` in which slices along `dim` are reduced with those of `source`.

@@ -122,6 +122,7 @@ def logaddexp2(input: Tensor, other: Tensor) -> Tensor:
     """The logarithm to base 2 of the sum of powers of 2, broadcast."""
     log2 = math.log(2)
     dtype = result_dtype(input, other)
+    check_dtype("logaddexp2", dtype, FLOATING)
     input, other = cast(input, dtype), cast(other, dtype)
     return R.mul_scalar(logaddexp(R.mul_scalar(input, log2), R.mul_scalar(other, log2)), 1 / log2)
 

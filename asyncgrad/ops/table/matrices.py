@@ -68,7 +68,7 @@ def bad_minor(xp: Library, matrix: Array, upper: bool) -> int:
     return bisect_left(range(1, n + 1), True, key=fails) + 1 if fails(n) else 0
 
 
-def _solved(
+def solved(
     function: Callable[..., Any], name: str, words: str, order: Callable[..., int] = _without_order
 ) -> Callable[..., Any]:
     """Wrap a function to raise asyncgrad's error when it fails.
@@ -81,7 +81,7 @@ def _solved(
     def call(xp: Library, x: Array, *more: object) -> Any:
         try:
             # LAPACK may never return from the singular values of what is not finite.
-            if words == _NOT_FINITE and xp.ndarray is np.ndarray and not np.isfinite(x).all():
+            if words == NOT_FINITE and xp.ndarray is np.ndarray and not np.isfinite(x).all():
                 raise np.linalg.LinAlgError
             return function(xp, x, *more)
         except np.linalg.LinAlgError:
@@ -95,7 +95,7 @@ def _solved(
 
 _REMEDY = "Check its rank, or add a multiple of the identity."
 _STUCK = "The algorithm failed to converge because the input matrix"
-_NOT_FINITE = f"{_STUCK} contained non-finite values."
+NOT_FINITE = f"{_STUCK} contained non-finite values."
 _REPEATED = f"{_STUCK} is ill-conditioned or has too many repeated eigenvalues, or is not finite."
 
 
@@ -562,7 +562,7 @@ def _eig_vectors_push(F: Namespace, t: Value, x: Value, out: Value, kept: list[A
 
 
 def _results(
-    decompose: Callable[..., Any], node: str, names: tuple[str, ...], words: str = _NOT_FINITE,
+    decompose: Callable[..., Any], node: str, names: tuple[str, ...], words: str = NOT_FINITE,
     attributes: str = "kept",
     **rules: Any,
 ) -> Any:  # fmt: skip
@@ -575,7 +575,7 @@ def _results(
         pull, push = rules[name.partition("_")[2]]
         return operation(
             name,
-            _solved(forward, name.partition("_")[0], words),
+            solved(forward, name.partition("_")[0], words),
             "x",
             attributes,
             pulls={"x": pull},
@@ -737,7 +737,7 @@ def _exponential_moved(F: Namespace, t: Value, x: Value) -> Any:
 OPS = raising(
     operation(
         "solve",
-        _solved(
+        solved(
             lambda xp, x, y: xp.linalg.solve(x, y),
             "solve",
             f"The solver failed because the input matrix is singular. {_REMEDY}",
@@ -754,7 +754,7 @@ OPS = raising(
     ),
     operation(
         "inv",
-        _solved(
+        solved(
             lambda xp, x: xp.linalg.inv(x),
             "inv",
             "The diagonal element {} is zero, the inversion could not be completed because the "
@@ -768,7 +768,7 @@ OPS = raising(
     ),
     operation(
         "pinv",
-        _solved(_pseudo_inverse, "pinv", _NOT_FINITE),
+        solved(_pseudo_inverse, "pinv", NOT_FINITE),
         "x",
         "atol rtol hermitian",
         pulls={"x": _pseudo_inverse_back},
@@ -820,7 +820,7 @@ OPS = raising(
     ),
     operation(
         "cholesky",
-        _solved(
+        solved(
             _cholesky,
             "cholesky",
             "The factorization could not be completed because the input is not positive-definite "
@@ -836,7 +836,7 @@ OPS = raising(
     ),
     # The completing vectors are not unique, so they have no derivative.
     operation(
-        "svd_rest", _solved(_rest_of_svd, "svd", _NOT_FINITE), "x", "left", cost=_cost_of_first
+        "svd_rest", solved(_rest_of_svd, "svd", NOT_FINITE), "x", "left", cost=_cost_of_first
     ),
     operation("qr_rest", _rest_of_qr, pulls={"x": Refused("qr_rest")}, cost=_cost),
     *_results(

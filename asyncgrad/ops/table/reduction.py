@@ -19,6 +19,7 @@ from asyncgrad.ops.dtype import is_half
 from asyncgrad.ops.fused import masked, widening
 from asyncgrad.ops.op import Op, fused, linear, operation
 from asyncgrad.ops.table.elementwise import sgn
+from asyncgrad.ops.table.matrices import NOT_FINITE, solved
 from asyncgrad.ops.table.shape import in_order, kept_shape
 from asyncgrad.types import Array, Library, Namespace, Shape, Value
 
@@ -645,6 +646,10 @@ def _adjoint(x: Array) -> Any:
     return x.conj().swapaxes(-1, -2)
 
 
+def _sum_of_singular_values(xp: Library, x: Array) -> Any:
+    return xp.linalg.svd(x, compute_uv=False).sum(-1).copy()
+
+
 def _polar(xp: Library, x: Array) -> Any:
     """The unitary polar factor of matrices: the gradient of the sum of their singular values."""
     u, _, vh = xp.linalg.svd(x, full_matrices=False)
@@ -789,7 +794,7 @@ OPS = (
     ),
     operation(
         "nuclear_norm",
-        lambda xp, x: xp.linalg.svd(x, compute_uv=False).sum(-1).copy(),
+        solved(_sum_of_singular_values, "svd", NOT_FINITE),
         pulls={"x": lambda F, g, x: F.mul(F.reshape(g, (*x.shape[:-2], 1, 1)), F.polar(x))},
         pushes={"x": _nuclear_push},
         cost=_decomposition_cost,
