@@ -127,3 +127,15 @@ def test_classes_of_images_may_be_small_integers(name, dtype):
         made.backward()
         found += [(made.item(), x.grad.tolist())]
     assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("dtypes", [("float16", "float32"), ("float32", "float64")])
+def test_cross_entropies_have_the_dtype_of_wider_probabilities(dtypes):
+    results = []
+    for m in (torch, ag):
+        x, target = (m.tensor([[0.2, 0.8]], dtype=getattr(m, dtype)) for dtype in dtypes)
+        x.requires_grad_()
+        loss = m.nn.functional.cross_entropy(x, target)
+        results.append([loss, *m.autograd.grad(loss, x)])
+    for expected, found in zip(*results, strict=True):
+        oracle.compare(expected, found, 2e-3)

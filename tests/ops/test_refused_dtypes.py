@@ -117,6 +117,7 @@ CALLS = {
     "isin of complex": lambda T: T.isin(T.ones(2) * 1j, T.ones(2)),
     "isin for complex": lambda T: T.isin(T.ones(2), T.ones(2) * 1j),
     "isin for a word": lambda T: T.isin(T.ones(2), "a"),
+    "softshrink by NaN": lambda T: T.nn.functional.softshrink(_x(T), float("nan")),
     "a tensor as dtype": lambda T: T.cumsum(_x(T), 0, dtype=_x(T)),
     "a tensor as dtype of a new tensor": lambda T: T.ones(2, dtype=_x(T)),
     **{

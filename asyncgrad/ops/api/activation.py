@@ -186,7 +186,7 @@ def hardshrink(input: Floating, lambd: float = 0.5) -> Tensor:
 @one_node("SoftshrinkBackward0", writes_exactly)
 def softshrink(input: Floating, lambd: float = 0.5) -> Tensor:
     """The elements moved towards 0 by `lambd`, and 0 where they are nearer than that."""
-    if lambd < 0:
+    if not lambd >= 0:
         raise RuntimeError(
             f"softshrink: lambda must be greater or equal to 0, but found to be {lambd}."
         )

@@ -574,12 +574,15 @@ def cross_entropy(
         raise RuntimeError(
             f"cross_entropy: label_smoothing must be between 0.0 and 1.0. Got: {label_smoothing}"
         )
-    if metadata.dtype.kind == "V":
+    soft = metadata.shape == target._metadata.shape != ()
+    if soft and category(target._metadata.dtype) == 2:
+        x = cast(x, result_dtype(x, target))
+    if x._metadata.dtype.kind == "V":
         return in_float32(
             cross_entropy, x, target, weight, ignore_index=ignore_index, reduction=reduction,
             label_smoothing=label_smoothing,
         )  # fmt: skip
-    if metadata.shape == target._metadata.shape and metadata.shape:
+    if soft:
         if ignore_index >= 0:
             raise RuntimeError(
                 f"cross_entropy: ignore_index is not supported for floating point target, got "
