@@ -49,9 +49,15 @@ def shared_code(source: str, name: str) -> CodeType:
     if code is None:
         file = f"<asyncgrad {name} {next(_numbers)}>"
         show(source, file)
-        code = _shared[source] = compiled(source, file)
+        code = _shared[source] = _nameless(source).replace(co_filename=file)
         finalize(code, linecache.cache.pop, file, None)
     return code
+
+
+@functools.lru_cache(64)
+def _nameless(source: str) -> CodeType:
+    """Code that comes from no file: to compile it again takes longer than to give it a file."""
+    return compiled(source, "")
 
 
 def function_of(code: CodeType, values: Iterable[Any]) -> Any:

@@ -224,32 +224,6 @@ def loads_first(steps: list[Any]) -> list[Any]:
     return ordered
 
 
-def sums_early(steps: list[Any], ends: dict[Place, int]) -> list[Any]:
-    """Combine two arrays that nothing else reads as soon as both exist, which frees one of them.
-
-    Sums of gradients are recorded where they are used, perhaps long after their operands were made.
-
-    Args:
-        ends: by place, the number of the last step that reads it.
-    """
-    made: dict[Place, tuple[int, int]] = {}
-    order: list[tuple[int, int]] = []
-    for number, step in enumerate(steps):
-        position = (number, 0)
-        if step.__class__ is Compute and isinstance(step.function, np.ufunc):
-            read = set(step.read)
-            if len(read) > 1 and all(ends[place] == number for place in read):
-                ready = [made.get(place, (number, 0)) for place in read]
-                latest, depth = max(ready)
-                # Nothing is moved across a change.
-                if not any(map(is_change, steps[latest:number])):
-                    position = (latest, depth + 1)
-        order.append(position)
-        for place in step.made:
-            made[place] = position
-    return [steps[number] for number in sorted(range(len(steps)), key=order.__getitem__)]
-
-
 def read_once(steps: list[Any], outputs: Any) -> list[Any]:
     """The steps, with lists of intermediate values that one rule alone reads as `Once`."""
     readers: dict[Place, list[Any]] = {step.outs: [] for step in steps if is_list(step)}

@@ -15,7 +15,7 @@ from asyncgrad.replay.arrays import KnownArrays
 from asyncgrad.replay.captured import CapturedSteps, with_graphs
 from asyncgrad.replay.device_arrays import run_on
 from asyncgrad.replay.inlined import inlined
-from asyncgrad.replay.memory import Families, Layout, Memory, Plan, ends_of
+from asyncgrad.replay.memory import Families, Layout, Memory, Plan
 from asyncgrad.replay.order import (
     checks_first,
     folded,
@@ -24,7 +24,6 @@ from asyncgrad.replay.order import (
     is_lasting,
     loads_first,
     read_once,
-    sums_early,
     useful,
 )
 from asyncgrad.replay.steps import (
@@ -205,7 +204,6 @@ class Program:
             steps = folded(steps, self._outputs, self._constants, self._families)
         steps = loads_first(checks_first(steps, self._constants))
         steps = inlined(steps)
-        steps = sums_early(steps, ends_of(steps, self._outputs))
         steps = read_once(steps, self._outputs)
         if self.device is not None and self.device.captures:
             self._find_whole(steps)
