@@ -186,6 +186,8 @@ class Unchanged:
 
     def named(self, kinds: frozenset[type]) -> Iterator[tuple[Any, str, Any]]:
         """Values of some types that are read by name, or in dictionaries: identity, name, value."""
+        if kinds.isdisjoint(map(type, self._values)):
+            return
         for owner, _, name, value in self._read_by_name():
             if type(value) in kinds:
                 yield (id(owner), name), name, value

@@ -125,7 +125,10 @@ class WatchedPass:
             node, rule, at, F, gradient, saved, received = entry
             if F is not self._F.value:
                 self._F = Same(F)
-            arguments = (self._F, self.place(gradient), saved_in(recorder, node, saved))
+            # A gradient that is no tuple is known in most cases, without a call.
+            place: Any = None if views else known.get(id(gradient))
+            place = place or self.place(gradient)
+            arguments = (self._F, place, saved_in(recorder, node, saved))
             several = received.__class__ is tuple
             outs: list[Place | None] = []
             new: list[Place] = []
