@@ -42,18 +42,25 @@ def useful(steps: list[Any], outputs: Any) -> list[Any]:
             fills.setdefault(place, step)
     for step in reversed(steps):
         if step.__class__ is Compute:
-            mine = [*step.made, *[place for place in fills if fills[place] is step]]
-            # Some ops raise for some values, on integers a division by zero. They are kept for that
-            # error, even if nothing uses their results.
-            op: Any = OPS.get(step.name)
-            raises = bool(mine) and (mine[0].sample.dtype.kind in "iu" or (op and op.raises))
-            if not (raises or any(place in wanted for place in mine)):
+            made: tuple[Any, ...] = step.made
+            if fills:
+                made = (*made, *[place for place in fills if fills[place] is step])
+            if wanted.isdisjoint(made) and not _raises(step, made):
                 continue
         elif step.__class__ is Load and step.out not in wanted:
             continue
         wanted.update(step.read)
         kept.append(step)
     return kept[::-1]
+
+
+def _raises(step: Compute, made: tuple[Place, ...]) -> bool:
+    """Whether a step raises for some values, as integers divided by zero do.
+
+    It is kept for that error, even if nothing uses its results.
+    """
+    op = OPS.get(step.name)
+    return bool(made) and (made[0].sample.dtype.kind in "iu" or (op is not None and op.raises))
 
 
 def folded(steps: list[Any], outputs: Any, constants: set[Place], families: Families) -> list[Any]:
@@ -227,9 +234,11 @@ def loads_first(steps: list[Any]) -> list[Any]:
 def read_once(steps: list[Any], outputs: Any) -> list[Any]:
     """The steps, with lists of intermediate values that one rule alone reads as `Once`."""
     readers: dict[Place, list[Any]] = {step.outs: [] for step in steps if is_list(step)}
-    for place in places_in(outputs):
+    for place in places_in(outputs) if readers else ():
         readers.pop(place, None)
-    for step in steps if readers else ():
+    if not readers:
+        return steps
+    for step in steps:
         for place in set(step.read).intersection(readers):
             readers[place].append(step)
     once = {

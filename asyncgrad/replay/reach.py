@@ -183,7 +183,8 @@ class Reached(Unchanged, Owners):
         tables = [*[held for held, _ in self._partly], *map(vars, self._growing)]
         # `hasattr` may ask a module for what it doesn't have.
         tables += [vars(x) for x, _ in self._spaces if isinstance(x, types.ModuleType)]
-        named = self._all_names() | self._strings | {"__getattr__"} if tables else frozenset()
+        if tables:
+            named = self._all_names() | self._strings | {"__getattr__"}
         for held in tables:
             *_, absent = self._globals.setdefault(id(held), (held, set(), set()))
             absent |= named.difference(held)

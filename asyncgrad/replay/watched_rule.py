@@ -32,9 +32,7 @@ def behind(root: Any) -> list[Any]:
 
 def saved_in(recorder: KnownArrays, node: Any, saved: Any) -> Any:
     """The template of what a node has saved, at the places where it was when the node was made."""
-    later = recorder.earlier and [
-        places for number, places in recorder.earlier if number > node.sequence_nr
-    ]
+    later = [places for number, places in recorder.earlier if number > node.sequence_nr]
     if not later:
         return recorder.template(saved)
     known = recorder.known
