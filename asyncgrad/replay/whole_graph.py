@@ -212,7 +212,7 @@ class WholeGraph(DeviceGraph):
     ) -> None:
         """Set the `.grad`s of all leaves, or none."""
         prepared = [
-            Prepared((x, array, False, None), None, None, 0, array, None, self._within)
+            Prepared((x, array, False, None), None, None, 0, _tensor(x, array), None, self._within)
             if autograd_meta(x).grad is None
             else prepare(x, array, True, None, self._within)
             for x, array in zip(self._steps.graded, gradients, strict=True)
@@ -286,3 +286,8 @@ def _zeros(xp: Any, layout: Any) -> Any:
         if made.strides == layout.strides:
             return made
     raise NotImplementedError("an array comes in with gaps")
+
+
+def _tensor(leaf: Any, array: Any) -> Any:
+    """The tensor of an array that becomes the `.grad` of a leaf."""
+    return wrap(array, leaf._metadata.F.metadata_of(array))
