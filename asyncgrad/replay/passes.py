@@ -69,7 +69,7 @@ class Passes(Changes):
             self.refuse(CHANGED)
         elif task.recorded is None:
             known = self._passes[task] = WatchedPass(self)
-            task.observer = task.watch = known
+            task.watch = known
             if self.devices:
                 self._check_streams(task.root)
             task.collect = partial(self._collect, known, task.collect)
@@ -136,6 +136,7 @@ class Passes(Changes):
         """Note the gradients of a pass that has ended, and return its result."""
         if self._passes.pop(task, None) is None:
             # The call has ended first, with an error or without awaiting this pass.
+            known.forget()
             return None if collect is None else collect(task, within)
         try:
             known.settle()

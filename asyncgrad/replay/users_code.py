@@ -15,7 +15,16 @@ import numpy as np
 from asyncgrad.autograd.function_node import FunctionNode
 from asyncgrad.core.hook_calls import post_hooks, pre_hooks, tensor_hooks
 from asyncgrad.core.modes import Mode, current
-from asyncgrad.core.node import Edge, Node, as_edge, as_stored, init_node, name_of, stored_edges
+from asyncgrad.core.node import (
+    Edge,
+    GraphRoot,
+    Node,
+    as_edge,
+    as_stored,
+    init_node,
+    name_of,
+    stored_edges,
+)
 from asyncgrad.core.run_node import accumulate_now, call_apply
 from asyncgrad.core.variable import AccumulateGrad, Variable, requires_grad, view_of
 from asyncgrad.nn.backward_hooks import BackwardHooks, Passage
@@ -201,6 +210,8 @@ class UsersCode:
         """
         recorder = self._recorder
         if function is call_apply and not isinstance(node, (FunctionNode, Passage)):
+            if not (node._form or node.__class__ is GraphRoot or task.recorded):
+                recorder.refuse(f"{name_of(node)} is not an operation of the table")
             return None
         if recorder.reason is not None or task.recorded is not None:
             recorder.refuse(

@@ -13,13 +13,9 @@ from typing import Any
 import numpy as np
 
 from asyncgrad.autograd.arguments import ONES
-from asyncgrad.autograd.function_node import FunctionNode
-from asyncgrad.core.graph_task import GraphTask
 from asyncgrad.core.locks import RLock, is_held_here
-from asyncgrad.core.node import GraphRoot, name_of
-from asyncgrad.core.variable import AccumulateGrad
+from asyncgrad.core.node import name_of
 from asyncgrad.devices import CPU
-from asyncgrad.nn.backward_hooks import Passage
 from asyncgrad.ops.device_check import device_of
 from asyncgrad.ops.memory import is_dense
 from asyncgrad.ops.namespace import metadata_of
@@ -32,7 +28,7 @@ from asyncgrad.replay.watched_rule import saved_in, steps_of
 
 
 class WatchedPass:
-    """Watches one pass: rules and sums report, and as its observer it sees other nodes."""
+    """Watches one pass, which calls rules and adds gradients by this."""
 
     def __init__(self, recorder: KnownArrays) -> None:
         """Start without gradients; `recorder` takes the steps."""
@@ -56,20 +52,6 @@ class WatchedPass:
         """Drop the graph, which is part of a cycle."""
         self._log.clear()
         self.staged.clear()
-
-    # -- as the observer of a pass ----------------------------------------------------------------
-
-    def enter(self, task: GraphTask, node: Any) -> Any:
-        """Called when a node starts that is no operation of the table, or has hooks."""
-        ruled = node.rule is not None or node._form is not None
-        if not (ruled or isinstance(node, (AccumulateGrad, FunctionNode, GraphRoot, Passage))):
-            self._recorder.refuse(f"{name_of(node)} is not an operation of the table")
-
-    def leave(self, task: GraphTask, node: Any, token: Any) -> None:
-        """Called when such a node has ended."""
-
-    def waited(self, task: GraphTask, nanoseconds: int) -> None:
-        """Called when a pass gets its turn."""
 
     # -- reports of a pass ------------------------------------------------------------------------
 
