@@ -41,8 +41,7 @@ from asyncgrad.replay.graph_node import GraphNode, State, become
 from asyncgrad.replay.memory import Families
 from asyncgrad.replay.program import Program
 from asyncgrad.replay.steps import Load, Place, Source, UnrepeatableError, filled, places_in
-from asyncgrad.replay.watched_pass import WatchedPass
-from asyncgrad.replay.watched_rule import saved_in
+from asyncgrad.replay.watched_pass import WatchedPass, saved_in
 
 #: How many programs of passes are kept for one graph.
 _LIMIT = 8

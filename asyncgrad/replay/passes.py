@@ -14,14 +14,13 @@ from asyncgrad.core.graph_task import GraphTask
 from asyncgrad.core.modes import current
 from asyncgrad.core.node import Edge, GraphRoot
 from asyncgrad.core.node_streams import stream_of
-from asyncgrad.core.variable import Variable
+from asyncgrad.core.variable import AccumulateGrad, Variable
 from asyncgrad.replay.arrays import Recorded
 from asyncgrad.replay.changes import OUTGROWN, Changes
 from asyncgrad.replay.device_arrays import copying
 from asyncgrad.replay.steps import CHANGED, COPY, Commit, Compute, Place, UnrepeatableError
 from asyncgrad.replay.users_code import UsersCode, check_lasting, check_waits, record_function
 from asyncgrad.replay.watched_pass import WatchedPass, is_one
-from asyncgrad.replay.watched_rule import behind
 
 #: Why a pass can't be recorded that goes through the graph of an argument.
 GRAPH_OF_ARGUMENT = "it runs a pass through the graph of an argument"
@@ -192,6 +191,19 @@ class Passes(Changes):
             for node in known.committed:
                 self._committed_to.add(self.sources[id(node.variable)])
             self.load_again()
+
+
+def behind(root: Any) -> list[Any]:
+    """The nodes that a root leads to, itself the first, without those of leaves."""
+    found, nodes = {root, None}, [root]
+    for node in nodes:
+        following = node.following
+        for edge in following if following.__class__ is tuple else (following,):
+            target = edge.node if edge.__class__ is Edge else edge
+            if target.__class__ is not AccumulateGrad and target not in found:
+                found.add(target)
+                nodes.append(target)
+    return nodes
 
 
 def awaited_here() -> bool:

@@ -7,6 +7,7 @@ note what goes into a rule or a sum, and what comes out.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -15,7 +16,9 @@ import numpy as np
 from asyncgrad.autograd.arguments import ONES
 from asyncgrad.core.locks import RLock, is_held_here
 from asyncgrad.core.node import name_of
+from asyncgrad.core.rule import Rule
 from asyncgrad.devices import CPU
+from asyncgrad.devices.pool import POOL
 from asyncgrad.ops.device_check import device_of
 from asyncgrad.ops.memory import is_dense
 from asyncgrad.ops.namespace import metadata_of
@@ -24,7 +27,6 @@ from asyncgrad.replay.arrays import KnownArrays
 from asyncgrad.replay.device_arrays import is_array
 from asyncgrad.replay.memory import sum_in
 from asyncgrad.replay.steps import Again, Compute, Place, Same, UnrepeatableError
-from asyncgrad.replay.watched_rule import saved_in, steps_of
 
 
 class WatchedPass:
@@ -163,6 +165,66 @@ class WatchedPass:
         for gradient in gradients:
             if gradient is not None and id(gradient) not in recorder.known:
                 recorder.constants.add(recorder.new(gradient))
+
+
+def saved_in(recorder: KnownArrays, node: Any, saved: Any) -> Any:
+    """The template of what a node has saved, at the places where it was when the node was made."""
+    later = [places for number, places in recorder.earlier if number > node.sequence_nr]
+    if not later:
+        return recorder.template(saved)
+    known = recorder.known
+    earlier = {id(place.sample): place for places in reversed(later) for place in places}
+    present = {key: known[key] for key in earlier if key in known}
+    known.update(earlier)
+    try:
+        return recorder.template(saved)
+    finally:
+        for key in earlier:
+            del known[key]
+        known.update(present)
+
+
+def steps_of(
+    step: Compute, rule: Rule, at: int | None, received: Any, outs: list[Place | None],
+    new: list[Place],
+) -> Sequence[Compute]:  # fmt: skip
+    """The steps that repeat what a node has computed.
+
+    If the gradients are large, each is a step of its own, with what it needs. That by the first
+    input comes last: what only others need is free by then.
+
+    Args:
+        step: computes all gradients at once.
+        rule: the node's rule.
+        at: the number of the pull that was called, None for the rule as a whole.
+        received: what it has returned.
+        outs: the places of the gradients.
+        new: those of them that were not there before.
+    """
+    several = received.__class__ is tuple
+    for x in received if several else (received,):
+        if x.__class__ is np.ndarray and x.nbytes >= POOL.large:
+            # In the pool's memory.
+            break
+    else:
+        return (step,)
+    if at is not None or not (several and rule.apart):
+        if at is None and not several:
+            step.over = rule.over
+        return (step,)
+    F, gradient, saved = step.arguments
+    cost = step.cost // len(outs)
+    steps = []
+    for number, out in reversed([*enumerate(outs)]):
+        if out in new:
+            new.remove(out)
+            given = saved
+            if len(rule.names) > 1:
+                needs = rule.needs[number]
+                given = tuple([value if n in needs else None for n, value in enumerate(saved)])
+            pull = rule.pulls[number]  # type: ignore[index]
+            steps.append(Compute(step.name, pull, (F, gradient, given), out, cost))
+    return steps
 
 
 def is_one(gradient: Any) -> bool:
