@@ -376,11 +376,13 @@ def _member(stub: Stub, module: str, name: str, value: Any) -> list[str]:
 
 
 def _defined(module: str, name: str) -> bool:
-    """Whether a type checker sees the function as it is: defined at the top without decorators."""
+    """Whether a type checker sees the function as it is: at the top, no decorator changes it."""
     return any(
         isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
         and node.name == name
-        and all(ast.unparse(one) == "overload" for one in node.decorator_list)
+        and all(
+            ast.unparse(one).startswith(("overload", "requires(")) for one in node.decorator_list
+        )
         for node in _source(module).body
     )
 

@@ -223,22 +223,3 @@ def of_one_dtype(name: str, *values: Any, place: int = 1) -> Any:
                 f"is argument {at}. Convert one with .to()."
             )
     return values
-
-
-def expect_axes(name: str, value: Any, least: int, most: int, place: int) -> None:
-    """Raise unless a value is a tensor with so many axes."""
-    shape = as_tensor_operand(value, name, place)._metadata.shape
-    if not least <= len(shape) <= most:
-        raise RuntimeError(
-            f"{name}: argument {place} must have {'' if least == most else 'at least '}{least} "
-            f"dimension(s), but it has shape {shape}."
-        )
-
-
-def refuse_mask(name: str, value: Any, place: int) -> None:
-    """Raise for a mask that is not of booleans."""
-    dtype = as_tensor_operand(value, name, place)._metadata.dtype
-    raise RuntimeError(
-        f"{name} only supports boolean masks, but got mask with dtype {dtype}. Compare it with "
-        f"something."
-    )

@@ -22,12 +22,10 @@ from asyncgrad.core.variable import Variable
 from asyncgrad.ops.arguments import (
     check_bool,
     chosen_reduction,
-    expect_axes,
     matrices,
     of_one_dtype,
     one_dim,
     one_int,
-    refuse_mask,
 )
 from asyncgrad.ops.batching import by_parts
 from asyncgrad.ops.dtype import FLOATING, INEXACT, REAL
@@ -35,6 +33,7 @@ from asyncgrad.ops.dtype_device import as_dtype
 from asyncgrad.ops.generated import code_of
 from asyncgrad.ops.node_names import renamed
 from asyncgrad.ops.promotion import as_tensor_operand, number_argument, operand_of, refusal
+from asyncgrad.ops.requirements import checks
 from asyncgrad.ops.signatures import Postponed, extended
 from asyncgrad.ops.tensors.in_place import change
 from asyncgrad.ops.tensors.out import put
@@ -53,27 +52,20 @@ _WORDS = {
     "Side": RuntimeError, "Triangle": RuntimeError,
 }  # fmt: skip
 _READ_IN_PYTHON = frozenset({"BagMode", "ResizeMode", "SampleMode", "SamplePadding"})
+#: Conditions on tensors, by annotation.
+_CONDITIONS = {
+    "Vector": "{x}.ndim == 1", "Matrix": "{x}.ndim == 2", "AtLeast1D": "{x}.ndim >= 1",
+    "AtLeast2D": "{x}.ndim >= 2", "AtLeast3D": "{x}.ndim >= 3", "Mask": "{x}.dtype == bool",
+}  # fmt: skip
 #: By annotation, when an argument `{x}` is not passed on as it is, and what is done then.
 _CHECKS = {
-    "Tensor": (_NO_TENSOR, "raise refusal({x}, '{title}', {place})"),
-    "Mask": (
-        f"{_NO_TENSOR} or {{x}}._metadata.dtype.kind != 'b'",
-        "refuse_mask('{title}', {x}, {place})",
+    **dict.fromkeys(
+        ("Tensor", *_CONDITIONS), (_NO_TENSOR, "raise refusal({x}, '{title}', {place})")
     ),
     "Alike": (
         f"{_NO_TENSOR} or {{x}}._metadata.dtype is not {{first}}._metadata.dtype",
         "of_one_dtype('{title}', {first}, {x}, place={place} - 1)",
     ),
-    **{
-        kind: (
-            f"{_NO_TENSOR} or not {least} <= len({{x}}._metadata.shape) <= {most}",
-            f"expect_axes('{{title}}', {{x}}, {least}, {most}, {{place}})",
-        )
-        for kind, least, most in (
-            ("Vector", 1, 1), ("Matrix", 2, 2), ("AtLeast1D", 1, 64), ("AtLeast2D", 2, 64),
-            ("AtLeast3D", 3, 64),
-        )
-    },
     # Only for what is batched by `vmap`; what is no tensor is found when an example is computed.
     **dict.fromkeys(
         ("ByExample | Number", "ByExample | Sequence[int]", "ByExample | float"),
@@ -117,8 +109,8 @@ _CHECKS = {
 _PUBLIC = {
     "Axis": "int", "InPlace": "bool", "Truth": "bool",
     **dict.fromkeys((
-        "Alike", "AtLeast1D", "AtLeast2D", "AtLeast3D", "ByExample", "Floating", "Inexact", "Mask",
-        "Matrices", "Matrix", "Real", "SquareMatrices", "Vector",
+        *_CONDITIONS, "Alike", "ByExample", "Floating", "Inexact", "Matrices", "Real",
+        "SquareMatrices",
     ), "Tensor"),
 }  # fmt: skip
 _OTHER_NAME = """
@@ -197,10 +189,9 @@ _NAMES = {
     "MISSING": _MISSING,
     "words_of": _words_of,
     **{one.__name__.lstrip("_"): one for one in (
-        Variable, _dtype_of, _no_word, _real_argument, refuse_mask, _whole, _wrong_word,
-        as_dtype, as_tensor_operand, by_parts, change, check_bool, chosen_reduction, expect_axes,
-        matrices, number_argument, of_one_dtype, one_dim, one_int, operand_of, partial, put,
-        refusal, renamed,
+        Variable, _dtype_of, _no_word, _real_argument, _whole, _wrong_word, as_dtype,
+        as_tensor_operand, by_parts, change, check_bool, chosen_reduction, matrices,
+        number_argument, of_one_dtype, one_dim, one_int, operand_of, partial, put, refusal, renamed,
     )},
 }  # fmt: skip
 _STUB = code_of(
@@ -318,6 +309,13 @@ def _written(
             heads.append(x)
             defaults += [] if default is Parameter.empty else [default]
         lines.append(_check(x, str(kinds.get(x)), parameters, title, place, ", ".join(passed)))
+    plain, types = inspect.unwrap(function), {x: _public(str(kind)) for x, kind in kinds.items()}
+    of_kinds = [
+        (x, _CONDITIONS.get(str(kind).removesuffix(" | None"))) for x, kind in kinds.items()
+    ]
+    conditions = [(text.format(x=x), RuntimeError) for x, text in of_kinds if text]
+    conditions += getattr(plain, "requirements", [])
+    lines.append(checks(conditions, plain, types, title, names))
     by_name |= dict.fromkeys(others, _MISSING) | ({"out": None} if out else {})
     if by_name:
         at = len(heads) - any(head.startswith("**") for head in heads)

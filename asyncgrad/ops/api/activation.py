@@ -16,6 +16,7 @@ from asyncgrad.ops.dtype_device import as_dtype
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.node_names import renamed
 from asyncgrad.ops.promotion import cast
+from asyncgrad.ops.requirements import requires, unmet
 from asyncgrad.ops.signatures import named
 from asyncgrad.ops.tensors.out import put
 from asyncgrad.types import (
@@ -111,16 +112,12 @@ log_softmax = _normalised("log_softmax", "The logarithm of the softmax along `di
 
 
 @one_node("HardtanhBackward0")
+@requires("min_val <= max_val", error=ValueError)
+@requires("input.dtype.kind != 'u' or min_val > -1")
 def hardtanh(
     input: Real, min_val: float = -1.0, max_val: float = 1.0, inplace: InPlace = False
 ) -> Tensor:
     """Clamp the elements between two bounds; the gradient is 0 at the bounds and beyond."""
-    if min_val > max_val:
-        raise ValueError(
-            f"min_val cannot be greater than max_val: hardtanh got {min_val} and {max_val}"
-        )
-    if input._metadata.dtype.kind == "u" and min_val <= -1:
-        raise RuntimeError("cannot do hardtanh on an unsigned type with negative limits")
     # As in PyTorch, NaN is treated as inside the bounds.
     within = ~((input <= min_val) | (input >= max_val))
     bounded = input.detach().clamp(min_val, max_val).to(input.dtype)
@@ -156,10 +153,9 @@ def selu(input: Floating, inplace: InPlace = False) -> Tensor:
 
 
 @one_node("CeluBackward0")
+@requires("alpha != 0")
 def celu(input: Floating, alpha: float = 1.0, inplace: InPlace = False) -> Tensor:
     """The positive elements, and `alpha * (exp(x / alpha) - 1)` of the others."""
-    if alpha == 0:
-        raise RuntimeError("ZeroDivisionError: alpha cannot be 0 for CELU")
     below = input < 0
     quotient = where(below, input, input.new_zeros(())) / alpha
     # The gradient of `elu` is exp(x), that of `expm1` a sum that loses digits far below 0.
@@ -184,12 +180,9 @@ def hardshrink(input: Floating, lambd: float = 0.5) -> Tensor:
 
 
 @one_node("SoftshrinkBackward0", writes_exactly)
+@requires("lambd >= 0")
 def softshrink(input: Floating, lambd: float = 0.5) -> Tensor:
     """The elements moved towards 0 by `lambd`, and 0 where they are nearer than that."""
-    if not lambd >= 0:
-        raise RuntimeError(
-            f"softshrink: lambda must be greater or equal to 0, but found to be {lambd}."
-        )
     moved = where(input > lambd, input - lambd, input + lambd)
     # x * 0 keeps the signs of zeros; NaN fails both comparisons and is passed on.
     return where((input >= -lambd) & (input <= lambd), input.detach() * 0, moved)
@@ -202,6 +195,7 @@ def threshold(input: Real, threshold: float, value: float, inplace: InPlace = Fa
 
 
 @one_node("PreluKernelBackward0")
+@requires("weight.ndim <= 1", "weight.numel() == 1 or weight.shape == input.shape[1:2]")
 def prelu(input: Floating, weight: Alike) -> Tensor:
     """The elements, the negative ones times a learnt slope.
 
@@ -210,19 +204,6 @@ def prelu(input: Floating, weight: Alike) -> Tensor:
         weight: one slope, or one for each index of the second axis.
     """
     x, slopes = input, weight
-    if slopes.ndim > 1:
-        raise RuntimeError(
-            f"prelu: Expected `weight` to be a scalar or 1D tensor, but got: ndim = {slopes.ndim}"
-        )
-    channels = x.shape[1] if x.ndim > 1 else 1
-    if slopes.numel() != 1:
-        if not x.ndim:
-            raise RuntimeError("prelu: Not allow zero-dim input tensor.")
-        if slopes.numel() != channels:
-            raise RuntimeError(
-                f"prelu: Mismatch of parameter numbers and input channel size. Found parameter "
-                f"numbers = {slopes.numel()} and channel size = {channels}."
-            )
     shape = [1] * x.ndim
     if x.ndim:
         shape[min(1, x.ndim - 1)] = slopes.numel()
@@ -232,15 +213,12 @@ def prelu(input: Floating, weight: Alike) -> Tensor:
 
 
 @one_node("GluBackward0")
+@requires("input.ndim > 0")
 def glu(input: Floating, dim: int = -1) -> Tensor:
     """The first half of an axis times the logistic function of the second."""
-    if not input.ndim:
-        raise RuntimeError("glu does not support 0-dimensional tensors")
     size = input.size(dim)
     if size % 2:
-        raise RuntimeError(
-            f"glu: Halving dimension must be even, but dimension {dim} is size {size}"
-        )
+        raise unmet("glu", "input.shape[dim] % 2 == 0", locals())
     first, second = split(input, size // 2, dim) if size else (input, input)
     return first * R.sigmoid(second)
 
@@ -262,6 +240,8 @@ def pairwise_distance(
 
 
 @one_node("NativeGroupNormBackward0")
+@requires("input.ndim >= 2", "num_groups > 0 and input.shape[1] % num_groups == 0")
+@requires("weight.shape == input.shape[1:2]", "bias.shape == input.shape[1:2]")
 def group_norm(
     input: Floating, num_groups: int, weight: Tensor | None = None, bias: Tensor | None = None,
     eps: float = 1e-5,
@@ -278,38 +258,20 @@ def group_norm(
         ValueError: if there is one value per group, and one example.
     """
     shape = input.shape
-    if len(shape) < 2:
-        raise RuntimeError(
-            f"Expected at least 2 dimensions for input tensor but received {len(shape)}"
-        )
     batch, channels, *rest = shape
-    if num_groups <= 0 or channels % num_groups:
-        raise RuntimeError(
-            f"group_norm: Expected number of channels in input to be divisible by num_groups, but "
-            f"got input of shape {list(shape)} and num_groups={num_groups}"
-        )
     size = channels // num_groups * math.prod(rest)
     if batch * size == 1:
-        raise ValueError(
-            f"Expected more than 1 value per channel when training, got input size {list(shape)}"
-        )
+        raise unmet("group_norm", "more than 1 value per channel of input", locals(), ValueError)
     x = in_parameters_dtype("group_norm", input, weight, bias)
     out = reshape(layer_norm(reshape(x, (batch, num_groups, size)), (size,), eps=eps), shape)
-    for name, scale in (("weight", weight), ("bias", bias)):
-        if scale is None:
-            continue
-        if scale.shape != (channels,):
-            raise RuntimeError(
-                f"group_norm: Expected {name} to be a vector of size equal to the number of "
-                f"channels in input, but got {name} of shape {list(scale.shape)} and input of "
-                f"shape {list(shape)}"
-            )
-        wide = reshape(scale, (1, channels, *[1] * len(rest)))
-        out = out * wide if name == "weight" else out + wide
+    wide = (1, channels, *[1] * len(rest))
+    out = out if weight is None else out * reshape(weight, wide)
+    out = out if bias is None else out + reshape(bias, wide)
     return cast(out, input.dtype)
 
 
 @one_node("PixelShuffleBackward0")
+@requires("upscale_factor > 0 and input.shape[-3] % upscale_factor**2 == 0")
 def pixel_shuffle(input: AtLeast3D, upscale_factor: int) -> Tensor:
     """Channels laid out as squares of pixels.
 
@@ -318,11 +280,6 @@ def pixel_shuffle(input: AtLeast3D, upscale_factor: int) -> Tensor:
     """
     r = upscale_factor
     *lead, channels, height, width = input.shape
-    if r <= 0 or channels % (r * r):
-        raise RuntimeError(
-            f"pixel_shuffle expects its input's 'channel' dimension to be divisible by the square "
-            f"of upscale_factor, but input.size(-3)={channels} is not divisible by {r * r}"
-        )
     n = len(lead)
     input = reshape(input, (*lead, channels // (r * r), r, r, height, width))
     input = permute(input, (*range(n + 1), n + 3, n + 1, n + 4, n + 2))
@@ -331,15 +288,11 @@ def pixel_shuffle(input: AtLeast3D, upscale_factor: int) -> Tensor:
 
 
 @one_node("PixelUnshuffleBackward0")
+@requires("downscale_factor > 0", "not any(n % downscale_factor for n in input.shape[-2:])")
 def pixel_unshuffle(input: AtLeast3D, downscale_factor: int) -> Tensor:
     """Undo `pixel_shuffle`."""
     r = downscale_factor
     *lead, channels, height, width = input.shape
-    if r <= 0 or height % r or width % r:
-        raise RuntimeError(
-            f"pixel_unshuffle expects height and width to be divisible by downscale_factor, but "
-            f"they are {height} and {width} with downscale_factor={r}"
-        )
     n = len(lead)
     x = reshape(input, (*lead, channels, height // r, r, width // r, r))
     x = permute(x, (*range(n + 1), n + 2, n + 4, n + 1, n + 3))

@@ -24,10 +24,14 @@ from asyncgrad.ops.dtype import FLOATING, check_dtype
 from asyncgrad.ops.float32_compute import in_float32
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.promotion import cast, category
+from asyncgrad.ops.requirements import requires, unmet
 from asyncgrad.records import NamedTuple
 from asyncgrad.types import Shape, Tensor, Truth
 
+_NAME = "multi_head_attention_forward"
 
+
+@requires("0 <= dropout_p <= 1", error=ValueError)
 def scaled_dot_product_attention(
     query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None,
     dropout_p: float = 0.0, is_causal: bool = False, scale: float | None = None,
@@ -47,8 +51,6 @@ def scaled_dot_product_attention(
         enable_gqa: keys and values may have fewer heads (the third axis from the end), which are
             shared.
     """
-    if not 0 <= dropout_p <= 1:
-        raise ValueError(f"dropout probability has to be between 0 and 1, but got {dropout_p}")
     drop = functools.partial(dropped, p=dropout_p) if dropout_p else None
     return attention(query, key, value, attn_mask, drop, is_causal, scale, enable_gqa)
 
@@ -83,6 +85,7 @@ class Heads(NamedTuple):
         return self.embed_dim // self.num_heads
 
 
+@requires("embed_dim_to_check % num_heads == 0", error=AssertionError)
 def multi_head_attention_forward(
     query: Tensor, key: Tensor, value: Tensor, embed_dim_to_check: int, num_heads: int,
     in_proj_weight: Tensor | None, in_proj_bias: Tensor | None, bias_k: Tensor | None,
@@ -131,10 +134,6 @@ def multi_head_attention_forward(
     Raises:
         RuntimeError: with `is_causal` but without the mask.
     """
-    if embed_dim_to_check % num_heads:
-        raise AssertionError(
-            f"embed_dim {embed_dim_to_check} not divisible by num_heads {num_heads}"
-        )
     separate = (q_proj_weight, k_proj_weight, v_proj_weight)
     if use_separate_proj_weight and any(weight is None for weight in separate):
         raise AssertionError(
@@ -182,9 +181,7 @@ def attention_of_heads(
     if padding is not None and key_padding_mask is not None:
         padding = reshape(padding, (1, *padding.shape)) if not batched else padding
         if padding.shape != (batch, length):
-            raise AssertionError(
-                f"expecting key_padding_mask shape of {(batch, length)}, but got {padding.shape}"
-            )
+            raise unmet(_NAME, "padding.shape == (batch, length)", locals(), AssertionError)
         if attn_mask is not None and key_padding_mask.dtype != attn_mask.dtype:
             warnings.warn(
                 "Support for mismatched key_padding_mask and attn_mask is deprecated. Use "
@@ -241,15 +238,9 @@ def _check_features(heads: Heads, query: Tensor, key: Tensor, value: Tensor) -> 
         ("query", query, heads.embed_dim), ("key", key, heads.kdim), ("value", value, heads.vdim),
     ):  # fmt: skip
         if tensor.shape[-1] != features:
-            raise AssertionError(
-                f"multi_head_attention_forward: was expecting embedding dimension of {features} "
-                f"for {name}, but got {tensor.shape[-1]}"
-            )
+            raise unmet(_NAME, f"{name}.shape[-1] == features", locals(), AssertionError)
     if key.shape[:-1] != value.shape[:-1]:
-        raise AssertionError(
-            f"multi_head_attention_forward: key's sequence and batch dims {key.shape[:-1]} do not "
-            f"match value's {value.shape[:-1]}"
-        )
+        raise unmet(_NAME, "key.shape[:-1] == value.shape[:-1]", locals(), AssertionError)
 
 
 def _batch_first(heads: Heads, x: Tensor, batched: bool) -> Any:
@@ -267,9 +258,7 @@ def _shaped(heads: Heads, mask: Tensor, batch: int, queries: int, keys: int) -> 
             f"expected `attn_mask` to be `None`, 2-D or 3-D but found {mask.ndim}-D tensor instead"
         )
     if mask.shape != wanted:
-        raise RuntimeError(
-            f"The shape of the {mask.ndim}D attn_mask is {mask.shape}, but should be {wanted}."
-        )
+        raise unmet(_NAME, "mask.shape == wanted", locals())
     lead = (1, 1) if mask.ndim == 2 else (batch, heads.num_heads)
     return reshape(mask, (*lead, queries, keys))
 
@@ -316,10 +305,7 @@ def _given(heads: Heads, name: str, x: Tensor, batch: int) -> Any:
 def _check_batched(query: Tensor, key: Tensor, value: Tensor, padding: Any | None) -> bool:
     """Whether there is a batch axis."""
     if query.ndim not in {2, 3}:
-        raise AssertionError(
-            f"query should be unbatched 2D or batched 3D tensor but received {query.ndim}-D query "
-            f"tensor"
-        )
+        raise unmet(_NAME, "query.ndim in {2, 3}", locals(), AssertionError)
     given = f"For {'batched (3-D)' if query.ndim == 3 else 'unbatched (2-D)'} `query`"
     if key.ndim != query.ndim or value.ndim != query.ndim:
         raise AssertionError(
@@ -404,27 +390,15 @@ def _checked_shapes(
         of_one_dtype(name, q, k, v)
     check_dtype(name, dtype, FLOATING)
     if len(shapes[0]) < 2 or len(shapes[1]) < 2 or len(shapes[2]) < 2:
-        raise RuntimeError(
-            f"{name}: Expected query, key, and value to all be at least 2 dimensional, but got "
-            f"shapes {shapes}"
-        )
+        raise unmet(name, "at least 2 axes in each of shapes", locals())
     if shapes[0][-1] != shapes[1][-1] or shapes[1][-2] != shapes[2][-2]:
-        raise RuntimeError(
-            f"{name}: query and key must have the same last axis, key and value the same number of "
-            f"keys, but got shapes {shapes}"
-        )
+        raise unmet(name, "shapes (..., l, e), (..., s, e) and (..., s, v)", locals())
     if mask is None:
         return shapes
     if is_causal:
-        raise RuntimeError(
-            f"{name}: Explicit attn_mask should not be set when is_causal=True. Combine the two "
-            f"masks, or leave one out."
-        )
+        raise unmet(name, "no attn_mask with is_causal=True: combine the two", locals())
     if mask._metadata.dtype not in {np.dtype("bool"), np.dtype("float32"), dtype}:
-        raise RuntimeError(
-            f"{name}: Expected attn_mask dtype to be bool or to match query dtype, but got "
-            f"{mask._metadata.dtype} and {dtype}."
-        )
+        raise unmet(name, "mask.dtype in {bool, float32, dtype}", locals())
     return shapes
 
 
@@ -432,10 +406,7 @@ def _check_shape(name: str, mask: Tensor, scores: tuple[int, ...]) -> None:
     """Raise unless a mask can be broadcast to the shape of the scores."""
     shape = mask._metadata.shape
     if not is_expandable(shape, scores):
-        raise RuntimeError(
-            f"{name}: attn_mask of shape {shape} can't be broadcast to {scores}, the shape of the "
-            f"scores of queries and keys."
-        )
+        raise unmet(name, "an attn_mask whose shape broadcasts to scores", locals())
 
 
 def _repeated(name: str, q: Tensor, x: Tensor) -> Any:
@@ -443,10 +414,7 @@ def _repeated(name: str, q: Tensor, x: Tensor) -> Any:
     shape, heads = x._metadata.shape, q._metadata.shape[-3]
     own = shape[-3]
     if heads % own:
-        raise RuntimeError(
-            f"{name}: Number of heads in key and value must divide the number of heads in query, "
-            f"but got {own} and {heads}."
-        )
+        raise unmet(name, "heads of query to be a multiple of own heads in key", locals())
     if own == heads:
         return x
     lead, matrix = shape[:-2], shape[-2:]

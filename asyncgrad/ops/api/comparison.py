@@ -26,6 +26,7 @@ from asyncgrad.ops.promotion import (
     number_argument,
     refusal,
 )
+from asyncgrad.ops.requirements import requires, unmet
 from asyncgrad.types import Alike, Array, Axis, ByExample, Ints, Library, Number, Tensor, Vector
 
 __all__ = [
@@ -140,6 +141,7 @@ def argwhere(input: Tensor) -> Tensor:
     return rows
 
 
+@requires("weights.shape == input.shape", "minlength >= 0")
 def bincount(input: ByExample, weights: ByExample | None = None, minlength: int = 0) -> Tensor:
     """The number of occurrences of each number from 0 to the largest.
 
@@ -151,10 +153,6 @@ def bincount(input: ByExample, weights: ByExample | None = None, minlength: int 
     whole = input.ndim == 1 and category(input._metadata.dtype) == 1
     if not whole or (input.numel() and int(input.min()) < 0):
         raise RuntimeError("bincount only supports 1-d non-negative integral inputs.")
-    if weights is not None and weights.shape != input.shape:
-        raise RuntimeError("bincount: weights should be 1-d and have the same length as input")
-    if minlength < 0:
-        raise RuntimeError("bincount: minlength should be >= 0")
     check_device("bincount", input, weights)
     held = None if weights is None else weights._array
     found = input._metadata.F.xp.bincount(input._array, held, minlength)
@@ -164,6 +162,7 @@ def bincount(input: ByExample, weights: ByExample | None = None, minlength: int 
 
 
 @writes_exactly
+@requires("not (right and side == 'left')", "sorted_sequence.ndim > 0")
 def searchsorted(
     sorted_sequence: ByExample, input: ByExample | Number, *, out_int32: bool = False,
     right: bool = False, side: Side | None = None, sorter: ByExample | None = None,
@@ -181,22 +180,14 @@ def searchsorted(
     row = sorted_sequence
     if not isinstance(input, Variable) and as_number(input) is None:
         raise refusal(input, "searchsorted", 2)
-    if right and side == "left":
-        raise RuntimeError("searchsorted: side can't be 'left' while right is True")
     check_device("searchsorted", row, input, sorter)
-    if not row.ndim:
-        raise RuntimeError("searchsorted: boundaries tensor should have positive dimension")
     xp = row._metadata.F.xp
     values = input._array if isinstance(input, Variable) else xp.asarray(input)
     check_dtype("searchsorted", row._metadata.dtype, f"{REAL}b")
     check_dtype("searchsorted", values.dtype, f"{REAL}b")
     order = None if sorter is None else sorter._array
     if row.ndim != 1 and values.shape[:-1] != row.shape[:-1]:
-        raise RuntimeError(
-            f"searchsorted: boundaries tensor should be 1 dimension or the first N-1 dimensions of "
-            f"boundaries tensor and input value tensor must match, but we got boundaries tensor "
-            f"{list(row.shape)} and input value tensor {list(values.shape)}"
-        )
+        raise unmet("searchsorted", "one row, or row.shape[:-1] == values.shape[:-1]", locals())
     if not isinstance(input, Variable):
         recording.note_constant(values)
     edge = "right" if right or side == "right" else "left"
@@ -261,10 +252,7 @@ def unique(
 def _check_parts(name: str, x: Tensor, dim: int | None) -> None:
     """Raise if the slices along an axis have no elements."""
     if dim is not None and 0 in x.shape[:dim] + x.shape[dim + 1 :]:
-        raise RuntimeError(
-            f"{name}: There are 0 sized dimensions, and they aren't selected, so unique cannot be "
-            f"applied: shape {list(x.shape)}, dim {dim}"
-        )
+        raise unmet(name, "x without axes of length 0, but for dim", locals())
 
 
 def unique_consecutive(

@@ -10,6 +10,7 @@ from asyncgrad.ops.arguments import of_one_dtype
 from asyncgrad.ops.converted import one_node, writes_exactly
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.promotion import check_broadcast, check_device
+from asyncgrad.ops.requirements import requires, unmet
 from asyncgrad.types import Tensor
 
 __all__ = ["complex", "imag", "polar", "real", "view_as_complex", "view_as_real"]
@@ -17,17 +18,13 @@ __all__ = ["complex", "imag", "polar", "real", "view_as_complex", "view_as_real"
 _REAL = frozenset({np.dtype("float32"), np.dtype("float64")})
 
 
+@requires("input.is_complex()")
 def view_as_real(input: Tensor) -> Tensor:
     """A view of complex numbers as pairs of real and imaginary parts along a new last axis.
 
     Args:
         input: complex64 or complex128, of shape (...).
     """
-    if not input._metadata.is_complex:
-        raise RuntimeError(
-            f"view_as_real is only supported for complex tensors, but got one of dtype "
-            f"{input._metadata.dtype}"
-        )
     return R.view_as_real(input)
 
 
@@ -82,9 +79,7 @@ def _checked(name: str, first: Tensor, second: Tensor) -> tuple[Any, Any]:
     """Check that two tensors are real, of one dtype, and can be broadcast."""
     one, other = first._metadata.dtype, second._metadata.dtype
     if one not in _REAL or other not in _REAL:
-        raise RuntimeError(
-            f"{name}: Expected both inputs to be Float or Double tensors but got {one} and {other}"
-        )
+        raise unmet(name, "dtypes float32 or float64, not one and other", locals())
     of_one_dtype(name, first, second)
     check_device(name, first, second)
     check_broadcast(name, first, second)

@@ -23,6 +23,7 @@ from asyncgrad.ops.dtype import INEXACT, REAL, check_dtype
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.node_names import joined, renamed
 from asyncgrad.ops.promotion import cast, category, result_dtype, tensor_operands
+from asyncgrad.ops.requirements import requires, unmet
 from asyncgrad.ops.scalar_cast import fitted
 from asyncgrad.ops.signatures import named
 from asyncgrad.ops.table.reduction import max_beside, mean_beside
@@ -88,10 +89,7 @@ def addcdiv(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Number = 
     """
     operands = tensor_operands("addcdiv", input, tensor1, tensor2)
     if all(category(z._metadata.dtype) < 2 for z in operands[1:]):
-        raise RuntimeError(
-            "Integer division with addcdiv is no longer supported. Convert the tensors to a "
-            "floating dtype first."
-        )
+        raise unmet("addcdiv", "tensor1 or tensor2 of a floating or complex dtype", locals())
     x, y, z = _in_one_dtype("addcdiv", *operands)
     return add(x, _scaled(R.div(y, z), fitted("addcdiv", value, x._metadata.dtype)))
 
@@ -146,10 +144,7 @@ def lerp(input: Inexact, end: Tensor, weight: Tensor | float) -> Tensor:
         weight = cast(weight, result_dtype(input, weight))
     for what, z in (("end", end), ("weight", weight)):
         if isinstance(z, Variable) and z._metadata.dtype != dtype:
-            raise RuntimeError(
-                f"lerp: expected dtype {dtype} for `{what}` but got dtype {z._metadata.dtype}. "
-                f"Convert it with .to()."
-            )
+            raise unmet("lerp", f"dtype {dtype} of {what}", locals())
     # PyTorch has separate nodes for tensor and number weights; the latter saves nothing.
     node = "LerpBackward1" if isinstance(weight, Variable) else "LerpBackward0"
     step = R.sub(end, input)
@@ -221,6 +216,7 @@ def float_power(input: Tensor | Number, exponent: Tensor | Number) -> Tensor:
 
 
 @writes
+@requires("input.is_floating_point()")
 def frexp(input: Tensor) -> return_types.frexp:
     """Split numbers into a mantissa in [0.5, 1), with their sign, and an exponent of 2.
 
@@ -230,8 +226,6 @@ def frexp(input: Tensor) -> return_types.frexp:
     Returns:
         A named tuple of the mantissas and, int32 and without a gradient, of the exponents.
     """
-    if category(input._metadata.dtype) != 2:
-        raise RuntimeError("frexp() only supports floating-point dtypes")
     F = input._metadata.F
 
     def exponents(x: Tensor) -> Any:
@@ -299,6 +293,7 @@ def nan_to_num(
 
 
 @one_node("RenormBackward0", writes_exactly)
+@requires("p > 0", "maxnorm >= 0")
 def renorm(input: AtLeast2D, p: float, dim: Axis, maxnorm: float) -> Tensor:
     """Scale slices along an axis down to a norm of at most `maxnorm`.
 
@@ -307,10 +302,6 @@ def renorm(input: AtLeast2D, p: float, dim: Axis, maxnorm: float) -> Tensor:
         p: the order of the norm, above 0.
         maxnorm: the bound.
     """
-    if not p > 0:
-        raise RuntimeError("renorm: non-positive-norm not supported")
-    if maxnorm < 0:
-        raise RuntimeError(f"renorm: expected maxnorm to be >= 0 but got {maxnorm}")
     others = [i for i in range(input.ndim) if i != dim]
     length = vector_norm(input, p, others, True)
     # PyTorch also adds 1e-7 to keep the quotient finite.
@@ -335,6 +326,7 @@ def cumprod(input: Tensor, dim: Axis, *, dtype: DTypeLike | None = None) -> Tens
 
 
 @writes
+@requires("n >= 0")
 def diff(
     input: AtLeast1D, n: int = 1, dim: Axis = -1, prepend: Tensor | None = None,
     append: Tensor | None = None,
@@ -346,8 +338,6 @@ def diff(
         prepend: a tensor that is prepended before taking differences.
         append: a tensor that is appended.
     """
-    if n < 0:
-        raise RuntimeError(f"diff: order must be non-negative but got {n}")
     if n == 0:
         return R.clone(input)
     parts = [part for part in (prepend, input, append) if part is not None]
@@ -367,25 +357,22 @@ def dist(input: Tensor, other: Tensor, p: float = 2) -> Tensor:
 
 
 @one_node("NansumBackward0", writes)
+@requires("not input.is_complex()")
 def nansum(
     input: Tensor, dim: Ints | None = None, keepdim: bool = False, *, dtype: DTypeLike | None = None
 ) -> Tensor:
     """The sum over some axes, without NaN."""
-    if input._metadata.is_complex:
-        raise RuntimeError("nansum does not support complex inputs")
     if category(input._metadata.dtype) == 2:
         input = where(R.isnan(input), input.new_zeros(()), input)
     return sum(input, dim, keepdim, dtype=dtype)
 
 
 @writes
+@requires("input.is_floating_point()")
 def nanmean(
     input: Tensor, dim: Ints | None = None, keepdim: bool = False, *, dtype: DTypeLike | None = None
 ) -> Tensor:
     """The mean over some axes, without NaN."""
-    held = input._metadata.dtype
-    if category(held) != 2:
-        raise RuntimeError(f"nanmean(): expected a floating point dtype of input, but got {held}")
     return R.div(nansum(input, dim, keepdim, dtype=dtype), sum(~R.isnan(input), dim, keepdim))
 
 

@@ -11,6 +11,7 @@ from asyncgrad.ops.arguments import whole_numbers
 from asyncgrad.ops.columns import Geometry
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.node_names import renamed
+from asyncgrad.ops.requirements import unmet
 from asyncgrad.ops.signatures import named
 from asyncgrad.types import Alike, Ints, Shape, Tensor
 
@@ -32,10 +33,7 @@ def for_each(name: str, what: str, value: Ints, ndim: int) -> tuple[int, ...]:
     if len(numbers) == 1:
         numbers *= ndim
     if len(numbers) != ndim:
-        raise RuntimeError(
-            f"{name}: expected {what} to be a single integer value or a list of {ndim} values, got "
-            f"{what}={list(numbers)}"
-        )
+        raise unmet(name, f"one or {ndim} numbers of {what}", locals())
     return numbers
 
 
@@ -52,9 +50,7 @@ def _sides(
     if padding == "valid":
         return ((0, 0),) * len(kernel)
     if any(s != 1 for s in stride):
-        raise RuntimeError(
-            f"{name}: padding='same' is not supported for strided convolutions, got stride {stride}"
-        )
+        raise unmet(name, "a stride of 1 with padding='same'", locals())
     reach = [d * (k - 1) for k, d in zip(kernel, dilation, strict=True)]
     return tuple((r // 2, r - r // 2) for r in reach)
 
@@ -82,11 +78,7 @@ def _operands(
     """The input, weight, strides and dilations, after the checks that all convolutions share."""
     shape, kernel = input._metadata.shape, weight._metadata.shape
     if len(kernel) != ndim + 2 or len(shape) not in {ndim + 1, ndim + 2}:
-        raise RuntimeError(
-            f"{name}: Expected {ndim + 1}D (unbatched) or {ndim + 2}D (batched) input and a "
-            f"{ndim + 2}D weight, but got input of size: {list(shape)} and weight of size: "
-            f"{list(kernel)}"
-        )
+        raise unmet(name, f"input of {ndim + 1} or {ndim + 2} axes, weight of {ndim + 2}", locals())
     strides = for_each(name, "stride", stride, ndim)
     dilations = for_each(name, "dilation", dilation, ndim)
     if min(strides) <= 0:
@@ -101,11 +93,7 @@ def _operands(
 def _check_bias(name: str, bias: Tensor | None, weight: Tensor, outputs: int) -> None:
     """Raise unless there is one element for each output channel."""
     if bias is not None and bias._metadata.shape != (outputs,):
-        raise RuntimeError(
-            f"{name}: Given weight of size {list(weight._metadata.shape)}, expected bias to be "
-            f"1-dimensional with {outputs} elements, but got bias of size "
-            f"{list(bias._metadata.shape)}"
-        )
+        raise unmet(name, "bias.shape == (outputs,)", locals())
 
 
 def _convolve(
@@ -144,35 +132,19 @@ def _convolve_transposed(
     pads = for_each(name, "padding", padding, ndim)
     extra = for_each(name, "output_padding", output_padding, ndim)
     if min(pads) < 0 or min(extra) < 0:
-        raise RuntimeError(
-            f"{name}: negative padding is not supported, got padding={padding} and "
-            f"output_padding={output_padding}"
-        )
+        raise unmet(name, "padding and output_padding of 0 or more", locals())
     if any(e >= max(s, d) for e, s, d in zip(extra, strides, dilations, strict=True)):
-        raise RuntimeError(
-            f"{name}: output padding must be smaller than either stride or dilation, but got "
-            f"output_padding={list(extra)}, stride={list(strides)}, dilation={list(dilations)}"
-        )
+        raise unmet(name, "output_padding less than stride or dilation", locals())
     if shape[-ndim - 1] != kernel[0] or kernel[0] % groups or kernel[0] < groups:
-        raise RuntimeError(
-            f"{name}: Given transposed=1, weight of size {list(kernel)}, expected input to have "
-            f"{kernel[0]} channels, a positive multiple of groups={groups}, but got input of size "
-            f"{list(shape)}"
-        )
+        raise unmet(name, "kernel[0] channels, a multiple of groups, in input", locals())
     outputs = kernel[1] * groups
     _check_bias(name, bias, w, outputs)
     if 0 in shape[-ndim:] and 0 not in shape[:-ndim]:
-        raise RuntimeError(
-            f"{name}: Only zero batch or zero channel inputs are supported, but got input shape: "
-            f"{list(shape)}"
-        )
+        raise unmet(name, "no empty axis in input but for batch and channels", locals())
     axes = zip(shape[-ndim:], kernel[2:], strides, dilations, pads, extra, strict=True)
     image = tuple((n - 1) * s + d * (k - 1) + 1 - 2 * p + e for n, k, s, d, p, e in axes)
     if min(image) <= 0:
-        raise RuntimeError(
-            f"{name}: Given input size per channel: {list(shape[-ndim:])}. Calculated output size "
-            f"per channel: {list(image)}. Output size is too small. Use less padding."
-        )
+        raise unmet(name, "positive lengths of the output image: use less padding", locals())
     batched = len(shape) == ndim + 2
     if not batched:
         x = R.reshape(x, (1, *shape))

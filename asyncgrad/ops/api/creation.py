@@ -25,6 +25,7 @@ from asyncgrad.ops.promotion import (
     default_dtype,
     number_dtype,
 )
+from asyncgrad.ops.requirements import unmet
 from asyncgrad.ops.scalar_cast import fitted
 from asyncgrad.ops.signatures import named
 from asyncgrad.ops.tensors.new_tensors import from_host, leaf, new_shape, place_of, sequence_shape
@@ -109,10 +110,7 @@ def empty_strided(
     name = "empty_strided"
     shape, strides = sequence_shape(name, size), sequence_shape(name, stride)
     if len(shape) != len(strides):
-        raise RuntimeError(
-            f"{name}: dimensionality of sizes ({len(shape)}) must match dimensionality of strides "
-            f"({len(strides)})"
-        )
+        raise unmet(name, "len(shape) == len(strides)", locals())
     place, wanted = place_of(name, device), _dtype(name, dtype)
     length = 1 + sum((n - 1) * step for n, step in zip(shape, strides, strict=True))
     memory = place.xp.empty(length if all(shape) else 0, dtype=wanted)
@@ -346,10 +344,7 @@ def _steps(start: Any, end: Any, step: Any, dtype: np.dtype[Any]) -> Any:
     if step == 0:
         raise RuntimeError("arange: step must be nonzero")
     if (end - start) * step < 0:
-        raise RuntimeError(
-            f"arange: upper bound and lower bound inconsistent with step sign: from {start} to "
-            f"{end} by {step}"
-        )
+        raise unmet("arange", "end beyond start in the direction of step", locals())
     whole = int(start), int(end), int(step)
     if not whole[2] and category(dtype) == 1:
         raise ValueError(f"arange: step must be nonzero in {dtype}")
@@ -366,9 +361,7 @@ def _steps(start: Any, end: Any, step: Any, dtype: np.dtype[Any]) -> Any:
 def _real(name: str, what: str, value: object) -> Any:
     number = _number(name, what, value)
     if isinstance(number, complex):
-        raise RuntimeError(
-            f"{name}: value cannot be converted to type double without overflow: {what}={number}"
-        )
+        raise unmet(name, f"{what} to be a real number", locals())
     return number
 
 
@@ -417,10 +410,7 @@ def _line(
     count = one_int(name, "steps", steps)
     for what, bound in (("start", start), ("end", end)):
         if isinstance(bound, Variable) and bound._metadata.shape:
-            raise RuntimeError(
-                f"{name} only supports 0-dimensional start and end tensors, but got {what} with "
-                f"{len(bound._metadata.shape)} dimension(s)."
-            )
+            raise unmet(name, f"bound.ndim == 0 for {what}", locals())
     if count < 0:
         raise RuntimeError(f"{name}: number of steps must be non-negative, got {count}")
     first, last = _number(name, "start", start), _number(name, "end", end)
@@ -430,10 +420,7 @@ def _line(
     else:
         wanted = as_dtype(name, dtype)
     if is_complex and category(wanted) < 3:
-        raise RuntimeError(
-            f"{name}(): inferred dtype {default_complex_dtype()} can't be safely cast to passed "
-            f"dtype {wanted}"
-        )
+        raise unmet(name, "dtype (wanted) to be complex, as a bound is", locals())
     check_dtype(name, wanted, f"{REAL}c")
     if category(wanted) == 1:
         first, last = int(first), int(last)

@@ -16,6 +16,7 @@ from asyncgrad.ops.api.reduction import logsumexp
 from asyncgrad.ops.api.shape import cat, stack
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.promotion import as_tensor_operand
+from asyncgrad.ops.requirements import unmet
 from asyncgrad.ops.tensors.new_tensors import leaf, new_beside
 from asyncgrad.types import Array, ByExample, Tensor
 
@@ -34,10 +35,7 @@ def _host(name: str, value: Tensor | Sequence[int], place: int) -> Any:
     x = as_tensor_operand(value, name, place)
     array = x._array if x._metadata.device is CPU else x.detach().cpu().numpy()
     if array.dtype.kind not in "iu":
-        raise RuntimeError(
-            f"{name}(): expected a tensor of integers as argument {place}, got {array.dtype}. "
-            f"Convert it with .long()."
-        )
+        raise unmet(name, f"array.dtype of integers as argument {place}", locals())
     return array
 
 
@@ -64,10 +62,7 @@ def ctc_loss(
     if alone:
         log_probs = R.unsqueeze(log_probs, 1)
     if len(log_probs._metadata.shape) != 3 or log_probs._metadata.dtype.kind != "f":
-        raise RuntimeError(
-            f"{name}(): log_probs must be floating, of shape (steps, batch, classes), got "
-            f"{log_probs._metadata.dtype} of shape {log_probs._metadata.shape}"
-        )
+        raise unmet(name, "log_probs.ndim == 3 and log_probs.dtype of floats", locals())
     shape = log_probs._metadata.shape
     if not 0 <= blank < shape[2]:
         raise RuntimeError(f"{name}(): blank must be in label range, got {blank} of {shape[2]}")
@@ -108,15 +103,9 @@ def _tables(
     steps, batch, classes = shape
     ends, lengths = np.reshape(ends, -1), np.reshape(lengths, -1)
     if len(ends) != batch or len(lengths) != batch:
-        raise RuntimeError(
-            f"{name}(): input_lengths and target_lengths must be of size batch_size {batch}, got "
-            f"{len(ends)} and {len(lengths)}"
-        )
+        raise unmet(name, "len(ends) == len(lengths) == batch", locals())
     if batch and (ends.min() < 0 or ends.max() > steps or lengths.min() < 0):
-        raise RuntimeError(
-            f"{name}(): Expected input_lengths to have value at most {steps}, and no negative "
-            f"lengths, got {ends.tolist()} and {lengths.tolist()}"
-        )
+        raise unmet(name, "input lengths (ends) from 0 to steps, lengths of 0 or more", locals())
     labels = _labels(name, targets, lengths, alone)
     states = 2 * labels.shape[1] + 1
     extended = np.full((batch, states), blank, np.int64)
@@ -145,17 +134,11 @@ def _labels(name: str, targets: Array, lengths: Array, alone: bool) -> Any:
     longest = int(lengths.max(initial=0))
     if targets.ndim == 2 and not alone:
         if targets.shape[0] != len(lengths) or targets.shape[1] < longest:
-            raise RuntimeError(
-                f"{name}(): Expected tensor to have size at least {longest} at dimension 1, and "
-                f"{len(lengths)} rows, but got targets of shape {targets.shape}"
-            )
+            raise unmet(name, "len(lengths) rows of targets, of longest or more", locals())
         return targets[:, :longest]
     flat = targets.reshape(-1)
     if flat.size < lengths.sum() or targets.ndim > 2:
-        raise RuntimeError(
-            f"{name}(): Expected tensor to have size {int(lengths.sum())}, but got targets of "
-            f"shape {targets.shape}"
-        )
+        raise unmet(name, "as many targets as the sum of lengths, in 1 or 2 axes", locals())
     out = np.zeros((len(lengths), longest), np.int64)
     for row, (start, count) in enumerate(zip(np.cumsum(lengths) - lengths, lengths, strict=True)):
         out[row, :count] = flat[start : start + count]

@@ -29,6 +29,7 @@ from asyncgrad.ops.promotion import (
     number_dtype,
     promote_dtypes,
 )
+from asyncgrad.ops.requirements import unmet
 from asyncgrad.ops.tensors.new_tensors import fitting, from_host, leaf, new_shape, place_of
 from asyncgrad.ops.tensors.transfer import made_pinned, on_host
 from asyncgrad.types import DeviceLike, DTypeLike, Ints, Number, Tensor
@@ -159,10 +160,7 @@ def _plain(name: str, data: Any, found: set[Any]) -> Any:
         return data
     if isinstance(data, Variable):
         if data._metadata.size != 1:
-            raise ValueError(
-                f"{name}: only one element tensors can be converted to Python scalars, got shape "
-                f"{data._metadata.shape}. Use asyncgrad.stack()."
-            )
+            raise unmet(name, "data.numel() == 1, or asyncgrad.stack(data)", locals(), ValueError)
         found.add(data._metadata.dtype)
         return on_host(data).item()
     if isinstance(data, (np.ndarray, np.generic)):
@@ -188,10 +186,7 @@ def _plain(name: str, data: Any, found: set[Any]) -> Any:
 def _check_numbers(name: str, array: np.ndarray[Any, Any] | np.generic) -> None:
     """Raise for an array whose dtype tensors do not support."""
     if not is_dtype(array.dtype):
-        raise TypeError(
-            f"{name}: can't convert np.ndarray of type {array.dtype}. The supported kinds are "
-            f"bool, integer, floating and complex."
-        )
+        raise unmet(name, "array.dtype of numbers or booleans", locals(), TypeError)
     if not array.dtype.isnative:
         raise ValueError(
             f"{name}: given numpy array has byte order different from the native byte order. "
@@ -302,10 +297,7 @@ def frombuffer(
     if not length or not count:
         raise ValueError("frombuffer: both buffer length and count must not be 0")
     if not 0 <= offset < length:
-        raise ValueError(
-            f"frombuffer: offset ({offset} bytes) must be non-negative and no greater than buffer "
-            f"length ({length} bytes) minus 1"
-        )
+        raise unmet("frombuffer", "0 <= offset < length", locals(), ValueError)
     array = np.frombuffer(memoryview(buffer), wanted, count, offset)
     if not array.flags.writeable:
         warnings.warn(
@@ -368,10 +360,7 @@ def by_size_or_data(
         return leaf(name, place.xp.empty(shape, dtype=dtype), place)
     if isinstance(given, Variable):
         if not any_dtype and given._metadata.dtype != dtype:
-            raise TypeError(
-                f"{name}(): expected a tensor of {dtype}, got {given._metadata.dtype}. Convert it "
-                f"with .to()."
-            )
+            raise unmet(name, "given.dtype == dtype", locals(), TypeError)
         seen = view(given, given._metadata.shape)  # type: ignore[arg-type]
         return renamed(seen, "AliasBackward0")
     if isinstance(given, (str, bytes)):

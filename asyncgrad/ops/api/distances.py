@@ -17,6 +17,7 @@ from asyncgrad.ops.dtype import is_half, refuse
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.node_names import renamed
 from asyncgrad.ops.promotion import check_device
+from asyncgrad.ops.requirements import requires
 from asyncgrad.types import AtLeast2D, Matrix, Tensor
 
 __all__ = ["cdist", "pdist"]
@@ -64,6 +65,7 @@ def _lengths(x: Tensor, p: float) -> Any:
     return R.add(R.reshape(peak, tuple(lead)), R.sum(moved, axis, False))
 
 
+@requires("x1.shape[-1] == x2.shape[-1]")
 def cdist(
     x1: AtLeast2D, x2: AtLeast2D, p: float = 2.0,
     compute_mode: DistanceMode = "use_mm_for_euclid_dist_if_necessary",
@@ -85,11 +87,6 @@ def cdist(
     for operand in (x1, x2):
         _check_dtype(name, operand)
     of_one_dtype(name, x1, x2)
-    if x1.shape[-1] != x2.shape[-1]:
-        raise RuntimeError(
-            f"cdist: X1 and X2 must have the same number of columns. X1: {x1.shape[-1]} X2: "
-            f"{x2.shape[-1]}"
-        )
     check_device(name, x1, x2)
     x1, x2 = beside(name, x1, x2)
     product = _MODES[compute_mode]

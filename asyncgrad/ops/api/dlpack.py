@@ -12,6 +12,7 @@ from asyncgrad.devices.discovery import find
 from asyncgrad.ops.api.data import DLPACK_CUDA, from_numpy
 from asyncgrad.ops.dtype_device import as_device
 from asyncgrad.ops.namespace import metadata_of
+from asyncgrad.ops.requirements import unmet
 from asyncgrad.types import DeviceLike, Tensor
 
 __all__ = ["from_dlpack"]
@@ -65,9 +66,7 @@ def __dlpack_device__(input: Tensor) -> tuple[int, int]:
 
 def _check_shared(device: Device) -> None:
     if device.type != "cuda":
-        raise BufferError(
-            f"the memory of {device} can't be shared with other libraries. Use tensor.cpu()."
-        )
+        raise unmet("__dlpack__", "device.type == 'cuda': use tensor.cpu()", locals(), BufferError)
 
 
 def from_dlpack(

@@ -24,6 +24,7 @@ from asyncgrad.ops.batching import drawn_for
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.node_names import renamed
 from asyncgrad.ops.promotion import category
+from asyncgrad.ops.requirements import requires, unmet
 from asyncgrad.ops.signatures import named
 from asyncgrad.ops.tensors.in_place import change
 from asyncgrad.ops.tensors.rng import Generator, source_of
@@ -82,10 +83,7 @@ def _dropout(
 def _channels_of_lines(name: str, input: Tensor) -> int:
     ndim = len(input._metadata.shape)
     if ndim not in {2, 3}:
-        raise AutogradError(
-            f"{name}: Expected 2D or 3D input, but received a {ndim}D input. Note that "
-            f"{name} exists to provide channel-wise dropout on inputs with 1 spatial dimension."
-        )
+        raise unmet(name, "ndim in {2, 3}", locals(), AutogradError)
     return 1 if ndim == 2 else 2
 
 
@@ -154,14 +152,9 @@ def _dropped(
     if not training or p == 0 or not metadata.size:
         return input
     if category(metadata.dtype) < 2:
-        raise AutogradError(
-            f"{name}: result type float can't be cast to the desired output type "
-            f"{metadata.dtype}. Convert the tensor with .to() first."
-        )
+        raise unmet(name, "a floating or complex dtype of input", locals(), AutogradError)
     if channels is not None and len(shape) < 2:
-        raise AutogradError(
-            f"{name}: Feature dropout requires at least 2 dimensions in the input, got {shape}"
-        )
+        raise unmet(name, "len(shape) >= 2", locals(), AutogradError)
     if inplace:
 
         def drop(held: Tensor) -> Any:
@@ -213,6 +206,7 @@ def _offset(mask: Array, scale: float, p: float, dtype: np.dtype[Any]) -> Any:
     return ((mask - 1.0) * (_ALPHA * scale) + _ALPHA * scale * p).astype(dtype)
 
 
+@requires("lower <= upper")
 def rrelu(
     input: Floating, lower: float = 1.0 / 8, upper: float = 1.0 / 3, training: bool = False,
     inplace: InPlace = False,
@@ -225,11 +219,6 @@ def rrelu(
         upper: the greatest; without `training` all slopes are the mean of both.
         training: draw the slopes.
     """
-    if lower > upper:
-        raise RuntimeError(
-            f"rrelu: Lower bound should be less than or equal to the upper bound, got {lower} and "
-            f"{upper}"
-        )
     if not training:
         out = R.leaky_relu(input, (lower + upper) / 2)
     else:

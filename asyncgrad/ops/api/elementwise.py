@@ -30,6 +30,7 @@ from asyncgrad.ops.promotion import (
     refusal,
     result_dtype,
 )
+from asyncgrad.ops.requirements import requires, unmet
 from asyncgrad.ops.scalar_cast import fitted
 from asyncgrad.ops.table import elementwise as table
 from asyncgrad.ops.tensors.in_place import filling
@@ -50,16 +51,13 @@ if TYPE_CHECKING:
         """The functions that are made from rows."""
 
 
+@requires("input.dtype != bool")
 def positive(input: Tensor) -> Tensor:
     """The tensor itself.
 
     Raises:
         RuntimeError: for booleans.
     """
-    if input._metadata.dtype.kind == "b":
-        raise RuntimeError(
-            "The `+` operator, on a bool tensor is not supported. Convert it to an integer dtype."
-        )
     return input
 
 
@@ -387,14 +385,9 @@ def masked_fill(input: Tensor, mask: Mask, value: Tensor | Number) -> Tensor:
                 raise refusal(value, "masked_fill", 3)
             return R.masked_fill(input, mask, fitted("masked_fill", number, dtype))
         if value._metadata.shape:
-            raise RuntimeError(
-                f"masked_fill_ only supports a 0-dimensional value tensor, but got tensor with "
-                f"{len(value._metadata.shape)} dimension(s). Reduce it or use where()."
-            )
+            raise unmet("masked_fill", "value.ndim == 0: reduce it, or use where()", locals())
         if category(value._metadata.dtype) == 3 and category(dtype) < 3:
-            raise RuntimeError(
-                f"value cannot be converted to type {dtype} without overflow: it is complex"
-            )
+            raise unmet("masked_fill", "value of a real dtype, as dtype is", locals())
         input, value = beside("masked_fill", input, value)
         return renamed(R.where(mask, cast(value, dtype), input), "MaskedFillBackward1")
     except ValueError:

@@ -21,6 +21,7 @@ from asyncgrad.ops.batching import by_parts
 from asyncgrad.ops.dtype import FLOATING
 from asyncgrad.ops.namespace import metadata_of
 from asyncgrad.ops.promotion import category
+from asyncgrad.ops.requirements import unmet
 from asyncgrad.ops.tensors.transfer import on_host
 from asyncgrad.types import Array, Tensor, Truth
 
@@ -59,9 +60,8 @@ def embedding_bag(
         )
         input, weight = weight, input
     if shares is not None and shares.shape != input.shape:
-        raise ValueError(
-            f"embedding_bag: If per_sample_weights ({shares.shape}) is not None, then it must "
-            f"have the same shape as the input ({input.shape})"
+        raise unmet(
+            "embedding_bag", "per_sample_weights.shape == input.shape", locals(), ValueError
         )
     if weight.ndim != 2:
         raise ValueError(f"weight has to be a 2D Tensor, but got Tensor of dimension {weight.ndim}")
@@ -81,10 +81,7 @@ def embedding_bag(
     kept = bags >= 0
     if padding_idx is not None:
         if not -rows <= padding_idx < rows:
-            raise RuntimeError(
-                f"padding_idx must be within the number of embeddings, {-rows} through "
-                f"{rows - 1}, but got {padding_idx}"
-            )
+            raise unmet("embedding_bag", "-rows <= padding_idx < rows", locals())
         kept &= numbers != padding_idx % rows
     bags = bags[kept]
 
@@ -116,10 +113,7 @@ def _starts(numbers: Array, offsets: Tensor | None) -> Any:
     """Where each bag starts in the flat input."""
     if numbers.ndim == 2:
         if offsets is not None:
-            raise ValueError(
-                f"if input is 2D, then offsets has to be None, as input is treated is a mini-batch "
-                f"of fixed length sequences. However, found offsets of type {type(offsets)}"
-            )
+            raise unmet("embedding_bag", "offsets to be None for 2D input", locals(), ValueError)
         count, length = numbers.shape
         if not length:
             raise RuntimeError("embedding_bag: the bags of a 2D input must not be empty")
@@ -128,25 +122,14 @@ def _starts(numbers: Array, offsets: Tensor | None) -> Any:
         raise ValueError(f"input has to be 1D or 2D Tensor, but got Tensor of dimension "
                          f"{numbers.ndim}")  # fmt: skip
     if not isinstance(offsets, Variable) or len(offsets._metadata.shape) != 1:
-        raise ValueError(
-            f"offsets has to be a 1D Tensor but got "
-            f"{None if offsets is None else getattr(offsets, 'shape', type(offsets).__name__)}"
-        )
+        raise unmet("embedding_bag", "a vector of offsets", locals(), ValueError)
     starts = on_host(offsets)
     if starts.dtype.name not in {"int64", "int32"}:
-        raise RuntimeError(
-            f"embedding_bag: expected offsets of dtype int64 or int32, got {starts.dtype}"
-        )
+        raise unmet("embedding_bag", "starts.dtype in {int32, int64}", locals())
     if starts.size and starts[0]:
-        raise RuntimeError(
-            f"offsets[0] has to be 0, i.e., the first sequence in the mini-batch has to start "
-            f"from position 0. However, got {starts[0]}"
-        )
+        raise unmet("embedding_bag", "starts[0] == 0, where the first bag starts", locals())
     if starts.size and starts[-1] > numbers.size:
-        raise RuntimeError(
-            f"offsets[-1] can not be greater than input's length {numbers.size} but got "
-            f"offsets[-1] of {starts[-1]}"
-        )
+        raise unmet("embedding_bag", "offsets in the input: starts[-1] <= numbers.size", locals())
     if (np.diff(starts) < 0).any():
         raise RuntimeError(f"embedding_bag: offsets have to rise, got {starts.tolist()}")
     return starts
@@ -158,24 +141,16 @@ def _check_mode(mode: BagMode, by_frequency: bool, sparse: bool, shares: Tensor 
     if mode == "max" and sparse:
         raise ValueError("max mode does not support sparse weights")
     if shares is not None and mode != "sum":
-        raise NotImplementedError(
-            f"embedding_bag: per_sample_weights is only supported for mode='sum' (got "
-            f"mode='{mode}')."
-        )
+        raise unmet("embedding_bag", "mode == 'sum' with weights", locals(), NotImplementedError)
 
 
 def _check_table(numbers: Array, table: Tensor, shares: Tensor | None) -> None:
     if numbers.dtype.name not in {"int64", "int32"}:
-        raise RuntimeError(
-            f"embedding_bag: expected indices of dtype int64 or int32, got {numbers.dtype}"
-        )
+        raise unmet("embedding_bag", "numbers.dtype in {int32, int64}", locals())
     if table.dtype.kind not in FLOATING:
         raise RuntimeError(f"embedding_bag: expected a floating table, got {table.dtype}")
     if shares is not None and shares.dtype != table.dtype:
-        raise RuntimeError(
-            f"embedding_bag: Expected 'weight' to have the same type as 'per_sample_weights', got "
-            f"{table.dtype} and {shares.dtype}"
-        )
+        raise unmet("embedding_bag", "shares.dtype to have the same type as table.dtype", locals())
     check_range("embedding_bag", numbers, table.shape[0], RuntimeError)
 
 

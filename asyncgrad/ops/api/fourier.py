@@ -16,6 +16,7 @@ from asyncgrad.ops.dtype import is_half
 from asyncgrad.ops.dtype_device import as_dtype
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.promotion import cast, category, complex_dtype, default_dtype
+from asyncgrad.ops.requirements import unmet
 from asyncgrad.ops.signatures import named
 from asyncgrad.ops.tensors.new_tensors import leaf, place_of
 from asyncgrad.ops.tensors.out import makes
@@ -44,9 +45,7 @@ def _floating(name: str, input: Tensor) -> Any:
     if category(input._metadata.dtype) < 2:
         return cast(input, default_dtype())
     if is_half(input._metadata.dtype):
-        raise RuntimeError(
-            f"fft.{name}: Unsupported dtype {input._metadata.dtype}. Convert it with .to()."
-        )
+        raise unmet(f"fft.{name}", "no half-precision input.dtype", locals())
     return input
 
 
@@ -77,24 +76,18 @@ def _axes(name: str, x: Tensor, s: Any, dim: Any) -> tuple[tuple[int, ...], list
     if dim is None:
         count = len(shape) if sizes is None else len(sizes)
         if count > len(shape):
-            raise RuntimeError(
-                f"fft.{name}: Got shape with {count} values but input tensor only has {len(shape)} "
-                f"dimensions."
-            )
+            raise unmet(f"fft.{name}", "at most len(shape) values in s", locals())
         dims = tuple(range(len(shape) - count, len(shape)))
     else:
         dims = tuple([one_dim(name, d, len(shape)) for d in ([dim] if _is_int(dim) else dim)])
         if dims and not shape:
-            raise IndexError(
-                f"fft.{name}: Dimension specified as {dims[0]} but tensor has no dimensions"
+            raise unmet(
+                f"fft.{name}", "no dims, as the tensor has no dimensions", locals(), IndexError
             )
         if len(set(dims)) < len(dims):
             raise RuntimeError(f"fft.{name}: FFT dims must be unique, got {dim}")
         if sizes is not None and len(sizes) != len(dims):
-            raise RuntimeError(
-                f"fft.{name}: When given, dim and shape arguments must have the same length, got "
-                f"{dim} and {s}"
-            )
+            raise unmet(f"fft.{name}", "dim and s of the same length", locals())
     points = [
         shape[axis] if sizes is None or sizes[place] == -1 else sizes[place]
         for place, axis in enumerate(dims)
@@ -198,9 +191,8 @@ def _along_one(name: str) -> Any:
         input: Tensor, n: int | None = None, dim: int = -1, norm: FourierNorm | None = None
     ) -> Tensor:
         if not input._metadata.shape:
-            raise IndexError(
-                f"fft.{name}: Dimension specified as {dim} but tensor has no dimensions. Give it "
-                f"one with unsqueeze()."
+            raise unmet(
+                f"fft.{name}", "a dim, but the tensor has no dimensions", locals(), IndexError
             )
         return kind(name, input, None if n is None else (n,), (dim,), norm, forward)
 

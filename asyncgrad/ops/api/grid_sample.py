@@ -20,6 +20,7 @@ from asyncgrad.ops.dtype import FLOATING, check_dtype
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.node_names import renamed
 from asyncgrad.ops.promotion import check_device
+from asyncgrad.ops.requirements import requires, unmet
 from asyncgrad.ops.tensors.new_tensors import from_host
 from asyncgrad.types import ByExample, Tensor
 
@@ -36,22 +37,13 @@ def _check_grid(x: Tensor, grid: Tensor, mode: SampleMode) -> None:
     of_one_dtype("grid_sample", x, grid)
     check_dtype("grid_sample", x._metadata.dtype, FLOATING)
     if not shape or shape[0] != places[0]:
-        raise RuntimeError(
-            f"grid_sample(): expected grid and input to have same batch size, {about}"
-        )
+        raise unmet("grid_sample", "x.shape[0] == grid.shape[0]", locals())
     if places[-1] != len(shape) - 2:
-        raise RuntimeError(
-            f"grid_sample(): expected grid to have size {len(shape) - 2} in last dimension, {about}"
-        )
+        raise unmet("grid_sample", "grid.shape[-1] == x.ndim - 2", locals())
     if len(shape) not in {4, 5} or len(places) != len(shape):
-        raise RuntimeError(
-            f"grid_sample(): expected 4D or 5D input and grid with same number of dimensions, "
-            f"{about}"
-        )
+        raise unmet("grid_sample", "x.ndim == grid.ndim in {4, 5}", locals())
     if 0 in shape[2:]:
-        raise RuntimeError(
-            f"grid_sample(): expected input to have non-empty spatial dimensions, {about}"
-        )
+        raise unmet("grid_sample", "0 not in x.shape[2:]", locals())
     if mode == "bicubic" and len(shape) == 5:
         raise RuntimeError("grid_sample(): bicubic interpolation only supports 4D input")
 
@@ -178,6 +170,7 @@ def _within(at: Tensor, length: int, padding: SamplePadding, aligned: bool) -> A
     return where(R.le(at, 0), 0.0, where(R.ge(at, last), last, at))
 
 
+@requires("theta.is_floating_point()", error=ValueError)
 def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool | None = None) -> Tensor:
     """The positions for `grid_sample` that affine maps give: (n, *image, 2) or (n, *image, 3).
 
@@ -187,28 +180,17 @@ def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool | None =
         align_corners: see `grid_sample`.
     """
     name = "affine_grid"
-    if theta._metadata.dtype.kind not in FLOATING:
-        raise ValueError(f"Expected theta to have floating point type, but got {theta.dtype}")
     size = tuple(size)
     axes = len(size) - 2
     if axes not in {2, 3}:
-        raise NotImplementedError(
-            f"affine_grid only supports 4D and 5D sizes, for 2D and 3D affine transforms, "
-            f"respectively. Got size {size}."
-        )
+        raise unmet("affine_grid", "len(size) in {4, 5}", locals(), NotImplementedError)
     if theta._metadata.shape[-2:] != (axes, axes + 1) or theta.ndim != 3:
-        raise ValueError(
-            f"Expected a batch of {axes}D affine matrices of shape Nx{axes}x{axes + 1} for size "
-            f"{size}. Got {theta.shape}."
-        )
+        raise unmet("affine_grid", f"theta.shape == (n, {axes}, {axes + 1})", locals(), ValueError)
     if min(size) <= 0:
         raise ValueError(f"Expected non-zero, positive output size. Got {size}")
     n, _, *image = size
     if n != theta._metadata.shape[0]:
-        raise RuntimeError(
-            f"affine_grid: expected as many matrices as the size {size} has images, got shape "
-            f"{theta.shape}"
-        )
+        raise unmet("affine_grid", "theta.shape[0] == size[0]", locals())
     lines = _centres(image, _aligned(name, align_corners))
     points = np.stack([*np.meshgrid(*lines, indexing="ij")[::-1], np.ones(image)], -1)
     known = points.reshape(-1, axes + 1).astype(theta._metadata.dtype)

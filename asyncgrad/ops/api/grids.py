@@ -33,6 +33,7 @@ from asyncgrad.ops.promotion import (
     number_argument,
     tensor_operands,
 )
+from asyncgrad.ops.requirements import requires, unmet
 from asyncgrad.ops.tensors.new_tensors import from_host
 from asyncgrad.ops.tensors.transfer import computed_on_host, on_host
 from asyncgrad.types import Array, Axis, ByExample, Ints, Number, Tensor, Vector
@@ -60,6 +61,7 @@ def _along(values: Tensor, axis: int, ndim: int) -> Any:
 
 
 @converted
+@requires("input.dtype.kind not in 'bu'", "edge_order in {1, 2}")
 def gradient(
     input: Tensor, *, spacing: Any = 1, dim: Ints | None = None, edge_order: int = 1
 ) -> tuple[Tensor, ...]:
@@ -72,41 +74,28 @@ def gradient(
         dim: the axis, or several; all if None.
         edge_order: the order of accuracy at the edges: 1, or 2 with three points.
     """
-    if input._metadata.dtype.kind in "bu":
-        raise RuntimeError(f"gradient does not support {input._metadata.dtype} input.")
     ndim = len(input._metadata.shape)
     axes = () if dim in ([], ()) else many_dims("gradient", dim, ndim)
-    if edge_order not in {1, 2}:
-        raise RuntimeError("gradient only supports edge_order=1 and edge_order=2.")
     if isinstance(spacing, Variable) and not spacing._metadata.shape:
         spacing = number_argument("gradient", "spacing", spacing)
     number = as_number(1 if spacing is None else spacing)
     many = isinstance(spacing, (list, tuple))
     spacings = list(spacing) if many else [number] * len(axes)
     if not many and number is None:
-        raise TypeError(
-            f"gradient() received an invalid combination of arguments: spacing={spacing!r}. Pass a "
-            f"number, or one number or vector for each axis."
-        )
+        raise unmet("gradient", "spacing of a number or vector for each axis", locals(), TypeError)
     if len(spacings) != len(axes):
-        raise RuntimeError(
-            f"gradient expected spacing to be unspecified, a scalar, or a list of length "
-            f"equal to dim, {len(axes)}"
-        )
+        raise unmet("gradient", "one spacing, or one for each of axes", locals())
     return tuple([_slopes(input, *pair, edge_order) for pair in zip(axes, spacings, strict=True)])
 
 
 def _slopes(x: Tensor, axis: int, spacing: Any, order: int) -> Any:
     length, ndim = x._metadata.shape[axis], len(x._metadata.shape)
     if length < order + 1:
-        raise RuntimeError("gradient expected each dimension size to be at least edge_order+1")
+        raise unmet("gradient", "length >= order + 1", locals())
     steps = None
     if isinstance(spacing, Variable):
         if spacing._metadata.shape != (length,):
-            raise RuntimeError(
-                f"gradient expected each tensor to have {length} coordinates, but got shape "
-                f"{list(spacing._metadata.shape)}"
-            )
+            raise unmet("gradient", "spacing.shape == (length,)", locals())
         steps = _along(R.sub(_part(spacing, 0, 1, 0), _part(spacing, 0, 0, -1)), axis, ndim)
     elif (spacing := as_number(spacing)) is None:
         raise TypeError("gradient(): argument 'spacing' must be made of Numbers or Tensors")
@@ -191,6 +180,7 @@ def cumulative_trapezoid(
 # -- statistics -----------------------------------------------------------------------------------
 
 
+@requires("input.ndim <= 2", "input.dtype != bool")
 def cov(
     input: Tensor, *, correction: int = 1, fweights: Tensor | None = None,
     aweights: Tensor | None = None,
@@ -204,10 +194,6 @@ def cov(
         aweights: the weight of each observation.
     """
     dims, kind = len(input._metadata.shape), input._metadata.dtype.kind
-    if dims > 2:
-        raise RuntimeError(f"cov(): expected input to have two or fewer dimensions but got {dims}")
-    if kind == "b":
-        raise RuntimeError("cov(): bool dtype is not supported for input")
     rows = input if dims == 2 else R.reshape(input, (1, input._metadata.size))
     count = rows._metadata.shape[1]
     weights: Any = None
@@ -215,10 +201,7 @@ def cov(
         if given is None:
             continue
         if len(given._metadata.shape) > 1 or given._metadata.size != count:
-            raise RuntimeError(
-                f"cov(): expected {name} to be a vector of {count}, as many as observations, but "
-                f"got shape {list(given._metadata.shape)}"
-            )
+            raise unmet("cov", f"{name} to be a vector of {count}", locals())
         if category(given._metadata.dtype) != (1 if name == "fweights" else 2):
             wanted = "integral" if name == "fweights" else "floating point"
             raise RuntimeError(f"cov(): expected {name} to have {wanted} dtype")
@@ -241,12 +224,9 @@ def cov(
     return shape.squeeze(R.div(product, free))
 
 
+@requires("input.ndim <= 2")
 def corrcoef(input: Tensor) -> Tensor:
     """The correlations of variables, whose observations are rows; see `cov`."""
-    if len(input._metadata.shape) > 2:
-        raise RuntimeError(
-            f"corrcoef(): expected input to have two or fewer dimensions but got {input.ndim}"
-        )
     found = cov(input)
     if not found._metadata.shape:
         return R.div(found, found)
@@ -289,6 +269,7 @@ def _checked(name: str, input: Tensor) -> Any:
 
 
 @writes_exactly
+@requires("bins > 0")
 def histc(input: ByExample, bins: int = 100, min: float = 0, max: float = 0) -> Tensor:
     """The number of elements in each of `bins` bins of equal width; without a gradient.
 
@@ -302,8 +283,6 @@ def histc(input: ByExample, bins: int = 100, min: float = 0, max: float = 0) -> 
     if is_half(dtype):
         return histc(input.to(np.float32), bins, min, max).to(dtype)
     input = _checked("histc", input)
-    if bins <= 0:
-        raise RuntimeError("histc: bins must be > 0")
     counts = computed_on_host(partial(_histogram, bins, min, max), input)
     return from_host("histc", counts, input._metadata.device)
 
@@ -337,18 +316,12 @@ def histogram(
     weights = None
     if weight is not None:
         if weight.shape != x.shape or weight.dtype != x.dtype:
-            raise RuntimeError(
-                "histogram(): if weight tensor is provided it should have the same shape and "
-                "dtype as the input tensor"
-            )
+            raise unmet("histogram", "weight.shape == x.shape, weight.dtype == x.dtype", locals())
         weights = on_host(weight).reshape(-1)
     if isinstance(bins, Variable):
         edges = on_host(bins)
         if edges.ndim != 1 or edges.size < 2 or edges.dtype != array.dtype:
-            raise RuntimeError(
-                "histogram(): bins tensor should have one dimension, at least two edges, and "
-                "the dtype of the input tensor"
-            )
+            raise unmet("histogram", "two edges or more in one axis, of array.dtype", locals())
         inside = (array >= edges[0]) & (array <= edges[-1])
         places = np.searchsorted(edges, array[inside], "right") - 1
         counted = None if weights is None else weights[inside]
@@ -378,15 +351,14 @@ def cartesian_prod(*tensors: Tensor) -> Tensor:
     vectors = tensor_operands("cartesian_prod", *tensors)
     for x in vectors:
         if len(x._metadata.shape) != 1:
-            raise RuntimeError(
-                f"cartesian_prod: Expect a 1D vector, but got shape {list(x._metadata.shape)}"
-            )
+            raise unmet("cartesian_prod", "x.ndim == 1", locals())
     if len(vectors) == 1:
         return vectors[0]
     grids = shape.meshgrid(*vectors, indexing="ij")
     return shape.stack([R.reshape(grid, (-1,)) for grid in grids], 1)
 
 
+@requires("r >= 0")
 def combinations(input: Vector, r: int = 2, with_replacement: bool = False) -> Tensor:
     """All combinations of `r` elements of a vector, in order, one row for each.
 
@@ -395,8 +367,6 @@ def combinations(input: Vector, r: int = 2, with_replacement: bool = False) -> T
         r: the number of elements in a combination.
         with_replacement: an element may be taken several times.
     """
-    if r < 0:
-        raise RuntimeError(f"Expect a non-negative number, but got {r}")
     if r == 0:
         return input.new_empty((0,))
     ways = itertools.combinations_with_replacement if with_replacement else itertools.combinations
@@ -420,6 +390,7 @@ def vander(x: Vector, N: int | None = None, increasing: bool = False) -> Tensor:
     return out if increasing else shape.flip(out, (-1,))
 
 
+@requires("indices.dtype.kind in 'iu'", error=TypeError)
 def unravel_index(indices: Tensor, shape: Ints) -> tuple[Tensor, ...]:
     """Convert flat indices into indices along each axis of a shape.
 
@@ -431,10 +402,6 @@ def unravel_index(indices: Tensor, shape: Ints) -> tuple[Tensor, ...]:
             f"unravel_index(): argument 'indices' must be Tensor, not {class_of(indices)}"
         )
     sizes: Sequence[int] = one_shape("unravel_index", (shape,))
-    if category(indices._metadata.dtype) != 1:
-        raise TypeError(
-            f"expected 'indices' to be integer dtype, but got {indices._metadata.dtype}"
-        )
     indices = cast(indices, np.dtype("int64"))
     if any(n < 0 for n in sizes):
         raise ValueError(f"'shape' cannot have negative values, but got {tuple(sizes)}")

@@ -50,6 +50,7 @@ from asyncgrad.ops.promotion import (
     check_device,
     constant,
 )
+from asyncgrad.ops.requirements import requires, unmet
 from asyncgrad.ops.scalar_cast import fitted
 from asyncgrad.ops.table.index import refused_index
 from asyncgrad.ops.tensors import in_place
@@ -422,10 +423,7 @@ def _put_into(
     if value._metadata.dtype != metadata.dtype and _fills(arrays, value, accumulate):
         value = R.to(value, metadata.dtype)
     if value._metadata.dtype != metadata.dtype:
-        raise RuntimeError(
-            f"{name}: Index put requires the source and destination dtypes match, got "
-            f"{metadata.dtype} for the destination and {value._metadata.dtype} for the source."
-        )
+        raise unmet(name, "value.dtype == tensor.dtype", locals())
     if value._metadata.device is not metadata.device:
         value = beside(name, tensor, value)[1]
     if region is None:
@@ -466,15 +464,11 @@ def index_select(input: Tensor, dim: Axis, index: ByExample) -> Tensor:
     check_device("index_select", input, index)
     numbers = _numbers("index_select", index, RuntimeError, int32=True)
     if numbers.ndim > 1:
-        raise IndexError(
-            f"index_select(): Index is supposed to be a vector, got shape {list(numbers.shape)}"
-        )
+        raise unmet("index_select", "index.ndim <= 1", locals(), IndexError)
     check_range("index_select", numbers, shape[dim] if shape else 1, IndexError)
     if not shape:
         if numbers.size != 1:
-            raise RuntimeError(
-                f"index_select(): Index to scalar can have only 1 value, got {numbers.size}"
-            )
+            raise unmet("index_select", "index.numel() == 1 for an input of 0 dimensions", locals())
         return renamed(R.clone(input), "IndexSelectBackward0", saves=True)
     picked = (_ALL,) * dim + (numbers if numbers.ndim == 1 else numbers.reshape(-1),)
     return _picked(input, picked, (index,), "IndexSelectBackward0")
@@ -543,10 +537,7 @@ def numbers_along(name: str, x: Tensor, axis: int, index: Tensor) -> Any:
     if numbers.size:
         _numbers(name, index, RuntimeError, int32=True)
         if max(numbers.ndim, 1) != max(len(shape), 1):
-            raise RuntimeError(
-                f"{name}(): Index tensor must have the same number of dimensions as self tensor: "
-                f"index has shape {list(numbers.shape)}, self {list(shape)}"
-            )
+            raise unmet(name, "index.ndim == len(shape)", locals())
         check_range(name, numbers, shape[axis] if shape else 1, RuntimeError)
     return numbers
 
@@ -577,10 +568,7 @@ def take_along_dim(input: Tensor, indices: Tensor, dim: Axis | None = None) -> T
         return _wrapped_gather(input, 0, R.reshape(indices, (indices._metadata.size,)))
     a, b = input._metadata.shape, indices._metadata.shape
     if len(a) != len(b):
-        raise RuntimeError(
-            f"take_along_dim(): input and indices should have the same number of dimensions, but "
-            f"got {len(a)} dimensions for input, and {len(b)} dimensions for indices"
-        )
+        raise unmet("take_along_dim", "indices.ndim == input.ndim", locals())
     if not a:
         return _wrapped_gather(input, 0, indices)
     if (*a[:dim], *a[dim + 1 :]) == (*b[:dim], *b[dim + 1 :]):
@@ -722,15 +710,9 @@ def rows_to_change(
         raise IndexError(f"{name}(): Index is supposed to be a vector, but got dim: {numbers.ndim}")
     rest = (*shape[:axis], *shape[axis + 1 :])
     if len(given) != len(shape) or (*given[:axis], *given[axis + 1 :]) != rest:
-        raise RuntimeError(
-            f"{name}(): source tensor shape must match self tensor shape, excluding the "
-            f"specified dimension. Got self.shape = {list(shape)} source.shape = {list(given)}"
-        )
+        raise unmet(name, "source.shape == x.shape but for axis", locals())
     if given and numbers.size != given[axis]:
-        raise RuntimeError(
-            f"{name}(): Number of indices ({numbers.size}) should be equal to "
-            f"source.size(dim): ({given[axis]}), for dim: {axis}"
-        )
+        raise unmet(name, "index.numel() == source.shape[axis]", locals())
     check_range(name, numbers, shape[axis] if shape else 1, error)
     return numbers
 
@@ -752,13 +734,12 @@ def scatter(
     return scatter_(copied(input, index, src), dim, index, src, value=value, reduce=reduce)
 
 
+@requires("(src is None) != (value is None)", error=TypeError)
 def scatter_(
     input: Tensor, dim: Axis, index: Tensor, src: Tensor | Number | None = None, *,
     value: Number | None = None, reduce: ScatterKind | None = None,
 ) -> Tensor:  # fmt: skip
     """`scatter`, in place."""
-    if (src is None) == (value is None):
-        raise TypeError("scatter_(): expected either 'src' or 'value'")
     out = _scatter_into(input, dim, index, value if src is None else src, reduce, "scatter_")
     if reduce is not None and current().grad and requires_grad(out):
         in_place.change(out, "scatter_", R.scattered)
@@ -813,10 +794,7 @@ def check_scattered(name: str, shape: tuple[int, ...], axis: int, numbers: Array
     """
     pairs = enumerate(zip(numbers.shape, shape, strict=False))
     if numbers.size and any(m > n for i, (m, n) in pairs if i != axis):
-        raise RuntimeError(
-            f"{name}(): Expected index {list(numbers.shape)} to be no larger than self "
-            f"{list(shape)} apart from dimension {axis}"
-        )
+        raise unmet(name, "numbers.shape no larger than shape, but for axis", locals())
 
 
 def scattered_values(x: Tensor, src: Any, numbers: Array, name: str) -> Any:
@@ -829,21 +807,13 @@ def scattered_values(x: Tensor, src: Any, numbers: Array, name: str) -> Any:
     check_device(name, x, src)
     given = src._metadata.shape
     if src._metadata.dtype != x._metadata.dtype:
-        raise RuntimeError(
-            f"{name}(): Expected self.dtype to be equal to src.dtype, got {x._metadata.dtype} and "
-            f"{src._metadata.dtype}"
-        )
+        raise unmet(name, "src.dtype == x.dtype", locals())
     if not numbers.size:
         return src
     if max(len(given), 1) != max(numbers.ndim, 1):
-        raise RuntimeError(
-            f"{name}(): Index tensor must have the same number of dimensions as src tensor: index "
-            f"has shape {list(numbers.shape)}, src {list(given)}"
-        )
+        raise unmet(name, "src.ndim == numbers.ndim", locals())
     if any(m > n for m, n in zip(numbers.shape, given or (1,), strict=False)):
-        raise RuntimeError(
-            f"{name}(): Expected index {list(numbers.shape)} to be no larger than src {list(given)}"
-        )
+        raise unmet(name, "numbers.shape no larger than src.shape", locals())
     if given == numbers.shape or not given:
         return src if given == numbers.shape else R.reshape(src, numbers.shape)
     return R.getitem(src, (*[slice(n) for n in numbers.shape], Ellipsis))
@@ -894,10 +864,9 @@ def _nonzero(xp: Library, array: Array) -> Any:
 
 
 @writes_exactly
+@requires("size >= 0")
 def nonzero_static(input: Tensor, *, size: int, fill_value: int = -1) -> Tensor:
     """The indices of the first `size` nonzero elements, a row for each; absent rows are filled."""
-    if size < 0:
-        raise RuntimeError(f"nonzero_static: 'size' must be an non-negative integer, got {size}")
     rows: Any = nonzero(input)
     absent = rows.new_full((max(size - len(rows), 0), rows.shape[1]), fill_value)
     return R.cat([rows[:size], absent], 0)
@@ -1005,10 +974,7 @@ def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
     given = num_classes != -1
     if not array.size:
         if num_classes <= 0:
-            raise RuntimeError(
-                "one_hot: Can not infer total number of classes from empty tensor. Pass "
-                "num_classes."
-            )
+            raise unmet("one_hot", "num_classes > 0, as input is empty", locals())
     elif not isinstance(array, np.ndarray):
         # As in PyTorch, device values are not checked, and read only to infer `num_classes`.
         if num_classes == -1:
@@ -1037,9 +1003,7 @@ def _check_classes(array: Array, num_classes: int) -> None:
     if num_classes < 1:
         raise RuntimeError(f"one_hot: num_classes should be positive, got {num_classes}")
     if top >= num_classes:
-        raise RuntimeError(
-            f"one_hot: Class values must be smaller than num_classes: {top} >= {num_classes}"
-        )
+        raise unmet("one_hot", "class values (top) smaller than num_classes", locals())
 
 
 def _greatest(array: Array) -> int:

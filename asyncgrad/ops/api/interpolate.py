@@ -21,6 +21,7 @@ from asyncgrad.ops.dtype import is_half, refuse
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.node_names import renamed
 from asyncgrad.ops.promotion import category, constant
+from asyncgrad.ops.requirements import unmet
 from asyncgrad.types import Array, Ints, Library, Tensor, Truth
 
 #: The number of axes of an image in each mode; None for any.
@@ -61,24 +62,14 @@ def interpolate(
     """
     axes = len(input._metadata.shape) - 2
     if mode not in _WITH_CORNERS and align_corners is not None:
-        raise ValueError(
-            "align_corners option can only be set with the interpolating modes: linear | bilinear "
-            "| bicubic | trilinear"
-        )
+        raise unmet("interpolate", "align_corners only if mode interpolates", locals(), ValueError)
     if antialias and (mode not in _SMOOTH or axes != 2):
-        raise ValueError(
-            f"Anti-alias option is restricted to the modes bilinear and bicubic, and requires a "
-            f"4-D tensor as input: got {mode!r} and {axes + 2} axes"
-        )
+        raise unmet("interpolate", "axes == 2 and smooth mode for antialias", locals(), ValueError)
     old = input._metadata.shape[2:]
     new, factors = _sizes(old, size, scale_factor, bool(recompute_scale_factor))
     wanted = _AXES[mode]
     if axes not in {1, 2, 3} or (wanted is not None and axes != wanted):
-        raise NotImplementedError(
-            f"Input Error: Only 3D, 4D and 5D input Tensors supported (got {axes + 2}D) for the "
-            f"modes: nearest | linear | bilinear | bicubic | trilinear | area | nearest-exact (got "
-            f"{mode})"
-        )
+        raise unmet("interpolate", "axes from 1 to 3 that fit mode", locals(), NotImplementedError)
     dtype = input._metadata.dtype
     whole = dtype == np.uint8 and mode in _SMOOTH
     if (category(dtype) != 2 or (antialias and is_half(dtype))) and not (
@@ -86,10 +77,7 @@ def interpolate(
     ):
         refuse("interpolate", dtype)
     if 0 in input._metadata.shape[1:] or min(new) <= 0:
-        raise RuntimeError(
-            f"interpolate: Input and output sizes should be greater than 0, but got input {old} "
-            f"output {new}"
-        )
+        raise unmet("interpolate", "no empty axis in input.shape[1:], and min(new) > 0", locals())
     if mode == "area":
         return _areas(input, new)
     if antialias or whole:
@@ -108,19 +96,11 @@ def _sizes(
 ) -> tuple[tuple[int, ...], list[float | None]]:
     """The new size, and for each axis the scale factor, or None to compute it from the sizes."""
     if (size is None) == (scale_factor is None):
-        raise ValueError(
-            "only one of size or scale_factor should be defined"
-            if size is not None
-            else "either size or scale_factor should be defined"
-        )
+        raise unmet("interpolate", "one of size and scale_factor", locals(), ValueError)
     name, given = ("size", size) if scale_factor is None else ("scale_factor", scale_factor)
     values = [*given] if isinstance(given, (tuple, list)) else [given] * len(old)
     if len(values) != len(old):
-        raise ValueError(
-            f"Input and {name} must have the same number of spatial dimensions, but got input with "
-            f"spatial dimensions of {list(old)} and {name} of {values}. Please provide input "
-            f"tensor in (N, C, d1, d2, ...,dK) format."
-        )
+        raise unmet("interpolate", f"one {name} for each axis of old", locals(), ValueError)
     if scale_factor is None:
         if recompute:
             raise ValueError("recompute_scale_factor is not meaningful with an explicit size.")

@@ -13,7 +13,7 @@ from asyncgrad.core.variable import Variable
 from asyncgrad.errors import class_of
 from asyncgrad.ops.api.matrices import beside
 from asyncgrad.ops.api.shape import squeeze
-from asyncgrad.ops.arguments import expect_axes, is_expandable, of_one_dtype, one_dim
+from asyncgrad.ops.arguments import is_expandable, of_one_dtype, one_dim
 from asyncgrad.ops.converted import writes, writes_exactly
 from asyncgrad.ops.dispatch import product_dispatch
 from asyncgrad.ops.namespace import RECORDED as R
@@ -29,6 +29,7 @@ from asyncgrad.ops.promotion import (
     result_dtype,
 )
 from asyncgrad.ops.registry import OPS
+from asyncgrad.ops.requirements import unmet
 from asyncgrad.ops.scalar_cast import fitted
 from asyncgrad.ops.tensors.out import put
 from asyncgrad.types import Ints, Number, Tensor, Vector
@@ -71,7 +72,9 @@ def _aligned(name: str, ndims: tuple[int, int], *operands: object) -> Any:
     a, b = found[-2]._metadata.shape, found[-1]._metadata.shape
     if (len(a), len(b)) != ndims:
         for place, ndim in enumerate(ndims, len(found) - 1):
-            expect_axes(name, found[place - 1], ndim, ndim, place)
+            operand = found[place - 1]
+            if operand.ndim != ndim:
+                raise unmet(name, f"operand.ndim == {ndim} for argument {place}", locals())
     if a[-1] != b[max(len(b) - 2, 0)] or (len(b) == 3 and a[0] != b[0]):
         raise _misaligned(name, a, b)
     return found
@@ -88,10 +91,7 @@ def _matmul(input: Tensor, other: Tensor) -> Tensor:
     y = as_tensor_operand(other, "matmul", 2)
     a, b = x._metadata.shape, y._metadata.shape
     if not a or not b:
-        raise RuntimeError(
-            f"matmul: both arguments need to be at least 1D, but they are {len(a)}D and {len(b)}D. "
-            f"Multiply by a number with *."
-        )
+        raise unmet("matmul", "a and b of one axis or more; multiply by numbers with *", locals())
     if x._metadata.dtype != y._metadata.dtype:
         of_one_dtype("matmul", x, y)
     if a[-1] != b[max(len(b) - 2, 0)]:
@@ -241,10 +241,7 @@ def addmm(
     bias, x, y = _aligned("addmm", (2, 2), input, mat1, mat2)
     shape = (x._metadata.shape[0], y._metadata.shape[1])
     if not is_expandable(bias._metadata.shape, shape):
-        raise RuntimeError(
-            f"addmm: the input of shape {bias._metadata.shape} can't be expanded to the product's "
-            f"shape {shape}."
-        )
+        raise unmet("addmm", "bias of a shape that expands to shape", locals())
     beta, alpha = (fitted("addmm", factor, x._metadata.dtype) for factor in (beta, alpha))
     if beta == 0:
         out = R.mm(x, y)
@@ -268,10 +265,7 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     if a and len(b) == 2 and a[-1] != b[-1]:
         raise _misaligned("linear", a, b[::-1])
     if not a or len(b) not in {1, 2} or a[-1] != b[-1]:
-        raise RuntimeError(
-            f"linear: input and weight shapes {a} and {b} cannot be multiplied: both need a last "
-            f"axis of the same length, and the weight one or two axes."
-        )
+        raise unmet("linear", "input.shape[-1] == weight.shape[-1] of 1 or 2 axes", locals())
     if len(b) == 1:
         out = matmul(input, weight)
         return out if bias is None else R.add(out, bias)
@@ -303,10 +297,7 @@ def tensordot(a: Tensor, b: Tensor, dims: Ints | Sequence[Sequence[int]] | Tenso
         if dims < 0:
             raise RuntimeError(f"tensordot: expects dims >= 0, but got dims={dims}")
         if dims > len(shape) or dims > len(other):
-            raise RuntimeError(
-                f"tensordot: expects dims <= the number of axes of both tensors, but got {dims} "
-                f"for shapes {shape} and {other}."
-            )
+            raise unmet("tensordot", "dims <= len(shape) and dims <= len(other)", locals())
         first, second = list(range(len(shape) - dims, len(shape))), list(range(dims))
     else:
         first, second = (
@@ -317,20 +308,14 @@ def tensordot(a: Tensor, b: Tensor, dims: Ints | Sequence[Sequence[int]] | Tenso
             for part, s in zip(dims, (shape, other), strict=True)
         )
     if len(first) != len(second) or len(set(first)) < len(first) or len(set(second)) < len(second):
-        raise RuntimeError(
-            f"tensordot: both dimension lists should have the same length and no axis twice, got "
-            f"{first} and {second}."
-        )
+        raise unmet("tensordot", "first and second of one length, each axis once", locals())
     x_labels = list(range(len(shape)))
     y_labels = list(range(len(shape), len(shape) + len(other)))
     kept = [label for label in x_labels if label not in first]
     kept += [label for place, label in enumerate(y_labels) if place not in second]
     for i, j in zip(first, second, strict=True):
         if shape[i] != other[j] and 1 not in {shape[i], other[j]}:
-            raise RuntimeError(
-                f"tensordot: contracted dimensions need to match, but first has size {shape[i]} in "
-                f"dim {i} and second has size {other[j]} in dim {j}"
-            )
+            raise unmet("tensordot", "shape[i] == other[j] for the axes i, j", locals())
         if shape[i] != other[j]:
             # One of the two lengths is 1 and is broadcast, so both axes can be summed separately.
             x, y = R.sum(x, (i,), True), R.sum(y, (j,), True)
@@ -354,10 +339,7 @@ def einsum(*args: str | Tensor | Sequence[object]) -> Tensor:
             of its labels (numbers below 52), and perhaps the list of the result's.
     """
     if not args or len(args) < 2:
-        raise ValueError(
-            "einsum(): must specify the equation string and at least one operand, or at least one "
-            "operand and its subscripts list"
-        )
+        raise unmet("einsum", "an equation or subscripts, and operands", locals(), ValueError)
     if isinstance(args[0], str):
         equation = args[0]
         operands = args[1:]
@@ -432,19 +414,13 @@ def _labels(term: str, ndim: int | None, equation: str) -> list[int]:
     """The labels of one operand's axes, or of the result's if `ndim` is None."""
     before, dots, after = term.replace(" ", "").partition("...")
     if not all(c.isascii() and c.isalpha() for c in before + after):
-        raise RuntimeError(
-            f"einsum(): invalid subscript in {term!r} of {equation!r}, subscripts must be in "
-            f"[a-zA-Z] or '...'"
-        )
+        raise unmet("einsum", "letters or '...' in term of equation", locals())
     named = len(before) + len(after)
     hidden = 0
     if ndim is not None:
         hidden = ndim - named
         if hidden < 0 or (hidden and not dots):
-            raise RuntimeError(
-                f"einsum(): the number of subscripts in {term!r} of {equation!r} does not match "
-                f"the {ndim} dimensions of the operand"
-            )
+            raise unmet("einsum", "term of equation to name its ndim axes", locals())
     ellipsis = list(range(_ELLIPSIS - hidden + 1, _ELLIPSIS + 1))
     return [*map(ord, before), *ellipsis, *map(ord, after)]
 
@@ -461,10 +437,7 @@ def _einsum_steps(equation: str, shapes: tuple[tuple[int, ...], ...]) -> Any:
     left, arrow, right = equation.partition("->")
     terms = left.split(",")
     if len(terms) != len(shapes):
-        raise RuntimeError(
-            f"einsum(): {len(terms)} operands are named by {equation!r}, but {len(shapes)} were "
-            f"provided"
-        )
+        raise unmet("einsum", "len(terms) == len(shapes) in equation", locals())
     labels = [_labels(t, len(s), equation) for t, s in zip(terms, shapes, strict=True)]
     hidden = sorted({label for part in labels for label in part if label < 0})
     everything = [label for part in labels for label in part]
@@ -527,10 +500,7 @@ def _take_diagonals(
         first = labels.index(label)
         second = labels.index(label, first + 1)
         if shape[first] != shape[second]:
-            raise RuntimeError(
-                f"einsum(): subscript {chr(label)} is repeated for one operand of {equation!r} but "
-                f"the sizes don't match, {shape[first]} != {shape[second]}"
-            )
+            raise unmet("einsum", f"one length in shape for {chr(label)!r} of equation", locals())
         pairs.append((first, second))
         length = shape[first]
         for axis in (second, first):
@@ -549,8 +519,5 @@ def _lengths(labels: list[list[int]], shapes: list[list[int]], equation: str) ->
             if held == 1:
                 lengths[label] = length
             elif length not in {1, held}:
-                raise RuntimeError(
-                    f"einsum(): operands do not broadcast with the shapes {shapes} of {equation!r}:"
-                    f" an axis has size {length} and another of its label {held}"
-                )
+                raise unmet("einsum", "one length of each label in equation: shapes", locals())
     return lengths

@@ -14,6 +14,7 @@ from asyncgrad.ops.converted import writes, writes_exactly
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.node_names import no_view
 from asyncgrad.ops.promotion import as_tensor_operand, cast, promote_dtypes
+from asyncgrad.ops.requirements import unmet
 from asyncgrad.ops.tensors.new_tensors import new_beside
 from asyncgrad.types import Axis, ByExample, Matrices, SquareMatrices, Tensor, Truth
 
@@ -99,9 +100,7 @@ def pca_lowrank(
     most = min(A._metadata.shape[-2:])
     count = min(6, most) if q is None else q
     if not 0 <= count <= most:
-        raise ValueError(
-            f"q(={count}) must be non-negative integer and not greater than min(m, n)={most}"
-        )
+        raise unmet("pca_lowrank", "q in range: 0 <= count <= most", locals(), ValueError)
     return svd_lowrank(A, count, niter, mean(A, -2, True) if center else None)
 
 
@@ -130,10 +129,7 @@ def cholesky_solve(input: Matrices, input2: SquareMatrices, upper: bool = False)
     of_one_dtype(name, input, input2)
     (m, k), n = input._metadata.shape[-2:], input2._metadata.shape[-1]
     if n != m:
-        raise RuntimeError(
-            f"{name}: Incompatible matrix sizes for cholesky_solve: each A matrix is {n} by {n} "
-            f"but each b matrix is {m} by {k}"
-        )
+        raise unmet(name, "matrices of one height, n == m", locals())
     x, y = matrices.beside(name, R.adjoint(input2) if upper else input2, input)
     # As in PyTorch: only the triangle's values are used, but the gradient is that of all of x.
     x = R.add(x, R.sub(tril(x), x).detach())

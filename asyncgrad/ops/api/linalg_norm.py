@@ -35,6 +35,7 @@ from asyncgrad.ops.promotion import (
     check_broadcast,
     result_dtype,
 )
+from asyncgrad.ops.requirements import requires, unmet
 from asyncgrad.ops.tensors.new_tensors import leaf, new_beside
 from asyncgrad.ops.tensors.transfer import seen
 from asyncgrad.types import Alike, Array, Axis, ByExample, DTypeLike, Inexact, Ints, Tensor
@@ -73,23 +74,16 @@ def norm(
     if ord is None:
         return vector_norm(A, 2, dim, keepdim, dtype=dtype)
     if count not in {None, 1, 2} or (count is None and ndim not in {1, 2}):
-        raise RuntimeError(
-            f"linalg.norm: If dim is not specified but ord is, the input must be 1D or 2D. Got "
-            f"{ndim}D."
-            if count is None
-            else f"linalg.norm: If dim is specified, it must be of length 1 or 2. Got {dim}"
-        )
+        raise unmet("linalg.norm", "dim of 1 or 2 axes; without it, ndim in {1, 2}", locals())
     if (ndim if count is None else count) == 2:
         return matrix_norm(A, ord, (0, 1) if dim is None else dim, keepdim, dtype=dtype)
     if isinstance(ord, str):
-        raise RuntimeError(
-            f"linalg.norm: the order {ord!r} is for matrices, and takes a dim of two axes, got "
-            f"{dim}."
-        )
+        raise unmet("linalg.norm", "dim of two axes for the matrix norm ord", locals())
     return vector_norm(A, ord, dim, keepdim, dtype=dtype)
 
 
 @writes_exactly
+@requires("A.ndim >= 2", "isinstance(dim, (tuple, list)) and len(dim) == 2")
 def matrix_norm(
     A: Tensor, ord: float | MatrixNorm = "fro", dim: Ints = (-2, -1), keepdim: bool = False, *,
     dtype: DTypeLike | None = None,
@@ -106,13 +100,7 @@ def matrix_norm(
     """
     name = "linalg.matrix_norm"
     ndim = len(A._metadata.shape)
-    if ndim < 2:
-        raise RuntimeError(f"{name}: The input tensor A must have at least 2 dimensions.")
-    if not isinstance(dim, (tuple, list)) or len(dim) != 2:
-        raise RuntimeError(f"{name}: dim must be a 2-tuple. Got {dim}")
-    first, second = (one_dim(name, axis, ndim) for axis in dim)
-    if first == second:
-        raise RuntimeError(f"{name}: dims must be different. Got ({dim[0]}, {dim[1]})")
+    first, second = many_dims(name, dim, ndim)
     if isinstance(ord, str):
         if ord not in words(MatrixNorm):
             raise RuntimeError(f"{name}: Order {ord} not supported.")
@@ -292,10 +280,7 @@ def lstsq(
     a, b = x._metadata.shape, B._metadata.shape
     vector = len(b) == len(a) - 1 and b == a[:-1]
     if not vector and (len(b) < 2 or b[-2] != a[-2]):
-        raise RuntimeError(
-            f"{name}: input.size(-2) should match other.size(-2) or, for vectors, other.size(-1), "
-            f"got shapes {a} and {b}."
-        )
+        raise unmet(name, "a[-2] == b[-2], or for vectors a[-2] == b[-1]", locals())
     if vector:
         B = R.unsqueeze(B, len(b))
     x, B = beside(name, x, B)
@@ -340,9 +325,7 @@ def matrix_power(A: Tensor, n: int) -> Tensor:
     a = A._metadata.shape
     power = n
     if len(a) < 2 or a[-1] != a[-2]:
-        raise RuntimeError(
-            f"{name}: A must be batches of square matrices of at least 2 dimensions, got shape {a}"
-        )
+        raise unmet(name, "A.ndim >= 2 and A.shape[-1] == A.shape[-2]", locals())
     if power < 0:
         A, power = inv(A), -power
     if power == 0:
@@ -389,12 +372,9 @@ def multi_dot(tensors: Sequence[Tensor]) -> Tensor:
         given[0] = R.unsqueeze(given[0], 0)
     if last:
         given[-1] = R.unsqueeze(given[-1], 1)
-    for place, (x, y) in enumerate(pairwise(given)):
+    for x, y in pairwise(given):
         if x._metadata.shape[1] != y._metadata.shape[0]:
-            raise RuntimeError(
-                f"{name}(): tensors {place} and {place + 1} with shapes {x._metadata.shape} and "
-                f"{y._metadata.shape} cannot be multiplied"
-            )
+            raise unmet(name, "x.shape[1] == y.shape[0] for neighbours", locals())
     out = _multiplied(
         given,
         _splits([*(x._metadata.shape[0] for x in given), given[-1]._metadata.shape[1]]),
@@ -464,13 +444,9 @@ def crossed(name: str, input: Tensor, other: Tensor, axis: int) -> Any:
     """The cross products along an axis."""
     a, b = input._metadata.shape, other._metadata.shape
     if len(a) != len(b):
-        raise RuntimeError(
-            f"{name}: inputs must have the same number of dimensions, got shapes {a} and {b}."
-        )
+        raise unmet(name, "len(a) == len(b)", locals())
     if not a or a[axis] != 3 or b[axis] != 3:
-        raise RuntimeError(
-            f"{name}: inputs dimension {axis} must have length 3. Got shapes {a} and {b}"
-        )
+        raise unmet(name, "a[axis] == b[axis] == 3", locals())
     check_broadcast(name, input, other)
     (u, v, w), (r, s, t) = (shape.unbind(z, axis) for z in (input, other))
     parts = (
@@ -487,6 +463,7 @@ def diagonal(A: Tensor, *, offset: int = 0, dim1: int = -2, dim2: int = -1) -> T
 
 
 @writes
+@requires("N > 1")
 def vander(x: Tensor, *, N: int | None = None) -> Tensor:
     """Vandermonde matrices: the powers of vectors, from 0 on.
 
@@ -499,8 +476,6 @@ def vander(x: Tensor, *, N: int | None = None) -> Tensor:
         x = R.unsqueeze(x, 0)
     lengths = x._metadata.shape
     count = lengths[-1] if N is None else N
-    if N is not None and N <= 1:
-        raise RuntimeError(f"{name}: N must be greater than 1, got {count}")
     if category(x._metadata.dtype) < 2:
         x = cast(x, _INT64)
     column = R.unsqueeze(x, len(lengths))

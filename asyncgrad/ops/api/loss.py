@@ -32,10 +32,10 @@ from asyncgrad.ops.promotion import (
     check_broadcast,
     check_device,
     constant,
-    default_dtype,
     result_dtype,
     tensor_operands,
 )
+from asyncgrad.ops.requirements import requires, unmet
 from asyncgrad.types import Alike, Array, Floating, Library, Tensor, Truth
 
 #: The functions at PyTorch's top level; all functions here are in `nn.functional`.
@@ -115,20 +115,14 @@ def in_dtype(name: str, losses: Tensor, like: Tensor) -> Any:
     """Cast losses to the dtype of the tensor into which PyTorch writes them."""
     dtype = like._metadata.dtype
     if category(dtype) < 2:
-        raise AutogradError(
-            f"{name}: result type {losses.dtype} can't be cast to the desired output type {dtype}. "
-            f"Convert it with .to()."
-        )
+        raise unmet(name, "a floating or complex dtype for the losses", locals(), AutogradError)
     return cast(losses, dtype)
 
 
 def _weighted(name: str, losses: Tensor, input: Tensor, weight: Tensor) -> Any:
     """Multiply losses by weights of the input's shape."""
     if weight._metadata.shape != input._metadata.shape:
-        raise ValueError(
-            f"{name}: Weights and input must have the same size, got {weight._metadata.shape} and "
-            f"{input._metadata.shape}."
-        )
+        raise unmet(name, "weight.shape == input.shape", locals(), ValueError)
     return R.mul(losses, weight)
 
 
@@ -185,6 +179,7 @@ def l1_loss(
     return _weighted_mean("l1_loss", losses, input, weight, reduction)
 
 
+@requires("beta >= 0")
 def smooth_l1_loss(
     input: Tensor, target: Tensor, size_average: Truth | None = None, reduce: Truth | None = None,
     reduction: Reduction = "mean", beta: float = 1.0,
@@ -198,14 +193,13 @@ def smooth_l1_loss(
         beta: the difference at which the loss becomes linear; 0 gives `l1_loss`.
     """
     x, y = _pair("smooth_l1_loss", input, target, warns=True)
-    if beta < 0:
-        raise RuntimeError(f"smooth_l1_loss does not support negative values for beta, got {beta}.")
     if beta == 0:
         return _absolute(x, y, reduction)
     loss = _of_pair(R.huber_loss, x, y, beta, reduction, 1 / beta)
     return renamed(loss, "SmoothL1LossBackward0")
 
 
+@requires("delta > 0")
 def huber_loss(
     input: Tensor, target: Tensor, reduction: Reduction = "mean", delta: float = 1.0,
     weight: Tensor | None = None,
@@ -220,10 +214,6 @@ def huber_loss(
         weight: the weight of each element, of the same shape.
     """
     x, y = _pair("huber_loss", input, target, warns=True)
-    if delta <= 0:
-        raise RuntimeError(
-            f"huber_loss does not support non-positive values for delta, got {delta}."
-        )
     if weight is None:
         return in_dtype("huber_loss", _of_pair(R.huber_loss, x, y, delta, reduction), input)
     losses = in_dtype("huber_loss", R.huber_loss(x, y, delta, 1.0, True), input)
@@ -331,10 +321,7 @@ def binary_cross_entropy_with_logits(
     name = "binary_cross_entropy_with_logits"
     x, y = _same_size(name, input, target, "Target size ({}) must be the same as input size ({}).")
     if category(y._metadata.dtype) < 2 == category(x._metadata.dtype):
-        raise RuntimeError(
-            f"{name}: result type {x.dtype} can't be cast to {y.dtype}: targets are probabilities. "
-            f"Convert them with .to()."
-        )
+        raise unmet(name, "y of a floating dtype like x: they are probabilities", locals())
     check_dtype(name, x._metadata.dtype, INEXACT)
     given = y
     x, y = _pair(name, x, y)
@@ -377,16 +364,10 @@ def _class_target(name: str, x: Tensor, target: Tensor, ignore_index: int) -> tu
             f"({other[0] if other else 1}): shapes {shape} and {other}."
         )
     if target._metadata.dtype.kind not in "iu":
-        raise RuntimeError(
-            f"{name}: expected integer class indices, got {target._metadata.dtype}. Convert them "
-            f"with .to(asyncgrad.int64)."
-        )
+        raise unmet(name, "target of an integer dtype", locals())
     expected = (*shape[:dim], *shape[dim + 1 :])
     if other != expected:
-        raise RuntimeError(
-            f"{name}: Expected target size {expected}, got {other}: the input's shape {shape} "
-            f"without the axis of classes."
-        )
+        raise unmet(name, "target.shape == expected", locals())
     labels = target._metadata.device.launching(_labels)
     return dim, *again(labels, name, target._array, shape[dim], ignore_index, x._metadata)
 
@@ -437,15 +418,9 @@ def _checked_weight(name: str, weight: Tensor, x: Tensor, dim: int) -> Tensor:
     """Return class weights that fit the input."""
     check_device(name, x, weight)
     if weight._metadata.shape != (x._metadata.shape[dim],):
-        raise RuntimeError(
-            f"{name}: weight tensor should be defined either for all {x._metadata.shape[dim]} "
-            f"classes or no classes but got weight tensor of shape: {weight._metadata.shape}"
-        )
+        raise unmet(name, "weight.shape == (x.shape[dim],)", locals())
     if weight._metadata.dtype != x._metadata.dtype:
-        raise RuntimeError(
-            f"{name}: expected weight of dtype {x._metadata.dtype}, got {weight._metadata.dtype}. "
-            f"Convert it with .to()."
-        )
+        raise unmet(name, "weight.dtype == x.dtype", locals())
     return weight
 
 
@@ -553,6 +528,7 @@ def _plus(out: Tensor, extra: Tensor | float | None) -> Any:
     return R.add(out, extra) if isinstance(extra, Variable) else R.add_scalar(out, extra)
 
 
+@requires("0 <= label_smoothing <= 1")
 def cross_entropy(
     input: Floating, target: Tensor, weight: Tensor | None = None,
     size_average: Truth | None = None, ignore_index: int = -100, reduce: Truth | None = None,
@@ -570,10 +546,6 @@ def cross_entropy(
         label_smoothing: the share of the target that is spread over all classes, in [0, 1].
     """
     x, metadata = input, input._metadata
-    if not 0 <= label_smoothing <= 1:
-        raise RuntimeError(
-            f"cross_entropy: label_smoothing must be between 0.0 and 1.0. Got: {label_smoothing}"
-        )
     soft = metadata.shape == target._metadata.shape != ()
     if soft and category(target._metadata.dtype) == 2:
         x = cast(x, result_dtype(x, target))
@@ -584,10 +556,7 @@ def cross_entropy(
         )  # fmt: skip
     if soft:
         if ignore_index >= 0:
-            raise RuntimeError(
-                f"cross_entropy: ignore_index is not supported for floating point target, got "
-                f"{ignore_index}. Give the examples that are not to count a weight of 0."
-            )
+            raise unmet("cross_entropy", "ignore_index < 0 for probabilities as target", locals())
         return _soft_cross_entropy(x, target, weight, reduction, label_smoothing)
     if x._batched or target._batched or getattr(weight, "_batched", False):
         return _of_examples(
@@ -659,11 +628,7 @@ def _soft_cross_entropy(
     shape = x._metadata.shape
     dim = 0 if len(shape) == 1 else 1
     if category(target._metadata.dtype) != 2:
-        raise RuntimeError(
-            f"cross_entropy: Expected floating point type for target with class probabilities, "
-            f"got {target._metadata.dtype}. Class indices have the shape of the input without the "
-            f"axis of classes."
-        )
+        raise unmet("cross_entropy", "probabilities as target of a floating dtype", locals())
     if weight is not None:
         weight = _checked_weight("cross_entropy", weight, x, dim)
         weight = R.reshape(weight, (-1,) + (1,) * (len(shape) - 1 - dim))
@@ -691,10 +656,7 @@ def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -
         eps: the lower bound of the norms.
     """
     if category(result_dtype(x1, x2)) != 2:
-        raise RuntimeError(
-            f"cosine_similarity: expected common dtype to be floating point, yet common dtype is "
-            f"{result_dtype(x1, x2)}. Convert one with .to({default_dtype()})."
-        )
+        raise unmet("cosine_similarity", "a floating common dtype of x1 and x2", locals())
     x1, x2 = _pair("cosine_similarity", x1, x2)
     if x1._metadata.dtype.kind == "V":
         return in_float32(cosine_similarity, x1, x2, dim, eps)

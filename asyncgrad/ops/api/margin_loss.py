@@ -18,6 +18,7 @@ from asyncgrad.ops.api.shape import reshape, unsqueeze
 from asyncgrad.ops.converted import one_node
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.promotion import constant
+from asyncgrad.ops.requirements import requires, unmet
 from asyncgrad.types import Tensor, Truth
 
 #: PyTorch adds this to squared norms.
@@ -29,6 +30,7 @@ def _at_least_0(x: Tensor) -> Any:
     return x.clamp_min(0)
 
 
+@requires("input1.ndim == input2.ndim == target.ndim")
 def margin_ranking_loss(
     input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0,
     size_average: Truth | None = None, reduce: Truth | None = None, reduction: Reduction = "mean",
@@ -42,11 +44,6 @@ def margin_ranking_loss(
         margin: the margin by which it should be greater.
         reduction: "mean", "sum" or "none"; `size_average` and `reduce` are deprecated.
     """
-    if not input1.ndim == input2.ndim == target.ndim:
-        raise RuntimeError(
-            f"margin_ranking_loss : All input tensors should have same dimension but got sizes: "
-            f"input1: {input1.shape}, input2: {input2.shape}, target: {target.shape} "
-        )
     return reduced(_at_least_0(-target * (input1 - input2) + float(margin)), reduction)
 
 
@@ -65,6 +62,7 @@ def hinge_embedding_loss(
     return reduced(far + where(target != -1, input, 0.0), reduction)
 
 
+@requires("target.ndim <= 1", "input1.ndim == input2.ndim == target.ndim + 1")
 def cosine_embedding_loss(
     input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0,
     size_average: Truth | None = None, reduce: Truth | None = None, reduction: Reduction = "mean",
@@ -78,16 +76,6 @@ def cosine_embedding_loss(
         reduction: "mean", "sum" or "none"; `size_average` and `reduce` are deprecated.
     """
     a, b, y = input1, input2, target
-    if y.ndim > 1:
-        raise RuntimeError(
-            f"0D or 1D target tensor expected, multi-target not supported: cosine_embedding_loss "
-            f"got {y.shape}"
-        )
-    if not a.ndim == b.ndim == y.ndim + 1:
-        raise RuntimeError(
-            f"{y.ndim}D target tensor expects {y.ndim + 1}D input tensors, but found inputs with "
-            f"sizes {a.shape} and {b.shape}."
-        )
     lengths = ((a * a).sum(y.ndim) + _COSINE_EPS) * ((b * b).sum(y.ndim) + _COSINE_EPS)
     cosine = (a * b).sum(y.ndim) / lengths.sqrt()
     near = where(y == 1, 1 - cosine, 0.0)
@@ -160,10 +148,7 @@ def _triplets(
     if margin <= 0:
         raise ValueError(f"margin must be greater than 0, got {margin}")
     if not anchor.ndim == positive.ndim == negative.ndim:
-        raise RuntimeError(
-            f"The anchor, positive, and negative tensors are expected to have the same number of "
-            f"dimensions, but got {anchor.ndim}, {positive.ndim} and {negative.ndim}"
-        )
+        raise unmet("triplets", "anchor.ndim == positive.ndim == negative.ndim", locals())
     near, far = distance(anchor, positive), distance(anchor, negative)
     if swap:
         far = R.minimum(far, distance(positive, negative))
@@ -226,14 +211,12 @@ def _classes(name: str, scores: Tensor, *, fits: bool = True) -> int:
     """The number of classes that scores are for; raises unless they are of one or two axes."""
     shape = scores.shape
     if not fits or len(shape) > 2 or (shape and not shape[-1]):
-        raise RuntimeError(
-            f"{name}: Expected non-empty vector or matrix with optional 0-dim batch size, but got: "
-            f"{shape}"
-        )
+        raise unmet(name, "a vector or matrix without empty rows as shape", locals())
     return shape[-1] if shape else 1
 
 
 @one_node("MultiMarginLossBackward0")
+@requires("p in {1, 2}", "weight.ndim == 1", error=ValueError)
 def multi_margin_loss(
     input: Tensor, target: Tensor, p: int = 1, margin: float = 1.0, weight: Tensor | None = None,
     size_average: Truth | None = None, reduce: Truth | None = None, reduction: Reduction = "mean",
@@ -249,15 +232,11 @@ def multi_margin_loss(
         reduction: "mean", "sum" or "none"; `size_average` and `reduce` are deprecated.
     """
     name = "multi_margin_loss"
-    if p not in {1, 2}:
-        raise ValueError(f"only p == 1 and p == 2 supported, {name} got {p}")
     x, y = input, target
     classes = _classes(name, x, fits=y.ndim < 2)
     rows = reshape(x, (-1, classes)) if x.ndim < 2 else x
     if y.numel() != rows.shape[0]:
         raise RuntimeError(f"{name}: inconsistent target size, got: {y.shape} for input {x.shape}")
-    if weight is not None and weight.ndim != 1:
-        raise ValueError(f"weight must be one-dimensional, {name} got shape {weight.shape}")
     if weight is not None and weight.shape != (classes,):
         raise RuntimeError(f"{name}: inconsistent weight size: {weight.shape}, not ({classes},)")
     picks = reshape(y, (-1, 1))
@@ -271,6 +250,7 @@ def multi_margin_loss(
 
 
 @one_node("MultilabelMarginLossBackward0")
+@requires("target.shape == input.shape")
 def multilabel_margin_loss(
     input: Tensor, target: Tensor, size_average: Truth | None = None, reduce: Truth | None = None,
     reduction: Reduction = "mean",
@@ -285,8 +265,6 @@ def multilabel_margin_loss(
     name = "multilabel_margin_loss"
     x, y = input, target
     classes = _classes(name, x)
-    if y.shape != x.shape:
-        raise RuntimeError(f"{name}: inconsistent target size: {y.shape} for input of {x.shape}")
     rows, lists = reshape(x, (-1, classes)), reshape(y, (-1, classes))
     listed = (lists == -1).cumsum(1) == 0
     lists = lists.masked_fill(listed.logical_not(), 0)

@@ -23,6 +23,7 @@ from asyncgrad.ops.batching import mapped
 from asyncgrad.ops.converted import writes, writes_exactly
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.node_names import no_view
+from asyncgrad.ops.requirements import requires, unmet
 from asyncgrad.ops.table.matrices import bad_minor, zero_pivot
 from asyncgrad.ops.tensors.new_tensors import leaf, new_beside
 from asyncgrad.types import Alike, Matrices, SquareMatrices, Tensor
@@ -110,18 +111,12 @@ def _solved(name: str, A: Tensor, B: Tensor, left: bool, function: Callable[...,
     a, b = A._metadata.shape, B._metadata.shape
     vector = len(b) == 1 or (len(b) == len(a) - 1 and b == a[:-1])
     if not b or (vector and not left):
-        raise RuntimeError(
-            f"{name}: Vector broadcasting of the left hand side is not supported for left=False, "
-            f"and B needs an axis: got shapes {a} and {b}."
-        )
+        raise unmet(name, "one axis or more in b, two with left=False", locals())
     if vector:
         B = R.unsqueeze(B, len(b))
     rows = B._metadata.shape[-2 if left else -1]
     if rows != a[-1]:
-        raise RuntimeError(
-            f"{name}: Incompatible shapes of A and B for the equation "
-            f"{'AX = B' if left else 'XA = B'} ({a[-2]}x{a[-1]} and {b[-2:]})"
-        )
+        raise unmet(name, "rows == a[-1]", locals())
     A, B = beside(name, A, B)
     if not left:
         return no_view(turned(function(turned(A), turned(B))))
@@ -222,6 +217,7 @@ def solve_triangular(
 
 
 @writes
+@requires("ind > 0")
 def tensorinv(A: Tensor, ind: int = 2) -> Tensor:
     """The inverse of a tensor as a map from its last axes to its first `ind`.
 
@@ -229,16 +225,9 @@ def tensorinv(A: Tensor, ind: int = 2) -> Tensor:
         LinAlgError: if the map is singular.
     """
     shape = A._metadata.shape
-    if ind <= 0:
-        raise RuntimeError(
-            f"linalg.tensorinv: Expected a strictly positive integer for ind, got {ind}"
-        )
     first, last = shape[:ind], shape[ind:]
     if prod(first) != prod(last):
-        raise RuntimeError(
-            f"linalg.tensorinv: Expected self to satisfy the requirement prod(self.shape[ind:]) == "
-            f"prod(self.shape[:ind]), but got {prod(last)} != {prod(first)}"
-        )
+        raise unmet("linalg.tensorinv", "prod(first) == prod(last)", locals())
     return reshape(inv(R.reshape(A, (prod(first), prod(last)))), (*last, *first))
 
 
@@ -260,11 +249,7 @@ def tensorsolve(A: Tensor, B: Tensor, dims: Sequence[int] | None = None) -> Tens
     rest = A._metadata.shape[len(B._metadata.shape) :]
     size = prod(rest)
     if size != B._metadata.size or A._metadata.size != size * size:
-        raise RuntimeError(
-            f"linalg.tensorsolve: Expected self to satisfy the requirement "
-            f"prod(self.shape[other.ndim:]) == prod(self.shape[:other.ndim]), got shapes "
-            f"{A._metadata.shape} and {B._metadata.shape}"
-        )
+        raise unmet("linalg.tensorsolve", "A.numel() == B.numel() ** 2 == size ** 2", locals())
     out = solve(R.reshape(A, (size, size)), R.reshape(B, (size,)))
     return R.reshape(out, rest)
 

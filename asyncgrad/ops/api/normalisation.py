@@ -15,6 +15,7 @@ from asyncgrad.ops.batching import level_of
 from asyncgrad.ops.dtype import FLOATING, INEXACT, check_dtype, is_half
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.promotion import cast
+from asyncgrad.ops.requirements import requires, unmet
 from asyncgrad.ops.tensors import in_place
 from asyncgrad.ops.tensors.new_tensors import new_beside
 from asyncgrad.types import Array, Ints, Tensor
@@ -28,15 +29,9 @@ def _checked(name: str, input: Tensor, normalized_shape: Ints) -> tuple[Any, tup
     wanted = one_shape(name, (normalized_shape,))
     shape = input._metadata.shape
     if not wanted:
-        raise RuntimeError(
-            f"{name}: Expected normalized_shape to be at least 1-dimensional, i.e., containing at "
-            f"least one element, but got normalized_shape={wanted}"
-        )
+        raise unmet(name, "a normalized_shape of one number or more", locals())
     if shape[len(shape) - len(wanted) :] != wanted or len(shape) < len(wanted):
-        raise RuntimeError(
-            f"{name}: Given normalized_shape={list(wanted)}, expected input with shape "
-            f"[*, {', '.join(map(str, wanted))}], but got input of size {list(shape)}"
-        )
+        raise unmet(name, "input.shape to end with normalized_shape", locals())
     check_dtype(name, input._metadata.dtype, INEXACT)
     return input, wanted
 
@@ -44,10 +39,7 @@ def _checked(name: str, input: Tensor, normalized_shape: Ints) -> tuple[Any, tup
 def _check_shape(name: str, what: str, value: Tensor | None, shape: tuple[int, ...]) -> None:
     """Raise unless a parameter has the normalised shape."""
     if value is not None and value._metadata.shape != shape:
-        raise RuntimeError(
-            f"{name}: Expected {what} to be of same shape as normalized_shape, but got {what} of "
-            f"shape {list(value._metadata.shape)} and normalized_shape = {list(shape)}"
-        )
+        raise unmet(name, f"value.shape == shape for {what}", locals())
 
 
 def in_parameters_dtype(name: str, x: Tensor, *parameters: Tensor | None) -> Any:
@@ -133,6 +125,7 @@ def _check_channels(name: str, what: str, value: Tensor, channels: int) -> None:
         )
 
 
+@requires("not training or eps > 0", "eps >= 0", error=ValueError)
 def batch_norm(
     input: Tensor, running_mean: Tensor | None, running_var: Tensor | None,
     weight: Tensor | None = None, bias: Tensor | None = None, training: bool = False,
@@ -165,13 +158,7 @@ def batch_norm(
     channels = shape[1]
     count = shape[0] * prod(shape[2:])
     if training and count == 1:
-        raise ValueError(
-            f"Expected more than 1 value per channel when training, got input size {list(shape)}"
-        )
-    if training and eps <= 0:
-        raise ValueError(f"{name} eps must be positive during training, but got {eps}")
-    if eps < 0:
-        raise ValueError(f"{name} eps must be non-negative, but got {eps}")
+        raise unmet("batch_norm", "more than 1 value per channel of input", locals(), ValueError)
     for what, value in (
         ("running_mean", running_mean),
         ("running_var", running_var),
@@ -183,9 +170,7 @@ def batch_norm(
             if what.startswith("running"):
                 check_constant(name, what, value)
         elif not training and what.startswith("running"):
-            raise RuntimeError(
-                f"{name}: Expected running_mean and running_var to be defined when training=False"
-            )
+            raise unmet(name, "running_mean and running_var with training=False", locals())
     x = in_parameters_dtype(name, input, running_mean, running_var, weight, bias)
     weight = new_beside(name, x, "ones", channels) if weight is None else weight
     bias = new_beside(name, x, "zeros", channels) if bias is None else bias
@@ -209,6 +194,7 @@ def batch_norm(
     return out
 
 
+@requires("input.ndim >= 2")
 def instance_norm(
     input: Tensor, running_mean: Tensor | None = None, running_var: Tensor | None = None,
     weight: Tensor | None = None, bias: Tensor | None = None, use_input_stats: bool = True,
@@ -231,18 +217,11 @@ def instance_norm(
         ValueError: if an example has one value per channel only.
     """
     x = input
-    if len(x.shape) < 2:
-        raise RuntimeError(f"instance_norm: expected input of 2 dimensions or more, got {x.shape}")
     n, channels, *image = x.shape
     if use_input_stats and prod(image) == 1:
-        raise ValueError(
-            f"Expected more than 1 spatial element when training, got input size {list(x.shape)}"
-        )
+        raise unmet("instance_norm", "more than 1 element per channel of x", locals(), ValueError)
     if not use_input_stats and (running_mean is None or running_var is None):
-        raise RuntimeError(
-            "instance_norm: Expected running_mean and running_var to be defined when "
-            "use_input_stats=False"
-        )
+        raise unmet("instance_norm", "running_mean and running_var, or use_input_stats", locals())
     # Instance norm is batch norm of one example that has the channels of all examples.
     mean, var, scale, shift = (
         None if part is None else part.repeat(n)

@@ -24,6 +24,7 @@ from asyncgrad.ops.api.pooling import (
 from asyncgrad.ops.api.shape import narrow, pad, reshape, transpose
 from asyncgrad.ops.converted import one_node
 from asyncgrad.ops.namespace import RECORDED as R
+from asyncgrad.ops.requirements import requires, unmet
 from asyncgrad.ops.signatures import named
 from asyncgrad.types import AtLeast3D, Ints, Real, Tensor
 
@@ -47,20 +48,13 @@ def _patches(
         ("padding", frame, 0),
     ):  # fmt: skip
         if min(values) < least:
-            raise RuntimeError(
-                f"{name}: {what} should be {'non-negative' if least == 0 else 'greater than zero'},"
-                f" but got {values}"
-            )
+            raise unmet(name, f"min(values) >= {least} in {what}", locals())
     counts = tuple(
         (n + 2 * p - d * (k - 1) - 1) // s + 1
         for n, p, d, k, s in zip(image, frame, apart, sizes, steps, strict=True)
     )
     if min(counts) < 1:
-        raise RuntimeError(
-            f"{name}: Given spatial size {image}, kernel_size={sizes}, dilation={apart}, "
-            f"padding={frame}, stride={steps}, calculated shape of the array of sliding blocks as "
-            f"{counts}, but its components must be at least one."
-        )
+        raise unmet(name, "min(counts) >= 1, blocks along each axis of image", locals())
     rows, columns = (
         d * np.arange(k)[:, None] + s * np.arange(count)
         for d, k, s, count in zip(apart, sizes, steps, counts, strict=True)
@@ -73,6 +67,7 @@ def _patches(
 
 
 @one_node("Im2ColBackward0")
+@requires("input.ndim in {3, 4} and 0 not in input.shape[-3:]")
 def unfold(
     input: Tensor, kernel_size: Ints, dilation: Ints = 1, padding: Ints = 0, stride: Ints = 1
 ) -> Tensor:
@@ -85,11 +80,6 @@ def unfold(
         padding: zeros on both sides.
         stride: the distance between patches.
     """
-    if input.ndim not in {3, 4} or 0 in input.shape[-3:]:
-        raise RuntimeError(
-            f"unfold: Expected 3D or 4D (batch mode) tensor with possibly 0 batch size and other "
-            f"non-zero dimensions for input, but got: {input.shape}"
-        )
     sizes, frame, counts, places = _patches(
         "unfold", input.shape[-2:], kernel_size, dilation, padding, stride
     )
@@ -101,6 +91,7 @@ def unfold(
     return reshape(found, shape if input.ndim == 3 else (input.shape[0], *shape))
 
 
+@requires("input.ndim in {2, 3} and 0 not in input.shape[-2:]")
 def fold(
     input: Tensor, output_size: Ints, kernel_size: Ints, dilation: Ints = 1, padding: Ints = 0,
     stride: Ints = 1,
@@ -115,28 +106,15 @@ def fold(
         padding: the width that is cut off on each side.
         stride: the distance between patches.
     """
-    if input.ndim not in {2, 3} or 0 in input.shape[-2:]:
-        raise RuntimeError(
-            f"fold: Expected 2D or 3D (batch mode) tensor for input with possibly 0 batch size and "
-            f"non-zero dimensions for input, but got: {input.shape}"
-        )
     image = for_each("fold", "output_size", output_size, 2)
     if min(image) < 1:
         raise RuntimeError(f"fold: output size should be greater than zero, but got {image}")
     sizes, frame, counts, places = _patches("fold", image, kernel_size, dilation, padding, stride)
     elements = math.prod(sizes)
     if input.shape[-2] % elements:
-        raise RuntimeError(
-            f"fold: Expected size of input's dimension 1 to be divisible by the product of "
-            f"kernel_size, but got input.size(1)={input.shape[-2]} and kernel_size={sizes}."
-        )
+        raise unmet("fold", "input.shape[-2] % elements == 0, for sizes", locals())
     if input.shape[-1] != math.prod(counts):
-        raise RuntimeError(
-            f"fold: Given output_size={image}, kernel_size={sizes}, dilation={dilation}, "
-            f"padding={frame}, stride={stride}, expected size of input's dimension 2 to match the "
-            f"calculated number of sliding blocks {' * '.join(map(str, counts))} = "
-            f"{math.prod(counts)}, but got input.size(2)={input.shape[-1]}."
-        )
+        raise unmet("fold", "input.shape[-1] == prod(counts), the blocks in image", locals())
     channels = input.shape[-2] // elements
     batch = input.shape[0] if input.ndim == 3 else 1
     patches = reshape(input, (batch, channels, *sizes, *counts))
@@ -147,26 +125,21 @@ def fold(
     return out if input.ndim == 3 else reshape(out, (channels, *image))
 
 
+@requires("groups > 0")
 def channel_shuffle(input: AtLeast3D, groups: int) -> Tensor:
     """Reorder channels: the first of each group, then the second, and so on.
 
     Args:
         input: of shape (n, channels, ...).
     """
-    if groups <= 0:
-        raise RuntimeError(
-            f"Number of groups to divide channels in must be positive. Value of groups:{groups}"
-        )
     n, channels, *image = input.shape
     if channels % groups:
-        raise RuntimeError(
-            f"Number of channels must be divisible by groups. Got {channels} channels and {groups} "
-            f"groups."
-        )
+        raise unmet("channel_shuffle", "channels % groups == 0", locals())
     dealt = transpose(reshape(input, (n, groups, channels // groups, *image)), 1, 2)
     return reshape(dealt, input.shape)
 
 
+@requires("input.ndim >= 3", error=ValueError)
 def local_response_norm(
     input: Real, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0
 ) -> Tensor:
@@ -180,8 +153,6 @@ def local_response_norm(
         k: added to that product before the power is taken.
     """
     x = input
-    if x.ndim < 3:
-        raise ValueError(f"Expected 3D or higher dimensionality input (got {x.ndim} dimensions)")
     if not x.numel():
         return x
     channels = x.shape[1]
@@ -222,6 +193,9 @@ def _lp_pool(ndim: int) -> Callable[..., Tensor]:
 lp_pool1d, lp_pool2d, lp_pool3d = map(_lp_pool, (1, 2, 3))
 
 
+@requires("input1.ndim == input2.ndim", "input1.shape[:-1] == input2.shape[:-1]")
+@requires("weight.ndim == 3 and weight.shape[1:] == input1.shape[-1:] + input2.shape[-1:]")
+@requires("bias.shape == weight.shape[:1]")
 def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """`x1 @ weight @ x2 + bias`, for each of several matrices: of shape (..., k).
 
@@ -232,21 +206,5 @@ def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None
         bias: of shape (k,).
     """
     x, y, w = input1, input2, weight
-    if x.ndim != y.ndim:
-        raise RuntimeError(f"bilinear(): input dimensions do not match: got {x.ndim} and {y.ndim}")
-    if x.shape[:-1] != y.shape[:-1]:
-        raise RuntimeError(
-            f"bilinear(): input batch dimensions do not match: got {x.shape} and {y.shape}"
-        )
-    if w.ndim != 3 or x.shape[-1:] != w.shape[1:2] or y.shape[-1:] != w.shape[2:]:
-        raise RuntimeError(
-            f"bilinear(): input1 size, input2 size and weight size do not match: got {x.shape}, "
-            f"{y.shape} and {w.shape}"
-        )
-    if bias is not None and bias.shape != w.shape[:1]:
-        raise RuntimeError(
-            f"bilinear(): bias size does not match weight size: got {bias.shape} but expected "
-            f"{w.shape[:1]}"
-        )
     out = einsum("...i,oij,...j->...o", x, w, y)
     return out if bias is None else out + bias

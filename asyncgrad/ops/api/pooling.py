@@ -23,10 +23,11 @@ from asyncgrad.ops.dtype import FLOATING, REAL, check_dtype
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.node_names import renamed
 from asyncgrad.ops.promotion import check_device
+from asyncgrad.ops.requirements import unmet
 from asyncgrad.ops.signatures import named
 from asyncgrad.ops.table.pooling import Counts, Window, bins, divisors, peak_indices, peak_places
 from asyncgrad.ops.tensors.new_tensors import from_host
-from asyncgrad.types import Array, ByExample, Ints, Library, OutputSize, Tensor, Truth
+from asyncgrad.types import Array, ByExample, Ints, Library, OutputSize, Shape, Tensor, Truth
 
 #: The functions at PyTorch's top level; all functions here are in `nn.functional`.
 __all__ = [
@@ -53,6 +54,13 @@ def _window(
     return _fitted(name, shape, kernel, strides, pads, dilations, bool(ceil_mode))
 
 
+def _check_image(name: str, shape: Shape, ndim: int, filled: Shape) -> None:
+    """Raise unless a shape is one of images or of a batch, in which some lengths are not 0."""
+    if len(shape) not in {ndim + 1, ndim + 2} or 0 in filled:
+        wanted = f"{ndim + 1}D or {ndim + 2}D shape to have non-zero size for non-batch dimensions"
+        raise unmet(name, wanted, locals())
+
+
 @functools.lru_cache(1024)
 def _fitted(
     name: str, shape: tuple[int, ...], kernel: tuple[int, ...], strides: tuple[int, ...],
@@ -68,26 +76,16 @@ def _fitted(
     if min(pads) < 0:
         raise RuntimeError(f"{name}: pad must be non-negative, but got pad: {pads}")
     if any(p > (d * (k - 1) + 1) // 2 for k, p, d in zip(kernel, pads, dilations, strict=True)):
-        raise RuntimeError(
-            f"{name}: pad should be at most half of effective kernel size, but got pad={pads}, "
-            f"kernel_size={kernel} and dilation={dilations}"
-        )
+        raise unmet(name, "pads of at most half of kernel with dilations", locals())
     ndim = len(kernel)
-    if len(shape) not in {ndim + 1, ndim + 2} or 0 in shape[-ndim - 1 :]:
-        raise RuntimeError(
-            f"{name}: Expected {ndim + 1}D or {ndim + 2}D (batch mode) tensor with optional 0 dim "
-            f"batch size for input, but got: {list(shape)}"
-        )
+    _check_image(name, shape, ndim, shape[-ndim - 1 :])
     image = shape[-ndim:]
     out = tuple(
         _pooled_length(*axis, ceil_mode)
         for axis in zip(image, kernel, strides, pads, dilations, strict=True)
     )
     if min(out) <= 0:
-        raise RuntimeError(
-            f"{name}: Given input size: {list(shape[-ndim - 1 :])}. Calculated output size: "
-            f"{list(out)}. Output size is too small"
-        )
+        raise unmet(name, "positive lengths of out, but shape is too small", locals())
     return Window(kernel, strides, pads, dilations, image, out)
 
 
@@ -120,11 +118,7 @@ def _operand(name: str, input: Tensor, ndim: int) -> Any:
 
 def _as_rows(name: str, x: Tensor) -> Any:
     shape = x._metadata.shape
-    if len(shape) not in {2, 3} or 0 in shape[1:]:
-        raise RuntimeError(
-            f"{name}: Expected 2D or 3D (batch mode) tensor with optional 0 dim batch size for "
-            f"input, but got: {list(shape)}"
-        )
+    _check_image(name, shape, 1, shape[1:])
     return R.reshape(x, (*shape[:-1], 1, shape[-1]))
 
 
@@ -289,30 +283,19 @@ def _sizes(name: str, x: Tensor, output_size: OutputSize, ndim: int) -> tuple[in
     shape = x._metadata.shape
     if ndim > 1 and isinstance(output_size, (tuple, list)) and len(shape) <= len(output_size):
         # As in PyTorch, this is a ValueError, not a RuntimeError.
-        raise ValueError(
-            f"{name}: Input dimension should be at least {len(output_size) + 1}, but got input of "
-            f"size {list(shape)}"
-        )
+        raise unmet(name, "more axes in shape than in output_size", locals(), ValueError)
     # Without a batch PyTorch looks past the channels.
-    if len(shape) not in {ndim + 1, ndim + 2} or 0 in shape[1:]:
-        raise RuntimeError(
-            f"{name}: Expected {ndim + 1}D or {ndim + 2}D tensor whose axes but the first are "
-            f"not empty, but got input of size {list(shape)}"
-        )
+    _check_image(name, shape, ndim, shape[1:])
     check_dtype(name, x._metadata.dtype, FLOATING)
     wanted = tuple(output_size) if isinstance(output_size, (tuple, list)) else (output_size,) * ndim
     if len(wanted) != ndim:
-        raise RuntimeError(
-            f"{name}: output_size must be a single integer or {ndim} of them, got {output_size!r}"
-        )
+        raise unmet(name, f"one output_size or {ndim}", locals())
     sizes = tuple(
         n if size is None else one_int(name, "output_size", size)
         for n, size in zip(shape[-ndim:], wanted, strict=True)
     )
     if min(sizes) < 0:
-        raise RuntimeError(
-            f"{name}: elements of output_size must be greater than or equal to 0, got {wanted}"
-        )
+        raise unmet(name, "output_size of 0 or more", locals())
     return sizes
 
 
@@ -444,25 +427,15 @@ def _fractional(
             raise ValueError(f"{name} requires specifying either an output_size or an output_ratio")
         ratios = output_ratio if isinstance(output_ratio, (tuple, list)) else (output_ratio,) * ndim
         if len(ratios) != ndim:
-            raise ValueError(
-                f"{name} requires output_ratio to be a single number or {ndim} of them, but got "
-                f"{output_ratio!r}"
-            )
+            raise unmet(name, f"one output_ratio or {ndim}", locals(), ValueError)
         output_size = [int(n * ratio) for n, ratio in zip(shape[-ndim:], ratios, strict=False)]
-    if len(shape) not in {ndim + 1, ndim + 2} or 0 in shape[-ndim - 1 :]:
-        raise RuntimeError(
-            f"{name}: Expected {ndim + 1}D or {ndim + 2}D (batch mode) tensor. Expected input to "
-            f"have non-zero size for non-batch dimensions, but got: {list(shape)}"
-        )
+    _check_image(name, shape, ndim, shape[-ndim - 1 :])
     check_dtype(name, x._metadata.dtype, FLOATING)
     kernel = for_each(name, "kernel_size", kernel_size, ndim)
     sizes = for_each(name, "output_size", output_size, ndim)
     for n, k, size in zip(shape[-ndim:], kernel, sizes, strict=True):
         if k < 1 or size < 0 or size + k - 1 > n:
-            raise RuntimeError(
-                f"{name}: pool {kernel} too large relative to input {shape[-ndim:]}: kernel_size + "
-                f"output_size - 1 may not exceed it, and output_size is {sizes}"
-            )
+            raise unmet(name, "k >= 1, size >= 0 and size + k - 1 <= n", locals())
     batch = (*shape[:-ndim], ndim) if len(shape) > ndim + 1 else (1, *shape[:-ndim], ndim)
     if samples is None:
         samples = rand(batch, dtype=x._metadata.dtype, device=x.device)
@@ -472,10 +445,7 @@ def _fractional(
         or samples.shape[0] < batch[0]
         or samples.shape[1:] != batch[1:]
     ):
-        raise RuntimeError(
-            f"{name}: Expect _random_samples to have the same dtype as input, {x.dtype}, and shape "
-            f"{batch}, but got {samples.dtype} and {samples.shape}"
-        )
+        raise unmet(name, "samples.dtype == x.dtype, samples.shape == batch", locals())
     out, indices = _peaks_of_drawn(x, samples, kernel, sizes)
     out = renamed(out, f"FractionalMaxPool{ndim}DBackward0")
     return (out, indices) if return_indices else out
@@ -570,14 +540,8 @@ def _unpooled(
     ]
     out = _unpooled_size(name, usual, strides, output_size)
     if found.dtype != np.int64:
-        raise RuntimeError(
-            f"{name}: elements in indices should be type int64 but got: {found.dtype}"
-        )
-    if len(shape) not in {ndim + 1, ndim + 2} or 0 in shape[-ndim - 1 :]:
-        raise RuntimeError(
-            f"{name}: Expected {ndim + 1}D or {ndim + 2}D tensor whose axes but the batch's are "
-            f"not empty, but got input of size {list(shape)}"
-        )
+        raise unmet(name, "found.dtype == int64", locals())
+    _check_image(name, shape, ndim, shape[-ndim - 1 :])
     if found.shape != shape:
         raise RuntimeError(
             f"{name}: Expected shape of indices to be same as that of the input tensor "
@@ -607,15 +571,11 @@ def _unpooled_size(
     if len(size) == ndim + 2:
         size = size[2:]
     if len(size) != ndim:
-        raise ValueError(
-            f"{name}: output_size should be a sequence containing {ndim} or {ndim + 2} elements, "
-            f"but it has a length of '{len(size)}'"
-        )
+        raise unmet(name, f"{ndim} or {ndim + 2} numbers in output_size", locals(), ValueError)
     for axis, (n, known, step) in enumerate(zip(size, usual, strides, strict=True)):
         if not known - step < n < known + step:
-            raise ValueError(
-                f'{name}: invalid output_size "{size}" (dim {axis} must be between '
-                f"{known - step} and {known + step})"
+            raise unmet(
+                name, f"known - step < n < known + step in dim {axis}", locals(), ValueError
             )
     return tuple(size)
 

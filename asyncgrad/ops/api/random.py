@@ -33,6 +33,7 @@ from asyncgrad.ops.promotion import (
     check_broadcast,
     default_dtype,
 )
+from asyncgrad.ops.requirements import requires, unmet
 from asyncgrad.ops.signatures import named
 from asyncgrad.ops.tensors.in_place import assign
 from asyncgrad.ops.tensors.new_tensors import from_host, new_shape, place_of, sequence_shape
@@ -170,14 +171,9 @@ def _integers(
             f"{high!r} have to be int"
         ) from None
     if dtype.kind == "c":
-        raise RuntimeError(
-            f"{name}: handles only integral, floating-point and boolean types, got {dtype}"
-        )
+        raise unmet(name, "dtype.kind != 'c'", locals())
     if first >= beyond:
-        raise RuntimeError(
-            f"{name}: random_ expects 'from' to be less than 'to', but got from={first} >= "
-            f"to={beyond}"
-        )
+        raise unmet(name, "first < beyond", locals())
     for what, bound in (("from", first), ("to - 1", beyond - 1)):
         if not _holds(dtype, bound):
             raise RuntimeError(f"{name}: {what} is out of bounds for {dtype}: {bound}")
@@ -221,9 +217,7 @@ def randperm(
     if count < 0:
         raise RuntimeError(f"randperm: Trying to create tensor with negative dimension {count}")
     if not _holds(wanted, max(count - 1, 0)):
-        raise RuntimeError(
-            f"randperm: {count - 1} cannot be converted to {wanted} without overflow"
-        )
+        raise unmet("randperm", "dtype (wanted) to hold count - 1", locals())
     if current().batch is not None:
 
         def orders(shape: tuple[int, ...]) -> Any:
@@ -420,9 +414,7 @@ def binomial(count: Tensor, prob: Tensor, generator: Generator | None = None) ->
     """
     for what, z in (("count", count), ("prob", prob)):
         if category(z._metadata.dtype) != 2:
-            raise ValueError(
-                f"binomial only supports floating-point dtypes for {what}, got: {z._metadata.dtype}"
-            )
+            raise unmet("binomial", f"{what} of a floating dtype", locals(), ValueError)
     trials, chances = _on_host(count), _on_host(prob)
     if trials.shape != chances.shape:
         check_broadcast("binomial", count, prob)
@@ -515,6 +507,8 @@ def _normal(
 
 @writes_exactly
 @drawn_anew
+@requires("1 <= input.ndim <= 2", "input.is_floating_point()", "num_samples > 0")
+@requires("replacement or num_samples <= input.shape[-1]")
 def multinomial(
     input: Tensor, num_samples: int, replacement: bool = False, *,
     generator: Generator | None = None,
@@ -530,20 +524,6 @@ def multinomial(
     Raises:
         RuntimeError: if the weights are none, or too few to draw from.
     """
-    shape, dtype = input._metadata.shape, input._metadata.dtype
-    if not 1 <= len(shape) <= 2:
-        raise RuntimeError(f"multinomial: prob_dist must be 1 or 2 dim, got shape {shape}")
-    if category(dtype) != 2:
-        raise RuntimeError(
-            f"multinomial only supports floating-point dtypes for input, got: {dtype}"
-        )
-    if num_samples <= 0:
-        raise RuntimeError(f"multinomial: cannot sample n_sample <= 0 samples, got {num_samples}")
-    if not replacement and num_samples > shape[-1]:
-        raise RuntimeError(
-            f"multinomial: cannot sample n_sample > prob_dist.size(-1) samples without "
-            f"replacement: {num_samples} of {shape[-1]}"
-        )
     if current().batch is not None:
         draws = partial(multinomial, replacement=replacement, generator=generator)
         out = drawn_for(lambda batch: stack([draws(row, num_samples) for row in batch]), input)
@@ -661,9 +641,7 @@ def uniform_(
         if not abs(bound) <= largest:
             raise RuntimeError(f"uniform_: {what} is out of bounds for {dtype}: {bound}")
     if low > high:
-        raise RuntimeError(
-            f"uniform_ expects to return a [from, to) range, but found from={low} > to={high}"
-        )
+        raise unmet("uniform_", "low <= high", locals())
     values = source.draw_on(device, "uniform", shape, dtype, high - low, low)
     if values is not None:
         return _fill(x, values, "uniform_")
@@ -697,20 +675,17 @@ def bernoulli_(
         if not input._metadata.is_complex and (
             len(given) > len(shape) or any(m not in {1, n} for m, n in back)
         ):
-            raise RuntimeError(
-                f"bernoulli_: probabilities of shape {given} can't be broadcast to {shape}"
-            )
+            raise unmet("bernoulli_", "probabilities (given) to broadcast to shape", locals())
     return _fill(input, _trials(source_of(generator), input, p), "bernoulli_")
 
 
 @_drawn_into
+@requires("lambd > 0")
 def exponential_(
     input: Tensor, lambd: float = 1.0, *, generator: Generator | None = None
 ) -> Tensor:
     """Fill with numbers from the exponential distribution of rate `lambd`."""
     _check_continuous("exponential_", "Exponential", input)
-    if not lambd > 0:
-        raise RuntimeError(f"exponential_ expects lambda > 0.0, but found lambda={lambd}")
     metadata = input._metadata
     values = source_of(generator).draw("standard_exponential", metadata.shape, many=metadata.size)
     return _fill(input, values / lambd, "exponential_")
@@ -718,26 +693,23 @@ def exponential_(
 
 def _check_continuous(name: str, distribution: str, x: Tensor) -> None:
     if category(x._metadata.dtype) != 2:
-        raise RuntimeError(
-            f"{name}: {distribution} distribution is a continuous probability distribution. dtype "
-            f"must be a floating point but you specified {x._metadata.dtype}"
-        )
+        raise unmet(name, f"x.dtype to be floating: {distribution} is continuous", locals())
 
 
 @_drawn_into
+@requires("sigma > 0")
 def cauchy_(
     input: Tensor, median: float = 0.0, sigma: float = 1.0, *, generator: Generator | None = None
 ) -> Tensor:
     """Fill with numbers from the Cauchy distribution."""
     _check_continuous("cauchy_", "Cauchy", input)
-    if not sigma > 0:
-        raise RuntimeError(f"cauchy_ expects sigma > 0.0, but found sigma={sigma}")
     metadata = input._metadata
     values = source_of(generator).draw("standard_cauchy", metadata.shape, many=metadata.size)
     return _fill(input, values * sigma + median, "cauchy_")
 
 
 @_drawn_into
+@requires("0 < p < 1")
 def geometric_(input: Tensor, p: float, *, generator: Generator | None = None) -> Tensor:
     """Fill with numbers of trials up to the first success, whose probability is `p`.
 
@@ -745,20 +717,17 @@ def geometric_(input: Tensor, p: float, *, generator: Generator | None = None) -
         NotImplementedError: for booleans and complex numbers.
     """
     metadata = input._metadata
-    if not 0 < p < 1:
-        raise RuntimeError(f"geometric_ expects p to be in (0, 1), but got p={p}")
     check_dtype("geometric_", metadata.dtype, REAL)
     values = source_of(generator).draw("geometric", p, metadata.shape, many=metadata.size)
     return _fill(input, values, "geometric_")
 
 
 @_drawn_into
+@requires("std > 0")
 def log_normal_(
     input: Tensor, mean: float = 1.0, std: float = 2.0, *, generator: Generator | None = None
 ) -> Tensor:
     """Fill a floating tensor with numbers whose logarithms are normal."""
-    if not std > 0:
-        raise RuntimeError(f"log_normal_ expects std > 0.0, but found std={std}")
     metadata = input._metadata
     check_dtype("log_normal_", metadata.dtype, FLOATING)
     values = source_of(generator).draw("lognormal", mean, std, metadata.shape, many=metadata.size)

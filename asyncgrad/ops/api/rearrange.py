@@ -36,6 +36,7 @@ from asyncgrad.ops.dtype import REAL, check_dtype
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.node_names import no_view
 from asyncgrad.ops.promotion import as_tensor_operand, cast, result_dtype
+from asyncgrad.ops.requirements import requires, unmet
 from asyncgrad.ops.signatures import named
 from asyncgrad.ops.tensors.transfer import on_host
 from asyncgrad.types import AtLeast1D, AtLeast2D, Axis, Ints, Matrix, Tensor
@@ -89,11 +90,10 @@ def broadcast_shapes(*shapes: Ints) -> Size:
 # -- turned ---------------------------------------------------------------------------------------
 
 
+@requires("input.ndim != 1")
 def adjoint(input: Tensor) -> Tensor:
     """Exchange the last two axes and conjugate complex numbers."""
     ndim = len(input._metadata.shape)
-    if ndim == 1:
-        raise RuntimeError(f"adjoint: tensor.adjoint() is only supported on matrices, got {ndim}-D")
     turned = transpose(input, -2, -1) if ndim else input
     return R.conj(turned) if input._metadata.is_complex else turned
 
@@ -119,10 +119,9 @@ def flipud(input: AtLeast1D) -> Tensor:
     return flip(input, (0,))
 
 
+@requires("len(dims) == 2")
 def rot90(input: AtLeast2D, k: int = 1, dims: Sequence[int] = (0, 1)) -> Tensor:
     """Rotate by 90 degrees `k` times, from the first of two axes towards the second."""
-    if len(dims) != 2:
-        raise RuntimeError(f"rot90: expected total rotation dims == 2, but got dims = {len(dims)}")
     first, second = (one_dim("rot90", dim, input.ndim) for dim in dims)
     if first == second:
         raise RuntimeError(f"rot90: expected rotation dims to be different, but got {tuple(dims)}")
@@ -201,10 +200,7 @@ def block_diag(*tensors: Tensor) -> Tensor:
     """A matrix with the tensors, of at most two axes, along its diagonal."""
     parts = list(atleast_2d(list(tensors))) if tensors else [tensor([[]])]
     if any(x.ndim > 2 for x in parts):
-        raise RuntimeError(
-            f"block_diag: Input tensors must have 2 or fewer dimensions, got "
-            f"{[x.ndim for x in parts]}"
-        )
+        raise unmet("block_diag", "parts of 2 axes or less", locals())
     dtype = result_dtype(*tensors or parts)
     parts = [cast(x, dtype) for x in parts]
     width = sum(x.shape[1] for x in parts)
@@ -243,21 +239,12 @@ def repeat_interleave(
         input, dim = reshape(input, (-1,)), 0
     length = input.shape[dim]
     if counts.dtype.kind not in "iu" or counts.ndim > 1 or (counts.size and counts.min() < 0):
-        raise RuntimeError(
-            "repeat_interleave: repeats has to be made of integers that are not negative, in one "
-            "axis"
-        )
+        raise unmet("repeat_interleave", "integers of 0 or more in one axis as repeats", locals())
     if counts.size not in {1, length}:
-        raise RuntimeError(
-            f"repeat_interleave: repeats must have the same size as input along dim, but got "
-            f"repeats.size(0) = {counts.size} and input.size({dim}) = {length}"
-        )
+        raise unmet("repeat_interleave", "counts.size in {1, length}", locals())
     places = np.repeat(np.arange(length), counts if counts.ndim else int(counts))
     if output_size is not None and operator.index(output_size) != len(places):
-        raise RuntimeError(
-            f"repeat_interleave: allocated size {output_size} does not match required size "
-            f"{len(places)}"
-        )
+        raise unmet("repeat_interleave", "output_size == len(places)", locals())
     return index_select(input, dim, tensor(places, dtype="int64", device=input.device))
 
 
@@ -296,9 +283,7 @@ def tensor_split(
     if isinstance(given, (int, np.integer)):
         given = one_int("tensor_split", "indices_or_sections", given)
         if given < 1:
-            raise RuntimeError(
-                f"tensor_split: number of sections must be larger than 0, got {given}"
-            )
+            raise unmet("tensor_split", "given >= 1", locals())
         least, longer = divmod(length, given)
         given = [place * least + min(place, longer) for place in range(1, given)]
     elif not isinstance(given, (list, tuple)):
@@ -313,19 +298,13 @@ def tensor_split(
 def _splitter(name: str, axis: int, least: int) -> Callable[..., Any]:
     def function(input: Tensor, indices_or_sections: Ints, *more: int) -> tuple[Tensor, ...]:
         if input.ndim < least:
-            raise RuntimeError(
-                f"{name} requires a tensor with at least {least} dimension(s), but got a tensor "
-                f"with {input.ndim} dimensions!"
-            )
+            raise unmet(name, f"input.ndim >= {least}", locals())
         along = 0 if input.ndim == 1 else axis
         given: Any = (indices_or_sections, *more) if more else indices_or_sections
         if hasattr(given, "__index__") and not getattr(given, "ndim", 0):
             given = one_int(name, "sections", given)
         if isinstance(given, int) and (given < 1 or input.shape[along] % given):
-            raise RuntimeError(
-                f"{name} attempted to split along dimension {along}, but the size of the dimension "
-                f"{input.shape[along]} is not divisible by the split_size {given}!"
-            )
+            raise unmet(name, "input.shape[along] % given == 0", locals())
         return tensor_split(input, given, along)
 
     doc = f"`tensor_split` along axis {axis}, in parts that have to be equal."

@@ -23,6 +23,7 @@ from asyncgrad.ops.fused import assign
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.node_names import watch
 from asyncgrad.ops.promotion import cast, category, default_dtype
+from asyncgrad.ops.requirements import requires, unmet
 from asyncgrad.ops.signatures import named
 from asyncgrad.ops.table.reduction import AllAxes
 from asyncgrad.ops.table.shape import in_order
@@ -94,11 +95,7 @@ def mean(
         input = cast(input, dtype)
     metadata = input._metadata
     if metadata.special and category(metadata.dtype) < 2:
-        raise RuntimeError(
-            f"mean(): could not infer output dtype. {'Input' if dtype is None else 'Optional'} "
-            f"dtype must be either a floating point or complex dtype. Got: {metadata.dtype}. "
-            f"Convert it first, or pass dtype=."
-        )
+        raise unmet("mean", "input or dtype= of a floating or complex dtype", locals())
     return R.mean(input, _axes("mean", dim, metadata.shape), keepdim)
 
 
@@ -146,10 +143,7 @@ def _spread_of(
         )
     metadata = input._metadata
     if metadata.special and category(metadata.dtype) < 2:
-        raise RuntimeError(
-            f"std and var only support floating point and complex dtypes: {name}() got "
-            f"{metadata.dtype}. Convert it first."
-        )
+        raise unmet(name, "metadata of a floating or complex dtype", locals())
     shape = metadata.shape
     if dim is None:
         count = metadata.size
@@ -193,9 +187,7 @@ def _no_identity(name: str, shape: tuple[int, ...], dims: tuple[int, ...]) -> No
     """Raise if a maximum or minimum has no elements."""
     for axis in dims:
         if shape[axis] == 0:
-            raise IndexError(
-                f"{name}(): Expected reduction dim {axis} to have non-zero size, got shape {shape}"
-            )
+            raise unmet(name, "shape[axis] > 0", locals(), IndexError)
 
 
 def _needs_dim(name: str) -> RuntimeError:
@@ -317,9 +309,7 @@ def _arg_extreme(name: str, greatest: str) -> Callable[..., Tensor]:
         shape = metadata.shape
         if metadata.size == 0:
             if dim is None:
-                raise IndexError(
-                    f"{name}(): Expected reduction dim to be specified for input.numel() == 0."
-                )
+                raise unmet(name, "dim for an input without elements", locals(), IndexError)
             _no_identity(name, shape, (dim,))
         if input._batched:
             if dim is None:
@@ -392,6 +382,7 @@ any = _logical("any")
 
 
 @writes
+@requires("dim is not None", error=TypeError)
 def logsumexp(input: Tensor, dim: Ints | None, keepdim: bool = False) -> Tensor:
     """The logarithm of the sum of the exponentials over some axes, without overflow.
 
@@ -399,10 +390,6 @@ def logsumexp(input: Tensor, dim: Ints | None, keepdim: bool = False) -> Tensor:
         input: any tensor; integers become floating.
         dim: an axis, or a sequence of them.
     """
-    if dim is None:
-        raise TypeError(
-            "logsumexp(): argument 'dim' must be tuple of ints, not NoneType. Name the axes."
-        )
     metadata = input._metadata
     if metadata.special and category(metadata.dtype) < 2:
         input = cast(input, default_dtype())
@@ -461,10 +448,7 @@ def _nuclear_norm(x: Tensor, dim: Ints | None, keepdim: bool) -> Any:
     ndim = len(shape)
     if dim is None:
         if ndim > 2:
-            raise RuntimeError(
-                f"norm: the nuclear norm of a tensor of shape {shape} needs dim=, the two axes of "
-                f"its matrices."
-            )
+            raise unmet("norm", "dim=, the two axes of its matrices, for shape", locals())
         dim = (0, 1)
     dims = many_dims("norm", dim, ndim)
     if len(dims) != 2:
@@ -495,9 +479,7 @@ def vector_norm(
     """
     order: Any = ord
     if isinstance(order, complex):
-        raise RuntimeError(
-            "linalg.vector_norm: Expected a non-complex scalar as the order of norm."
-        )
+        raise unmet("linalg.vector_norm", "a real order", locals())
     metadata = x._metadata
     if metadata.special:
         check_inexact("linalg.vector_norm", metadata.dtype)
@@ -508,9 +490,8 @@ def vector_norm(
     if metadata.size == 0 and (order < 0 or order == math.inf):
         empty = [axis for axis in dims if shape[axis] == 0]
         if empty:
-            raise RuntimeError(
-                f"linalg.vector_norm cannot compute the {order} norm of shape {shape} over "
-                f"{list(empty)} because it is empty and the operation does not have an identity"
+            raise unmet(
+                "linalg.vector_norm", "no empty axis in shape for the norm of order", locals()
             )
     return R.vector_norm(x, order, dims, keepdim)
 
@@ -524,8 +505,7 @@ def _norm_operand(x: Tensor, dtype: DTypeLike) -> Any:
             f"linalg.vector_norm: dtype should be {kind} for {kind} inputs, but got {dtype}"
         )
     if np.promote_types(held, dtype) != dtype:
-        raise RuntimeError(
-            f"linalg.vector_norm: the dtype of the input ({held}) should be convertible without "
-            f"narrowing to the specified dtype ({dtype})"
+        raise unmet(
+            "linalg.vector_norm", "input (held) to convert to dtype, not narrower", locals()
         )
     return cast(x, dtype)

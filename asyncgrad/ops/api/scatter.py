@@ -38,6 +38,7 @@ from asyncgrad.ops.promotion import (
     constant,
     refusal,
 )
+from asyncgrad.ops.requirements import requires, unmet
 from asyncgrad.ops.scalar_cast import fitted
 from asyncgrad.ops.tensors import in_place
 from asyncgrad.types import Alike, AtLeast2D, Axis, ByExample, Mask, Number, Real, Tensor
@@ -73,14 +74,10 @@ def _check_flat(name: str, index: Tensor, length: int) -> None:
 
 
 @writes_exactly
+@requires("input.ndim == source.ndim or 0 in {input.ndim, source.ndim}", error=IndexError)
 def index_copy(input: Tensor, dim: Axis, index: ByExample, source: Alike) -> Tensor:
     """A copy of `input` with the slices of `source` written at `index` along `dim`."""
     x, y = input, source
-    if x.ndim != y.ndim and x.ndim and y.ndim:
-        raise IndexError(
-            f"index_copy: When source and destination are not scalars, their dimensionality must "
-            f"match. Source dimensionality ({y.ndim}), destination dimensionality ({x.ndim})"
-        )
     check_device("index_copy", x, index, y)
     at = _index("index_copy", index, x.shape[dim] if x.ndim else 1, 0)
     if not x.ndim:
@@ -106,10 +103,7 @@ def index_fill(input: Tensor, dim: Axis, index: ByExample, value: Tensor | Numbe
     at = _index("index_fill", index, length, -length)
     if isinstance(value, Variable):
         if value._metadata.shape:
-            raise RuntimeError(
-                f"index_fill only supports a 0-dimensional value tensor, but got tensor with "
-                f"{len(value._metadata.shape)} dimension(s)."
-            )
+            raise unmet("index_fill", "value.ndim == 0", locals())
         if value._metadata.is_complex and not input._metadata.is_complex:
             raise RuntimeError("index_fill: Converting complex Scalar to non-complex type")
     else:
@@ -240,6 +234,7 @@ def index_reduce(
     return _reduced(x, _at(dim, numbers.reshape(-1)), index, y, reduce, include_self)
 
 
+@requires("index.numel() == source.numel()", error=IndexError)
 def put(input: Tensor, index: Tensor, source: Alike, accumulate: bool = False) -> Tensor:
     """A copy of `input` with the elements of `source` at flat indices.
 
@@ -251,11 +246,6 @@ def put(input: Tensor, index: Tensor, source: Alike, accumulate: bool = False) -
     x, at, y = input, index, source
     _check_flat("put", at, x.numel())
     check_device("put", x, at, y)
-    if at.numel() != y.numel():
-        raise IndexError(
-            f"put(): Expected source and index to have the same number of elements, but got "
-            f"source.numel() = {y.numel()}, index.numel() = {at.numel()}"
-        )
     if not at.numel():
         out = R.clone(x)
     else:
@@ -279,9 +269,7 @@ def masked_scatter(input: Tensor, mask: Mask, source: Alike) -> Tensor:
     axes = tuple(range(-len(shape), 0))
     count = int(np.max(np.count_nonzero(bottom(mask)._array, axes), initial=0))
     if count > y.numel():
-        raise RuntimeError(
-            f"masked_scatter: expected at least {count} elements in source, got {y.numel()}"
-        )
+        raise unmet("masked_scatter", f"at least {count} elements in source", locals())
     if mask._batched:
         return _scattered(x, mask, reshape(y, (-1,)))
     return index_put(x, (mask,), reshape(y, (-1,))[:count])
@@ -327,14 +315,12 @@ def _replaced(name: str, x: Tensor, src: Tensor, at: object) -> Any:
     out = for_each(R.clone(x), src)
     part = out[at]
     if part.shape != src.shape:
-        raise RuntimeError(
-            f"{name}: expected src to have a size equal to the slice of self. src size = "
-            f"{list(src.shape)}, slice size = {list(part.shape)}"
-        )
+        raise unmet(name, "part.shape == src.shape", locals())
     out[at] = src
     return out
 
 
+@requires("input.ndim <= 2 or len(set(input.shape)) == 1")
 def fill_diagonal_(input: AtLeast2D, fill_value: Number, wrap: bool = False) -> Tensor:
     """Fill the main diagonal with one number, in place.
 
@@ -342,8 +328,6 @@ def fill_diagonal_(input: AtLeast2D, fill_value: Number, wrap: bool = False) -> 
         input: a tensor of two axes, or of more axes of equal length.
         wrap: in a tall matrix, start the diagonal again after its end.
     """
-    if input.ndim > 2 and len(set(input.shape)) > 1:
-        raise RuntimeError("fill_diagonal_: all dimensions of input must be of equal length")
     mask = np.zeros(input.shape, dtype=bool)
     np.fill_diagonal(mask, True, wrap=wrap)
     number = fitted("fill_diagonal_", fill_value, input._metadata.dtype)

@@ -33,6 +33,7 @@ from asyncgrad.ops.promotion import (
     promote_dtypes,
     tensor_operands,
 )
+from asyncgrad.ops.requirements import requires, unmet
 from asyncgrad.ops.scalar_cast import fitted
 from asyncgrad.ops.split_nodes import (
     SplitBackward0,
@@ -169,10 +170,7 @@ def permute(input: Tensor, *order: Ints, dims: Ints | None = None) -> Tensor:
     ndim = len(x._metadata.shape)
     order = one_shape("permute", order if dims is None else (dims,))
     if len(order) != ndim:
-        raise RuntimeError(
-            f"permute: number of dimensions in the tensor input does not match the length of the "
-            f"desired ordering of dimensions: {ndim} axes, order {order}"
-        )
+        raise unmet("permute", "len(order) == ndim", locals())
     return R.permute(x, _permuted(order))
 
 
@@ -208,9 +206,7 @@ def t(input: Tensor) -> Tensor:
     """Transpose a matrix; tensors of fewer axes are not changed."""
     ndim = len(input._metadata.shape)
     if ndim > 2:
-        raise RuntimeError(
-            f"t() expects a tensor with <= 2 dimensions, but self is {ndim}D. Use .mT or permute()."
-        )
+        raise unmet("t", "ndim <= 2; use .mT or permute()", locals())
     return R.permute(input, _TURNED[ndim])
 
 
@@ -231,10 +227,7 @@ def _moved(ndim: int, source: Ints, destination: Ints) -> tuple[int, ...]:
         for dims in (source, destination)
     )
     if len(sources) != len(targets):
-        raise RuntimeError(
-            f"movedim: Invalid source or destination dims: source ({sources} dims) should contain "
-            f"the same number of dims as destination ({targets} dims)"
-        )
+        raise unmet("movedim", "len(sources) == len(targets)", locals())
     for what, dims in (("source", sources), ("destination", targets)):
         if len(set(dims)) < len(dims):
             raise RuntimeError(f"movedim: repeated dim in `{what}` ({dims})")
@@ -346,10 +339,7 @@ def meshgrid(
         raise RuntimeError("meshgrid expects a non-empty TensorList")
     for x in parts:
         if len(x._metadata.shape) > 1:
-            raise RuntimeError(
-                f"meshgrid: Expected 0D or 1D tensor in the tensor list but got shape "
-                f"{x._metadata.shape}"
-            )
+            raise unmet("meshgrid", "x.ndim <= 1", locals())
         if x._metadata.dtype != parts[0]._metadata.dtype:
             raise RuntimeError("meshgrid expects all tensors to have the same dtype")
     check_device("meshgrid", *parts)
@@ -369,6 +359,7 @@ def meshgrid(
 
 
 @converted
+@requires("length >= 0")
 def narrow(input: AtLeast1D, dim: Axis, start: Tensor | int, length: int) -> Tensor:
     """A view of `length` elements of an axis, from `start`."""
     if isinstance(start, Variable) and (
@@ -377,19 +368,12 @@ def narrow(input: AtLeast1D, dim: Axis, start: Tensor | int, length: int) -> Ten
         raise RuntimeError("narrow(): start must be an 0-dim integral Tensor.")
     size = input._metadata.shape[dim]
     first = one_int("narrow", "start", start)
-    if length < 0:
-        raise RuntimeError(f"narrow(): length must be non-negative, got {length}")
     if not -size <= first <= size:
-        raise IndexError(
-            f"narrow(): start out of range (expected to be in range of [-{size}, {size}], but got "
-            f"{first})"
-        )
+        raise unmet("narrow", "-size <= start <= size", locals(), IndexError)
     if first < 0:
         first += size
     if first + length > size:
-        raise RuntimeError(
-            f"narrow(): start ({first}) + length ({length}) exceeds dimension size ({size})."
-        )
+        raise unmet("narrow", "start + length <= size", locals())
     return R.narrow(input, dim, first, length)
 
 
@@ -400,17 +384,13 @@ def narrow_copy(input: Tensor, dim: int, start: Tensor | int, length: int) -> Te
 
 
 @converted
+@requires("input.ndim > 0", error=IndexError)
 def select(input: Tensor, dim: Axis, index: Tensor | int) -> Tensor:
     """A view of the slice at `index` along an axis, without that axis."""
     shape = input._metadata.shape
-    if not shape:
-        raise IndexError("select() cannot be applied to a 0-dim tensor.")
     place = one_int("select", "index", index)
     if not -shape[dim] <= place < shape[dim]:
-        raise IndexError(
-            f"select(): index {place} out of range for tensor of size {list(shape)} at dimension "
-            f"{dim}"
-        )
+        raise unmet("select", "-shape[dim] <= index < shape[dim]", locals(), IndexError)
     return R.getitem(input, (slice(None),) * dim + (place, Ellipsis))
 
 
@@ -429,17 +409,11 @@ def split(tensor: AtLeast1D, split_size_or_sections: Ints, dim: Axis = 0) -> tup
     if isinstance(split_size_or_sections, (tuple, list)):
         lengths = [one_int("split", "split_size", n) for n in split_size_or_sections]
         if any(n < 0 for n in lengths) or sum(lengths) != size:
-            raise RuntimeError(
-                f"split_with_sizes expects split_sizes to be non-negative and to sum exactly to "
-                f"{size} (input tensor's size at dimension {dim}), but got {lengths}"
-            )
+            raise unmet("split", "lengths of 0 or more with the sum size", locals())
         return _in_turn(tensor, dim, lengths, SplitWithSizesBackward0)
     each = one_int("split", "split_size", split_size_or_sections)
     if each < 0 or (each == 0 and size):
-        raise RuntimeError(
-            f"split expects split_size be positive, or 0 for an axis of 0, but got split_size="
-            f"{each} for size {size}"
-        )
+        raise unmet("split", "each > 0, or 0 for an axis of size 0", locals())
     lengths = [min(each, size - at) for at in range(0, size, each)] if size else [0]
     return _in_turn(tensor, dim, lengths)
 
@@ -457,11 +431,10 @@ def _in_turn(
 
 
 @converted
+@requires("chunks > 0")
 def chunk(input: AtLeast1D, chunks: int, dim: Axis = 0) -> tuple[Tensor, ...]:
     """At most `chunks` views of equal length along an axis; the last may be shorter."""
     size = input._metadata.shape[dim]
-    if chunks <= 0:
-        raise RuntimeError(f"chunk expects `chunks` to be greater than 0, got: {chunks}")
     if not size:
         return _in_turn(input, dim, [0] * chunks)
     each = -(-size // chunks)
@@ -469,16 +442,16 @@ def chunk(input: AtLeast1D, chunks: int, dim: Axis = 0) -> tuple[Tensor, ...]:
 
 
 @converted
+@requires("input.ndim > 0", error=IndexError)
 def unbind(input: Tensor, dim: Axis = 0) -> tuple[Tensor, ...]:
     """Views of all slices along an axis, without that axis."""
     shape = input._metadata.shape
-    if not shape:
-        raise IndexError("unbind: Dimension specified as 0 but tensor has no dimensions")
     before = (slice(None),) * dim
     places = [((*before, i, Ellipsis),) for i in range(shape[dim])]
     return several(input, "getitem", places, UnbindBackward0, dim)
 
 
+@requires("dim1 != dim2")
 def diagonal(input: Tensor, offset: int = 0, dim1: Axis = 0, dim2: Axis = 1) -> Tensor:
     """A view of the diagonal of two axes, as the last axis.
 
@@ -488,10 +461,6 @@ def diagonal(input: Tensor, offset: int = 0, dim1: Axis = 0, dim2: Axis = 1) -> 
         dim1: the axis of rows.
         dim2: the axis of columns.
     """
-    if dim1 == dim2:
-        raise RuntimeError(
-            f"diagonal dimensions cannot be identical {dim1}, {dim2}. Name two different axes."
-        )
     return R.diagonal(input, offset, dim1, dim2)
 
 
@@ -530,10 +499,7 @@ def cat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     kept = [shape for shape in shapes if shape != (0,)]
     for place, shape in enumerate(shapes):
         if not shape:
-            raise RuntimeError(
-                f"cat: zero-dimensional tensor (at position {place}) cannot be concatenated. Use "
-                f"stack()."
-            )
+            raise unmet("cat", f"tensor {place} to have an axis; use stack()", locals())
     first = kept[0] if kept else (0,)
     axis = one_dim("cat", dim, len(first)) if kept else 0
     for place, shape in enumerate(shapes):
@@ -586,10 +552,7 @@ def stack(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     axis = one_dim("stack", dim, len(first) + 1)
     for place, part in enumerate(parts):
         if part._metadata.shape != first:
-            raise RuntimeError(
-                f"stack expects each tensor to be equal size, but got {list(first)} at entry 0 "
-                f"and {list(part._metadata.shape)} at entry {place}"
-            )
+            raise unmet("stack", f"each tensor to be equal size: part {place}, first", locals())
     return R.stack(parts, axis)
 
 
@@ -605,10 +568,7 @@ def repeat(input: Tensor, *counts: Ints, repeats: Ints | None = None) -> Tensor:
     x = as_tensor_operand(input, "repeat", 1)
     counts = one_shape("repeat", counts if repeats is None else (repeats,))
     if len(counts) < len(x._metadata.shape):
-        raise RuntimeError(
-            f"repeat: Number of dimensions of repeat dims can not be smaller than number of "
-            f"dimensions of tensor: {list(counts)} for shape {x._metadata.shape}"
-        )
+        raise unmet("repeat", "len(counts) >= x.ndim", locals())
     if any(n < 0 for n in counts):
         raise RuntimeError(f"repeat: Trying to create tensor with negative dimension: {counts}")
     return R.repeat(x, counts)
@@ -633,9 +593,7 @@ def roll(input: Tensor, shifts: Ints, dims: Ints | None = None) -> Tensor:
     if not steps:
         raise RuntimeError("`shifts` required")
     if len(axes) != len(steps) and (axes or len(steps) != 1):
-        raise RuntimeError(
-            f"roll: shifts and dimensions must align. shifts: {len(steps)}, dims:{len(axes)}"
-        )
+        raise unmet("roll", "as many axes as steps", locals())
     shape = input._metadata.shape
     if not axes:
         flat = R.reshape(input, (input._metadata.size,))
@@ -667,10 +625,7 @@ def pad(
     if len(numbers) % 2:
         raise RuntimeError(f"Padding length must be divisible by 2, got {list(numbers)}")
     if len(numbers) > 2 * len(shape):
-        raise RuntimeError(
-            f"Padding length should be less than or equal to two times the input dimension but got "
-            f"padding length {len(numbers)} and input of dimension {len(shape)}"
-        )
+        raise unmet("pad", "len(numbers) <= 2 * len(shape)", locals())
     pairs = tuple(zip(numbers[::2], numbers[1::2], strict=True))[::-1]
     widths = ((0, 0),) * (len(shape) - len(pairs)) + pairs
     if mode == "constant":
@@ -678,10 +633,7 @@ def pad(
     if value is not None and value != 0:
         raise RuntimeError(f'Padding mode "{mode}" doesn\'t take in value argument')
     if len(pairs) not in {1, 2, 3} or len(shape) not in {len(pairs) + 1, len(pairs) + 2}:
-        raise NotImplementedError(
-            f"Only 2D, 3D, 4D, 5D padding with non-constant padding are supported for now, on "
-            f"inputs with one or two axes more than are padded: got {len(pairs)} and shape {shape}"
-        )
+        raise unmet("pad", "1 to 3 pairs, 1 or 2 more axes in shape", locals(), NotImplementedError)
     _check_frame(mode, shape, widths)
     cut = tuple((min(before, 0), min(after, 0)) for before, after in widths)
     wider = tuple((max(before, 0), max(after, 0)) for before, after in widths)
@@ -699,10 +651,7 @@ def _constant_pad(x: Tensor, widths: tuple[tuple[int, int], ...], value: float) 
     shape = x._metadata.shape
     for n, (before, after) in zip(shape, widths, strict=True):
         if n + before + after < 0 or -before > n or -after > n:
-            raise RuntimeError(
-                f"pad: The input size {n}, plus negative padding {before} and {after} resulted in "
-                f"a negative output size, for shape {shape}"
-            )
+            raise unmet("pad", "n + before + after >= 0, at most n cut off", locals())
     number = number_argument("pad", "value", value)
     return R.pad(x, widths, fitted("pad", number, x._metadata.dtype))
 
@@ -724,20 +673,11 @@ def _check_frame(
         if not before and not after:
             continue
         if n == 0 or n + before + after < (mode != "circular"):
-            raise RuntimeError(
-                f"pad: axis {axis} of shape {shape} with ({before}, {after}) more has no element "
-                f"left, or none to repeat, for mode {mode!r}"
-            )
+            raise unmet("pad", "an element left along axis of shape for mode", locals())
         if mode == "reflect" and max(before, after) >= n:
-            raise RuntimeError(
-                f"Argument #4: Padding size should be less than the corresponding input dimension, "
-                f"but got: padding ({before}, {after}) at dimension {axis} of input {list(shape)}"
-            )
+            raise unmet("pad", "before and after less than n for 'reflect'", locals())
         if mode == "circular" and max(before, after) > n + min(before, 0) + min(after, 0):
-            raise RuntimeError(
-                f"Padding value causes wrapping around more than once: ({before}, {after}) at "
-                f"dimension {axis} of input {list(shape)}"
-            )
+            raise unmet("pad", "before and after no more than n: circular wraps once", locals())
 
 
 def clone(input: Tensor, *, memory_format: memory_format | None = None) -> Tensor:

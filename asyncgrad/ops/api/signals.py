@@ -21,6 +21,7 @@ from asyncgrad.ops.dtype_device import as_dtype
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.node_names import no_view
 from asyncgrad.ops.promotion import category, check_device, default_dtype
+from asyncgrad.ops.requirements import requires, unmet
 from asyncgrad.ops.tensors.new_tensors import from_host, place_of
 from asyncgrad.ops.tensors.out import as_made
 from asyncgrad.types import Array, MadeAs, Tensor, Truth
@@ -133,14 +134,12 @@ def _frame(
         window = from_host(name, np.ones(width, real), x._metadata.device)
     check_device(name, x, window)
     if window._metadata.shape != (width,):
-        raise RuntimeError(
-            f"{name}: expected a 1D window tensor of size equal to win_length={width}, but got "
-            f"window with size {list(window._metadata.shape)}"
-        )
+        raise unmet(name, "window.shape == (width,)", locals())
     left = (size - width) // 2
     return size, step, shape.pad(window, (left, size - width - left))
 
 
+@requires("1 <= input.ndim <= 2", "not center or align_to_window is None")
 def stft(
     input: Tensor, n_fft: int, hop_length: int | None = None, win_length: int | None = None,
     window: Tensor | None = None, center: Truth = True, pad_mode: PadMode = "reflect",
@@ -170,8 +169,6 @@ def stft(
     """
     if category(input._metadata.dtype) < 2:
         raise RuntimeError("stft: expected a tensor of floating point or complex values")
-    if not 1 <= len(input._metadata.shape) <= 2:
-        raise RuntimeError(f"stft: expected a 1D or 2D tensor, but got {len(input.shape)}D tensor")
     is_complex = input._metadata.is_complex
     is_complex = is_complex or (isinstance(window, Variable) and window._metadata.is_complex)
     if return_complex is None and not is_complex:
@@ -181,8 +178,6 @@ def stft(
         )
     if onesided and is_complex:
         raise RuntimeError("Cannot have onesided output if window or input is complex")
-    if center and align_to_window is not None:
-        raise RuntimeError("stft: align_to_window should only be set when center = false")
     size, step, weights = _frame("stft", input, n_fft, hop_length, win_length, window)
     lead, length = input._metadata.shape[:-1], input._metadata.shape[-1]
     if center and size > 0:
@@ -204,6 +199,7 @@ def stft(
     return out if return_complex or return_complex is None else R.view_as_real(out)
 
 
+@requires("input.is_complex()", "input.numel() > 0 and 2 <= input.ndim <= 3")
 def istft(
     input: Tensor, n_fft: int, hop_length: int | None = None, win_length: int | None = None,
     window: Tensor | None = None, center: Truth = True, normalized: bool = False,
@@ -221,16 +217,6 @@ def istft(
     Raises:
         RuntimeError: if sizes do not fit, or the windows do not cover the signal.
     """
-    if not input._metadata.is_complex:
-        raise RuntimeError(
-            "istft requires a complex-valued input tensor matching the output from stft with "
-            "return_complex=True."
-        )
-    if not input._metadata.size or not 2 <= len(input._metadata.shape) <= 3:
-        raise RuntimeError(
-            f"istft: expected a tensor with 2 or 3 dimensions that is not empty, but got shape "
-            f"{list(input._metadata.shape)}"
-        )
     if isinstance(window, Variable) and window._metadata.is_complex and not return_complex:
         raise RuntimeError("Complex windows are incompatible with return_complex=False")
     size, step, weights = _frame("istft", input, n_fft, hop_length, win_length, window)
@@ -238,10 +224,7 @@ def istft(
     frequencies, count = input._metadata.shape[-2:]
     halved = frequencies != size if onesided is None else onesided
     if frequencies != (size // 2 + 1 if halved else size):
-        raise RuntimeError(
-            f"istft: expected the frequency dimension (2nd to the last) of the input tensor to "
-            f"match n_fft={size} with onesided={halved}, but got {frequencies}"
-        )
+        raise unmet("istft", "frequencies == (size // 2 + 1 if halved else size)", locals())
     if step > width:
         raise RuntimeError(f"istft: expected 0 < hop_length <= win_length, but got {step}")
     if halved and return_complex:

@@ -23,6 +23,7 @@ from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.namespace import Raw
 from asyncgrad.ops.node_names import no_view
 from asyncgrad.ops.promotion import constant, operand_of
+from asyncgrad.ops.requirements import requires, unmet
 from asyncgrad.ops.signatures import named
 from asyncgrad.ops.table.shape import in_order
 from asyncgrad.ops.tensors.new_tensors import from_host, leaf
@@ -96,6 +97,7 @@ def _order(F: Raw, array: Array, axis: int, descending: bool) -> Any:
 
 
 @writes_exactly
+@requires("input.dtype.kind not in 'bc'")
 def topk(
     input: Tensor, k: int, dim: Axis = -1, largest: bool = True, sorted: bool = True
 ) -> return_types.topk:
@@ -108,14 +110,10 @@ def topk(
         sorted: without effect, as the result is always sorted.
     """
     metadata = input._metadata
-    if metadata.dtype.kind in "bc":
-        raise RuntimeError(f"topk does not support {metadata.dtype}. Convert it with .to().")
     shape = metadata.shape
     length = shape[dim] if shape else 1
     if not 0 <= k <= length:
-        raise RuntimeError(
-            f"selected index k out of range: topk of {k} elements along axis {dim} of shape {shape}"
-        )
+        raise unmet("topk", "0 <= k <= length", locals())
     if input._batched:
         return mapped_along(lambda x, axis: topk(x, k, axis, largest), input, dim)
 
@@ -260,10 +258,7 @@ def kthvalue(input: Tensor, k: int, dim: Axis = -1, keepdim: bool = False) -> re
 
     def place(xp: Library, lines: Array) -> Any:
         if not 0 < k <= lines.shape[-1]:
-            raise RuntimeError(
-                f"kthvalue(): selected number k out of range for dimension {dim}: {k} of "
-                f"{lines.shape[-1]}"
-            )
+            raise unmet("kthvalue", "0 < k <= lines.shape[-1]", locals())
         return xp.full((*lines.shape[:-1], 1), k - 1)
 
     along = lambda x, axis, keepdim: kthvalue(x, k, axis, keepdim)  # noqa: E731  a name for it
@@ -349,9 +344,7 @@ def _quantiles(
 ) -> Any:  # fmt: skip
     dtype = input._metadata.dtype
     if dtype.kind != "f" or is_half(dtype):
-        raise RuntimeError(
-            f"{name}() input tensor must be either float or double dtype, not {dtype}"
-        )
+        raise unmet(name, "dtype in {float32, float64}", locals())
     if not isinstance(q, Variable):
         levels = constant(float(q), input, dtype)
     elif q._metadata.dtype == dtype:

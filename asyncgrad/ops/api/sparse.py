@@ -7,6 +7,7 @@ from typing import Any
 from asyncgrad.core.variable import wrap
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.promotion import as_tensor_operand
+from asyncgrad.ops.requirements import unmet
 from asyncgrad.ops.tensors.sparse_rows import Rows
 from asyncgrad.types import Array, Tensor
 
@@ -21,18 +22,14 @@ def _rows(name: str, input: Tensor) -> Rows:
     """Check that a tensor is row-sparse, and return its rows."""
     array = as_tensor_operand(input, name, 1)._array
     if not isinstance(array, Rows):
-        raise RuntimeError(
-            f"{name} expected sparse coordinate tensor layout but got Strided: the tensor is dense"
-        )
+        raise unmet(name, "a sparse tensor, not a dense one", locals())
     return array
 
 
 def _coalesced(name: str, input: Tensor) -> Rows:
     rows = _rows(name, input)
     if not rows.coalesced:
-        raise RuntimeError(
-            f"Cannot get {name} on an uncoalesced tensor, please call .coalesce() first"
-        )
+        raise unmet(name, "a coalesced tensor: call .coalesce() first", locals())
     return rows
 
 

@@ -30,6 +30,7 @@ from asyncgrad.ops.dtype_device import as_memory_format, memory_format
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.node_names import rename
 from asyncgrad.ops.promotion import as_tensor_operand, cast, category, check_device
+from asyncgrad.ops.requirements import unmet
 from asyncgrad.ops.signatures import Postponed, named, of_method
 from asyncgrad.ops.table.strided import Strides, strides_of
 from asyncgrad.ops.tensors import in_place
@@ -89,10 +90,7 @@ def as_strided_scatter(
     check_device("as_strided_scatter", input, src)
     wanted, (steps, _) = _places("as_strided_scatter", input, size, stride, storage_offset)
     if src._metadata.shape != wanted.shape:
-        raise AutogradError(
-            f"as_strided_scatter: expected src to have a size equal to the slice of self. src size "
-            f"= {list(src._metadata.shape)}, slice size = {list(wanted.shape)}"
-        )
+        raise unmet("as_strided_scatter", "src.shape == wanted.shape", locals(), AutogradError)
     held = Strides(input._metadata.shape, steps)
     return R.as_strided_scatter(input, cast(src, input._metadata.dtype), held, wanted)
 
@@ -162,13 +160,9 @@ def _places(
         for what, given in (("size", size), ("stride", stride))
     )
     if len(sizes) != len(steps):
-        raise AutogradError(
-            f"{name}: mismatch in length of strides and shape: {list(steps)} and {list(sizes)}"
-        )
+        raise unmet(name, "no mismatch in length of sizes and steps", locals(), AutogradError)
     if min(steps, default=0) < 0:
-        raise AutogradError(
-            f"{name}: Negative strides are not supported at the moment, got strides: {list(steps)}"
-        )
+        raise unmet(name, "no negative strides in steps", locals(), AutogradError)
     if min(sizes, default=0) < 0:
         raise AutogradError(f"{name}: a length can't be negative, got size {list(sizes)}")
     if storage_offset is not None and storage_offset < 0:
@@ -181,19 +175,13 @@ def _places(
         low, high = _memory(x, own, origin)
         first, last = wanted.reach
         if first < low or last > high:
-            raise AutogradError(
-                f"{name}: setStorage: sizes {list(sizes)}, strides {list(steps)}, storage offset "
-                f"{start + origin} are out of bounds: the last element would be number "
-                f"{last - 1 + origin} of {high + origin}."
-            )
+            raise unmet(name, "first and last not out of bounds low, high", locals(), AutogradError)
     return wanted, (own, origin)
 
 
 def _sequence(name: str, what: str, given: object) -> Any:
     if not isinstance(given, (tuple, list)):
-        raise TypeError(
-            f"{name}(): argument '{what}' must be tuple of ints, not {type(given).__name__}"
-        )
+        raise unmet(name, f"given to be a tuple of ints, as {what}", locals(), TypeError)
     return given
 
 
@@ -227,9 +215,7 @@ def diag_embed(input: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -
     ndim = len(input._metadata.shape) + 1
     first, second = (one_dim("diag_embed", dim, ndim) for dim in (dim1, dim2))
     if first == second:
-        raise RuntimeError(
-            f"diagonal dimensions cannot be identical {dim1}, {dim2}. Name two different axes."
-        )
+        raise unmet("diag_embed", "first != second", locals())
     *lead, length = input._metadata.shape
     length += abs(offset)
     rest = iter(lead)
@@ -261,10 +247,7 @@ def diagonal_scatter(
     out = for_each(R.clone(input), src)
     part = diagonal(out, offset, dim1, dim2)
     if part._metadata.shape != src._metadata.shape:
-        raise RuntimeError(
-            f"diagonal_scatter: expected src to have a size equal to the slice of self. src size = "
-            f"{list(src._metadata.shape)}, slice size = {list(part._metadata.shape)}"
-        )
+        raise unmet("diagonal_scatter", "part.shape == src.shape", locals())
     part.copy_(src)
     return out
 
@@ -278,9 +261,7 @@ def sum_to_size(input: Tensor, *sizes: Ints, size: Ints | None = None) -> Tensor
     x = as_tensor_operand(input, "sum_to_size", 1)
     wanted, held = one_shape("sum_to_size", sizes if size is None else (size,)), x._metadata.shape
     if not is_expandable(wanted, held):
-        raise RuntimeError(
-            f"sum_to_size: size {list(wanted)} is not expandable to size {list(held)}."
-        )
+        raise unmet("sum_to_size", "size (wanted) to expand to shape (held)", locals())
     if wanted == held and held:
         return x
     return R.sum_to(cast(x, _INT64) if category(x._metadata.dtype) < 2 else x, wanted)
@@ -297,13 +278,10 @@ def unfold(input: Tensor, dimension: Axis, size: int, step: int) -> Tensor:
     length = shape[dimension] if shape else 1
     if size < 0:
         raise RuntimeError(f"unfold: size is {size} but must be >= 0")
-    if size > length:
-        raise RuntimeError(
-            f"unfold: maximum size for tensor at dimension {dimension} is {length} but size is "
-            f"{size}"
-        )
     if step <= 0:
         raise RuntimeError(f"unfold: step is {step} but must be > 0")
+    if size > length:
+        raise unmet("unfold", "size <= length", locals())
     if not shape:
         return R.reshape(input, (1,)) if size else R.narrow(R.reshape(input, (1,)), 0, 0, 0)
     windows = list(shape)

@@ -14,6 +14,7 @@ from asyncgrad.ops.dtype import FLOATING, REAL, check_dtype
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.node_names import renamed
 from asyncgrad.ops.promotion import cast, category, default_dtype, result_dtype
+from asyncgrad.ops.requirements import requires
 from asyncgrad.ops.signatures import named
 from asyncgrad.ops.table import transcendental as table
 from asyncgrad.types import Alike, Tensor
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
 
 @one_node("MvlgammaBackward0", writes)
+@requires("p >= 1")
 def mvlgamma(input: Tensor, p: int) -> Tensor:
     """The logarithm of the multivariate gamma function of dimension `p`.
 
@@ -40,8 +42,6 @@ def mvlgamma(input: Tensor, p: int) -> Tensor:
         input: any real tensor, above `(p - 1) / 2`.
         p: the dimension.
     """
-    if p < 1:
-        raise RuntimeError(f"p has to be greater than or equal to 1, got {p}")
     x = _floating(input)
     out = R.lgamma(x)
     for i in range(1, p):
@@ -50,10 +50,9 @@ def mvlgamma(input: Tensor, p: int) -> Tensor:
 
 
 @writes
+@requires("n >= 0")
 def polygamma(n: int, input: Tensor) -> Tensor:
     """The derivative of `digamma` of order `n`."""
-    if n < 0:
-        raise RuntimeError(f"polygamma(n, x) does not support negative n, got {n}")
     x = _floating(input)
     return R.digamma(x) if n == 0 else R.polygamma(x, n)
 
@@ -128,6 +127,7 @@ def logaddexp2(input: Tensor, other: Tensor) -> Tensor:
 
 
 @writes_exactly
+@requires("not input.is_complex()")
 def heaviside(input: Tensor, values: Alike) -> Tensor:
     """1 for positive elements, 0 for negative ones, and `values` at 0, broadcast.
 
@@ -135,6 +135,4 @@ def heaviside(input: Tensor, values: Alike) -> Tensor:
         RuntimeError: for complex numbers, or if the dtypes differ.
         NotImplementedError: in the backward pass: there is no derivative.
     """
-    if input._metadata.is_complex:
-        raise RuntimeError("heaviside is not yet implemented for complex tensors.")
     return R.heaviside(input, values)

@@ -19,6 +19,7 @@ from asyncgrad.ops.converted import one_node, writes
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.namespace import Raw
 from asyncgrad.ops.node_names import renamed
+from asyncgrad.ops.requirements import requires, unmet
 from asyncgrad.ops.table.matrices import eliminate
 from asyncgrad.ops.tensors.new_tensors import leaf, new_beside
 from asyncgrad.ops.tensors.transfer import computed_on_host
@@ -165,10 +166,7 @@ def _order_of(name: str, xp: Library, pivots: Array, m: int) -> Any:
     """The order of `m` rows after the exchanges of the pivots, which are numbered from 1."""
     *lead, count = pivots.shape
     if not bool(((pivots >= 1) & (pivots <= m)).all()):
-        raise RuntimeError(
-            f"{name}: pivots must all be greater or equal to 1, and at most {m}. Did you properly "
-            f"pass the result of lu_factor?"
-        )
+        raise unmet(name, "pivots from 1 to m: pass what lu_factor returned", locals())
     pivots = pivots.reshape(prod(lead), count)
     each = xp.arange(len(pivots))
     order = xp.zeros((len(pivots), m), np.int64) + xp.arange(m)
@@ -181,6 +179,7 @@ def _order_of(name: str, xp: Library, pivots: Array, m: int) -> Any:
 
 
 @one_node("LinalgLuSolveBackward0", writes)
+@requires("pivots.dtype == int32", "pivots.shape == LU.shape[:-1]")
 def lu_solve(
     LU: SquareMatrices, pivots: ByExample, B: Matrices, *, left: bool = True, adjoint: bool = False
 ) -> Tensor:
@@ -199,18 +198,8 @@ def lu_solve(
     name = "linalg.lu_solve"
     of_one_dtype(name, LU, B)
     n = LU._metadata.shape[-1]
-    if pivots._metadata.dtype != _INT32:
-        raise RuntimeError(f"{name}: pivots should be a Tensor of int32, got {pivots.dtype}")
-    if pivots._metadata.shape != LU._metadata.shape[:-1]:
-        raise RuntimeError(
-            f"{name}: Number of pivots per batch should be same as the dimension of the matrix, "
-            f"got shapes {pivots._metadata.shape} and {LU._metadata.shape}"
-        )
     if B._metadata.shape[-2 if left else -1] != n:
-        raise RuntimeError(
-            f"{name}: Incompatible shapes of A and B for the equation "
-            f"{'AX = B' if left else 'XA = B'} ({n}x{n} and {B._metadata.shape[-2:]})"
-        )
+        raise unmet(name, "B.shape[-2 if left else -1] == n", locals())
     if not left:
         return R.adjoint(lu_solve(LU, pivots, R.adjoint(B), adjoint=not adjoint))
     F = LU._metadata.F
