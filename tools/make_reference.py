@@ -168,6 +168,8 @@ def entries_of(function: Any, seen: set[int] | None = None) -> dict[str, Op]:
                 found[attribute] = registry.OPS[attribute]
         elif inspect.ismodule(value):
             found |= entries_of(getattr(value, attribute or "", None), seen)
+        elif name in NAMED and inspect.isfunction(value):
+            found |= {key: registry.OPS[key] for key in NAMED[name]}
         else:
             found |= entries_of(value, seen)
     return found
