@@ -105,8 +105,8 @@ class Op(NamedTuple):
     of_real: bool = False
     #: On a device, indices among the arguments may be in host memory.
     host_indices: bool = False
-    #: `compile` may call it again for other values: the function of the API that calls it looks at
-    #: no values without saying so, and it changes no memory.
+    #: `compile` may replay the op: the public function that calls it reads no values of tensors
+    #: without reporting that, and the op changes no memory.
     repeats: bool = True
     #: The function may raise for some values: `compile` calls it even if nothing uses the result.
     raises: bool = False
