@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import oracle
 import pytest
 
 import asyncgrad as ag
+from asyncgrad.ops.table import convolution
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 pytestmark = pytest.mark.torch
@@ -37,6 +40,29 @@ def test_function_matches_pytorch(name):
 @pytest.mark.parametrize("name", [name for name in NAMES if oracle.has_errors(name)])
 def test_refuses_what_pytorch_refuses(name):
     assert oracle.check_errors(name) > 0
+
+
+@pytest.mark.parametrize("channels", [1, 4])
+@pytest.mark.parametrize("dilation", [1, 2, 3])
+@pytest.mark.parametrize("stride", [1, 2, 3, 4])
+def test_gradients_by_inputs_of_strided_convolutions(monkeypatch, stride, dilation, channels):
+    """By places between which the strides lie, or place by place for few channels."""
+    monkeypatch.setattr(convolution, "_SMALL", 0)
+    random = np.random.default_rng(0)
+    for kernel, padding, groups in itertools.product((1, 2, 3, 5), (0, 1, 3), (1, 2)):
+        x = random.standard_normal((3, channels * groups, 11, 16))
+        w = random.standard_normal((8 * groups, channels, kernel, 2))
+        if 11 + 2 * padding <= dilation * (kernel - 1):
+            continue
+        results = []
+        for library in (ag, torch):
+            a, b = (library.from_numpy(v.copy()).requires_grad_() for v in (x, w))
+            options = ((stride, 2), padding, (dilation, 1), groups)
+            out = library.nn.functional.conv2d(a, b, None, *options)
+            (out * out).sum().backward()
+            results.append([t.detach().numpy() for t in (out, a.grad, b.grad)])
+        for ours, theirs in zip(*results, strict=True):
+            np.testing.assert_allclose(ours, theirs, atol=1e-9)
 
 
 @pytest.mark.parametrize("stride", [1, 2, 3])

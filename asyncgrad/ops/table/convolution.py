@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from math import prod
+from itertools import product
+from math import gcd, prod
 from typing import Any
 
 import numpy as np
@@ -46,6 +47,9 @@ from asyncgrad.types import Array, Library, Namespace, Shape, Value
 _RUNS = 8
 #: Up to this many elements, gradients are spread out with zeros between them.
 _SMALL = 4096
+#: With so many times fewer channels than the output's, an input's gradient is added up by places:
+#: columns of the output's gradient would be copied for few products.
+_CHANNELS = 8
 #: Columns with fewer elements are made by one thread: in less than about 2 ms of work, others gain
 #: nothing, as they begin late and without the images in their caches.
 _MANY = 8 * COLUMNS
@@ -199,16 +203,36 @@ def _apart(xp: Library, y: Array, stride: tuple[int, ...]) -> Any:
 
 
 @functools.lru_cache(REMEMBERED)
-def _backwards(geometry: Geometry, kernel: Shape, image: Shape, spread: Shape) -> tuple[Any, Any]:
-    """The index that flips the kernel, and how it moves over gradients spread by the strides."""
-    padding = tuple(
-        (d * (k - 1) - before, n - m + before)
-        for d, k, n, m, (before, _) in zip(
-            geometry.dilation, kernel, image, spread, geometry.padding, strict=True
-        )
-    )
-    flip = (..., *(slice(None, None, -1),) * len(kernel))
-    return flip, geometry._replace(stride=(1,) * len(kernel), padding=padding)
+def _phases(
+    geometry: Geometry, kernel: Shape, image: Shape, gradients: Shape
+) -> list[tuple[Any, Any, Geometry]]:
+    """The places of the input by the remainder that their numbers leave when divided by strides.
+
+    Returns:
+        For each remainder those places, the part of the kernel that reaches them, flipped, and how
+        it moves over the gradients. Places that nothing reaches are left out.
+    """
+    axes = []
+    for d, s, k, n, m, (before, _) in zip(
+        geometry.dilation, geometry.stride, kernel, image, gradients, geometry.padding, strict=True
+    ):
+        found = []
+        step = s // gcd(s, d)
+        for start in range(min(s, n)):
+            taps = [i for i in range(k) if (start + before - i * d) % s == 0]
+            if taps:
+                # Which gradients reach the first place through the first tap and the last.
+                first, last = ((start + before - i * d) // s for i in (taps[0], taps[-1]))
+                padding = -last, first + len(range(start, n, s)) - m
+                flip = slice(taps[-1], taps[0] - 1 if taps[0] else None, -step)
+                found.append((slice(start, None, s), flip, padding, d * step // s))
+        axes.append(found)
+    phases = [tuple(zip(*phase, strict=True)) for phase in product(*axes)]
+    stride, groups = (1,) * len(kernel), geometry.groups
+    return [
+        ((..., *places), (..., *flip), Geometry(stride, padding, dilation, groups))
+        for places, flip, padding, dilation in phases
+    ]
 
 
 @compiled_first
@@ -217,17 +241,37 @@ def _convolution_input(
 ) -> Any:
     """The gradient by the input, of shape `shape`; `y` is the output's gradient."""
     kernel = weight.shape[2:]
-    groups, ndim = geometry.groups, len(kernel)
+    groups = geometry.groups
     weight = weight.reshape(groups, weight.shape[0] // groups, *weight.shape[1:])
-    apart = prod(geometry.stride)
-    if apart == 1 or y.size * apart <= _SMALL:
-        # A convolution with the flipped kernel over the gradients, spread out by the strides.
-        y = y if apart == 1 else _apart(xp, y, geometry.stride)
-        flip, backwards = _backwards(geometry, kernel, shape[2:], y.shape[2:])
-        turned = weight.swapaxes(1, 2)[flip].reshape(shape[1], weight.shape[1], *kernel)
-        return _convolution(xp, y, turned, backwards)
     if not (y.size and weight.size):
         return xp.zeros(shape, y.dtype)
+    apart = prod(geometry.stride)
+    if apart > 1 and y.size * apart <= _SMALL:
+        y = _apart(xp, y, geometry.stride)
+        geometry, apart = geometry._replace(stride=(1,) * len(kernel)), 1
+    if apart > 1 and _CHANNELS * weight.shape[2] <= weight.shape[1]:
+        return _added_up(xp, y, weight, shape, geometry)
+    phases = _phases(geometry, kernel, shape[2:], y.shape[2:])
+    out = None
+    for places, flip, backwards in phases:
+        # A convolution with the flipped kernel over the gradients.
+        turned = weight.swapaxes(1, 2)[flip]
+        turned = turned.reshape(shape[1], weight.shape[1], *turned.shape[3:])
+        made = _convolution(xp, y, turned, backwards)
+        if apart == 1:
+            return made
+        if out is None:
+            out = (xp.empty if len(phases) == apart else xp.zeros)(shape, y.dtype)
+        out[places] = made
+    return xp.zeros(shape, y.dtype) if out is None else out
+
+
+def _added_up(
+    xp: Library, y: Array, weight: Array, shape: tuple[int, ...], geometry: Geometry
+) -> Any:
+    """The gradient by an input of few channels: what the gradients give it, place by place."""
+    kernel = weight.shape[3:]
+    groups, ndim = geometry.groups, len(kernel)
     image = y.shape[2:]
     matrix = weight.reshape(groups, weight.shape[1], -1).swapaxes(1, 2)
     spread = [
