@@ -35,6 +35,7 @@ from asyncgrad.distributed.inbox import Inbox
 from asyncgrad.distributed.lifetimes import Lifetimes, cancelled
 from asyncgrad.distributed.metrics import counted
 from asyncgrad.distributed.remote import Needed, Ref, RemoteCall, Reply, current_call
+from asyncgrad.distributed.replicated import build, step
 from asyncgrad.distributed.runs import Runs
 from asyncgrad.distributed.site import Site
 from asyncgrad.distributed.staging import PassRequest, Place
@@ -358,23 +359,23 @@ class Host(Inbox):
     # -- runs -------------------------------------------------------------------------------------
 
     async def on_replicate(
-        self, call: Any, run: Any, number: int, function: Callable[..., Any], args: Any
-    ) -> Any:
-        """Await a function of this package's that works on a part as one of a group."""
+        self, call: Any, run: Any, number: int, make: Callable[..., Any], bucket_cap_mb: float
+    ) -> None:
+        """Make a copy of a replicated model."""
         with self._lives.scope(call):
             self.runs.enter(run)
-            return await function(self._parts, number, *args)
+            self._parts[number] = await build(make, bucket_cap_mb)
 
     async def on_forward_backward(
-        self, run: Any, key: Any, turn: Any, number: int, function: Callable[..., Any], args: Any
+        self, run: Any, key: Any, turn: Any, number: int, *args: Any
     ) -> Any:
-        """`on_replicate` for a pass that the caller commits: stage its gradients."""
+        """Compute with a copy, as one of a group, and stage its gradients for the caller."""
         with self._lives.scope(key):
             self.runs.enter(run)
             staged = self._pass(key)
-            result, gradients = await function(self._parts, number, key, *args)
+            loss, gradients = await step(self.part(number), key, *args)
             staged.gradients.add(turn, (), gradients)
-            return result
+            return loss
 
     async def on_stop(self, run: Any) -> None:
         """End a run, after passes that this rank has voted for and rank 0 has committed."""

@@ -84,9 +84,9 @@ class ReplicatedModel:
             for rank, share in enumerate(rows):
                 weight = share * site.size / sum(rows)
                 shard = shards[rank] if share else None
-                given = self._steps, loss_fn, shard, weight, left, current().priority
                 number = self.parts[rank].number
-                arguments[rank] = self._run, within.key, within.turn, number, step, given
+                given = self._steps, loss_fn, shard, weight, left, current().priority
+                arguments[rank] = self._run, within.key, within.turn, number, *given
             losses = await site.call_each("forward_backward", arguments)
         total = sum(loss * n for loss, n in zip(losses, rows, strict=True) if n)
         return total / sum(rows)  # type: ignore[no-any-return]
@@ -113,21 +113,18 @@ def _rows(shard: Any) -> int:
     raise ValueError("forward_backward: a shard has no tensor, and so no examples")
 
 
-async def build(
-    parts: dict[int, Any], number: int, make: Callable[..., Any], bucket_cap_mb: float
-) -> None:
+async def build(make: Callable[..., Any], bucket_cap_mb: float) -> DistributedDataParallel:
     """Make a copy, on its worker."""
     model = await DistributedDataParallel(await awaited(make()), bucket_cap_mb=bucket_cap_mb)
     model._state.is_replica = True
-    parts[number] = model
+    return model
 
 
 async def step(
-    parts: dict[int, Any], number: int, key: Any, name: int, loss_fn: Callable[..., Any],
-    shard: Any, weight: float, left: float | None, priority: int,
+    model: DistributedDataParallel, key: Any, name: int, loss_fn: Callable[..., Any], shard: Any,
+    weight: float, left: float | None, priority: int,
 ) -> tuple[Any, dict[Any, Any]]:  # fmt: skip
     """Compute with one copy, on its worker: the loss, and the gradients by leaf."""
-    model: DistributedDataParallel = parts[number]
     with model._state.staged_pass(name, key) as gradients:
         if shard is None:
             await model.skip()

@@ -20,7 +20,7 @@ from asyncgrad.distributed.host import Host
 from asyncgrad.distributed.metrics import counted, text
 from asyncgrad.distributed.remote import RemoteModule
 from asyncgrad.distributed.remote_optimizer import RemoteOptimizer
-from asyncgrad.distributed.replicated import ReplicatedModel, build
+from asyncgrad.distributed.replicated import ReplicatedModel
 from asyncgrad.distributed.site import CALLER, Site
 from asyncgrad.distributed.trace import Trace, recording, save
 from asyncgrad.distributed.values import check_plain
@@ -154,7 +154,7 @@ class World:
         number = next(self._numbers)
         run = "group", next(self._site.numbers)
         call = "call", next(self._site.numbers)
-        given = call, run, number, build, (make_model, bucket_cap_mb)
+        given = call, run, number, make_model, bucket_cap_mb
         parts = [RemoteModule(self._site, rank, number) for rank in range(self.size)]
         model = ReplicatedModel(self._site, run, parts)
         await self._site.call_each("replicate", dict.fromkeys(range(self.size), given), call)
