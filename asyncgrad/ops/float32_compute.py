@@ -1,4 +1,4 @@
-"""bfloat16 functions that compute in float32 and round the result, as PyTorch's do."""
+"""Half precision computed in float32 where PyTorch does so, too."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ import numpy as np
 
 from asyncgrad.core.variable import Variable
 from asyncgrad.ops.bfloat16 import BFLOAT16
+from asyncgrad.ops.dtype import is_half
 from asyncgrad.ops.promotion import cast
+from asyncgrad.types import Tensor
 
 _FLOAT32 = np.dtype("float32")
 
@@ -24,3 +26,20 @@ def in_float32(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
 def _widened(value: Any) -> Any:
     narrow = isinstance(value, Variable) and value._metadata.dtype.kind == "V"
     return cast(value, _FLOAT32) if narrow else value
+
+
+def in_parameters_dtype(name: str, x: Tensor, *parameters: Tensor | None) -> Any:
+    """The input in its parameters' dtype, which may be float32 for an input of half precision.
+
+    Raises:
+        RuntimeError: if a parameter has another dtype.
+    """
+    dtypes = {p._metadata.dtype for p in parameters if p is not None}
+    dtype = x._metadata.dtype
+    wide = _FLOAT32 if is_half(dtype) and dtypes != {dtype} else dtype
+    if dtypes - {wide}:
+        raise RuntimeError(
+            f"{name}: expected parameters of dtype {wide} for an input of dtype {dtype}, got "
+            f"{', '.join(map(str, dtypes))}. Convert them with .to()."
+        )
+    return cast(x, wide) if dtypes else x

@@ -7,12 +7,13 @@ from collections.abc import Callable
 
 from asyncgrad.choices import GeluFormula
 from asyncgrad.ops.api.elementwise import where
-from asyncgrad.ops.api.normalisation import in_parameters_dtype, layer_norm
+from asyncgrad.ops.api.normalisation import layer_norm
 from asyncgrad.ops.api.reduction import vector_norm
 from asyncgrad.ops.api.shape import permute, reshape, split
 from asyncgrad.ops.converted import one_node, writes_exactly
 from asyncgrad.ops.dtype import FLOATING, check_dtype
 from asyncgrad.ops.dtype_device import as_dtype
+from asyncgrad.ops.float32_compute import in_parameters_dtype
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.node_names import renamed
 from asyncgrad.ops.promotion import cast

@@ -13,6 +13,7 @@ from asyncgrad.core.variable import bump_version
 from asyncgrad.ops.arguments import check_constant, one_shape
 from asyncgrad.ops.batching import level_of
 from asyncgrad.ops.dtype import FLOATING, INEXACT, check_dtype, is_half
+from asyncgrad.ops.float32_compute import in_parameters_dtype
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.promotion import cast
 from asyncgrad.ops.requirements import requires, unmet
@@ -40,23 +41,6 @@ def _check_shape(name: str, what: str, value: Tensor | None, shape: tuple[int, .
     """Raise unless a parameter has the normalised shape."""
     if value is not None and value._metadata.shape != shape:
         raise unmet(name, f"value.shape == shape for {what}", locals())
-
-
-def in_parameters_dtype(name: str, x: Tensor, *parameters: Tensor | None) -> Any:
-    """The input in its parameters' dtype, which may be float32 for an input of half precision.
-
-    Raises:
-        RuntimeError: if a parameter has another dtype.
-    """
-    dtypes = {p._metadata.dtype for p in parameters if p is not None}
-    dtype = x._metadata.dtype
-    wide = np.dtype(np.float32) if is_half(dtype) and dtypes != {dtype} else dtype
-    if dtypes - {wide}:
-        raise RuntimeError(
-            f"{name}: expected parameters of dtype {wide} for an input of dtype {dtype}, got "
-            f"{', '.join(map(str, dtypes))}. Convert them with .to()."
-        )
-    return cast(x, wide) if dtypes else x
 
 
 def layer_norm(
