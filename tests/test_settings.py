@@ -88,23 +88,23 @@ def _threads():
 
 def test_products_use_as_many_threads_as_were_set():
     """While an engine computes them in pieces, the library uses one; afterwards as many as set."""
-    before, others = ag.get_num_threads(), blas.one_thread.holders
-    for _ in range(others):
-        blas.one_thread.drop()
+    before, others = ag.get_num_threads(), tuple(blas.one_thread.holders)
+    for other in others:
+        blas.one_thread.drop(other)
     try:
         ag.set_num_threads(1)
         assert ag.get_num_threads() == 1
         assert _threads() <= {1}
-        blas.one_thread.hold()
+        blas.one_thread.hold("test")
         try:
             ag.set_num_threads(blas.CORES)
             assert ag.get_num_threads() == blas.CORES or not _threads()
             assert pieces.threads == blas.CORES or not _threads()
             assert _threads() <= {1}
         finally:
-            blas.one_thread.drop()
+            blas.one_thread.drop("test")
         assert _threads() <= {blas.CORES}
     finally:
         ag.set_num_threads(before)
-        for _ in range(others):
-            blas.one_thread.hold()
+        for other in others:
+            blas.one_thread.hold(other)

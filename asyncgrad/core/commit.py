@@ -92,6 +92,8 @@ def commit(
                 # On the host nothing that it calls fails, so this is an interrupt. Update the other
                 # leaves, too.
                 _apply_all(*whole)
+                if end is not None:
+                    end()
                 raise
             if end is not None:
                 end()

@@ -35,23 +35,23 @@ class Shared:
     def __init__(self, begin: Callable[[], None], end: Callable[[], None]) -> None:
         """Keep how to set it, and how to set what was before; nobody needs it yet."""
         self._begin, self._end = begin, end
-        #: How many have called `hold` and not yet `drop`.
-        self.holders = 0
+        #: Those that have called `hold`, and not yet `drop`.
+        self.holders: set[Any] = set()
         self._in_force = self._is_changing = False
         self.lock = lasting_lock()
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(after_in_child=self.after_fork)
 
-    def hold(self) -> None:
+    def hold(self, holder: Any) -> None:
         """Set it, if nobody else has."""
         with self.lock:
-            self.holders += 1
+            self.holders.add(holder)
             self._change()
 
-    def drop(self) -> None:
-        """Set what was before, if nobody else needs it."""
+    def drop(self, holder: Any) -> None:
+        """Set what was before, if nobody else needs it; the holder may not have called `hold`."""
         with self.lock:
-            self.holders -= 1
+            self.holders.discard(holder)
             self._change()
 
     def _change(self) -> None:
@@ -62,7 +62,7 @@ class Shared:
             return
         self._is_changing = True
         try:
-            while self._in_force != (self.holders > 0):
+            while self._in_force != bool(self.holders):
                 self._in_force = not self._in_force
                 if self._in_force:
                     self._begin()
@@ -73,7 +73,7 @@ class Shared:
 
     def after_fork(self) -> None:
         """Set what was before: those who needed it are the parent's."""
-        self.holders = 0
+        self.holders.clear()
         self._in_force = self._is_changing = False
         self._end()
 

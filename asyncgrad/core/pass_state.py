@@ -59,12 +59,12 @@ class PassState:
 
     __slots__ = (
         "__weakref__", "asked", "callbacks", "cancelling", "captured", "captures", "careful",
-        "collect", "committed_early", "context", "create_graph", "deadline", "dependencies",
-        "depth", "ending", "error", "event_log", "exec_info", "freed", "future", "inbox",
-        "keep_graph", "later_errors", "launched", "members", "not_ready", "observer", "order",
-        "parent", "postponed", "priority", "queued", "ready", "recorded", "result", "revoke",
-        "root", "running", "secured", "share_ns", "staged", "state", "stepping", "streams",
-        "suspended", "timer", "virtual_time", "wait_enqueued", "walk", "watch",
+        "collect", "committed", "committed_early", "context", "create_graph", "deadline",
+        "dependencies", "depth", "ending", "error", "event_log", "exec_info", "freed", "future",
+        "inbox", "keep_graph", "later_errors", "launched", "members", "not_ready", "observer",
+        "order", "parent", "postponed", "priority", "queued", "ready", "recorded", "result",
+        "revoke", "root", "running", "secured", "share_ns", "staged", "state", "stepping",
+        "streams", "suspended", "timer", "virtual_time", "wait_enqueued", "walk", "watch",
     )  # fmt: skip
 
     def __init__(
@@ -146,6 +146,8 @@ class PassState:
         self.staged: list[Staged] = []
         #: How many of the first staged gradients share no memory any more with what users see.
         self.secured = 0
+        #: What is staged has been added, and will not be revoked.
+        self.committed = False
         #: A leaf with post-accumulate hooks was reached, whose gradient is not staged.
         self.committed_early = False
         #: The participants of the pass, each a `Member` (`core/conclude.py`), and how many of the

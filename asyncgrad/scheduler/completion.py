@@ -54,13 +54,21 @@ def begin_end(task: GraphTask) -> bool:
 
 
 def end_pass(task: GraphTask, wait: bool) -> bool:
-    """Commit the gradients of a pass that has run; False as in `commit_staged`."""
+    """Commit the gradients of a pass that has run; False as in `commit_staged`.
+
+    An interrupt that comes when they have been added is raised, and the pass has succeeded.
+    """
     try:
         if not commit_staged(task, wait):
             return False
         task.succeed()
-    except BaseException as error:
+    except Exception as error:
         task.fail_at_end(error)
+    except BaseException as interrupt:
+        if task.committed:
+            task.succeed()
+            raise
+        task.fail_at_end(interrupt)
     return True
 
 

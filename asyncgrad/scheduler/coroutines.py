@@ -140,12 +140,26 @@ class CoroutineNodes:
             task.timer.cancel()
         task.timer = call_later(host.loop, self.grace, self._give_up, host, task, running)
 
+    def forget_lost(self, task: GraphTask, *, stopped: bool) -> bool:
+        """Forget the launched nodes of a pass that will not report; whether there are any.
+
+        While the loop is not `stopped`, a node that has ended may still report.
+        """
+        running = self._running.get(task, {})
+        awaited = [one for waiting, one in running.items() if not (stopped and waiting.done())]
+        lost = task.launched.keys() - {one.node for one in (*awaited, *task.suspended)}
+        for node in lost:
+            del task.launched[node]
+        return bool(lost)
+
     def _give_up(
         self, host: Host, task: GraphTask, running: dict[asyncio.Task[Any], Suspended]
     ) -> None:
         """End the pass without those nodes that have ignored their cancellation."""
         for waiting, suspended in running.items():
             if waiting.done():
+                # Its report has been read, unless an interrupt has cut that off.
+                self._ended(host, task, suspended, waiting)
                 continue
             report_late(host.loop, name_of(suspended.node), self.grace, waiting)
             host.log(task, f"gave {name_of(suspended.node)} up")

@@ -10,7 +10,6 @@ from contextlib import suppress
 from functools import partial
 from operator import index
 
-from asyncgrad.core.graph_task import GraphTask
 from asyncgrad.devices.pool import POOL
 from asyncgrad.devices.waiting import settle
 from asyncgrad.scheduler import blas, loop_thread
@@ -41,7 +40,6 @@ class Engine(RunningPasses):
         super().__init__(loop)
         self._forget = forget
         self.collections = Collections(after_collection)
-        self.collections.watch()
         #: Tasks that have yielded, in order.
         self.yield_queue = YieldQueue(SLICE_NS)
         #: Tasks that yield until the loop is idle.
@@ -49,13 +47,20 @@ class Engine(RunningPasses):
         #: Not on the loop that synchronous passes share: it lasts as long as the process, and their
         #: products are computed by BLAS's own threads.
         self._limits_blas = not is_shared(loop)
-        if self._limits_blas:
-            blas.one_thread.hold()
         #: A timer will check whether the process is idle.
         self._watches_idle = False
         #: A future during shut-down: done when no pass is left.
         self.emptied: asyncio.Future[None] | None = None
-        self._closer = _end_with(weakref.WeakMethod(self.shut_down), loop)
+        self._closer: AsyncGenerator[None, None] | None = None
+        try:
+            self.collections.watch()
+            if self._limits_blas:
+                blas.one_thread.hold(self)
+            self._closer = _end_with(weakref.WeakMethod(self.shut_down), loop)
+        except BaseException:
+            # An interrupt: nobody will close this engine.
+            self.close()
+            raise
         if self._closer is None:
             self.close()
 
@@ -70,7 +75,7 @@ class Engine(RunningPasses):
             if task.future is not None and not task.ending and task.future._is_abandoned():
                 self.cancel(task)
             else:
-                self._go_on(task)
+                self.revive(task)
         loop = self.loop
         if self.live:
             self.emptied = loop.create_future()
@@ -91,13 +96,6 @@ class Engine(RunningPasses):
             # The last thread has called `ended`, and needs some microseconds to end.
             await asyncio.sleep(0)
 
-    def _go_on(self, task: GraphTask) -> None:
-        """Take a pass's next step again, if an interrupt has stopped the loop while it took it."""
-        # Tasks in the background ask participants, and go on with the pass themselves. A pass that
-        # has not begun its walk waits for its turn.
-        if self.thread_segments.reclaim(task) and not self.background_tasks and task.walk is None:
-            self.returned(task, None, None)
-
     def __repr__(self) -> str:
         return f"<Engine of {self._loop()!r}: {self.passes} passes, {len(self.live)} in flight>"
 
@@ -115,7 +113,7 @@ class Engine(RunningPasses):
         self.thread_segments.close(ended)
         self.collections.unwatch()
         if self._limits_blas:
-            blas.one_thread.drop()
+            blas.one_thread.drop(self)
         if self._loop_goes_first:
             loop_thread.restore_slice()
 

@@ -184,12 +184,18 @@ class BackwardFuture(asyncio.Future[_T]):
 
     def cancel(self, msg: object = None) -> bool:
         """Ask the pass to end; False if it has ended, has failed, or is being committed."""
-        task = self._task
+        task, loop = self._task, self._loop
+        if task is None:
+            return False
+        if not loop.is_running():
+            # An interrupt has stopped the loop, perhaps in the midst of a step of this pass.
+            self._engine.revive(task)
+            if self.done():
+                return super().cancelled()
         # On False, asyncio cancels the awaiting task after the pass has ended by itself.
-        if task is None or task.ending or task.error is not None:
+        if task.ending or task.error is not None:
             return False
         self._cancel_text = msg
-        loop = self._loop
         here = _get_running_loop() is loop or not loop.is_running()
         if here and (task.depth + 1) % _LEVELS:
             return self._engine.cancel(task)
@@ -216,18 +222,18 @@ class BackwardFuture(asyncio.Future[_T]):
         What nodes have raised `later`, and a `failure` of which the caller of `cancel()` did not
         know, become notes, as text, because the errors themselves refer to the pass.
         """
-        self._task = None
         self._engine.cancelled += 1
         self._notes = [f"after the pass was cancelled: {described(error)}" for error in later]
         if failure is not None:
             self._notes.insert(0, f"the pass had failed before: {described(failure)}")
         super().cancel(msg=self._cancel_text)
+        self._task = None
 
     def _finish_failed(self, error: BaseException) -> None:
         """End with an error."""
-        self._task = None
         self._engine.failed += 1
         super().set_exception(error)
+        self._task = None
 
     def __del__(self) -> None:
         # asyncio's own `__del__` goes first, because the warning below may be raised as an error.

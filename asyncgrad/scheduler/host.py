@@ -117,6 +117,10 @@ class Host:
         """Ask a pass to drain; False if it is too late."""
         raise NotImplementedError
 
+    def revive(self, task: GraphTask) -> None:
+        """Take a pass's next step if an interrupt has cut off whoever was to take it."""
+        raise NotImplementedError
+
     def node_ended(self, task: GraphTask, suspended: Suspended, ended: Ended) -> None:
         """Take the report of a coroutine node."""
         raise NotImplementedError

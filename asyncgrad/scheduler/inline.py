@@ -19,7 +19,7 @@ from asyncgrad.core import chain
 from asyncgrad.core.frames import clear_frames
 from asyncgrad.core.graph_task import GraphTask
 from asyncgrad.core.node import OpNode
-from asyncgrad.core.states import FINISHED, RUNNING, Suspended
+from asyncgrad.core.states import DONE, FINISHED, RUNNING, Suspended
 from asyncgrad.devices.fp_errors import fp_errors_ignored, restore_fp_errors, without_fp_errors
 from asyncgrad.errors import AutogradError
 from asyncgrad.scheduler import reentrant
@@ -75,6 +75,8 @@ def _run(task: GraphTask) -> Any:
         task.fail(interrupt)
         task.outcome()
         conclude_inline(task)
+        if task.state is DONE:
+            raise
     error = task.error
     if error is None:
         task.context = None

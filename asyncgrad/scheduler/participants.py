@@ -9,6 +9,7 @@ from inspect import isawaitable
 from typing import Any
 
 from asyncgrad.core.commit import check_staged
+from asyncgrad.core.conclude import Member
 from asyncgrad.core.graph_task import GraphTask
 from asyncgrad.core.states import DONE, RUNNING
 from asyncgrad.scheduler.completion import end_as_decided
@@ -93,13 +94,16 @@ async def _decide(task: GraphTask) -> None:
 
 async def _tell(task: GraphTask, grace: float) -> None:
     """Call `commit` or `abort` of all at the same time; those that abort have `grace` seconds."""
-    members, task.members = task.members, ()
     committed = task.state is DONE
     verb = "commit" if committed else "abort"
-    calls = {
-        asyncio.ensure_future(_call(getattr(member.participant, verb))): member
-        for member in members
-    }
+    calls: dict[asyncio.Future[None], Member] = {}
+    while task.members:
+        # If an interrupt ends this, `task.members` are those that have still to be told.
+        member, *others = task.members
+        calls[asyncio.ensure_future(_call(getattr(member.participant, verb)))] = member
+        task.members = others
+    if not calls:
+        return
     # Nothing that happens while this waits changes the decision. This wait is cancelled only by a
     # loop that cancels all its tasks, and these calls with them.
     _, late = await asyncio.wait(calls, timeout=None if committed else grace)

@@ -1,4 +1,4 @@
-"""Runs the passes of an event loop: accepts them, gives them turns, and resolves their futures.
+"""Runs the passes of an event loop: accepts them, and gives them turns.
 
 The caller of a pass runs its first slice, so that a small pass is finished at once. All callers
 share one budget for each turn of the loop. What is left of a pass goes to the device's queue, from
@@ -16,12 +16,10 @@ from typing import Any
 from asyncgrad.core.graph_task import GraphTask
 from asyncgrad.core.node import name_of
 from asyncgrad.core.states import (
-    DONE,
     DRAINING,
     FINISHED,
     HEAVY,
     MORE,
-    RUNNING,
     WAITING,
     Ended,
     Outcome,
@@ -29,24 +27,13 @@ from asyncgrad.core.states import (
 )
 from asyncgrad.devices import pieces
 from asyncgrad.devices.fp_errors import fp_errors_ignored, restore_fp_errors
-from asyncgrad.errors import add_note
 from asyncgrad.scheduler import loop_thread
-from asyncgrad.scheduler.completion import (
-    as_failure,
-    ask_to_end,
-    begin_end,
-    contained,
-    deadline_error,
-    end_in_thread,
-    end_pass,
-    is_stop,
-    stopped_by,
-)
+from asyncgrad.scheduler.completion import deadline_error, is_stop, stopped_by
 from asyncgrad.scheduler.coroutines import CoroutineNodes, discard_all
-from asyncgrad.scheduler.future import BackwardFuture, resolve
-from asyncgrad.scheduler.host import Host, call_at
-from asyncgrad.scheduler.participants import conclude, deciding
+from asyncgrad.scheduler.future import BackwardFuture
+from asyncgrad.scheduler.host import call_at
 from asyncgrad.scheduler.queues import Admission, DeviceQueue
+from asyncgrad.scheduler.resolution import Resolution
 from asyncgrad.scheduler.segments import ThreadSegments, retrieve
 from asyncgrad.scheduler.walk_budget import LONG, SHORT_NS, WALK_NS, cost_of, share_of, steps_of
 from asyncgrad.scheduler.worker import Worker
@@ -59,7 +46,7 @@ _OVERDRAFT_NS = 100_000
 _REST = 3
 
 
-class RunningPasses(Host):
+class RunningPasses(Resolution):
     """The passes of one event loop; `Engine` adds how it begins and ends."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -77,14 +64,6 @@ class RunningPasses(Host):
         self.nodes = CoroutineNodes()
         self._turn_open = False
         self._turn_start = 0
-
-    def stop(self) -> None:
-        """Stop for good, because the program is being stopped."""
-        raise NotImplementedError
-
-    def _note_empty(self) -> None:
-        """Note that no pass is left."""
-        raise NotImplementedError
 
     # -- passes ---------------------------------------------------------
 
@@ -296,114 +275,3 @@ class RunningPasses(Host):
         # The error's traceback will hold this frame, which must not hold the error.
         del suspended, ended, node, steps
         self.read_inbox(task)
-
-    # -- ending ---------------------------------------------------------
-
-    def cancel(self, task: GraphTask) -> bool:
-        """Ask a pass to drain; its future ends when nothing of it runs any more.
-
-        False if it is too late, because a thread commits the pass.
-        """
-        if not task.cancelling:
-            if not ask_to_end(task):
-                return False
-            task.cancelling = True
-            self.log(task, "is cancelled")
-        self._wind_down(task)
-        return True
-
-    def _commit(self, task: GraphTask) -> None:
-        """Commit a pass that has run, or resolve its future if it has not succeeded."""
-        if task.ending:
-            return
-        if task.state is not RUNNING:
-            self._resolve(task)
-            return
-        decides = task.members and deciding(task)
-        if decides or not (task.staged and task.is_large()):
-            if not begin_end(task):
-                self._arrange_next(task, task.outcome())
-                return
-            if decides:
-                self._conclude(task)
-                return
-            if end_pass(task, False):
-                self._resolve(task)
-                return
-            task.ending = False
-        self.thread_segments.own(self, task, partial(end_in_thread, task))
-
-    def _conclude(self, task: GraphTask) -> None:
-        """Let participants decide on a pass and learn how it ends; then resolve its future."""
-        # From here on the pass can't be cancelled.
-        task.ending = True
-        self.log(task, "concludes with its participants")
-        run = partial(self.thread_segments.finish, self, task)
-        # Not `create_task`: an eager task factory would call participants at once, in here.
-        concluding = asyncio.Task(
-            conclude(task, self.nodes.grace, run), loop=self.loop, context=task.new_context()
-        )
-        self.background_tasks.add(concluding)
-        concluding.add_done_callback(partial(self._concluded, task))
-
-    def _concluded(self, task: GraphTask, concluding: asyncio.Task[None]) -> None:
-        self.background_tasks.discard(concluding)
-        # The pass ends even if the loop, which may cancel all its tasks, has cancelled this one.
-        if not concluding.cancelled() and (error := concluding.exception()) is not None:
-            task.later_errors += (error,)
-        self._resolve(task)
-
-    def _resolve(self, task: GraphTask) -> None:
-        """Resolve the future of a pass, once its participants have been told how it has ended."""
-        if task.timer is not None:
-            task.timer.cancel()
-        if task.error is not None:
-            task.error = contained(task.error, task.context)
-        if task.members and task.future is not None:
-            # If the program is being stopped, the pass ends without waiting for them.
-            stops = is_stop(task.error)
-            self._conclude(task)
-            if not stops:
-                return
-        future, task.future = task.future, None
-        if future is None:
-            return
-        live = self.live
-        if live:
-            live.discard(task)
-            if self.admission.held:
-                self.admission.note_end(task)
-                self.admit()
-            if not live:
-                self._note_empty()
-        if task.state is DONE:
-            future._task = None
-            resolve(future, task.result)
-            task.context = None
-            if task.stepping is not None:
-                task.drop_graph()
-            return
-        # From here on `ask_to_end` tells other threads that it is too late; grant earlier requests.
-        task.ending = True
-        task.drain()
-        error, later = task.error, task.later_errors
-        task.release()
-        try:
-            if error is None or (task.cancelling and not is_stop(error)):
-                # A caller whose `cancel()` returned True relies on that, even if the pass failed
-                # (in a thread, or by its deadline) before the request was read.
-                future._finish_cancelled(later, error)
-            elif is_stop(error):
-                # The error is raised below, so the future gets another one, marked as retrieved.
-                future._finish_failed(stopped_by(error))
-                future.exception()
-                self.fail_all(error)
-                raise error
-            else:
-                error = as_failure(error)
-                if task.event_log is not None:
-                    add_note(error, str(task.event_log))
-                future._finish_failed(error)
-        finally:
-            # The traceback may hold this frame, which must hold neither the pass nor the future.
-            del error, later, future, task

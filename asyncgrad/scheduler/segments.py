@@ -118,7 +118,7 @@ class ThreadSegments:
         else:
             self._working += 1
             if self._working == 1:
-                switch_interval.short.hold()
+                switch_interval.short.hold(self)
             tell = partial(tell_loop, loop, thread_job.report)
             self.threads.submit(thread_job.run, urgency, tell)
         return thread_job
@@ -131,7 +131,7 @@ class ThreadSegments:
         if self._working:
             # Threads may still work, but nothing reports when they have ended.
             self._working = 0
-            switch_interval.short.drop()
+            switch_interval.short.drop(self)
         self.threads.close(ended)
 
     def _job_ended(self) -> None:
@@ -139,7 +139,7 @@ class ThreadSegments:
         if self._working:
             self._working -= 1
             if not self._working:
-                switch_interval.short.drop()
+                switch_interval.short.drop(self)
 
     def _returned(
         self, host: Host, task: GraphTask, helpers: Helpers | None, outcome: Outcome | None,

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import sys
 import threading
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from passes import CHEAP, HEAVY, calls, chain, give_way, leaf, long_pass
 
 import asyncgrad as ag
-from asyncgrad.scheduler import completion, coroutines, running
+from asyncgrad.core.frames import PACKAGE
+from asyncgrad.scheduler import blas, completion, coroutines, resolution
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -242,9 +246,9 @@ def test_an_interrupt_while_the_loop_ends_a_pass_holds_up_no_shut_down(
         future = chain(x, 3_000 if cost == CHEAP else 3, cost=cost).sum().backward()
         # Before the commit on the loop, or when the loop takes the pass back from a thread.
         if cost == CHEAP:
-            monkeypatch.setattr(running, "end_pass", interrupt)
+            monkeypatch.setattr(resolution, "end_pass", interrupt)
         else:
-            monkeypatch.setattr(running.RunningPasses, "_resolve", interrupt)
+            monkeypatch.setattr(resolution.Resolution, "_resolve", interrupt)
         await asyncio.wait([future])
         assert future.cancelled() == (cost == CHEAP)
 
@@ -255,3 +259,89 @@ def test_an_interrupt_while_the_loop_ends_a_pass_holds_up_no_shut_down(
     loop.run_until_complete(loop.shutdown_asyncgens())
     loop.run_until_complete(task)
     assert (x.grad is None) == (cost == CHEAP)
+
+
+class Joins:
+    """A participant that notes how a pass has ended."""
+
+    def __init__(self) -> None:
+        self.log: list[str] = []
+
+    async def prepare(self, gradients: Any) -> None:
+        self.log.append("prepare")
+
+    async def commit(self) -> None:
+        self.log.append("commit")
+
+    async def abort(self) -> None:
+        self.log.append("abort")
+
+
+#: Not the fault of a pass: asyncio loses a step of a task that is interrupted when it begins to
+#: wait, and a participant that is interrupted does not end.
+_OTHERS_STEPS = {"add_done_callback", "_observe", "_call"}
+
+
+@pytest.mark.filterwarnings("ignore:coroutine", "ignore:a backward pass")
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("joined", [False, True])
+@pytest.mark.parametrize("is_first", [False, True])
+def test_after_an_interrupt_wherever_it_comes_the_loop_can_be_ended(
+    joined: bool, is_first: bool
+) -> None:
+    """No task waits for a pass that nobody goes on with, and participants learn how it ended."""
+
+    def run(interrupted: int) -> int:
+        """Run a pass, interrupt it after so many calls, and end the loop: how many there were."""
+        x, member, count = leaf(), Joins(), 0
+
+        def note(frame: Any, event: str, _: Any) -> None:
+            # Where Python looks for signals: when a function begins, and after one in C.
+            nonlocal count
+            code = frame.f_code
+            if event not in {"call", "c_return"} or code.co_name in _OTHERS_STEPS:
+                return
+            count += code.co_filename.startswith(PACKAGE)
+            if count == interrupted:
+                sys.setprofile(None)
+                raise KeyboardInterrupt
+
+        async def node() -> None:
+            if joined:
+                ag.autograd.graph.join(member)
+            await asyncio.sleep(0)
+
+        async def main() -> None:
+            if not is_first:
+                ag.engine()
+            loss = calls(x, node).sum()
+            sys.setprofile(note)
+            try:
+                await loss.backward()
+            finally:
+                sys.setprofile(None)
+
+        loop = asyncio.new_event_loop()
+        loop.set_exception_handler(lambda *facts: None)
+        task = loop.create_task(main())
+        with suppress(KeyboardInterrupt):
+            loop.run_until_complete(task)
+        sys.setprofile(None)
+        # As `asyncio.run` ends.
+        for each in (tasks := asyncio.all_tasks(loop)):
+            each.cancel()
+        if tasks:
+            loop.run_until_complete(asyncio.wait(tasks))
+        loop.run_until_complete(loop.shutdown_asyncgens())
+        loop.close()
+        ended = [verb for verb in member.log if verb != "prepare"]
+        if member.log:
+            assert ended == ["abort" if x.grad is None else "commit"], interrupted
+        return count
+
+    held = set(blas.one_thread.holders)
+    for interrupted in range(1, run(0) + 1):
+        run(interrupted)
+    assert blas.one_thread.holders == held
+    # Passes that nobody could await are warned of here, and not in a later test.
+    gc.collect()

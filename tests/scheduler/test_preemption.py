@@ -380,7 +380,7 @@ def test_a_child_forked_while_the_matrix_library_is_limited(
 
     class Parent:
         def __init__(self) -> None:
-            monkeypatch.setattr(blas.one_thread, "holders", 0)
+            monkeypatch.setattr(blas.one_thread, "holders", set())
             monkeypatch.setattr(blas, "_before", [])
             monkeypatch.setattr(blas.one_thread, "lock", Lock())
             self.lib_controllers = [Library(), Library()]
@@ -391,9 +391,9 @@ def test_a_child_forked_while_the_matrix_library_is_limited(
 
         def call(self) -> None:
             with suppress(_Forked):
-                blas.one_thread.hold()
+                blas.one_thread.hold("test")
                 assert [library.num_threads for library in self.lib_controllers] == [1, 1]
-                blas.one_thread.drop()
+                blas.one_thread.drop("test")
 
         def other(self) -> None:
             raise _Forked

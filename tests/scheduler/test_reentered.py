@@ -84,10 +84,11 @@ def test_a_pass_within_a_commit() -> None:
 
 def limit() -> None:
     """Let BLAS use one thread for a moment."""
-    blas.one_thread.hold()
+    holder = object()
+    blas.one_thread.hold(holder)
     assert blas.one_thread.holders
     assert blas.get_threads() > 0
-    blas.one_thread.drop()
+    blas.one_thread.drop(holder)
 
 
 def test_a_setting_that_is_needed_again_before_it_has_ended() -> None:
@@ -99,14 +100,14 @@ def test_a_setting_that_is_needed_again_before_it_has_ended() -> None:
     def end() -> None:
         if wanted:
             wanted.pop()
-            setting.hold()
+            setting.hold("another")
         values[0] = before[0]
 
     setting = Shared(begin, end)
-    setting.hold()
-    setting.drop()
+    setting.hold("test")
+    setting.drop("test")
     assert values == ["set"]
-    setting.drop()
+    setting.drop("another")
     assert values == ["usual"]
 
 

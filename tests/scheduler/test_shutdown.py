@@ -457,7 +457,7 @@ class TestBlas:
         """As if there were no engine: one of an earlier test may not have been collected yet."""
         if not self.threads():
             pytest.skip("no library that can be limited")
-        monkeypatch.setattr(blas.one_thread, "holders", 0)
+        monkeypatch.setattr(blas.one_thread, "holders", set())
         monkeypatch.setattr(blas, "_before", [])
         with blas._CONTROLLER.limit(limits=blas.CORES, user_api="blas"):
             yield

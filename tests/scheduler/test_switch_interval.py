@@ -25,7 +25,7 @@ USUAL = 0.005
 def interval(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The usual interval, and no engine of another test that wants a shorter one."""
     before = sys.getswitchinterval()
-    monkeypatch.setattr(switch_interval.short, "holders", 0)
+    monkeypatch.setattr(switch_interval.short, "holders", set())
     monkeypatch.setattr(switch_interval, "_usual", None)
     sys.setswitchinterval(USUAL)
     yield
