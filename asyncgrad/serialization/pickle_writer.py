@@ -18,7 +18,7 @@ from asyncgrad.ops.dtype import DType
 from asyncgrad.ops.table.strided import row_major
 from asyncgrad.ops.tensors.transfer import on_host
 from asyncgrad.serialization.pickle_reader import KEYS
-from asyncgrad.serialization.storages import name_of
+from asyncgrad.serialization.storages import UNTYPED, name_of
 from asyncgrad.types import Array
 
 
@@ -55,7 +55,6 @@ class PickleWriter:
         elif isinstance(value, Variable):
             self._write_tensor(value)
         elif isinstance(value, (DType, np.dtype)):
-            name_of(value)
             self._name("torch", value.name)
         elif isinstance(value, (int, np.integer)):
             self._write_int(int(value))
@@ -135,13 +134,16 @@ class PickleWriter:
         if parameter:
             self._name("torch._utils", "_rebuild_parameter")
             out += b"("
-        self._name("torch._utils", "_rebuild_tensor_v2")
+        kind = name_of(array.dtype)
+        untyped = kind == UNTYPED
+        self._name("torch._utils", f"_rebuild_tensor_v{3 if untyped else 2}")
         out += b"("
         # A reference to the storage, which is outside the pickle.
         out += b"("
         self._write("storage")
-        self._name("torch", name_of(array.dtype))
-        for part in (str(number), str(tensor._metadata.device), array.size):
+        self._name("torch.storage" if untyped else "torch", kind)
+        size = array.nbytes if untyped else array.size
+        for part in (str(number), str(tensor._metadata.device), size):
             self._write(part)
         out += b"tQ"
         self._write(offset)
@@ -149,6 +151,8 @@ class PickleWriter:
         self._write(strides)
         self._write(requires_grad(tensor) and not parameter)
         self._write(OrderedDict())
+        if untyped:
+            self._write(array.dtype)
         out += b"tR"
         if parameter:
             self._write(requires_grad(tensor))
@@ -160,7 +164,6 @@ class PickleWriter:
     def _place(self, tensor: Variable) -> tuple[int, int, tuple[int, ...]]:
         """A tensor's storage number, the offset of its first element, and its strides."""
         array, metadata = tensor._array, tensor._metadata
-        name_of(metadata.dtype)
         if metadata.device is CPU:
             array = np.asarray(array)
             memory = _memory_of(array)

@@ -57,17 +57,8 @@ def dtype_of(name: str) -> Any:
 
 
 def name_of(dtype: Any) -> str:
-    """The name of the storage type for a dtype.
-
-    Raises:
-        TypeError: if PyTorch's files can't hold the dtype.
-    """
-    if dtype.name == "bfloat16":
-        return _BFLOAT16
-    name = _NAMES.get(dtype)
-    if name is None:
-        raise TypeError(f"save: PyTorch's files have no storage for dtype {dtype}. Convert it.")
-    return name
+    """The name of the storage type for a dtype."""
+    return _BFLOAT16 if dtype.name == "bfloat16" else _NAMES.get(dtype, UNTYPED)
 
 
 def dtype_named(name: str) -> Any:

@@ -191,8 +191,6 @@ def test_objects_are_refused_and_nothing_is_written(tmp_path):
     path = tmp_path / "weights.pt"
     with pytest.raises(TypeError, match="Linear"):
         save({"model": nn.Linear(1, 1)}, path)
-    with pytest.raises(TypeError, match="uint16"):
-        save(ag.from_numpy(np.zeros(1, np.uint16)), path)
     for unreadable in ({(1, 2): 3}, {(1, 2)}, OrderedDict({b"a": 1})):
         with pytest.raises(TypeError, match="keys and members of sets"):
             save(unreadable, path)

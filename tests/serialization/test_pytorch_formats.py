@@ -232,3 +232,19 @@ def test_whole_modules_are_refused_by_name(old):
         load(file_of(torch.nn.Linear(1, 1), old))
     with pytest.raises(TypeError, match=r"object of type Linear: .*Save its state_dict\(\)"):
         ag.save(ag.nn.Linear(1, 1), io.BytesIO())
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_pytorch_reads_what_asyncgrad_wrote(dtype):
+    """A view, its base and the dtype; PyTorch has no storage types of unsigned integers."""
+    if dtype == "bfloat16":
+        pytest.importorskip("ml_dtypes", reason="ml_dtypes is not installed")
+    file = io.BytesIO()
+    base = ag.ones(2, 3, dtype=getattr(ag, dtype))
+    ag.save([base[:, 1:], base, base.dtype], file)
+    for T in (torch, ag):
+        file.seek(0)
+        view, whole, kind = T.load(file)
+        whole[:, 1] = 0
+        assert view.tolist() == [[0, 1], [0, 1]]
+        assert kind == whole.dtype == getattr(T, dtype)
