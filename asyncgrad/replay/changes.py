@@ -286,11 +286,9 @@ class Changes(ChangedMemory):
 
     def _read_first(self, place: Place, array: Any) -> None:
         """Give the array of a `.grad` its place, which is that of the gradient or of a copy."""
-        alike = array.strides == place.sample.strides
-        if id(array) in self.known and alike:
-            # The pass has summed the gradient in this array, perhaps one of the terms.
-            self.known[id(array)] = place
-        elif id(array) not in self.known and (alike or array.flags.c_contiguous):
+        if self.known.get(id(array)) is place:
+            return
+        if array.strides == place.sample.strides or array.flags.c_contiguous:
             self._copy(place, array)
         else:
             self.refuse("it reads a .grad of another layout than its gradient")
