@@ -257,7 +257,8 @@ class Reached(Unchanged, Owners):
         if not (self._owned and (self._bare or self._partly or self._optimizers or self._anew)):
             # Nothing was followed whose attributes may change with the names.
             self._names |= self._all_names()
-            self._owned, new = {}, bool(self._owned)
+            # What is named now may be an attribute of a module or class.
+            self._owned, new = {}, bool(self._owned and self._spaces)
             return new
         tables = [
             *[held for held in self._dicts if held and isinstance(held, dict)],
