@@ -454,10 +454,13 @@ async def test_forwards_without_a_backward_leave_nothing_on_the_worker() -> None
             statistics = await world.statistics()
 
 
-@pytest.mark.asyncio
 @pytest.mark.parametrize("late", [False, True])
-async def test_a_forward_that_is_given_up_is_ended_on_its_worker(late: bool) -> None:
+def test_a_forward_that_is_given_up_is_ended_on_its_worker(run: Any, late: bool) -> None:
     """By a cancellation, or by the deadline of a request."""
+    run(forward_given_up(late))
+
+
+async def forward_given_up(late: bool) -> None:
     engine = Engine(1)
     async with world_of(engine) as world:
         started, ended = asyncio.Event(), asyncio.Event()
@@ -1201,8 +1204,11 @@ async def test_a_context_holds_passes_back_that_come_to_no_part() -> None:
         assert x.grad is None
 
 
-@pytest.mark.asyncio
-async def test_a_context_waits_for_workers_until_the_deadline_of_its_passes() -> None:
+def test_a_context_waits_for_workers_until_the_deadline_of_its_passes(run: Any) -> None:
+    run(late_context())
+
+
+async def late_context() -> None:
     engine = Engine(1)
     async with world_of(engine, grace=0.1) as world:
         part, x = await world.remote(0, Affine), leaf()

@@ -15,25 +15,16 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from deterministic import Engine, world_of
 from models import Affine, Held
-from seeded import seeded
 
 import asyncgrad as ag
 from asyncgrad import distributed as dist
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator
+    from collections.abc import Awaitable, Callable
 
     from asyncgrad.distributed import World
 
 LIMIT, GRACE = 0.1, 0.05
-
-
-@pytest.fixture(params=range(3))
-def run(
-    monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
-) -> Iterator[Callable[[Awaitable[Any]], Any]]:
-    with seeded(monkeypatch, request.param) as loop:
-        yield loop.run_until_complete
 
 
 def leaf(rows: int = 3) -> ag.Tensor:
