@@ -92,7 +92,7 @@ class Lives:
             return False
         self._ended = True
         POOL.drop(self._blocks)
-        # What is alive holds these notes, and shall hold its own block alone.
+        # An array that is alive holds this object. It must not keep blocks of other arrays alive.
         self._blocks = {block: life for block, life in self._blocks.items() if not life[2]}
         return True
 

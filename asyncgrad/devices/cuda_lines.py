@@ -196,7 +196,7 @@ class LinesKernel:
     """
 
     def __init__(self, cupy: Any, name: str, declared: Lines) -> None:
-        """Remember all three; nothing is compiled yet."""
+        """Keep the library and the declaration; nothing is compiled yet."""
         self._cupy = cupy
         self._name = name
         self._declared = declared

@@ -99,7 +99,7 @@ class ElementwiseKernel:
     """One kernel for all its dtypes."""
 
     def __init__(self, declared: Elementwise, kernels: dict[Any, Any]) -> None:
-        """Remember what it is given: some inputs are numbers."""
+        """Keep the kernel, and which of its inputs are numbers."""
         self._numbers = [name in NUMBERS for name in names_of(declared.inputs)]
         self._outputs = len(names_of(declared.outputs))
         self.kernels = kernels
@@ -176,7 +176,7 @@ class LinesKernel:
         return getattr(module, name), lines, cut, inputs, [(one, prod(one)) for one in made]
 
     def __call__(self, axis: int, *arguments: Value, sums: list[Any] | None = None) -> Any:
-        """Compute it, as `LinesKernel` of `cuda_lines` does.
+        """Compute the results, as `LinesKernel` of `cuda_lines` does.
 
         Args:
             axis: the axis of the lines.

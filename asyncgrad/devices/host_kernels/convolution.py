@@ -38,12 +38,12 @@ class _Phase(NamedTuple):
     starts: range
     #: The places of the kernel.
     taps: range
-    #: For each place of the kernel, how far from there.
+    #: For each place of the kernel, its distance from there.
     steps: range
 
 
 def _forward(n: int, m: int, k: int, s: int, d: int, before: int) -> list[_Phase]:
-    """The only phase of a convolution's output."""
+    """The phases of a convolution's output: all places are in one."""
     return [_Phase(range(m), range(-before, m * s - before, s), range(k), range(0, k * d, d))]
 
 
