@@ -14,7 +14,7 @@ import asyncgrad.nn.functional as F
 from asyncgrad.errors import PendingBackwardError, WrongLoopError
 
 
-class MultiPass:
+class LeafWithResults:
     """A leaf with a gradient already, and results of it."""
 
     def __init__(self) -> None:
@@ -32,43 +32,43 @@ class MultiPass:
         return bool(np.allclose(gradient.numpy(), np.exp([1.0, 2.0, 3.0])))
 
 
-def _needs_no_gradient(p: MultiPass):
+def _needs_no_gradient(p: LeafWithResults):
     return ag.autograd.backward([p.scalar, ag.ones(())])
 
 
-def _is_no_scalar(p: MultiPass):
+def _is_no_scalar(p: LeafWithResults):
     return p.vector.backward()
 
 
-def _gradient_of_another_shape(p: MultiPass):
+def _gradient_of_another_shape(p: LeafWithResults):
     return p.vector.backward(ag.ones(2))
 
 
-def _complex_gradient_of_a_real_result(p: MultiPass):
+def _complex_gradient_of_a_real_result(p: LeafWithResults):
     return p.vector.backward(ag.ones(3, dtype=ag.complex64))
 
 
-def _gradient_of_another_number(p: MultiPass):
+def _gradient_of_another_number(p: LeafWithResults):
     return ag.autograd.backward([p.scalar], [None, None])
 
 
-def _gradient_that_is_an_array(p: MultiPass):
+def _gradient_that_is_an_array(p: LeafWithResults):
     return p.vector.backward(np.ones(3))
 
 
-def _gradients_that_are_numbers(p: MultiPass):
+def _gradients_that_are_numbers(p: LeafWithResults):
     return p.vector.backward([1.0, 1.0, 1.0])
 
 
-def _gradient_that_is_a_number(p: MultiPass):
+def _gradient_that_is_a_number(p: LeafWithResults):
     return p.vector.backward(1.0)
 
 
-def _root_that_is_a_number(p: MultiPass):
+def _root_that_is_a_number(p: LeafWithResults):
     return ag.autograd.backward(1)
 
 
-def _root_that_is_to_be_awaited(p: MultiPass):
+def _root_that_is_to_be_awaited(p: LeafWithResults):
     loop = asyncio.new_event_loop()
     try:
         return ag.autograd.backward(loop.create_future())
@@ -76,32 +76,32 @@ def _root_that_is_to_be_awaited(p: MultiPass):
         loop.close()
 
 
-def _priority_that_is_a_text(p: MultiPass):
+def _priority_that_is_a_text(p: LeafWithResults):
     return p.scalar.backward(priority="high")
 
 
-def _deadline_that_is_a_text(p: MultiPass):
+def _deadline_that_is_a_text(p: LeafWithResults):
     return ag.autograd.grad(p.scalar, p.x, deadline="soon")
 
 
-def _freed(p: MultiPass):
+def _freed(p: LeafWithResults):
     other = (p.x * p.x).sum()
     ag.sync.grad(other, p.x)
     return other.backward()
 
 
-def _changed_in_place(p: MultiPass):
+def _changed_in_place(p: LeafWithResults):
     y = p.x * 2
     loss = (y * y).sum()
     y.add_(1)
     return loss.backward()
 
 
-def _input_needs_no_gradient(p: MultiPass):
+def _input_needs_no_gradient(p: LeafWithResults):
     return ag.autograd.grad(p.scalar, ag.ones(3))
 
 
-def _no_input(p: MultiPass):
+def _no_input(p: LeafWithResults):
     return ag.autograd.grad(p.scalar, [])
 
 
@@ -130,7 +130,7 @@ BACKWARD = {
 
 @pytest.mark.parametrize("wrong", BACKWARD)
 def test_a_wrong_pass_fails_inline_and_changes_nothing(wrong):
-    p = MultiPass()
+    p = LeafWithResults()
     kind, text = BACKWARD[wrong]
     with pytest.raises(kind, match=text):
         wrong(p)
@@ -140,7 +140,7 @@ def test_a_wrong_pass_fails_inline_and_changes_nothing(wrong):
 @pytest.mark.asyncio
 @pytest.mark.parametrize("wrong", BACKWARD)
 async def test_a_wrong_pass_fails_when_awaited_and_changes_nothing(wrong):
-    p = MultiPass()
+    p = LeafWithResults()
     kind, text = BACKWARD[wrong]
     with pytest.raises(kind, match=text):
         await wrong(p)
@@ -193,7 +193,7 @@ OPERATORS = {
 @pytest.mark.parametrize("name", OPERATORS)
 def test_an_operator_on_what_does_not_fit_names_it_and_records_nothing(name):
     wrong, kind, text = OPERATORS[name]
-    p = MultiPass()
+    p = LeafWithResults()
     with pytest.raises(kind, match=text):
         wrong(p.x)
     assert p.is_untouched()
@@ -243,7 +243,7 @@ def test_operators_leave_what_they_do_not_know_to_the_other_operand():
 
 @pytest.mark.asyncio
 async def test_the_outcome_of_a_pass_is_its_own():
-    p = MultiPass()
+    p = LeafWithResults()
     p.x.grad = None
     pending = p.scalar.backward()
     with pytest.raises(RuntimeError, match=r"cancel\(\)"):
@@ -256,7 +256,7 @@ async def test_the_outcome_of_a_pass_is_its_own():
 
 @pytest.mark.asyncio
 async def test_results_used_without_await_are_refused_with_the_remedy():
-    p = MultiPass()
+    p = LeafWithResults()
     pending = ag.autograd.grad(p.scalar, p.x, retain_graph=True)
     for use in (lambda: pending[0], lambda: list(pending), lambda: p.x * pending):
         with pytest.raises(TypeError, match=r"(?i)\bawait\b"):
@@ -281,7 +281,7 @@ def test_every_way_to_wait_in_another_loop_is_refused(wait):
             await wait(pending)
 
     async def main():
-        p = MultiPass()
+        p = LeafWithResults()
         gate = asyncio.Event()
 
         async def hold(gradient):
@@ -300,7 +300,7 @@ def test_every_way_to_wait_in_another_loop_is_refused(wait):
 
 def test_a_pass_awaited_in_another_loop_is_refused_and_goes_on_in_its_own():
     async def main():
-        p = MultiPass()
+        p = LeafWithResults()
         p.x.grad = None
         gate = asyncio.Event()
 
@@ -326,7 +326,7 @@ def test_a_pass_awaited_in_another_loop_is_refused_and_goes_on_in_its_own():
 
 @pytest.mark.asyncio
 async def test_a_step_before_its_pass_was_awaited_changes_no_parameter():
-    p = MultiPass()
+    p = LeafWithResults()
     optimizer = ag.optim.SGD([p.x], lr=1.0)
     pending = p.scalar.backward()
     with pytest.raises(PendingBackwardError, match=r"await loss\.backward"):
@@ -371,7 +371,7 @@ async def test_a_forgotten_transform_is_told_with_its_line(start):
 
 @pytest.mark.asyncio
 async def test_a_forgotten_await_is_told_with_its_line():
-    p = MultiPass()
+    p = LeafWithResults()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         p.scalar.backward()

@@ -32,8 +32,14 @@ if TYPE_CHECKING:
 class MultiPass(asyncio.Task[Any]):
     """What a call of several passes returns on a running loop: await it."""
 
-    def __init__(self, program: Coroutine[Any, Any, Any], loop: asyncio.AbstractEventLoop) -> None:
-        """Run a coroutine as a task, which the engine keeps alive until it has ended."""
+    def __init__(
+        self, program: Coroutine[Any, Any, Any], loop: asyncio.AbstractEventLoop, name: str
+    ) -> None:
+        """Run a coroutine as a task, which the engine keeps alive until it has ended.
+
+        The name is that of the function that the user called.
+        """
+        self._function = name
         self._observed = False
         self._origin = CallSite().remember()
         super().__init__(program, loop=loop)
@@ -43,7 +49,7 @@ class MultiPass(asyncio.Task[Any]):
 
     def __iter__(self) -> Generator[Any, None, Any]:
         """Raise TypeError: the task can't be unpacked like the results."""
-        raise TypeError("await the call: `values = await asyncgrad.func.vjp(...)`")
+        raise TypeError(f"{self._function}: await the call, and use what that gives.")
 
     def __getitem__(self, place: object) -> Any:
         """Raise TypeError: the task can't be indexed like the results."""
@@ -104,7 +110,7 @@ def run_multi_pass(program: Coroutine[Any, Any, Any], name: str, *, waits: bool)
     else:
         modes = current()
         if not modes.blocking and not is_in_node():
-            return MultiPass(program, loop)
+            return MultiPass(program, loop, name)
     try:
         program.send(None)
     except StopIteration as stop:

@@ -12,7 +12,7 @@ from itertools import count
 import anyio
 
 from asyncgrad.autograd import request
-from asyncgrad.autograd.modes import checked_priority
+from asyncgrad.autograd.modes import checked_deadline, checked_priority
 
 
 class Overloaded(Exception):
@@ -76,6 +76,7 @@ class Admission:
             TimeoutError: if the deadline passes before the block begins or within it.
         """
         priority = checked_priority(priority)
+        deadline = None if deadline is None else checked_deadline(deadline)
         with anyio.CancelScope(deadline=math.inf if deadline is None else deadline) as scope:
             await self._wait_for_turn(priority)
             try:

@@ -693,3 +693,13 @@ def test_leaves_of_transforms_within_do_not_get_out(inner, outer):
         assert not nested(a, b).requires_grad
         for given in ((a.clone().requires_grad_(), b), (a, b.clone().requires_grad_())):
             assert nested(*given).requires_grad
+
+
+@pytest.mark.asyncio
+async def test_results_that_were_not_awaited_name_the_call():
+    call = ag.func.grad(lambda x: (x * x).sum())(ag.ones(2))
+    with pytest.raises(TypeError, match="grad: await the call"):
+        call[0]
+    with pytest.raises(TypeError, match="grad: await the call"):
+        list(call)
+    assert (await call).tolist() == [2.0, 2.0]

@@ -118,3 +118,9 @@ async def test_numbers_that_are_none_are_refused():
     with pytest.raises(TypeError, match="priority must be an int"):
         async with Admission(1).enter(priority=None):
             pass
+
+
+async def test_a_deadline_that_is_no_number_is_refused():
+    with pytest.raises(TypeError, match="deadline must be a number, not str"):
+        async with Admission(limit=1).enter(deadline="soon"):
+            pass
