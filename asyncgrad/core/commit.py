@@ -54,7 +54,7 @@ _Changes = tuple[list[_Whole], list[_Whole], list[_Part]]
 def commit(
     staged: Sequence[Staged], recorded: Namespace, wait: bool,
     prepared: Sequence[Prepared] = (), begin: Callable[[], _Changes | None] | None = None,
-    end: Callable[[], None] | None = None,
+    end: Callable[[], None] | None = None, task: Any = None,
 ) -> bool:  # fmt: skip
     """Add every staged gradient to its variable's `.grad`, or none.
 
@@ -66,6 +66,7 @@ def commit(
         prepared: what devices have computed already.
         begin, end: called first and last, with the commit lock held. If `begin` returns changes,
             these take the place of what is staged.
+        task: the pass, to note that it is committed: an interrupt may be raised after that.
 
     Raises:
         RuntimeError: if a gradient does not fit its leaf, or a `.grad` is read-only.
@@ -92,9 +93,11 @@ def commit(
                 # On the host nothing that it calls fails, so this is an interrupt. Update the other
                 # leaves, too.
                 _apply_all(*whole)
-                if end is not None:
-                    end()
+                if task is not None:
+                    task.committed = True
                 raise
+            if task is not None:
+                task.committed = True
             if end is not None:
                 end()
         finally:

@@ -125,10 +125,9 @@ def _check_fits(who: str, leaf: Any, gradient: Any) -> None:
 def commit_staged(task: PassState, wait: bool) -> bool:
     """Add what a pass has staged; nothing, and return False, if another commits and not `wait`."""
     staged = task.staged
-    note = partial(setattr, task, "committed", True)
     if task.streams is not None:
         prepared = task.streams.prepared
-        if not commit(staged, task.recorded, wait, prepared, end=note):
+        if not commit(staged, task.recorded, wait, prepared, task=task):
             return False
         # Free the replaced `.grad` arrays now, even if the pass object is kept.
         prepared.clear()
@@ -138,9 +137,9 @@ def commit_staged(task: PassState, wait: bool) -> bool:
     if task.watch is not None:
         task.watch.commits(staged)
     if task.recorded is None:
-        return commit(staged, None, wait, end=note)
+        return commit(staged, None, wait, task=task)
     # Sums are part of the recorded graph, so they must be made in the pass's own grad mode.
-    return bool(task.within(partial(commit, end=note), staged, task.recorded, wait))
+    return bool(task.within(partial(commit, task=task), staged, task.recorded, wait))
 
 
 def commit_and_call_back(task: PassState) -> Steps[None]:
