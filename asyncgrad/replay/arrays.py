@@ -237,11 +237,6 @@ class KnownArrays:
             self.steps.append(Compute("view", Region(owner, view).of, (changed,), place, 0))
         return self.known.get(id(array))
 
-    def settle(self) -> None:
-        """Note what passes have computed so far: then arrays may get other places."""
-        for watched in tuple(self._passes.values()):
-            watched.settle()
-
     def knows(self, array: Any) -> bool:
         """Whether an array was there before the call, or was made in a step."""
         return self.found(array) is not None or id(array) in self._holders

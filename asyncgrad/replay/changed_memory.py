@@ -55,7 +55,6 @@ class ChangedMemory(KnownArrays):
 
     def changing(self, tensor: Any) -> None:
         """Take note of a tensor that is about to be changed in place."""
-        self.settle()
         if self.reason is not None:
             return
         array = tensor._array
@@ -252,7 +251,6 @@ class ChangedMemory(KnownArrays):
 
     def load_again(self) -> None:
         """Forget which arrays tensors have: a replay may find others there."""
-        self.settle()
         if self.loaded:
             self.earlier.append((next_sequence_nr(), [*self.loaded.values()]))
         for source, place in tuple(self.loaded.items()):

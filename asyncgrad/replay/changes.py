@@ -95,7 +95,6 @@ class Changes(ChangedMemory):
             effect: it changes something; otherwise it takes arrays and depends on nothing else.
             values: it takes the values of tensors, and not their history.
         """
-        self.settle()
         args = tuple([list(x) if hasattr(x, "__next__") else x for x in args])
         named = function.func if isinstance(function, partial) else function
         name = getattr(named, "__qualname__", str(named))

@@ -346,7 +346,6 @@ class Graph:
         gradient = gradient.view()
         given = recorder.new(gradient)
         result = self.passed(front, gradient, key[0], watch=watch)
-        watch.settle()
         self.reason = recorder.reason
         if self.reason is None:
             try:

@@ -138,7 +138,6 @@ class Passes(Changes):
             known.forget()
             return None if collect is None else collect(task, within)
         try:
-            known.settle()
             if self.reason is None and task.captures is None:
                 self._committed(known, task)
             elif self.reason is None:

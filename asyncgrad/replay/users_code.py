@@ -227,7 +227,6 @@ class UsersCode:
                 args = args[:1]
             if not all(isinstance(x, (np.ndarray, np.generic)) for x in _arrays(args)):
                 raise UnrepeatableError("it gets gradients on a device with streams")
-            self._watch.settle()
             target = self._target(node, function)
             arguments = [None if x is None else self._watch.place(x) for x in args]
         except _NothingError:
@@ -272,7 +271,6 @@ class UsersCode:
         """Take the report that the code has run, and return its result in new arrays."""
         recorder, watch = self._recorder, self._watch
         watch.running -= 1
-        watch.settle()
         node, function = noted.node, noted.function
         recorder.check_unchanged()
         if recorder.reason is not None:

@@ -6,15 +6,13 @@ note what goes into a rule or a sum, and what comes out.
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
 
 from asyncgrad.autograd.arguments import ONES
-from asyncgrad.core.locks import RLock, is_held_here
 from asyncgrad.core.node import name_of
 from asyncgrad.core.rule import Rule
 from asyncgrad.devices import CPU
@@ -22,7 +20,6 @@ from asyncgrad.devices.pool import POOL
 from asyncgrad.ops.device_check import device_of
 from asyncgrad.ops.memory import is_dense
 from asyncgrad.ops.namespace import metadata_of
-from asyncgrad.records import NamedTuple
 from asyncgrad.replay.arrays import KnownArrays
 from asyncgrad.replay.device_arrays import is_array
 from asyncgrad.replay.memory import sum_in
@@ -43,41 +40,28 @@ class WatchedPass:
         self.running = 0
         #: The leaves whose gradients are committed already.
         self.committed: set[Any] = set()
-        #: What rules have been called with and have returned, and sums, as far as not yet noted.
-        self._log: deque[Any] = deque()
-        #: Held while that is noted: a pass may run in a thread, and the call goes on beside it.
-        self._noting = RLock()
         #: The namespace that rules compute with.
         self._F = Same(None)
 
     def forget(self) -> None:
-        """Drop the graph, which is part of a cycle."""
-        self._log.clear()
+        """Drop the leaves, which are part of a cycle."""
         self.staged.clear()
 
     # -- reports of a pass ------------------------------------------------------------------------
 
     def call(self, node: Any, rule: Any, at: int | None, F: Any, gradient: Any, saved: Any) -> Any:
-        """Call a node's rule, or its pull number `at`, and keep what `settle` needs."""
+        """Call a node's rule, or its pull number `at`, and note what it computes."""
         received = (rule.run if at is None else rule.pulls[at])(F, gradient, saved)
-        recorder = self._recorder
-        if recorder.reason is None:
-            self._log.append((node, rule, at, F, gradient, saved, received))
-            if recorder.strict:
-                # An error has to come before gradients are added.
-                self.settle()
+        self._note(self._computed, node, rule, at, F, gradient, saved, received)
         return received
 
     def adding(self, F: Any) -> _Sums:
         """The namespace in which gradients are added, so that the sums are noted."""
-        return _Sums(F, self._log)
+        return _Sums(F, partial(self._note, self._added))
 
     def copied(self, gradient: Any, copy: Any) -> None:
         """Note that a copy is committed in the place of a gradient."""
-        self.settle()
-        if self._recorder.reason is None:
-            self._recorder.known[id(copy)] = self.place(gradient)
-            self._recorder.keep(copy)
+        self._note(self._copied, gradient, copy)
 
     def commits(self, staged: list[Any]) -> None:
         """Note which gradients are about to be committed."""
@@ -85,58 +69,51 @@ class WatchedPass:
 
     # -- places -----------------------------------------------------------------------------------
 
-    def settle(self) -> None:
-        """Note what rules have computed since this was last called."""
+    def _note(self, note: Callable[..., None], *given: Any) -> None:
+        """Note something, or why the call can't be repeated."""
         recorder = self._recorder
-        if is_held_here(self._noting):
-            recorder.refuse("other code interrupts the recording of a pass")
-        with self._noting:
+        if recorder.reason is None:
             try:
-                if recorder.reason is None:
-                    self._note()
+                note(*given)
             except UnrepeatableError as error:
                 recorder.refuse(str(error))
 
-    def _note(self) -> None:
-        """Give places to what rules and sums have made, and note how to compute it again."""
-        recorder, log = self._recorder, self._log
+    def _computed(
+        self, node: Any, rule: Any, at: int | None, F: Any, gradient: Any, saved: Any, received: Any
+    ) -> None:
+        """Give places to what a rule has made, and note how to compute it again."""
+        recorder = self._recorder
         known, views, steps = recorder.known, recorder.views, recorder.steps
-        while log:
-            entry = log.popleft()
-            if entry.__class__ is _Sum:
-                self._sum(*entry)
-                continue
-            node, rule, at, F, gradient, saved, received = entry
-            if F is not self._F.value:
-                self._F = Same(F)
-            # A gradient that is no tuple is known in most cases, without a call.
-            place: Any = None if views else known.get(id(gradient))
-            place = place or self.place(gradient)
-            arguments = (self._F, place, saved_in(recorder, node, saved))
-            several = received.__class__ is tuple
-            outs: list[Place | None] = []
-            new: list[Place] = []
-            for value in received if several else (received,):
-                out = None
-                if value is not None:
-                    out = recorder.found(value) if views else known.get(id(value))
-                    if out is None:
-                        if value.__class__ is not np.ndarray and not is_array(value):
-                            raise UnrepeatableError(f"the gradient of {name_of(node)} is no array")
-                        out = recorder.new(value)
-                        new.append(out)
-                outs.append(out)
-            if new:
-                name = rule.name if rule.variant is None else name_of(node)
-                function = rule.run if at is None else rule.pulls[at]
-                made = tuple(outs) if several else outs[0]
-                step = Compute(name, function, arguments, made, node.cost)
-                if rule.over is None and not rule.apart:
-                    steps.append(step)
-                else:
-                    steps += steps_of(step, rule, at, received, outs, new)
+        if F is not self._F.value:
+            self._F = Same(F)
+        # A gradient that is no tuple is known in most cases, without a call.
+        place: Any = None if views else known.get(id(gradient))
+        place = place or self.place(gradient)
+        arguments = (self._F, place, saved_in(recorder, node, saved))
+        several = received.__class__ is tuple
+        outs: list[Place | None] = []
+        new: list[Place] = []
+        for value in received if several else (received,):
+            out = None
+            if value is not None:
+                out = recorder.found(value) if views else known.get(id(value))
+                if out is None:
+                    if value.__class__ is not np.ndarray and not is_array(value):
+                        raise UnrepeatableError(f"the gradient of {name_of(node)} is no array")
+                    out = recorder.new(value)
+                    new.append(out)
+            outs.append(out)
+        if new:
+            name = rule.name if rule.variant is None else name_of(node)
+            function = rule.run if at is None else rule.pulls[at]
+            made = tuple(outs) if several else outs[0]
+            step = Compute(name, function, arguments, made, node.cost)
+            if rule.over is None and not rule.apart:
+                steps.append(step)
+            else:
+                steps += steps_of(step, rule, at, received, outs, new)
 
-    def _sum(self, left: Any, right: Any, made: Any) -> None:
+    def _added(self, left: Any, right: Any, made: Any) -> None:
         """Note that a pass has added two gradients, perhaps in the memory of one."""
         recorder = self._recorder
         operands = self.place(left), self.place(right)
@@ -147,6 +124,10 @@ class WatchedPass:
             function = partial(sum_in, made.dtype, made.strides)
         out, cost = recorder.new(made), metadata_of(made, device or CPU).cost
         recorder.steps.append(Compute("a sum of gradients", function, operands, out, cost))
+
+    def _copied(self, gradient: Any, copy: Any) -> None:
+        self._recorder.known[id(copy)] = self.place(gradient)
+        self._recorder.keep(copy)
 
     def place(self, gradient: Any) -> Any:
         """The place of a gradient, or a tuple of those of several."""
@@ -234,25 +215,17 @@ def is_one(gradient: Any) -> bool:
     return ONES.get(metadata_of(gradient, CPU)) is gradient
 
 
-class _Sum(NamedTuple):
-    """Two gradients that a pass has added."""
-
-    left: Any
-    right: Any
-    made: Any
-
-
 class _Sums:
-    """Adds gradients, and notes the sums."""
+    """Adds gradients, and reports the sums."""
 
-    __slots__ = ("_F", "_log")
+    __slots__ = ("_F", "_report")
 
-    def __init__(self, F: Any, log: deque[Any]) -> None:
+    def __init__(self, F: Any, report: Callable[..., None]) -> None:
         self._F = F
-        self._log = log
+        self._report = report
 
     def accumulate(self, value: Any, owned: bool, gradient: Any, gradient_owned: bool) -> Any:
         """Add two gradients as the pass's namespace does."""
         made = self._F.accumulate(value, owned, gradient, gradient_owned)
-        self._log.append(_Sum(value, gradient, made[0]))
+        self._report(value, gradient, made[0])
         return made

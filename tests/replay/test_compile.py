@@ -644,7 +644,7 @@ def test_fullgraph_raises_and_names_the_line():
 def test_fullgraph_raises_before_a_pass_that_cant_be_recorded_adds_gradients(monkeypatch):
     """The error comes from a node, as one of a rule's would."""
 
-    def refuse(self):
+    def refuse(self, *given):
         raise UnrepeatableError("this pass is another each time")
 
     w = leaf(1.0, 2.0)
@@ -652,7 +652,7 @@ def test_fullgraph_raises_before_a_pass_that_cant_be_recorded_adds_gradients(mon
     def step(x):
         (ag.tanh(w * x) * w).sum().backward()
 
-    monkeypatch.setattr(WatchedPass, "_note", refuse)
+    monkeypatch.setattr(WatchedPass, "_computed", refuse)
     with pytest.raises(RuntimeError, match=r"fullgraph.*another each time.*test_compile\.py:\d+"):
         ag.compile(step, fullgraph=True)(ag.ones(2))
     assert w.grad is None
