@@ -311,8 +311,3 @@ class Plan:
     def new_memory(self) -> Memory:
         """New memory, for one replay at a time."""
         return Memory(tuple([np.empty(shape, dtype) for shape, dtype in self.kinds]))
-
-
-def sum_in(dtype: Any, strides: tuple[int, ...], x: Any, y: Any) -> Any:
-    """The sum in a given layout: eager passes add in place where they can."""
-    return np.add(x, y, np.ndarray(x.shape, dtype, None, 0, strides))

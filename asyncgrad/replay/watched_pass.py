@@ -22,7 +22,6 @@ from asyncgrad.ops.memory import is_dense
 from asyncgrad.ops.namespace import metadata_of
 from asyncgrad.replay.arrays import KnownArrays
 from asyncgrad.replay.device_arrays import is_array
-from asyncgrad.replay.memory import sum_in
 from asyncgrad.replay.steps import Again, Compute, Place, Same, UnrepeatableError
 
 
@@ -121,7 +120,7 @@ class WatchedPass:
         function: Any = np.add if device is None else device.xp.add
         in_place = device is None and (made is left or made is right)
         if in_place and left.strides != right.strides and is_dense(made):
-            function = partial(sum_in, made.dtype, made.strides)
+            function = partial(_sum_in, made.dtype, made.strides)
         out, cost = recorder.new(made), metadata_of(made, device or CPU).cost
         recorder.steps.append(Compute("a sum of gradients", function, operands, out, cost))
 
@@ -213,6 +212,11 @@ def is_one(gradient: Any) -> bool:
     if gradient.__class__ is not np.ndarray:
         return False
     return ONES.get(metadata_of(gradient, CPU)) is gradient
+
+
+def _sum_in(dtype: Any, strides: tuple[int, ...], x: Any, y: Any) -> Any:
+    """The sum in a given layout: eager passes add in place where they can."""
+    return np.add(x, y, np.ndarray(x.shape, dtype, None, 0, strides))
 
 
 class _Sums:
