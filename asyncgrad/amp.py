@@ -8,7 +8,6 @@ single. Convert a whole model with `.to(asyncgrad.bfloat16)` instead.
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Callable, Iterable
 from enum import Enum
 from functools import partial
@@ -18,6 +17,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from asyncgrad.autograd.modes import no_grad
+from asyncgrad.core.frames import warn
 from asyncgrad.core.modes import current
 from asyncgrad.core.recording import called_anew, made_anew, unrepeatable
 from asyncgrad.core.variable import Variable, wrap
@@ -61,10 +61,8 @@ class autocast:
                 f"Expected `device_type` of type `str`, got: `{type(device_type).__name__}`"
             )
         if enabled and device_type != "cpu" and not _is_there(device_type):
-            warnings.warn(
-                f"User provided device_type of '{device_type}', but it is not available. Disabling",
-                UserWarning,
-                stacklevel=2,
+            warn(
+                f"User provided device_type of '{device_type}', but it is not available. Disabling"
             )
         elif enabled:
             raise RuntimeError(
@@ -158,9 +156,7 @@ class GradScaler:
     ) -> None:  # fmt: skip
         self._enabled = enabled
         if enabled and device != "cpu" and not _is_there(device):
-            warnings.warn(
-                f"GradScaler is enabled, but {device} is not available. Disabling.", stacklevel=2
-            )
+            warn(f"GradScaler is enabled, but {device} is not available. Disabling.")
             self._enabled = False
         if not growth_factor > 1:
             raise AssertionError("The growth factor must be > 1.0.")

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 from asyncgrad.choices import DebugMode, Precision, words
+from asyncgrad.core.frames import warn
 from asyncgrad.scheduler import blas
 
 __all__ = [
@@ -92,11 +92,9 @@ def set_float32_matmul_precision(precision: Precision) -> None:
         precision: "highest", "high" or "medium"; another value only gives a warning.
     """
     if precision not in words(Precision):
-        warnings.warn(
+        warn(
             f"{precision} is not one of 'highest', 'high', or 'medium'; the current call has no "
-            f"effect.",
-            UserWarning,
-            stacklevel=2,
+            f"effect."
         )
         return
     _asked["precision"] = precision

@@ -6,13 +6,13 @@ rows do not give to tensors.
 
 from __future__ import annotations
 
-import warnings
 from operator import methodcaller
 from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar, overload
 
 import numpy as np
 
 from asyncgrad.autograd.passes import backward_from
+from asyncgrad.core.frames import warn
 from asyncgrad.core.history import leave_graphs, make_constant, retain_grad, stop_requiring
 from asyncgrad.core.hooks import RemovableHandle
 from asyncgrad.core.modes import current, refuse_in_transform
@@ -365,14 +365,12 @@ class Tensor(Methods):
         if recorders and (recorder := current().recorder) is not None:
             recorder.reads_gradient(self, grad)
         if grad is None and not self.is_leaf and not self.retains_grad:
-            warnings.warn(
+            warn(
                 "The .grad attribute of a Tensor that is not a leaf Tensor is being accessed. Its "
                 ".grad attribute won't be populated during autograd.backward(). If you indeed "
                 "want the .grad field to be populated for a non-leaf Tensor, use .retain_grad() "
                 "on the non-leaf Tensor. If you access the non-leaf Tensor by mistake, make sure "
-                "you access the leaf Tensor instead.",
-                UserWarning,
-                stacklevel=2,
+                "you access the leaf Tensor instead."
             )
         return grad  # type: ignore[return-value]
 
@@ -933,11 +931,9 @@ class Tensor(Methods):
                 "tensor.mT is only supported on matrices or batches of matrices. Got 1-D tensor."
             )
         if not self.ndim:
-            warnings.warn(
+            warn(
                 "Tensor.mT is deprecated on 0-D tensors. This function is the identity in these "
-                "cases.",
-                UserWarning,
-                stacklevel=2,
+                "cases."
             )
             return self
         return shaping.transpose(self, -2, -1)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import warnings
-
 from asyncgrad.autograd.modes import AtOnce
+from asyncgrad.core.frames import warn
 from asyncgrad.core.modes import Mode, current, install
 from asyncgrad.ops.arguments import check_bool
 
@@ -33,11 +32,9 @@ class detect_anomaly(Mode):
 
     def __init__(self, check_nan: bool = True) -> None:
         """Warn of the cost; the mode starts with `__enter__`."""
-        warnings.warn(
+        warn(
             "Anomaly Detection has been enabled. This mode will increase the runtime and should "
-            "only be enabled for debugging.",
-            UserWarning,
-            stacklevel=2,
+            "only be enabled for debugging."
         )
         super().__init__(**_checked(True, check_nan))
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Awaitable, Iterable, Mapping
 from typing import Any
 
 from asyncgrad.aliases import Gradient, Value
 from asyncgrad.autograd.edges import GradientEdge, stored
+from asyncgrad.core.frames import warn
 from asyncgrad.core.metadata import Metadata
 from asyncgrad.core.modes import current
 from asyncgrad.core.node import Identity
@@ -53,9 +53,7 @@ def inputs_of(inputs: Value, function: str) -> tuple[Any, ...]:
 
 def by_old_name(grad_tensors: Value, grad_variables: Value) -> Any:
     """The gradients of the roots, given as `grad_variables`; warns that the name is deprecated."""
-    warnings.warn(
-        "`grad_variables` is deprecated. Use `grad_tensors` instead.", FutureWarning, stacklevel=3
-    )
+    warn("`grad_variables` is deprecated. Use `grad_tensors` instead.", FutureWarning)
     if grad_tensors is not None:
         raise AutogradError(
             "`grad_tensors` and `grad_variables` (deprecated) arguments both passed to "

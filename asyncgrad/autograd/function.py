@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import warnings
 from collections.abc import Callable, Coroutine, Sequence
 from inspect import isawaitable
 from typing import Any, ClassVar, TypeVar, cast
@@ -18,6 +17,7 @@ from asyncgrad.aliases import Value
 from asyncgrad.autograd.function_modes import apply_to_examples
 from asyncgrad.autograd.function_node import FunctionCtx, FunctionNode
 from asyncgrad.autograd.function_results import connected
+from asyncgrad.core.frames import warn
 from asyncgrad.core.modes import Mode, current, install
 from asyncgrad.core.node import Edge, Node, init_node, next_sequence_nr, renumber
 from asyncgrad.core.variable import Variable, autograd_meta, gradient_edge, requires_grad, wrap
@@ -88,12 +88,11 @@ class Function(metaclass=FunctionMeta):
     constants_on_ctx = False
 
     def __init__(self, *args: Value, **kwargs: Value) -> None:
-        warnings.warn(
+        warn(
             f"{type(self)} should not be instantiated. Methods on autograd functions are all "
             f"static, so you should invoke them on the class itself. Instantiating an autograd "
             f"function will raise an error in a future version.",
             DeprecationWarning,
-            stacklevel=2,
         )
 
     def __call__(self, *args: Value, **kwargs: Value) -> Any:

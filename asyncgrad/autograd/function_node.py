@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn
 
 from asyncgrad.aliases import Device, Gradient, Steps, StoredEdge, Value
+from asyncgrad.core.frames import warn
 from asyncgrad.core.graph_task import GraphTask
 from asyncgrad.core.hook_calls import as_tensor
 from asyncgrad.core.hooks import NodeExtras
@@ -187,9 +187,7 @@ class FunctionNode(FunctionCtx, Node):
     @property
     def saved_variables(self) -> tuple[Any, ...]:
         """Deprecated name of `saved_tensors`."""
-        warnings.warn(
-            "'saved_variables' is deprecated; use 'saved_tensors'", DeprecationWarning, stacklevel=2
-        )
+        warn("'saved_variables' is deprecated; use 'saved_tensors'", DeprecationWarning)
         return self.saved_tensors
 
     @property

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,6 +9,7 @@ from asyncgrad.aliases import StoredEdge, Value
 from asyncgrad.autograd.function_modes import push_function
 from asyncgrad.autograd.function_node import READ, FunctionNode
 from asyncgrad.core.anomaly import remember
+from asyncgrad.core.frames import warn
 from asyncgrad.core.modes import current
 from asyncgrad.core.node import as_edge, connect
 from asyncgrad.core.node_streams import note_streams
@@ -160,11 +160,9 @@ def _result(
                 "ctx.mark_dirty() received a tensor that was not an input. It is a view of what "
                 "forward() has computed: there is no need to mark it."
             )
-        warnings.warn(
+        warn(
             "Only input Tensors should be given to ctx.mark_dirty(). If a Tensor is not an input, "
-            "there is no need to pass it to mark_dirty().",
-            UserWarning,
-            stacklevel=5,
+            "there is no need to pass it to mark_dirty()."
         )
     if given or view_of(value) is not None:
         return view_of_input(value, edge)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -12,6 +11,7 @@ from asyncgrad.aliases import Gradient, Value
 from asyncgrad.autograd.forward_ad import UnpackedDualTensor, make_dual, nested_level, unpack_dual
 from asyncgrad.autograd.function import Function
 from asyncgrad.autograd.passes import grad
+from asyncgrad.core.frames import warn
 from asyncgrad.core.modes import Mode, current
 from asyncgrad.core.variable import Variable, requires_grad, wrap
 from asyncgrad.creation import zeros_like
@@ -311,11 +311,10 @@ def check_inputs(inputs: tuple[Any, ...]) -> None:
     for place in wanted:
         x = inputs[place]
         if x.dtype not in _DOUBLE:
-            warnings.warn(
+            warn(
                 f"Input #{place} requires gradient and is not a double precision floating point "
                 f"or complex. This check will likely fail if all the inputs are not of double "
-                f"precision floating point or complex.",
-                stacklevel=2,
+                f"precision floating point or complex."
             )
         if x.numel() and repeats(x._array):
             raise RuntimeError(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from contextvars import copy_context
 from operator import index
 from typing import Any
@@ -17,6 +16,7 @@ from asyncgrad.autograd.arguments import (
 )
 from asyncgrad.autograd.edges import GradientEdge, stored
 from asyncgrad.autograd.modes import checked_deadline, checked_priority
+from asyncgrad.core.frames import warn
 from asyncgrad.core.graph_task import GraphTask
 from asyncgrad.core.modes import DEFAULT, current, refuse_in_transform
 from asyncgrad.core.node import metadata_at
@@ -184,12 +184,10 @@ def _warn_of_cycle() -> None:
     """Warn once that `create_graph=True` makes a reference cycle of a leaf and its gradient."""
     if not _warned:
         _warned.append(True)
-        warnings.warn(
+        warn(
             "Using backward() with create_graph=True will create a reference cycle between the "
             "parameter and its gradient which can cause a memory leak. We recommend using "
             "autograd.grad when creating the graph to avoid this. If you have to use this "
             "function, make sure to reset the .grad fields of your parameters to None after use "
-            "to break the cycle and avoid the leak.",
-            UserWarning,
-            stacklevel=5,
+            "to break the cycle and avoid the leak."
         )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, TypeVar, overload
 
@@ -19,6 +18,7 @@ from asyncgrad.autograd.arguments import (
 from asyncgrad.autograd.edges import GradientEdge, Root
 from asyncgrad.autograd.new_pass import is_set, new_pass, pass_along_chain, start_pass
 from asyncgrad.choices import Wait, words
+from asyncgrad.core.frames import warn
 from asyncgrad.core.graph_task import GraphTask
 from asyncgrad.core.history import retain_grad
 from asyncgrad.core.metadata import Metadata
@@ -190,11 +190,10 @@ def grad(
             "allow_unused=False."
         )
     if not only_inputs:
-        warnings.warn(
+        warn(
             "only_inputs argument is deprecated and is ignored now (defaults to True). To "
             "accumulate gradient for other parts of the graph, please use backward.",
             FutureWarning,
-            stacklevel=2,
         )
     roots = sequence_of(outputs)
     tensors = inputs_of(inputs, "grad")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
 from contextlib import suppress
 from types import FrameType
 from typing import Self
@@ -12,6 +13,7 @@ from typing import Self
 PACKAGE = (
     os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), ""),
     "<asyncgrad ",
+    "<forward of ",
 )
 #: The least number of package frames between the user's call and `CallSite.remember`.
 DEPTH = 4
@@ -50,12 +52,12 @@ class CallSite:
         return f"{self._code.co_filename}:{line}"
 
 
-def users_level() -> int:
-    """The `stacklevel` of a warning, given where it is issued, that is about the user's call."""
-    frame, level = sys._getframe(1), 1
+def warn(text: str, category: type[Warning] = UserWarning) -> None:
+    """Warn of the user's call, whose line the warning shows."""
+    frame, level = sys._getframe(1), 2
     while frame.f_code.co_filename.startswith(PACKAGE) and frame.f_back is not None:
         frame, level = frame.f_back, level + 1
-    return level
+    warnings.warn(text, category, stacklevel=level)
 
 
 #: Modules whose functions run nodes: none of them is still running when the pass has ended.

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import warnings
-
+from asyncgrad.core.frames import warn
 from asyncgrad.nn import functional as F
 from asyncgrad.nn import init
 from asyncgrad.nn.activation import _AlongAxis, _InPlace
@@ -47,11 +46,10 @@ class Hardtanh(FunctionModule, function=F.hardtanh):
         min_value: float | None = None, max_value: float | None = None,
     ) -> None:  # fmt: skip
         if min_value is not None or max_value is not None:
-            warnings.warn(
+            warn(
                 "keyword arguments `min_value` and `max_value` are deprecated; use `min_val` and "
                 "`max_val`.",
                 FutureWarning,
-                stacklevel=2,
             )
             min_val = min_val if min_value is None else min_value
             max_val = max_val if max_value is None else max_value

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import functools
 import inspect
-import warnings
 from collections.abc import Callable
 from typing import Any
 
+from asyncgrad.core.frames import warn
 from asyncgrad.ops.api import activation
 from asyncgrad.ops.api.activation import celu, elu, hardtanh, leaky_relu, selu, threshold
 from asyncgrad.ops.api.dropout import rrelu
@@ -73,9 +73,8 @@ def _chosen_dim(name: str, input: Tensor, dim: int | None) -> int:
     """The axis, or PyTorch's deprecated choice if it is None."""
     if dim is not None:
         return dim
-    warnings.warn(
+    warn(
         f"Implicit dimension choice for {name} has been deprecated. Change the call to include "
-        f"dim=X as an argument.",
-        stacklevel=3,
+        f"dim=X as an argument."
     )
     return 0 if input.ndim in {0, 1, 3} else 1

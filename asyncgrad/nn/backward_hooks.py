@@ -7,12 +7,12 @@ called there. As in PyTorch, both nodes replace undefined gradients by zeros.
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 from weakref import WeakKeyDictionary
 
 from asyncgrad.aliases import Steps
 from asyncgrad.autograd.function_results import view_of_input
+from asyncgrad.core.frames import warn
 from asyncgrad.core.hook_calls import awaited, finished
 from asyncgrad.core.modes import current
 from asyncgrad.core.node import Edge, Identity, as_stored
@@ -68,10 +68,9 @@ class BackwardHooks:
     def around_outputs(self, output: Any) -> Any:
         """Insert a node between the module and its output."""
         if not isinstance(output, (Variable, tuple, list)):
-            warnings.warn(
+            warn(
                 f"For backward hooks to be called, module output should be a Tensor or a tuple of "
-                f"Tensors but received {type(output)}",
-                stacklevel=5,
+                f"Tensors but received {type(output)}"
             )
             return output
         parts = (output,) if isinstance(output, Variable) else tuple(output)
@@ -90,10 +89,9 @@ class BackwardHooks:
         if self._inputs[1]:
             self._arrived[current().graph_task] = full
         elif self._after:
-            warnings.warn(
+            warn(
                 "Full backward hook is firing when gradients are computed with respect to module "
-                "outputs since no inputs require gradients.",
-                stacklevel=2,
+                "outputs since no inputs require gradients."
             )
             nothing = (None,) * self._inputs[0]
             for hook in self._after:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import inspect
-import warnings
 from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeAlias
 
+from asyncgrad.core.frames import warn
 from asyncgrad.core.hooks import Hooks, RemovableHandle
 from asyncgrad.core.variable import Variable
 from asyncgrad.nn.backward_hooks import BackwardHooks
@@ -186,10 +186,9 @@ class HookedCall:
                 try:
                     self._call(key, hook)
                 except Exception as error:
-                    warnings.warn(
+                    warn(
                         f"module forward hook with ``always_call=True`` raised an exception that "
-                        f"was silenced as another error was raised in forward: {error}",
-                        stacklevel=5,
+                        f"was silenced as another error was raised in forward: {error}"
                     )
 
     def _call(self, key: int, hook: Hook | ForwardHook) -> None:

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import math
 import operator
-import warnings
 from typing import Any, TypeVar
 
 import numpy as np
 
 from asyncgrad.choices import FanMode, GainOf, words
+from asyncgrad.core.frames import warn
 from asyncgrad.core.recording import called_anew
 from asyncgrad.core.variable import Variable, bump_version
 from asyncgrad.devices import CPU
@@ -106,10 +106,9 @@ def trunc_normal_(
     if a > b:
         raise RuntimeError(f"trunc_normal_ expects a <= b, but found a={a} > b={b}")
     if mean < a - 2 * std or mean > b + 2 * std:
-        warnings.warn(
+        warn(
             "mean is more than 2 std from [a, b] in nn.init.trunc_normal_. "
-            "The distribution of values may be incorrect.",
-            stacklevel=2,
+            "The distribution of values may be incorrect."
         )
     values = np.empty(tensor._metadata.size)
     refused = np.arange(values.size)
@@ -212,7 +211,7 @@ def xavier_normal_(tensor: _T, gain: float = 1.0, generator: Generator | None = 
 def _kaiming_std(tensor: _T, a: float, mode: FanMode, nonlinearity: GainOf) -> float | None:
     """The standard deviation by which to fill; None for a tensor without elements."""
     if 0 in tensor._metadata.shape:
-        warnings.warn("Initializing zero-element tensors is a no-op", stacklevel=3)
+        warn("Initializing zero-element tensors is a no-op")
         return None
     return calculate_gain(nonlinearity, a) / math.sqrt(_fan(tensor, mode))
 

@@ -5,7 +5,6 @@ This file is long because it is one class, with all that PyTorch's has besides m
 
 from __future__ import annotations
 
-import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, Self, SupportsIndex, TypeVar, overload
@@ -14,6 +13,7 @@ import numpy as np
 
 from asyncgrad._unbound import unbound
 from asyncgrad.autograd.modes import no_grad
+from asyncgrad.core.frames import warn
 from asyncgrad.core.recording import called_anew
 from asyncgrad.nn.hooks import EVERYWHERE, HookedCall, registered_anew
 from asyncgrad.nn.module_hooks import HOOKS, Hooked
@@ -324,11 +324,7 @@ class Module(Hooked):
             keep_vars: return the tensors themselves instead of detached ones.
         """
         if args:
-            warnings.warn(
-                "Positional args are being deprecated, use kwargs instead.",
-                FutureWarning,
-                stacklevel=2,
-            )
+            warn("Positional args are being deprecated, use kwargs instead.", FutureWarning)
             given = dict(zip(("destination", "prefix", "keep_vars"), args, strict=False))
             destination = given.get("destination", destination)
             prefix, keep_vars = given.get("prefix", prefix), given.get("keep_vars", keep_vars)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from typing import Any
 
+from asyncgrad.core.frames import warn
 from asyncgrad.creation import ones, tensor, zeros
 from asyncgrad.nn import functional as F
 from asyncgrad.nn import init
@@ -157,11 +157,10 @@ class _InstanceNorm(_NormBase):
             )
             if self.affine:
                 raise ValueError(words)
-            warnings.warn(
+            warn(
                 f"input's size at dim={int(input.ndim == most)} does not match num_features. You "
                 f"can silence this warning by not passing in num_features, which is not used "
-                f"because affine=False",
-                stacklevel=2,
+                f"because affine=False"
             )
         examples = input.unsqueeze(0) if input.ndim == least else input
         out = F.instance_norm(

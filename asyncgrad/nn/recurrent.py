@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from functools import partial
 from itertools import groupby
 from typing import Any
 
 from asyncgrad.choices import RecurrentActivation
+from asyncgrad.core.frames import warn
 from asyncgrad.creation import zeros
 from asyncgrad.nn import functional as F
 from asyncgrad.nn.cells import GATES, advance, check_nonlinearity, reset
@@ -262,10 +262,9 @@ def _check_options(
             "being zeroed"
         )
     if dropout > 0 and num_layers == 1:
-        warnings.warn(
+        warn(
             f"dropout option adds dropout after all but last recurrent layer, so non-zero dropout "
-            f"expects num_layers greater than 1, but got dropout={dropout} and num_layers=1",
-            stacklevel=4,
+            f"expects num_layers greater than 1, but got dropout={dropout} and num_layers=1"
         )
     for name, value in (
         ("input_size", input_size),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import operator
-import warnings
 from collections.abc import Sequence
 from math import prod
 from typing import Any
@@ -12,7 +11,7 @@ import numpy as np
 
 from asyncgrad.aliases import Array
 from asyncgrad.choices import Reduction, words
-from asyncgrad.core.frames import users_level
+from asyncgrad.core.frames import warn
 from asyncgrad.core.modes import current
 from asyncgrad.core.variable import Variable, requires_grad
 from asyncgrad.ops.dtype import check_inexact, is_half
@@ -100,10 +99,9 @@ def chosen_reduction(
     if size_average is not None or reduce is not None:
         each, total = (given is not None and not given for given in (reduce, size_average))
         reduction = "none" if each else "sum" if total else "mean"
-        warnings.warn(
+        warn(
             f"size_average and reduce args will be deprecated, please use "
-            f"reduction='{reduction}' instead.",
-            stacklevel=users_level(),
+            f"reduction='{reduction}' instead."
         )
     if reduction not in words(Reduction):
         raise ValueError(

@@ -8,7 +8,6 @@ array instead. The gradients of that graph are then those at the old values.
 from __future__ import annotations
 
 import inspect
-import warnings
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, TypeVar, overload
@@ -17,6 +16,7 @@ import numpy as np
 
 from asyncgrad.autograd.modes import enable_grad
 from asyncgrad.core.array_holders import is_held, rebind
+from asyncgrad.core.frames import warn
 from asyncgrad.core.recording import called_anew, unrepeatable
 from asyncgrad.core.variable import Variable, bump_version
 from asyncgrad.errors import class_of
@@ -118,10 +118,9 @@ class Optimizer(Hooked):
             if parameter._edge is not None and not self.defaults.get("differentiable"):
                 raise ValueError("can't optimize a non-leaf Tensor")
         if len(set(map(id, members))) < len(members):
-            warnings.warn(
+            warn(
                 "optimizer contains a parameter group with duplicate parameters; "
-                "in future, this will cause an error",
-                stacklevel=3,
+                "in future, this will cause an error"
             )
         present = {id(p) for other in self.param_groups for p in other["params"]}
         if any(id(parameter) in present for parameter in members):

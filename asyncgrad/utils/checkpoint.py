@@ -11,13 +11,13 @@ the function again and starts a pass of its own (`utils/reentrant.py`).
 from __future__ import annotations
 
 import inspect
-import warnings
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any
 
 from asyncgrad.choices import DeterminismCheck, words
+from asyncgrad.core.frames import warn
 from asyncgrad.core.modes import Mode, current
 from asyncgrad.core.recording import made_anew
 from asyncgrad.core.variable import Variable
@@ -94,7 +94,7 @@ def checkpoint(
         218.39
     """
     if use_reentrant is None:
-        warnings.warn(f"asyncgrad.utils.checkpoint: {_PASS_IT}", UserWarning, stacklevel=2)
+        warn(f"asyncgrad.utils.checkpoint: {_PASS_IT}")
         use_reentrant = True
     if use_reentrant:
         if kwargs:
@@ -266,11 +266,7 @@ def checkpoint_sequential(
         What the last function returns; a coroutine if one of the functions is a coroutine function.
     """
     if use_reentrant is None:
-        warnings.warn(
-            f"asyncgrad.utils.checkpoint.checkpoint_sequential: {_PASS_IT}",
-            UserWarning,
-            stacklevel=2,
-        )
+        warn(f"asyncgrad.utils.checkpoint.checkpoint_sequential: {_PASS_IT}")
         use_reentrant = True
     if kwargs:
         raise ValueError(f"Unexpected keyword arguments: {','.join(kwargs)}")

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import inspect
-import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from asyncgrad import autograd
+from asyncgrad.core.frames import warn
 from asyncgrad.core.modes import Mode, current
 from asyncgrad.core.variable import Variable, requires_grad
 from asyncgrad.errors import AutogradError
@@ -44,11 +44,7 @@ def check_backward_validity(inputs: Sequence[Any]) -> None:
     """Warn if no gradient can flow to the inputs."""
     tensors = [value for value in inputs if isinstance(value, Variable)]
     if not any(requires_grad(tensor) for tensor in tensors):
-        warnings.warn(
-            "None of the inputs have requires_grad=True. Gradients will be None",
-            UserWarning,
-            stacklevel=2,
-        )
+        warn("None of the inputs have requires_grad=True. Gradients will be None")
 
 
 class CheckpointFunction(autograd.Function):

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 from asyncgrad.autograd.modes import no_grad
+from asyncgrad.core.frames import warn
 from asyncgrad.nn import functional as F
 from asyncgrad.nn import init
 from asyncgrad.nn.module import Module
@@ -107,10 +107,9 @@ def weight_norm(module: Module, name: str = "weight", dim: int | None = 0) -> Mo
     Raises:
         RuntimeError: if it is normalised so already.
     """
-    warnings.warn(
+    warn(
         "weight_norm is deprecated in favour of nn.utils.parametrizations.weight_norm",
         FutureWarning,
-        stacklevel=2,
     )
     weight = _parameter(module, "weight_norm", name)
     hook = _WeightNorm(name, dim)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import functools
 import math
-import warnings
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from asyncgrad.core.frames import users_level
+from asyncgrad.core.frames import warn
 from asyncgrad.core.variable import requires_grad
 from asyncgrad.ops.api.activation import softmax
 from asyncgrad.ops.api.creation import zeros
@@ -183,10 +182,9 @@ def attention_of_heads(
         if padding.shape != (batch, length):
             raise unmet(_NAME, "padding.shape == (batch, length)", locals(), AssertionError)
         if attn_mask is not None and key_padding_mask.dtype != attn_mask.dtype:
-            warnings.warn(
+            warn(
                 "Support for mismatched key_padding_mask and attn_mask is deprecated. Use "
-                "same type for both instead.",
-                stacklevel=users_level(),
+                "same type for both instead."
             )
     if mask is not None:
         mask = _shaped(heads, mask, batch, queries, length)

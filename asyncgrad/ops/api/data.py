@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from asyncgrad.core.frames import users_level
+from asyncgrad.core.frames import warn
 from asyncgrad.core.recording import note_result, recorders
 from asyncgrad.core.size import Size
 from asyncgrad.core.variable import Variable
@@ -300,9 +299,7 @@ def frombuffer(
         raise unmet("frombuffer", "0 <= offset < length", locals(), ValueError)
     array = np.frombuffer(memoryview(buffer), wanted, count, offset)
     if not array.flags.writeable:
-        warnings.warn(
-            "The given buffer is not writable. Do not change the tensor.", stacklevel=users_level()
-        )
+        warn("The given buffer is not writable. Do not change the tensor.")
     return leaf("frombuffer", array, CPU, requires_grad)
 
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from asyncgrad.core.frames import users_level
+from asyncgrad.core.frames import warn
 from asyncgrad.core.modes import current
 from asyncgrad.core.recording import again, drawn_anew
 from asyncgrad.core.variable import wrap
@@ -99,11 +98,10 @@ def _channels_of_volumes(name: str, input: Tensor) -> int:
 def _warn_about_axes(name: str, input: Tensor, expected: tuple[int, ...], what: str) -> int:
     ndim = len(input._metadata.shape)
     if ndim not in expected:
-        warnings.warn(
+        warn(
             f"{name}: Received a {ndim}-D input to {name}, which is deprecated and will result in "
             f"an error in a future release. {name} exists to provide channel-wise dropout on "
-            f"inputs with {what} and a channel dimension.",
-            stacklevel=users_level(),
+            f"inputs with {what} and a channel dimension."
         )
     return ndim
 
@@ -242,9 +240,7 @@ def gumbel_softmax(
     Source: Jang, Gu and Poole, "Categorical reparameterization with Gumbel-softmax", 2017.
     """
     if eps != 1e-10:
-        warnings.warn(
-            "gumbel_softmax: `eps` is deprecated and has no effect", stacklevel=users_level()
-        )
+        warn("gumbel_softmax: `eps` is deprecated and has no effect")
     noise = R.log(exponential_(empty_like(logits)))
     soft = softmax(div(sub(logits, noise), tau), dim)
     if not hard:

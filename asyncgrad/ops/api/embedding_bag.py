@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from asyncgrad.choices import BagMode
-from asyncgrad.core.frames import users_level
+from asyncgrad.core.frames import warn
 from asyncgrad.core.variable import Variable, wrap
 from asyncgrad.devices import CPU
 from asyncgrad.ops.api.conversion import to
@@ -51,12 +50,10 @@ def embedding_bag(
     """
     shares = per_sample_weights
     if weight._metadata.dtype == _INT64 and category(input._metadata.dtype) == 2:
-        warnings.warn(
+        warn(
             "Argument order of nn.functional.embedding_bag was changed. Usage "
             "`embedding_bag(weight, input, ...)` is deprecated, and should now be "
-            "`embedding_bag(input, weight, ...)`.",
-            UserWarning,
-            stacklevel=users_level(),
+            "`embedding_bag(input, weight, ...)`."
         )
         input, weight = weight, input
     if shares is not None and shares.shape != input.shape:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import warnings
 from collections.abc import Iterator, Sequence
 from math import prod
 from typing import Any
@@ -11,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from asyncgrad.choices import SampleMode, SamplePadding
-from asyncgrad.core.frames import users_level
+from asyncgrad.core.frames import warn
 from asyncgrad.core.recording import note_constant
 from asyncgrad.ops.api.elementwise import where
 from asyncgrad.ops.api.linalg import matmul
@@ -98,11 +97,9 @@ def grid_sample(
 
 def _aligned(name: str, align_corners: bool | None) -> bool:
     if align_corners is None:
-        warnings.warn(
+        warn(
             f"Default {name} behavior has align_corners=False. Say align_corners=True for that of "
-            f"old versions of PyTorch.",
-            UserWarning,
-            stacklevel=users_level(),
+            f"old versions of PyTorch."
         )
     return bool(align_corners)
 

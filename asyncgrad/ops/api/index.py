@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import functools
 import operator
-import warnings
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from asyncgrad.choices import ScatterKind
-from asyncgrad.core.frames import users_level
+from asyncgrad.core.frames import warn
 from asyncgrad.core.modes import current
 from asyncgrad.core.recording import (
     again,
@@ -321,11 +320,7 @@ def _plain(part: Any) -> Any:
 def _checked_index(array: Array) -> Any:
     """Check an index array: integers (an int if it has no dimensions) or booleans."""
     if array.dtype == np.uint8:
-        warnings.warn(
-            "indexing with dtype uint8 is deprecated, please use a dtype bool instead",
-            UserWarning,
-            stacklevel=users_level(),
-        )
+        warn("indexing with dtype uint8 is deprecated, please use a dtype bool instead")
         return array.astype(np.bool_)
     if array.dtype != np.bool_:
         if array.dtype not in {_INT64, _INT32} and (array.ndim or array.dtype.kind not in "iu"):

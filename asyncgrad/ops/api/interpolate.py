@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from asyncgrad.choices import ResizeMode
-from asyncgrad.core.frames import users_level
+from asyncgrad.core.frames import warn
 from asyncgrad.core.recording import note_constant
 from asyncgrad.core.variable import wrap
 from asyncgrad.ops.api.linalg import matmul
@@ -283,7 +282,4 @@ def upsample_bilinear(
 
 
 def _warn_of(name: str) -> None:
-    warnings.warn(
-        f"`nn.functional.{name}` is deprecated. Use `nn.functional.interpolate` instead.",
-        stacklevel=users_level(),
-    )
+    warn(f"`nn.functional.{name}` is deprecated. Use `nn.functional.interpolate` instead.")

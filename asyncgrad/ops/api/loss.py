@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import operator
-import warnings
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from asyncgrad.choices import DivergenceReduction, Reduction
-from asyncgrad.core.frames import users_level
+from asyncgrad.core.frames import warn
 from asyncgrad.core.metadata import Metadata
 from asyncgrad.core.recording import again
 from asyncgrad.core.variable import Variable, wrap
@@ -84,11 +83,10 @@ def _pair(name: str, input: Tensor, target: Tensor, warns: bool = False) -> tupl
         raise error(f'{name}: "{name}" not implemented for complex tensors. Take the losses of '
                     f"the real and imaginary parts, or of abs().")  # fmt: skip
     if warns and input._metadata.shape != target._metadata.shape:
-        warnings.warn(
+        warn(
             f"Using a target size ({target._metadata.shape}) that is different to the input size "
             f"({input._metadata.shape}). This will likely lead to incorrect results due to "
-            f"broadcasting. Please ensure they have the same size.",
-            stacklevel=users_level(),
+            f"broadcasting. Please ensure they have the same size."
         )
     return x, y
 
@@ -236,12 +234,11 @@ def kl_div(
     if size_average is not None or reduce is not None:
         reduction = chosen_reduction("mean", size_average, reduce)
     elif reduction == "mean":
-        warnings.warn(
+        warn(
             "reduction: 'mean' divides the total loss by both the batch size and the support "
             "size. 'batchmean' divides only by the batch size, and aligns with the KL div math "
             "definition. 'mean' will be changed to behave the same as 'batchmean' in the next "
-            "major release.",
-            stacklevel=users_level(),
+            "major release."
         )
     operands = tensor_operands("kl_div", input, target)
     if any(category(operand._metadata.dtype) < 2 for operand in operands):

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import functools
 import math
-import warnings
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from asyncgrad.choices import MatrixNorm, words
-from asyncgrad.core.frames import users_level
+from asyncgrad.core.frames import warn
 from asyncgrad.core.recording import note_result, recorders
 from asyncgrad.core.variable import Variable
 from asyncgrad.ops import return_types
@@ -152,11 +151,9 @@ def _spread_of(
         dims = many_dims(name, dim, len(shape))
         count = math.prod([shape[axis] for axis in dims])
     if count <= correction:
-        warnings.warn(
+        warn(
             f"{name}(): degrees of freedom is <= 0. Correction should be strictly less than the "
-            f"reduction factor (input numel divided by output numel).",
-            UserWarning,
-            stacklevel=users_level(),
+            f"reduction factor (input numel divided by output numel)."
         )
     function = R.var if name == "var" else R.std
     return function(input, dims, correction, keepdim)

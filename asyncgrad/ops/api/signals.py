@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Callable
 from typing import Any, Unpack
 
 import numpy as np
 
 from asyncgrad.choices import PadMode
-from asyncgrad.core.frames import users_level
+from asyncgrad.core.frames import warn
 from asyncgrad.core.variable import Variable
 from asyncgrad.ops.api import fourier, shape
 from asyncgrad.ops.api.conversion import contiguous
@@ -248,10 +247,9 @@ def istft(
         raise RuntimeError(f"window overlap add min: {lowest}. The windows leave out some of it.")
     out = R.div(weighted, envelope)
     if first + wanted > last:
-        warnings.warn(
+        warn(
             "The length of signal is shorter than the length parameter. Result is being padded "
-            "with zeros in the tail. Please check your center and hop_length settings.",
-            stacklevel=users_level(),
+            "with zeros in the tail. Please check your center and hop_length settings."
         )
         out = shape.pad(out, (0, first + wanted - last))
     return out

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import copy
-import warnings
 from contextvars import ContextVar
 from typing import Any
 
+from asyncgrad.core.frames import warn
 from asyncgrad.core.variable import Variable, autograd_meta, gradient_edge, requires_grad, wrap
 from asyncgrad.devices import CPU
 from asyncgrad.errors import AutogradError
@@ -98,10 +98,9 @@ def pickled(variable: Variable) -> tuple[Any, ...]:
     meta = variable._autograd
     extras = None if meta is None else meta.extras
     if extras is not None and any(extras.tensor.values()):
-        warnings.warn(
+        warn(
             "a backward hook on a tensor will not be serialized. Register it again when the "
-            "tensor has been loaded.",
-            stacklevel=4,
+            "tensor has been loaded."
         )
     device = variable._metadata.device
     where = () if device is CPU else (device,)

@@ -7,11 +7,10 @@ may share memory with an input, and a result that does not fit changes nothing.
 from __future__ import annotations
 
 import functools
-import warnings
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
-from asyncgrad.core.frames import users_level
+from asyncgrad.core.frames import warn
 from asyncgrad.core.modes import current
 from asyncgrad.core.variable import Variable, requires_grad, view_of
 from asyncgrad.errors import AutogradError, OutOfMemoryError, class_of
@@ -110,12 +109,10 @@ def _write(out: Any, name: str, result: Any) -> Any:
     given, found = out._metadata, result._metadata
     if given.shape != found.shape:
         if given.size:
-            warnings.warn(
+            warn(
                 f"An output with one or more elements was resized since it had shape "
                 f"{list(given.shape)}, which does not match the required output shape "
-                f"{list(found.shape)}. Reuse it with {name}(..., out=x.new_empty(0)).",
-                UserWarning,
-                stacklevel=users_level(),
+                f"{list(found.shape)}. Reuse it with {name}(..., out=x.new_empty(0))."
             )
         F = found.F
         out._array = F.xp.empty(found.shape, dtype=given.dtype)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import types
-import warnings
 from typing import Any
 
+from asyncgrad.core.frames import warn
 from asyncgrad.core.recording import called_anew
 from asyncgrad.core.variable import Variable
 from asyncgrad.errors import class_of
@@ -94,10 +94,9 @@ class LRScheduler:
         """Advance by one epoch; call this after the optimiser's step."""
         optimizer = self.optimizer
         if self._step_count == 1 and optimizer.steps_taken == 0:
-            warnings.warn(
+            warn(
                 "Detected call of `lr_scheduler.step()` before `optimizer.step()`. Call them in "
-                "the opposite order: otherwise the first value of the schedule is skipped.",
-                stacklevel=3,
+                "the opposite order: otherwise the first value of the schedule is skipped."
             )
         self._step_count += 1
         self.last_epoch += 1

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import warnings
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
@@ -14,6 +13,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from asyncgrad import accelerator
+from asyncgrad.core.frames import warn
 from asyncgrad.creation import randint
 from asyncgrad.errors import add_note
 from asyncgrad.ops.tensors.pytree import tree_map
@@ -138,10 +138,9 @@ class DataLoader(Generic[_Sample_co]):
         self.num_workers = num_workers
         self.collate_fn = collate_fn or (default_collate if batched else default_convert)
         if pin_memory and not accelerator.is_available():
-            warnings.warn(
+            warn(
                 "'pin_memory' argument is set as true but no accelerator is found, then device "
-                "pinned memory won't be used.",
-                stacklevel=2,
+                "pinned memory won't be used."
             )
         self.pin_memory = pin_memory and accelerator.is_available()
         self.drop_last = drop_last
