@@ -178,7 +178,8 @@ def _changes(staged: Sequence[Staged]) -> _Changes:
                 fresh.append((meta, wrap(gradient, metadata), [0]))
                 continue
         before = sums[meta][1] if meta in sums else before
-        sums[meta] = grad, _sum(F.xp.add, before, gradient, owned), metadata, changes
+        # NumPy's sum of two 0-d arrays is a scalar.
+        sums[meta] = grad, F.as_array(_sum(F.xp.add, before, gradient, owned)), metadata, changes
     for meta, (grad, total, metadata, changes) in sums.items():
         if changes and total.__class__ is grad._array.__class__:
             added.append((grad, total, [0]))

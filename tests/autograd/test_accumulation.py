@@ -215,6 +215,14 @@ def test_the_gradient_of_a_computed_tensor_is_none_with_a_warning(T, log):
 
 
 @both
+def test_the_gradient_of_a_computed_number_adds_up(T, log):
+    y = leaf(T, 0.5)[0] * 2
+    for _ in range(3):
+        yield T.autograd.backward([y], inputs=[y], retain_graph=True)
+        log(y.grad)
+
+
+@both
 def test_a_retained_gradient_is_replaced_by_the_sum(T, log):
     x = leaf(T, 1.0, 2.0)
     y = x * 2
