@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import builtins
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -72,3 +74,35 @@ def test_each_condition_names_arguments_and_what_is_known():
             assert not {x for x in unknown if re.search(rf"(?<!\.)\b{x}\b", str(bare.requirements))}
             seen += 1
     assert seen > 100
+
+
+def _errors():
+    """The conditions that functions state with `unmet`, with the names that they know."""
+    for path in sorted(Path(ag.__file__).parent.rglob("*.py")):
+        text = path.read_text(encoding="utf-8")
+        if "unmet(" not in text or path.name == "requirements.py":
+            continue
+        functions = [one for one in ast.walk(ast.parse(text)) if isinstance(one, ast.FunctionDef)]
+        for function in functions:
+            for call in ast.walk(function):
+                if isinstance(call, ast.Call) and ast.unparse(call.func) == "unmet":
+                    around = [one for one in functions if call in ast.walk(one)]
+                    inside = [part for one in around for part in ast.walk(one)]
+                    known = {one.arg for one in inside if isinstance(one, ast.arg)}
+                    stored = [
+                        one for one in inside if isinstance(getattr(one, "ctx", None), ast.Store)
+                    ]
+                    known |= {one.id for one in stored if isinstance(one, ast.Name)}
+                    yield f"{path.name}:{call.lineno}", ast.unparse(call.args[1]), known
+
+
+def test_conditions_name_values_that_their_functions_know():
+    """A value that is renamed would no longer be shown."""
+    found = list(_errors())
+    assert len(found) > 150
+    for place, condition, known in found:
+        words = set(re.findall(r"(?<![\w.])[a-zA-Z_]\w*", condition))
+        attributes = set(re.findall(r"(?<![\w.{])([a-zA-Z_]\w*)\.(?:shape|ndim|dtype)", condition))
+        assert attributes <= known, f"{place}: {condition}"
+        of_kind = "sparse" in condition or "coalesced" in condition
+        assert words & known or of_kind, f"{place}: {condition}"

@@ -12,7 +12,6 @@ from asyncgrad.devices.discovery import find
 from asyncgrad.ops.api.data import DLPACK_CUDA, from_numpy
 from asyncgrad.ops.dtype_device import as_device
 from asyncgrad.ops.namespace import metadata_of
-from asyncgrad.ops.requirements import unmet
 from asyncgrad.types import DeviceLike, Tensor
 
 __all__ = ["from_dlpack"]
@@ -66,7 +65,9 @@ def __dlpack_device__(input: Tensor) -> tuple[int, int]:
 
 def _check_shared(device: Device) -> None:
     if device.type != "cuda":
-        raise unmet("__dlpack__", "device.type == 'cuda': use tensor.cpu()", locals(), BufferError)
+        raise BufferError(
+            f"the memory of {device} can't be shared with other libraries. Use tensor.cpu()."
+        )
 
 
 def from_dlpack(
