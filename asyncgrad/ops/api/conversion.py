@@ -137,7 +137,9 @@ def cpu(input: Tensor, memory_format: memory_format | None = None) -> Tensor:
     return _converted(input, device="cpu", memory_format=memory_format)
 
 
-def type(input: Tensor, dtype: DTypeLike | None = None, non_blocking: Any = False) -> Any:
+# Here and in `type_named`, `| str` keeps the annotation from asking for a conversion to a dtype:
+# names of tensor types are none.
+def type(input: Tensor, dtype: DTypeLike | str | None = None, non_blocking: Any = False) -> Any:
     """Convert to another dtype, or return the type's name, such as "asyncgrad.FloatTensor".
 
     Args:
@@ -154,7 +156,7 @@ def name_of_type(x: Variable) -> str:
     return f"asyncgrad.{_TYPES[x._metadata.dtype.name]}Tensor"
 
 
-def type_named(dtype: DTypeLike) -> Any:
+def type_named(dtype: DTypeLike | str) -> Any:
     """The dtype of a tensor type or its name; other values are returned unchanged."""
     if isinstance(dtype, builtins.type) and issubclass(dtype, Variable):
         return dtype.dtype  # type: ignore[attr-defined]
