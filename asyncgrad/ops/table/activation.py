@@ -164,6 +164,11 @@ def log_one_plus(xp: Any, x: Any) -> Any:
     return xp.subtract(total, error, x)
 
 
+def _has_threshold(x: Array, beta: float, threshold: float) -> bool:
+    """Whether softplus may differ from x above the threshold; in float32 it equals x from 18 on."""
+    return x.dtype.itemsize > 4 or beta != 1 or threshold < 18
+
+
 def _softplus(xp: Library, out: Array | None, x: Array, beta: float, threshold: float) -> Any:
     z = x if beta == 1 else x * beta
     y = xp.abs(z, out)
@@ -173,7 +178,8 @@ def _softplus(xp: Library, out: Array | None, x: Array, beta: float, threshold: 
     xp.add(y, at_least(xp, None, z, 0), y)
     if beta != 1:
         xp.divide(y, beta, y)
-    xp.copyto(y, x, where=z > threshold)
+    if _has_threshold(x, beta, threshold):
+        xp.copyto(y, x, where=z > threshold)
     return y
 
 
@@ -181,7 +187,8 @@ def _softplus(xp: Library, out: Array | None, x: Array, beta: float, threshold: 
 def _softplus_slope(xp: Library, out: Array | None, x: Array, beta: float, threshold: float) -> Any:
     z = x if beta == 1 else x * beta
     d = sigmoid(xp, out, z)
-    xp.copyto(d, 1, where=z > threshold)
+    if _has_threshold(x, beta, threshold):
+        xp.copyto(d, 1, where=z > threshold)
     return d
 
 
