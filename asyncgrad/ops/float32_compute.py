@@ -1,4 +1,4 @@
-"""Half precision computed in float32 where PyTorch does so, too."""
+"""Functions of half precision that compute in float32 and round the result, as PyTorch's do."""
 
 from __future__ import annotations
 
@@ -14,6 +14,28 @@ from asyncgrad.ops.promotion import cast
 from asyncgrad.types import Tensor
 
 _FLOAT32 = np.dtype("float32")
+
+
+def computing_dtype(dtype: Any) -> Any:
+    """The dtype in which a function of several steps computes, so that it rounds once."""
+    return _FLOAT32 if is_half(dtype) else dtype
+
+
+def in_parameters_dtype(name: str, x: Any, *parameters: Any) -> Any:
+    """The input in its parameters' dtype, which may be float32 for an input of half precision.
+
+    Raises:
+        RuntimeError: if a parameter has another dtype.
+    """
+    dtypes = {p._metadata.dtype for p in parameters if p is not None}
+    dtype = x._metadata.dtype
+    wide = dtype if dtypes == {dtype} else computing_dtype(dtype)
+    if dtypes - {wide}:
+        raise RuntimeError(
+            f"{name}: expected parameters of dtype {wide} for an input of dtype {dtype}, got "
+            f"{', '.join(map(str, dtypes))}. Convert them with .to()."
+        )
+    return cast(x, wide) if dtypes else x
 
 
 def in_float32(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:

@@ -12,7 +12,7 @@ import numpy as np
 from asyncgrad.core.variable import Variable
 from asyncgrad.devices.fp_errors import without_fp_errors
 from asyncgrad.ops import batch_products, batch_rules
-from asyncgrad.ops.fused import widening
+from asyncgrad.ops.fused import widening, widening_on_host
 from asyncgrad.ops.op import fused, linear, operation
 from asyncgrad.ops.table.activation import ones
 from asyncgrad.ops.table.shape import in_order
@@ -62,6 +62,7 @@ def _linear(xp: Library, x: Array, weight: Array) -> Any:
     return xp.dot(rows, weight.T).reshape((*shape[:-1], weight.shape[0]))
 
 
+@widening_on_host
 def _linear_with_bias(xp: Library, x: Array, weight: Array, bias: Array) -> Any:
     out = _linear(xp, x, weight)
     out += bias
@@ -87,6 +88,7 @@ def _linear_cost(x: Variable, weight: Variable, bias: Variable | None = None) ->
     return 4_000 + int(4 * x._metadata.size * weight._metadata.shape[0] / _FLOPS_PER_NS)
 
 
+@widening_on_host
 def _addmm(xp: Library, bias: Array, x: Array, y: Array, beta: Number, alpha: Number) -> Any:
     out = xp.dot(x, y)
     if alpha != 1:
