@@ -21,7 +21,7 @@ def computing_dtype(dtype: Any) -> Any:
     return _FLOAT32 if is_half(dtype) else dtype
 
 
-def in_parameters_dtype(name: str, x: Any, *parameters: Any) -> Any:
+def in_parameters_dtype(name: str, x: Tensor, *parameters: Tensor | None) -> Any:
     """The input in its parameters' dtype, which may be float32 for an input of half precision.
 
     Raises:
@@ -48,20 +48,3 @@ def in_float32(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
 def _widened(value: Any) -> Any:
     narrow = isinstance(value, Variable) and value._metadata.dtype.kind == "V"
     return cast(value, _FLOAT32) if narrow else value
-
-
-def in_parameters_dtype(name: str, x: Tensor, *parameters: Tensor | None) -> Any:
-    """The input in its parameters' dtype, which may be float32 for an input of half precision.
-
-    Raises:
-        RuntimeError: if a parameter has another dtype.
-    """
-    dtypes = {p._metadata.dtype for p in parameters if p is not None}
-    dtype = x._metadata.dtype
-    wide = _FLOAT32 if is_half(dtype) and dtypes != {dtype} else dtype
-    if dtypes - {wide}:
-        raise RuntimeError(
-            f"{name}: expected parameters of dtype {wide} for an input of dtype {dtype}, got "
-            f"{', '.join(map(str, dtypes))}. Convert them with .to()."
-        )
-    return cast(x, wide) if dtypes else x
