@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, Protocol
 
-from asyncgrad.core.node import Freed, Node, OpNode, refuse_freed
-from asyncgrad.core.run_node import is_wanted
+from asyncgrad.core.node import Freed, Node, OpNode, as_edge, stored_edges
+from asyncgrad.core.run_node import apply_rule, call_node, is_wanted, wanted_rule
+from asyncgrad.core.saved import values_as_tensors
 from asyncgrad.core.variable import AccumulateGrad
+from asyncgrad.ops.registry import RECORDED
 
 
 class Graph(Protocol):
@@ -20,17 +23,20 @@ class Graph(Protocol):
     def nodes_run(self, flags: Any) -> Any:
         """Which of the nodes that can run once a pass runs."""
 
-    def passed(self, front: Any, gradient: Any, flags: Any, shown: Any, *, recorded: bool) -> Any:
-        """Run a pass node by node."""
+    def wanted(self, flags: Any) -> dict[int, list[bool]]:
+        """The nodes of a pass by number, with the edges that it needs."""
 
     def record(self, front: Any, gradient: Any, key: Any) -> Any:
-        """Run a pass, and keep it as a program if that can be."""
+        """Run a pass, and keep it as a program; None if that can't be."""
+
+    def made_again(self, front: Any) -> tuple[list[Any], Any]:
+        """Make the nodes of an eager call, and return them with the result's own."""
 
 
 class State:
     """What a `GraphNode` knows besides what it has saved."""
 
-    __slots__ = ("freed", "fresh", "graph", "ran", "versions")
+    __slots__ = ("freed", "fresh", "graph", "made", "ran", "versions")
 
     def __init__(self, graph: Graph, versions: list[int]) -> None:
         self.graph = graph
@@ -41,6 +47,9 @@ class State:
         #: Which of the graph's nodes the last pass has run, and those that passes have released.
         self.ran: Any = frozenset()
         self.freed: list[tuple[Any, Freed]] = []
+        #: The nodes of an eager call with the result's own, if a pass has needed them: then all
+        #: later passes run these.
+        self.made: tuple[list[Any], Any] | None = None
 
 
 class GraphNode(Node):
@@ -58,47 +67,96 @@ class GraphNode(Node):
 
     def apply(self, gradients: tuple[Any, ...], task: Any) -> Any:
         """Compute the gradients of the leaves, and of the arguments that have a graph."""
-        received = self._computed(gradients[0], task)
+        (gradient,) = gradients
+        state = self.version
+        state.fresh, state.ran = False, frozenset()
+        if gradient is None:
+            # A `Function` behind it gives none.
+            return (None,) * len(self.following)
         if task is None:
-            return received
-        plain = task.recorded is None and task.streams is None and task.captures is None
-        if not plain or task.careful or task.launched:
+            self._become_own()
+            return call_node(self, gradients, RECORDED)
+        flags = None
+        if task.exec_info is not None:
+            flags = tuple([is_wanted(task, edge) for edge in self.following])
+        plain = task.recorded is None and state.made is None
+        received = self._by_program(gradient, flags) if plain else None
+        if received is None:
+            return self._through_nodes(gradient, flags, task)
+        if task.streams is not None or task.captures is not None or task.careful or task.launched:
             return received
         return _staged(task, self.following, received, self.fresh)
 
-    def _computed(self, gradient: Any, task: Any) -> Any:
+    def _by_program(self, gradient: Any, flags: Any) -> Any:
+        """Compute the gradients in one go; None if an eager call's nodes have to do that."""
         saved, state = self.saved, self.version
-        state.fresh = False
-        if gradient is None:
-            # A `Function` behind it gives none.
-            state.ran = frozenset()
-            return (None,) * len(self.following)
         graph = state.graph
-        flags = None
-        if task is not None and task.exec_info is not None:
-            flags = tuple([is_wanted(task, edge) for edge in self.following])
-        state.ran = graph.nodes_run(flags)
-        for released, by in state.freed:
-            if not released.isdisjoint(state.ran):
-                refuse_freed(self, by)
-        if task is None or task.recorded is not None:
-            shown = self if task is not None and task.keep_graph else None
-            return graph.passed(self, gradient, flags, shown, recorded=True)
-        if saved.__class__ is not Freed and self._is_unchanged():
-            key = flags, gradient.strides, gradient.dtype
-            backward = graph.backwards.get(key)
-            if backward is None:
-                return graph.record(self, gradient, key)
+        ran = graph.nodes_run(flags)
+        if not (
+            saved.__class__ is not Freed
+            and self._is_unchanged()
+            and all(released.isdisjoint(ran) for released, _ in state.freed)
+        ):
+            return None
+        key = flags, gradient.strides, gradient.dtype
+        backward = graph.backwards.get(key)
+        fresh = False
+        if backward is None:
+            received = graph.record(self, gradient, key)
+        else:
             program, fresh = backward
             run = program.run
             memory = program.take_memory()
             received = program.call(memory, run, (gradient, *saved), [False], memory.buffers)
             program.give_memory(memory)
             # If this runs in a thread, a task on the loop may have changed a tensor by now.
-            if self._is_unchanged():
-                state.fresh = fresh
-                return received
-        return graph.passed(self, gradient, flags, None, recorded=False)
+            if not self._is_unchanged():
+                return None
+        state.fresh, state.ran = fresh, ran
+        return received
+
+    def _through_nodes(self, gradient: Any, flags: Any, task: Any) -> Any:
+        """Have the pass run the nodes of an eager call."""
+        state, graph = self.version, self.version.graph
+        if state.made is None:
+            state.made = graph.made_again(self)
+        nodes, root = state.made
+        dependencies, info = task.dependencies, task.exec_info
+        own = task.recorded is not None and task.keep_graph
+        if own:
+            # The gradients have graphs that lead here, too. Gradients are summed where the ways
+            # meet, so this has to be the node where they meet in the graph of an eager call.
+            for edge in stored_edges(self):
+                if (target := as_edge(edge).node) in dependencies:
+                    dependencies[target] -= 1
+            self._become_own()
+        for number, wanted in graph.wanted(flags).items():
+            node = self if own and nodes[number] is root else nodes[number]
+            if info is not None and info.needed.__class__ is set:
+                info.needed.add(node)
+                if not all(wanted):
+                    info.trimmed.add(node)
+            for edge, flag in zip(stored_edges(node), wanted, strict=True):
+                if flag:
+                    target = as_edge(edge).node
+                    dependencies[target] = dependencies.get(target, 0) + 1
+        several = root.output_metadata.__class__ is tuple
+        given = [gradient] + [None] * (root.num_inputs - 1) if several else gradient
+        if own:
+            run = wanted_rule(task, self)  # type: ignore[arg-type]
+            if root.rule.arrays:
+                run = partial(_with_tensors, self, run)
+            return apply_rule(task, self, given, run)[0]  # type: ignore[arg-type]
+        task.make_ready(root, given, [False] * root.num_inputs if several else False)
+        return (None,) * len(stored_edges(self))
+
+    def _become_own(self) -> None:
+        """Make this the node that an eager call would have made for the result."""
+        state = self.version
+        _, root = state.made or state.graph.made_again(self)
+        self.__class__ = OpNode  # type: ignore[assignment]
+        for name in ("rule", "following", "saved", "guard", "version", "output_metadata", "cost"):
+            setattr(self, name, getattr(root, name))
 
     def _is_unchanged(self) -> bool:
         """Whether no tensor that others can see has been changed in place since."""
@@ -108,6 +166,11 @@ class GraphNode(Node):
     def release_saved(self, freed: Freed) -> None:
         """Release what was saved, and keep it for other nodes than those that have run."""
         state = self.version
+        if state.made is not None:
+            # Each node releases what it has saved.
+            self.saved = freed
+            self.guard = None
+            return
         state.freed.append((state.ran, freed))
         saving = state.graph.saving
         if saving and saving <= set().union(*[released for released, _ in state.freed]):
@@ -119,15 +182,9 @@ class GraphNode(Node):
         return "CompiledFunctionBackward"
 
 
-def become(shown: Any, node: Any) -> None:
-    """Make a result's node the one that an eager call would have made.
-
-    The gradients of the pass that has ended have graphs that lead there, too. Gradients are summed
-    where the paths meet, as in the graph of an eager call.
-    """
-    shown.__class__ = OpNode
-    for name in ("rule", "following", "saved", "guard", "version", "cost"):
-        setattr(shown, name, getattr(node, name))
+def _with_tensors(node: Any, run: Any, F: Any, gradient: Any, _: Any) -> Any:
+    """Call a rule with tensors that lead into the graph."""
+    return run(F, gradient, values_as_tensors(node))
 
 
 def _staged(task: Any, edges: Any, received: tuple[Any, ...], fresh: bool) -> tuple[Any, ...]:

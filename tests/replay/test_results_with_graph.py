@@ -161,6 +161,65 @@ def test_errors_are_those_of_the_graph(use):
     assert replays(fast) >= 2
 
 
+def twice_differentiated(y, w):
+    gradients = ag.grad(y.sum(), w, create_graph=True)
+    sum((g * g).sum() for g in gradients).backward()
+
+
+def changed_and_then_again(y, w):
+    with ag.no_grad():
+        w[0].add_(1)
+    for _ in range(2):
+        with pytest.raises(RuntimeError) as error:
+            y.sum().backward()
+    raise error.value
+
+
+def released_by_a_pass_that_records_itself(y, w):
+    ag.grad(y.sum(), w, create_graph=True, retain_graph=False)
+    y.sum().backward()
+
+
+@pytest.mark.parametrize(
+    "use", [twice_differentiated, changed_and_then_again, released_by_a_pass_that_records_itself]
+)
+@pytest.mark.parametrize("last", [ag.tanh, ag.exp, lambda x: nn.functional.layer_norm(x, (4,))])
+def test_passes_that_run_the_nodes_themselves(use, last):
+    """Sums are recorded where they are in an eager pass, and each node releases its own values."""
+
+    def function(x, a, b):
+        y = a * (x * b) + a
+        return last(a * y + a + y * b)
+
+    results = []
+    fast = ag.compile(function)
+    for call in (function, fast):
+        ag.manual_seed(3)
+        results.append([])
+        for _ in range(6):
+            w = [ag.randn(3, 4, requires_grad=True) for _ in range(2)]
+            try:
+                use(call(ag.randn(3, 4), *w), w)
+                results[-1].append(bits([x.grad for x in w]))
+            except RuntimeError as error:
+                results[-1].append((type(error), str(error)))
+    assert results[0] == results[1]
+    assert replays(fast) == 5
+
+
+def test_sums_of_gradients_in_several_layouts():
+    """The layout of such a sum follows from which gradients an eager pass may add into."""
+    a = ag.randn(3, 3, requires_grad=True)
+
+    def score(x):
+        return ag.einsum("ij,kj->ik", x * 1, x) @ a
+
+    fast = ag.compile(score)
+    for _ in range(3):
+        x = ag.randn(3, 4, requires_grad=True)
+        assert bits(ag.grad(fast(x).sum(), x)) == bits(ag.grad(score(x).sum(), x))
+
+
 def test_each_part_of_the_graph_is_released_by_itself():
     """Two passes that have no saved value in common are no second pass; others are."""
 
