@@ -79,7 +79,7 @@ class GraphNode(Node):
         flags = None
         if task.exec_info is not None:
             flags = tuple([is_wanted(task, edge) for edge in self.following])
-        plain = task.recorded is None and state.made is None
+        plain = task.recorded is None and state.made is None and not _share(self.following)
         received = self._by_program(gradient, flags) if plain else None
         if received is None:
             return self._through_nodes(gradient, flags, task)
@@ -185,6 +185,13 @@ class GraphNode(Node):
 def _with_tensors(node: Any, run: Any, F: Any, gradient: Any, _: Any) -> Any:
     """Call a rule with tensors that lead into the graph."""
     return run(F, gradient, values_as_tensors(node))
+
+
+def _share(edges: tuple[Any, ...]) -> bool:
+    """Whether leaves have one `.grad`: its bits follow from the order in which leaves add to it."""
+    metas = [x.variable._autograd for x in set(edges) if x.__class__ is AccumulateGrad]
+    grads = [id(x.grad) for x in metas if x is not None and x.grad is not None]
+    return len(grads) > len(set(grads))
 
 
 def _staged(task: Any, edges: Any, received: tuple[Any, ...], fresh: bool) -> tuple[Any, ...]:

@@ -207,6 +207,26 @@ def test_passes_that_run_the_nodes_themselves(use, last):
     assert replays(fast) == 5
 
 
+def test_leaves_that_have_one_grad_add_to_it_in_the_order_of_an_eager_pass():
+    """A pass stages the leaf first that has all its gradients first."""
+
+    def function(x, a, b):
+        return ((x * b).tanh() * a).exp() * a
+
+    fast = ag.compile(function)
+    for _ in range(6):
+        x, a, b, grad = [ag.randn(4, 4) for _ in range(4)]
+        for w in (a, b):
+            w.requires_grad_()
+        found = []
+        for call in (function, fast):
+            a.grad = b.grad = grad * 1e-3
+            call(x, a, b).sum().backward()
+            found.append(bits(a.grad))
+        assert found[0] == found[1]
+    assert replays(fast) == 5
+
+
 def test_sums_of_gradients_in_several_layouts():
     """The layout of such a sum follows from which gradients an eager pass may add into."""
     a = ag.randn(3, 3, requires_grad=True)
