@@ -34,7 +34,7 @@ from asyncgrad.core.saved_values import run_rule
 from asyncgrad.core.states import InputBuffer
 from asyncgrad.core.variable import AccumulateGrad, counter_of, gradient_edge, is_inference
 from asyncgrad.core.versions import VersionCounter
-from asyncgrad.replay.arrays import KnownArrays, Recorded
+from asyncgrad.replay.arrays import ONE_ARRAY, KnownArrays, Recorded
 from asyncgrad.replay.changes import OUTGROWN, Changes
 from asyncgrad.replay.graph_node import GraphNode, State
 from asyncgrad.replay.memory import Families
@@ -221,8 +221,16 @@ class Graph:
                 seen.append((len(self._outputs) + len(self._watched), tensor))
                 self._watched.append(output)
         counted: dict[Any, int] = {}
+        arguments = {x.tensor._counter for x in recorder.sources.values() if x.argument is not None}
         for what, tensor in seen:
             if tensor._counter in checked:
+                if (
+                    what.__class__ is Source
+                    and tensor._counter in counted
+                    and tensor._counter in arguments
+                ):
+                    # Arguments of other calls may have a counter of their own.
+                    raise UnrepeatableError(ONE_ARRAY)
                 counted[tensor._counter] = len(self._counted)
                 self._counted.append(what)
         return counted

@@ -207,6 +207,33 @@ def test_passes_that_run_the_nodes_themselves(use, last):
     assert replays(fast) == 5
 
 
+def test_versions_of_arguments_that_once_shared_memory():
+    """The recorded call gets a part of a weight, later calls get tensors of their own."""
+    m, a = ag.randn(3, 3, requires_grad=True), ag.randn(3, requires_grad=True)
+
+    def function(x):
+        y = (x * m).sum()
+        return (x * a).sum() + y.detach()
+
+    fast = ag.compile(function)
+    given = [m.detach()[0], *[ag.randn(3) for _ in range(3)], m.detach()[0]]
+    for x in given:
+        for changed in (m, x, a):
+            found = []
+            for call in (function, fast):
+                y = call(x)
+                with ag.no_grad():
+                    changed.mul_(1.5)
+                try:
+                    found.append(bits(ag.grad(y, a)))
+                except RuntimeError as error:
+                    found.append(str(error).partition(":")[0])
+                with ag.no_grad():
+                    changed.div_(1.5)
+            assert found[0] == found[1]
+    assert replays(fast) >= 8
+
+
 def test_leaves_that_have_one_grad_add_to_it_in_the_order_of_an_eager_pass():
     """A pass stages the leaf first that has all its gradients first."""
 
