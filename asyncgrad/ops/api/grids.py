@@ -292,7 +292,7 @@ def _check_ends(low: float, high: float, x: Array) -> None:
     _ends(low, high, x)
 
 
-def _ends(low: float, high: float, x: Array) -> Any:
+def _ends(low: float, high: float, x: Array) -> tuple[float, float]:
     """The start of the first bin of `histc`, and the end of the last."""
     ends = _reach(x.reshape(-1)) if low == high else (low, high)
     return _bounds("histc", *ends, 1)
