@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import partial
 from typing import Any, Protocol
 
-from asyncgrad.core.node import Freed, Node, OpNode, as_edge, stored_edges
-from asyncgrad.core.run_node import apply_rule, call_node, is_wanted, wanted_rule
+from asyncgrad.core.node import Freed, Node, as_edge, stored_edges
+from asyncgrad.core.run_node import apply_rule, call_node, is_wanted, some_pulls
 from asyncgrad.core.saved import values_as_tensors
 from asyncgrad.core.variable import AccumulateGrad
 from asyncgrad.ops.registry import RECORDED
@@ -36,7 +36,7 @@ class Graph(Protocol):
 class State:
     """What a `GraphNode` knows besides what it has saved."""
 
-    __slots__ = ("freed", "fresh", "graph", "made", "ran", "versions")
+    __slots__ = ("freed", "fresh", "graph", "made", "ran", "slots", "versions")
 
     def __init__(self, graph: Graph, versions: list[int]) -> None:
         self.graph = graph
@@ -47,15 +47,16 @@ class State:
         #: Which of the graph's nodes the last pass has run, and those that passes have released.
         self.ran: Any = frozenset()
         self.freed: list[tuple[Any, Freed]] = []
-        #: The nodes of an eager call with the result's own, if a pass has needed them: then all
-        #: later passes run these.
+        #: The nodes of an eager call with the result's own, if a pass has needed them. From then on
+        #: the `GraphNode` is in the place of the result's own node, and leads to the others.
         self.made: tuple[list[Any], Any] | None = None
+        #: Then: the edges from the graph to the leaves.
+        self.slots: tuple[Any, ...] = ()
 
 
 class GraphNode(Node):
     """Stands for the whole graph of what a replay has returned."""
 
-    # No slots, so that an instance can become an `OpNode`.
     __slots__ = ()
 
     sees_modes = False
@@ -66,7 +67,7 @@ class GraphNode(Node):
         return bool(self.version.fresh)
 
     def apply(self, gradients: tuple[Any, ...], task: Any) -> Any:
-        """Compute the gradients of the leaves, and of the arguments that have a graph."""
+        """Compute the gradients for the edges, which lead out of the graph, or to its nodes."""
         (gradient,) = gradients
         state = self.version
         state.fresh, state.ran = False, frozenset()
@@ -74,18 +75,23 @@ class GraphNode(Node):
             # A `Function` behind it gives none.
             return (None,) * len(self.following)
         if task is None:
-            self._become_own()
-            return call_node(self, gradients, RECORDED)
-        flags = None
-        if task.exec_info is not None:
-            flags = tuple([is_wanted(task, edge) for edge in self.following])
-        plain = task.recorded is None and state.made is None and not _share(self.following)
-        received = self._by_program(gradient, flags) if plain else None
-        if received is None:
-            return self._through_nodes(gradient, flags, task)
-        if task.streams is not None or task.captures is not None or task.careful or task.launched:
-            return received
-        return _staged(task, self.following, received, self.fresh)
+            _, root = state.made or state.graph.made_again(self)
+            return call_node(root, gradients, RECORDED)
+        if state.made is None and task.recorded is None and not _share(self.following):
+            received = self._by_program(gradient, self._flags(self.following, task))
+            if received is not None:
+                if (
+                    task.streams is None
+                    and task.captures is None
+                    and not (task.careful or task.launched)
+                ):
+                    return _staged(task, self.following, received, self.fresh)
+                return received
+        return self._as_own(gradient, task)
+
+    def _flags(self, edges: tuple[Any, ...], task: Any) -> Any:
+        """Which of these edges a pass needs; None if it needs all."""
+        return None if task.exec_info is None else tuple([is_wanted(task, x) for x in edges])
 
     def _by_program(self, gradient: Any, flags: Any) -> Any:
         """Compute the gradients in one go; None if an eager call's nodes have to do that."""
@@ -115,48 +121,38 @@ class GraphNode(Node):
         state.fresh, state.ran = fresh, ran
         return received
 
-    def _through_nodes(self, gradient: Any, flags: Any, task: Any) -> Any:
-        """Have the pass run the nodes of an eager call."""
+    def _as_own(self, gradient: Any, task: Any) -> Any:
+        """Compute the gradients of the result's own node, and have the pass run the others."""
         state, graph = self.version, self.version.graph
         if state.made is None:
             state.made = graph.made_again(self)
+            state.slots, self.following = self.following, stored_edges(state.made[1])
         nodes, root = state.made
         dependencies, info = task.dependencies, task.exec_info
-        own = task.recorded is not None and task.keep_graph
-        if own:
-            # The gradients have graphs that lead here, too. Gradients are summed where the ways
-            # meet, so this has to be the node where they meet in the graph of an eager call.
-            for edge in stored_edges(self):
-                if (target := as_edge(edge).node) in dependencies:
-                    dependencies[target] -= 1
-            self._become_own()
-        for number, wanted in graph.wanted(flags).items():
-            node = self if own and nodes[number] is root else nodes[number]
-            if info is not None and info.needed.__class__ is set:
-                info.needed.add(node)
-                if not all(wanted):
-                    info.trimmed.add(node)
-            for edge, flag in zip(stored_edges(node), wanted, strict=True):
-                if flag:
+        inner = set(nodes)
+        if not any(as_edge(x).node in inner and is_wanted(task, x) for x in self.following):
+            # The pass has counted the edges from the graph to the leaves: this is the first that
+            # comes here, or it had started before. The nodes between are not counted yet.
+            for number, wanted in graph.wanted(self._flags(state.slots, task)).items():
+                node = nodes[number]
+                if info is not None and info.needed.__class__ is set:
+                    info.needed.add(node)
+                    if not all(wanted):
+                        info.trimmed.add(node)
+                for edge, flag in zip(stored_edges(node), wanted, strict=True):
                     target = as_edge(edge).node
-                    dependencies[target] = dependencies.get(target, 0) + 1
+                    if flag and target in inner:
+                        dependencies[target] = dependencies.get(target, 0) + 1
+        rule = root.rule
+        wanted = self._flags(self.following, task)
+        run = rule.run if wanted is None else some_pulls(rule.run, rule.pulls, wanted)
+        if task.recorded is not None and rule.arrays:
+            # The gradients have graphs that lead to this node, where later passes sum what arrives.
+            run = partial(_leading_to, self, root, run)
         several = root.output_metadata.__class__ is tuple
         given = [gradient] + [None] * (root.num_inputs - 1) if several else gradient
-        if own:
-            run = wanted_rule(task, self)  # type: ignore[arg-type]
-            if root.rule.arrays:
-                run = partial(_with_tensors, self, run)
-            return apply_rule(task, self, given, run)[0]  # type: ignore[arg-type]
-        task.make_ready(root, given, [False] * root.num_inputs if several else False)
-        return (None,) * len(stored_edges(self))
-
-    def _become_own(self) -> None:
-        """Make this the node that an eager call would have made for the result."""
-        state = self.version
-        _, root = state.made or state.graph.made_again(self)
-        self.__class__ = OpNode  # type: ignore[assignment]
-        for name in ("rule", "following", "saved", "guard", "version", "output_metadata", "cost"):
-            setattr(self, name, getattr(root, name))
+        received, state.fresh = apply_rule(task, root, given, run)
+        return received
 
     def _is_unchanged(self) -> bool:
         """Whether no tensor that others can see has been changed in place since."""
@@ -182,9 +178,13 @@ class GraphNode(Node):
         return "CompiledFunctionBackward"
 
 
-def _with_tensors(node: Any, run: Any, F: Any, gradient: Any, _: Any) -> Any:
-    """Call a rule with tensors that lead into the graph."""
-    return run(F, gradient, values_as_tensors(node))
+def _leading_to(front: Any, node: Any, run: Any, F: Any, gradient: Any, _: Any) -> Any:
+    """Call a node's rule with tensors that lead into the graph, where `front` is in its place."""
+    saved = values_as_tensors(node)
+    for value in saved if saved.__class__ is tuple else (saved,):
+        if getattr(value, "_edge", None) is node:
+            value._edge = front
+    return run(F, gradient, saved)
 
 
 def _share(edges: tuple[Any, ...]) -> bool:

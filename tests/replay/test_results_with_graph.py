@@ -234,6 +234,29 @@ def test_versions_of_arguments_that_once_shared_memory():
     assert replays(fast) >= 8
 
 
+@pytest.mark.asyncio
+async def test_a_pass_that_runs_while_another_makes_the_nodes():
+    """It has counted the edges of one node, and goes through those of many."""
+    w = ag.randn(200, 200, requires_grad=True)
+
+    def function(x):
+        return (x @ w).tanh() @ w
+
+    fast = ag.compile(function)
+    for _ in range(3):
+        x, found = ag.randn(200, 200), []
+        for call in (function, fast):
+            y = z = call(x)
+            for _ in range(40):
+                z = (z * 1.01).tanh()
+            running = z.sum().backward(retain_graph=True)
+            (g,) = await ag.grad(y.sum(), [w], create_graph=True)
+            await running
+            found.append(bits([g.detach(), w.grad]))
+            w.grad = None
+        assert found[0] == found[1]
+
+
 def test_leaves_that_have_one_grad_add_to_it_in_the_order_of_an_eager_pass():
     """A pass stages the leaf first that has all its gradients first."""
 
