@@ -104,9 +104,14 @@ async def _tell(task: GraphTask, grace: float) -> None:
         task.members = others
     if not calls:
         return
-    # Nothing that happens while this waits changes the decision. This wait is cancelled only by a
-    # loop that cancels all its tasks, and these calls with them.
-    _, late = await asyncio.wait(calls, timeout=None if committed else grace)
+    wait = partial(asyncio.wait, calls, timeout=None if committed else grace)
+    try:
+        # Nothing that happens while this waits changes the decision.
+        _, late = await wait()
+    except asyncio.CancelledError:
+        # By a loop that cancels all its tasks, and these calls with them; or because the thread of
+        # the pass was interrupted, but the participants rely on the calls.
+        _, late = await wait()
     for call, member in calls.items():
         message = f"{type(member.participant).__qualname__}.{verb}"
         error = None
