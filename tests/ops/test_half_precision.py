@@ -252,6 +252,10 @@ def test_numbers_beyond_float16_are_factors_and_divisors_as_pytorchs(function, n
         lambda x, y, z: ag.addr(x, y[0], z[0]),
         lambda x, y, z: ag.nn.functional.linear(x, y, z[0]),
         lambda x, y, z: ag.nn.functional.group_norm(x, 2, y[0], z[0]),
+        lambda x, y, z: ag.nn.functional.adaptive_avg_pool2d(ag.cat([x, y])[None], (3, 5)),
+        lambda x, y, z: ag.nn.functional.interpolate(
+            ag.cat([x, y])[None, None], (5, 6), mode="bilinear"
+        ),
     ],
 )
 def test_functions_of_several_steps_round_once(dtype, function):
