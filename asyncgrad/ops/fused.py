@@ -237,17 +237,6 @@ def widening(kernel: Callable[..., Any]) -> Callable[..., Any]:
     return run
 
 
-def widening_on_host(kernel: Callable[..., Any]) -> Callable[..., Any]:
-    """The same in host memory only: devices have products of half precision."""
-    wide = widening(kernel)
-
-    @functools.wraps(kernel)
-    def run(xp: Any, *arguments: Any) -> Any:
-        return (wide if xp.ndarray is np.ndarray else kernel)(xp, *arguments)
-
-    return run
-
-
 def widened(value: Any) -> Any:
     """A half-precision array in single precision, anything else as it is."""
     half = hasattr(value, "dtype") and is_half(value.dtype)

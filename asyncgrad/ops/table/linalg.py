@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import lru_cache
+from functools import lru_cache, wraps
 from math import prod
 from typing import Any
 
@@ -12,7 +12,7 @@ import numpy as np
 from asyncgrad.core.variable import Variable
 from asyncgrad.devices.fp_errors import without_fp_errors
 from asyncgrad.ops import batch_products, batch_rules
-from asyncgrad.ops.fused import widening, widening_on_host
+from asyncgrad.ops.fused import widening
 from asyncgrad.ops.op import fused, linear, operation
 from asyncgrad.ops.table.activation import ones
 from asyncgrad.ops.table.shape import in_order
@@ -62,7 +62,18 @@ def _linear(xp: Library, x: Array, weight: Array) -> Any:
     return xp.dot(rows, weight.T).reshape((*shape[:-1], weight.shape[0]))
 
 
-@widening_on_host
+def _widening_on_host(kernel: Callable[..., Any]) -> Callable[..., Any]:
+    """`widening` in host memory only: devices have products of half precision."""
+    wide = widening(kernel)
+
+    @wraps(kernel)
+    def run(xp: Any, *arguments: Any) -> Any:
+        return (wide if xp.ndarray is np.ndarray else kernel)(xp, *arguments)
+
+    return run
+
+
+@_widening_on_host
 def _linear_with_bias(xp: Library, x: Array, weight: Array, bias: Array) -> Any:
     out = _linear(xp, x, weight)
     out += bias
@@ -88,7 +99,7 @@ def _linear_cost(x: Variable, weight: Variable, bias: Variable | None = None) ->
     return 4_000 + int(4 * x._metadata.size * weight._metadata.shape[0] / _FLOPS_PER_NS)
 
 
-@widening_on_host
+@_widening_on_host
 def _addmm(xp: Library, bias: Array, x: Array, y: Array, beta: Number, alpha: Number) -> Any:
     out = xp.dot(x, y)
     if alpha != 1:
