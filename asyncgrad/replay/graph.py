@@ -360,7 +360,7 @@ class Graph:
         # The graph may have saved the gradient's own array, which then has another place.
         gradient = gradient.view()
         given = recorder.new(gradient)
-        result = self._in_slots(self._watched(nodes, gradient, key[0], watch))
+        result = self._in_slots(self._observed(nodes, gradient, key[0], watch))
         try:
             if recorder.reason is not None:
                 raise UnrepeatableError(recorder.reason)
@@ -371,7 +371,7 @@ class Graph:
             return None
         return tuple(result)
 
-    def _watched(
+    def _observed(
         self, nodes: Sequence[Any], gradient: Any, flags: Any, watch: WatchedPass
     ) -> dict[Any, Any]:
         """Run a pass through the nodes, each of which is watched.
