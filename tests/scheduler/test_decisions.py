@@ -259,7 +259,7 @@ def test_an_interrupt_without_a_loop_waits_until_all_have_been_told(pair: Any, v
     async def told() -> None:
         await interrupt()
         # The interrupted thread needs some turns of the loop to cancel what it waits for.
-        while sum(task.cancelling() for task in asyncio.all_tasks()) == 0:
+        while sum(task.cancelling() for task in asyncio.all_tasks()) == 0:  # noqa: ASYNC110  turns are waited for
             await asyncio.sleep(0)
         await member._act(verb)
 
