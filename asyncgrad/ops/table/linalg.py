@@ -24,10 +24,8 @@ _FLOPS_PER_NS = 60
 
 @widening
 def total_of_rows(xp: Any, x: Any) -> Any:
-    """The sum of the rows of a matrix; BLAS computes it, in less than half the time of NumPy."""
-    if xp.ndarray is not np.ndarray:
-        return xp.dot(xp.ones(len(x), x.dtype), x) if x.dtype.kind in "fc" else x.sum(axis=0)
-    return ones(len(x), x.dtype).dot(x) if x.dtype.char in "fdFD" else x.sum(axis=0)
+    """The sum of a real matrix's rows; BLAS takes less than half the time of NumPy and CuPy."""
+    return (ones if xp.ndarray is np.ndarray else xp.ones)(len(x), x.dtype).dot(x)
 
 
 def product_cost(multiplications: int) -> int:
