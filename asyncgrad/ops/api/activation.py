@@ -113,7 +113,7 @@ log_softmax = _normalised("log_softmax", "The logarithm of the softmax along `di
 
 
 @one_node("HardtanhBackward0")
-@requires("min_val <= max_val", error=ValueError)
+@requires("not min_val > max_val", error=ValueError)
 @requires("input.dtype.kind != 'u' or min_val > -1")
 def hardtanh(
     input: Real, min_val: float = -1.0, max_val: float = 1.0, inplace: InPlace = False

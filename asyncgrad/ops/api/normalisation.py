@@ -109,7 +109,7 @@ def _check_channels(name: str, what: str, value: Tensor, channels: int) -> None:
         )
 
 
-@requires("not training or eps > 0", "eps >= 0", error=ValueError)
+@requires("not (training and eps <= 0)", "not eps < 0", error=ValueError)
 def batch_norm(
     input: Tensor, running_mean: Tensor | None, running_var: Tensor | None,
     weight: Tensor | None = None, bias: Tensor | None = None, training: bool = False,
