@@ -89,16 +89,16 @@ def checks(
     """
     known = {**function.__globals__, **_NAMES, "unmet": unmet}
     lines = []
-    for place, (condition, error) in enumerate(conditions):
+    for condition, error in conditions:
         words = set(re.findall(r"\w+", condition))
         optional = [x for x in kinds if x in words and _may_be_none(x, kinds[x], condition)]
         given = "".join([f"{x} is not None and " for x in optional])
         names |= {x: known[x] for x in words & known.keys() if x not in kinds}
-        names |= {"unmet": unmet, f"error_{place}": error}
+        names |= {"unmet": unmet, error.__name__: error}
         text = _ATTRIBUTE.sub(lambda found: _read(found, kinds), condition)
         lines.append(
             f"    if {given}not ({text}):\n"
-            f"        raise unmet({title!r}, {condition!r}, locals(), error_{place})\n"
+            f"        raise unmet({title!r}, {condition!r}, locals(), {error.__name__})\n"
         )
     return "".join(lines)
 
