@@ -93,7 +93,8 @@ def _linear_cost(x: Variable, weight: Variable, bias: Variable | None = None) ->
 
 def _addmm(xp: Library, bias: Array, x: Array, y: Array, beta: Number, alpha: Number) -> Any:
     if is_half(x.dtype) and xp.ndarray is np.ndarray:
-        return _addmm(xp, *map(widened, (bias, x, y)), beta, alpha).astype(x.dtype)
+        wide = widened(bias), widened(x), widened(y)
+        return _addmm(xp, *wide, beta, alpha).astype(x.dtype)
     out = xp.dot(x, y)
     if alpha != 1:
         out *= alpha
