@@ -10,7 +10,7 @@ import pytest
 from passes import CHEAP, HEAVY, calls, chain, give_way, leaf, long_pass
 
 import asyncgrad as ag
-from asyncgrad.scheduler import blas, completion, coroutines, resolution
+from asyncgrad.scheduler import blas, completion, coroutines, loop_thread, resolution
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -319,10 +319,13 @@ def test_a_loop_can_be_ended_after_an_interrupt_of_a_step(
     assert member.log[-1] == ("abort" if x.grad is None else "commit")
 
 
+@pytest.mark.parametrize(
+    ("owner", "step"), [(blas.one_thread, "hold"), (loop_thread, "shorten_slice")]
+)
 def test_an_engine_that_an_interrupt_keeps_from_beginning_holds_no_setting(
-    loop: asyncio.AbstractEventLoop, monkeypatch: pytest.MonkeyPatch
+    loop: asyncio.AbstractEventLoop, monkeypatch: pytest.MonkeyPatch, owner: Any, step: str
 ) -> None:
-    hold = blas.one_thread.hold
+    hold = getattr(owner, step)
 
     def interrupted(holder: Any) -> None:
         hold(holder)
@@ -331,9 +334,13 @@ def test_an_engine_that_an_interrupt_keeps_from_beginning_holds_no_setting(
     async def main() -> None:
         ag.engine()
 
-    held = set(blas.one_thread.holders)
-    monkeypatch.setattr(blas.one_thread, "hold", interrupted)
+    def settings() -> list[Any]:
+        found = loop_thread._read()
+        return [set(blas.one_thread.holders), found and found.runtime]
+
+    before = settings()
+    monkeypatch.setattr(owner, step, interrupted)
     with pytest.raises(KeyboardInterrupt):
         loop.run_until_complete(loop.create_task(main()))
     monkeypatch.undo()
-    assert blas.one_thread.holders == held
+    assert settings() == before
