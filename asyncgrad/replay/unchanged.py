@@ -224,8 +224,8 @@ class Unchanged:
         if not (
             self.values_hold()
             and list(map(_tensor_state, self.tensors)) == self._tensor_states
-            and list(map(meta_state, self._metas)) == self._meta_states
-            and (not self._hooked or list(map(_hooks_state, self._hooked)) == self._hooks)
+            and all(map(_identical, map(meta_state, self._metas), self._meta_states))
+            and all(map(_identical, map(_hooks_state, self._hooked), self._hooks))
         ):
             return False
         self._left -= 1
@@ -322,7 +322,11 @@ class Unchanged:
 
 def is_function(function: Any, state: tuple[Any, ...]) -> bool:
     """Whether a function has the same code and defaults: `True` and 1 are equal, so by identity."""
-    return all(map(is_, function_state(function), state))
+    return _identical(function_state(function), state)
+
+
+def _identical(parts: tuple[Any, ...], known: tuple[Any, ...]) -> bool:
+    return len(parts) == len(known) and all(map(is_, parts, known))
 
 
 def is_value(kind: type) -> bool:
@@ -347,10 +351,10 @@ def hooked(meta: Any) -> bool:
 
 
 def _hooks_state(meta: Any) -> tuple[Any, ...]:
-    """The hooks of a leaf, by kind, and whether it retains its gradient: to be compared."""
+    """The hooks of a leaf, with None after each kind, and whether it retains its gradient."""
     extras = meta.extras
     kinds = () if extras is None else (*extras.tensor.values(), extras.pre, extras.post)
-    held = [tuple(hooks.values()) for hooks in (meta.post_accumulate or {}, *kinds)]
+    held = [x for hooks in (meta.post_accumulate or {}, *kinds) for x in (*hooks.values(), None)]
     return (*held, extras is not None and bool(extras.retain))
 
 

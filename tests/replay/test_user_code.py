@@ -273,3 +273,33 @@ def test_a_changed_module_is_followed(change, calls):
     for _ in range(6):
         assert bits(fast(x)) == bits(net(x).sum())
         assert fast(x).requires_grad == net(x).requires_grad
+
+
+class Incomparable:
+    def __init__(self, factor):
+        self.factor = factor
+
+    def __eq__(self, other):
+        raise ValueError("more than one value")
+
+    __hash__ = None
+
+    def __call__(self, grad):
+        return grad * self.factor
+
+
+def test_hooks_are_told_apart_by_identity():
+    """Their `==` may raise, as that of objects with arrays does."""
+    w = ag.ones(3, requires_grad=True)
+
+    @ag.compile
+    def fast(x):
+        w.grad = None
+        (x * w).sum().backward()
+        return w.grad
+
+    for factor in (2.0, 5.0, 5.0):
+        handle = w.register_hook(Incomparable(factor))
+        for _ in range(6):
+            assert fast(ag.ones(3)).tolist() == [factor] * 3
+        handle.remove()
