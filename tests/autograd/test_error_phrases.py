@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import copy
+import functools
 import re
 import warnings
+from pathlib import Path
 
 import pytest
 
@@ -89,7 +91,15 @@ def GC(T, function, **options):
     T.autograd.gradcheck(function, x, **options)
 
 
+def evaluated(call, T):
+    names = {name: getattr(T, name) for name in re.findall(r"\w+", call) if hasattr(T, name)}
+    eval(call, names | {"F": T.nn.functional})
+
+
+#: Calls of functions with wrong arguments.
+WRONG = (Path(__file__).parents[1] / "helpers/wrong_calls.txt").read_text(encoding="utf-8")
 CALLS = {
+    **{call: functools.partial(evaluated, call) for call in WRONG.splitlines()},
     # -- starting a pass
     "no scalar": lambda T: leaf(T).backward(),
     "no graph": lambda T: T.ones(1).backward(),
@@ -264,7 +274,8 @@ CALLS = {
 def phrase(text):
     """The longest part of the first sentence of PyTorch's message that holds no detail."""
     sentence = re.split(r"[.!]\s", re.sub(r"^\S+:", "", text))[0]
-    return max(re.split(r"[.:;,\d\[(]|\b(?:got|but)\b", plain(sentence)), key=len).strip()
+    details = r"[.:;,\d\[(]|\b(?:got|but|float|double|long|half|int)\b"
+    return max(re.split(details, plain(sentence)), key=len).strip()
 
 
 def plain(text):
