@@ -1,4 +1,4 @@
-"""Half precision computed in float32 where PyTorch does so, too."""
+"""Functions of half precision that compute in float32 and round the result, as PyTorch's do."""
 
 from __future__ import annotations
 
@@ -16,16 +16,9 @@ from asyncgrad.types import Tensor
 _FLOAT32 = np.dtype("float32")
 
 
-def in_float32(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """Call a function with bfloat16 tensors cast to float32, and round the result to bfloat16."""
-    wide = [_widened(value) for value in args]
-    out = function(*wide, **{key: _widened(value) for key, value in kwargs.items()})
-    return cast(out, BFLOAT16)
-
-
-def _widened(value: Any) -> Any:
-    narrow = isinstance(value, Variable) and value._metadata.dtype.kind == "V"
-    return cast(value, _FLOAT32) if narrow else value
+def computing_dtype(dtype: Any) -> Any:
+    """The dtype in which a function of several steps computes, so that it rounds once."""
+    return _FLOAT32 if is_half(dtype) else dtype
 
 
 def in_parameters_dtype(name: str, x: Tensor, *parameters: Tensor | None) -> Any:
@@ -36,10 +29,22 @@ def in_parameters_dtype(name: str, x: Tensor, *parameters: Tensor | None) -> Any
     """
     dtypes = {p._metadata.dtype for p in parameters if p is not None}
     dtype = x._metadata.dtype
-    wide = _FLOAT32 if is_half(dtype) and dtypes != {dtype} else dtype
+    wide = dtype if dtypes == {dtype} else computing_dtype(dtype)
     if dtypes - {wide}:
         raise RuntimeError(
             f"{name}: expected parameters of dtype {wide} for an input of dtype {dtype}, got "
             f"{', '.join(map(str, dtypes))}. Convert them with .to()."
         )
     return cast(x, wide) if dtypes else x
+
+
+def in_float32(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Call a function with bfloat16 tensors cast to float32, and round the result to bfloat16."""
+    wide = [_widened(value) for value in args]
+    out = function(*wide, **{key: _widened(value) for key, value in kwargs.items()})
+    return cast(out, BFLOAT16)
+
+
+def _widened(value: Any) -> Any:
+    narrow = isinstance(value, Variable) and value._metadata.dtype.kind == "V"
+    return cast(value, _FLOAT32) if narrow else value

@@ -4,14 +4,15 @@ A replay makes no nodes. If it returns a tensor that requires grad, one node lea
 leaves, and to the arguments that have a graph. It saves what the nodes of an eager call would have
 saved. When a pass first comes there, these nodes are made after all, and the pass through them is
 recorded as a program of its own, which later passes run. A pass that records itself, as with
-`create_graph=True`, always goes through such nodes. If several results require grad, the replay
-makes them at once.
+`create_graph=True`, and one through saved values that were changed or released, runs the nodes
+themselves. If several results require grad, the replay makes them at once.
 
 This file is long because all of this is about one object, from the recording to the last pass.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -29,15 +30,13 @@ from asyncgrad.core.node import (
 )
 from asyncgrad.core.node_streams import note_streams
 from asyncgrad.core.run_node import some_pulls
-from asyncgrad.core.saved import values_as_tensors
 from asyncgrad.core.saved_values import run_rule
 from asyncgrad.core.states import InputBuffer
 from asyncgrad.core.variable import AccumulateGrad, counter_of, gradient_edge, is_inference
 from asyncgrad.core.versions import VersionCounter
-from asyncgrad.ops.registry import RECORDED
-from asyncgrad.replay.arrays import KnownArrays, Recorded
+from asyncgrad.replay.arrays import ONE_ARRAY, KnownArrays, Recorded
 from asyncgrad.replay.changes import OUTGROWN, Changes
-from asyncgrad.replay.graph_node import GraphNode, State, become
+from asyncgrad.replay.graph_node import GraphNode, State
 from asyncgrad.replay.memory import Families
 from asyncgrad.replay.program import Program
 from asyncgrad.replay.steps import Load, Place, Source, UnrepeatableError, filled, places_in
@@ -222,8 +221,16 @@ class Graph:
                 seen.append((len(self._outputs) + len(self._watched), tensor))
                 self._watched.append(output)
         counted: dict[Any, int] = {}
+        arguments = {x.tensor._counter for x in recorder.sources.values() if x.argument is not None}
         for what, tensor in seen:
             if tensor._counter in checked:
+                if (
+                    what.__class__ is Source
+                    and tensor._counter in counted
+                    and tensor._counter in arguments
+                ):
+                    # Arguments of other calls may have a counter of their own.
+                    raise UnrepeatableError(ONE_ARRAY)
                 counted[tensor._counter] = len(self._counted)
                 self._counted.append(what)
         return counted
@@ -258,7 +265,7 @@ class Graph:
             outs[0]._edge = node
         else:
             # Hooks on one of them, and `grad()` of it, may need the nodes between it and others.
-            nodes = self._made_again(node)
+            nodes, _ = self.made_again(node)
             for out, number in zip(outs, self._roots, strict=True):
                 out._edge = nodes[number]
         scope = current().streams
@@ -268,13 +275,18 @@ class Graph:
 
     # -- passes -----------------------------------------------------------------------------------
 
-    def _made_again(self, front: GraphNode) -> list[Any]:
-        """Make the nodes of the recorded call again, with what a replay has saved for them."""
+    def made_again(self, front: GraphNode) -> tuple[list[Any], Any]:
+        """Make the nodes of the recorded call again, with what a replay has saved for them.
+
+        Returns:
+            The nodes, and that of the first result.
+        """
         kept = front.saved
         # What is left where everything was released: nodes that have saved no arrays.
         arrays = {} if kept.__class__ is Freed else dict(zip(self._saved, kept, strict=True))
         leaving = dict(zip(self._slots, front.following, strict=True))
         freed = {number: one for ran, one in front.version.freed for number in ran}
+        stream = getattr(front, "stream", None)
         nodes: list[Any] = []
         for number, known in enumerate(self._nodes):
             edges = tuple(
@@ -297,10 +309,12 @@ class Graph:
             else:
                 node.saved = filled(known.saved, arrays)
                 known.set_guards(node, front)
+            if stream is not None:
+                node.stream = stream
             nodes.append(node)
-        return nodes
+        return nodes, nodes[self._roots[0]]
 
-    def _wanted(self, flags: Any) -> dict[int, list[bool]]:
+    def wanted(self, flags: Any) -> dict[int, list[bool]]:
         """The nodes of a pass by number, in their order, with the edges that it needs.
 
         Args:
@@ -317,12 +331,12 @@ class Graph:
         return dict(reversed(found.items()))
 
     def nodes_run(self, flags: Any) -> Any:
-        """Which of the nodes that can run once a pass runs; see `_wanted`."""
+        """Which of the nodes that can run once a pass runs; see `wanted`."""
         if flags is None:
             return self.saving
         found = self._nodes_by_flags.get(flags)
         if found is None:
-            found = self.saving.intersection(self._wanted(flags))
+            found = self.saving.intersection(self.wanted(flags))
             if len(self._nodes_by_flags) < _LIMIT:
                 self._nodes_by_flags[flags] = found
         return found
@@ -331,8 +345,9 @@ class Graph:
         """Run a pass through the nodes, and keep it as a program if that can be.
 
         Returns:
-            The gradients for the edges of the node.
+            The gradients for the edges of the node, or None.
         """
+        nodes, _ = self.made_again(front)
         recorder = KnownArrays(Recorded())
         watch = WatchedPass(recorder)
         numbers: dict[Place, int] = {}
@@ -345,36 +360,25 @@ class Graph:
         # The graph may have saved the gradient's own array, which then has another place.
         gradient = gradient.view()
         given = recorder.new(gradient)
-        result = self.passed(front, gradient, key[0], watch=watch)
-        self.reason = recorder.reason
-        if self.reason is None:
-            try:
-                slots = [None if x is None else watch.place(x) for x in result]
-                self._keep(recorder, numbers, given, slots, key)
-            except UnrepeatableError as error:
-                self.reason = str(error)
-        return result
+        result = self._in_slots(self._observed(nodes, gradient, key[0], watch))
+        try:
+            if recorder.reason is not None:
+                raise UnrepeatableError(recorder.reason)
+            slots = [None if x is None else watch.place(x) for x in result]
+            self._keep(recorder, numbers, given, slots, key)
+        except UnrepeatableError as error:
+            self.reason = str(error)
+            return None
+        return tuple(result)
 
-    def passed(
-        self,
-        front: GraphNode,
-        gradient: Any,
-        flags: Any,
-        shown: Any = None,
-        *,
-        recorded: bool = False,
-        watch: WatchedPass | None = None,
-    ) -> tuple[Any, ...]:
-        """Run a pass through nodes that are made again, on arrays or on tensors.
+    def _observed(
+        self, nodes: Sequence[Any], gradient: Any, flags: Any, watch: WatchedPass
+    ) -> dict[Any, Any]:
+        """Run a pass through the nodes, each of which is watched.
 
-        Args:
-            gradient: the incoming gradient.
-            flags: for each outgoing gradient whether it is wanted; None if all are.
-            shown: the result's node, if it becomes the one made here when the pass has ended.
-            recorded: the gradient is a tensor.
-            watch: notes what is computed.
+        Returns:
+            By source, the gradients that have arrived there.
         """
-        nodes = self._made_again(front)
         buffers: dict[int, InputBuffer] = {}
         arrived: dict[Any, Any] = {}
 
@@ -382,29 +386,19 @@ class Graph:
             if target.__class__ is not int:
                 arrived.setdefault(target, []).append(gradient)
                 return
-            # As in a pass, a gradient is added as soon as it arrives: where the sum is recorded it
-            # is a node, and the order of nodes matters.
             buffer = buffers.setdefault(target, InputBuffer(nodes[target].num_inputs))
-            buffer.add(position, gradient, owned, F if watch is None else watch.adding(F))
+            buffer.add(position, gradient, owned, watch.adding(F))
 
-        root = self._roots[0]
-        arrive(root, 0, gradient, False, None)
-        for number, wanted in self._wanted(flags).items():
+        arrive(self._roots[0], 0, gradient, False, None)
+        for number, wanted in self.wanted(flags).items():
             if number not in buffers:
                 continue
             node, known, buffer = nodes[number], self._nodes[number], buffers.pop(number)
-            F = RECORDED if recorded else first_metadata(node).F
-            rule = known.rule
-            run, pulls = rule.run, rule.pulls
-            if watch is not None:
-                run = partial(watch.call, node, rule, None)
-                pulls = pulls and tuple(
-                    [partial(watch.call, node, rule, n) for n in range(len(pulls))]
-                )
-            run = some_pulls(run, pulls, wanted)
-            if recorded and rule.arrays:
-                to = shown if number == root and shown is not None else node
-                run = partial(_unpacking, node, to, run)
+            F, rule = first_metadata(node).F, known.rule
+            pulls = rule.pulls and tuple(
+                [partial(watch.call, node, rule, n) for n in range(len(rule.pulls))]
+            )
+            run = some_pulls(partial(watch.call, node, rule, None), pulls, wanted)
             several = node.output_metadata.__class__ is tuple
             received = run_rule(node, run, F, buffer.values if several else buffer.values[0], None)
             owned = rule.fresh
@@ -415,9 +409,7 @@ class Graph:
             for target, position, part in ends:
                 if part is not None:
                     arrive(target, position, part, owned, F)
-        if shown is not None:
-            current().graph_task.callbacks.append(partial(become, shown, nodes[root]))
-        return tuple(self._in_slots(arrived))
+        return arrived
 
     def _in_slots(self, arrived: dict[Any, Any]) -> list[Any]:
         """What has arrived at the ends of the graph, in the order of the node's edges."""
@@ -435,6 +427,13 @@ class Graph:
         """Make the program of a recorded pass."""
         if len(self.backwards) >= _LIMIT:
             raise UnrepeatableError("the gradients of its results have another layout each time")
+        found: dict[Source, Any] = {}
+        for source, place in zip(self._slots, slots, strict=True):
+            if place is not None:
+                layout = place.sample.strides
+                if found.setdefault(source, layout) != layout:
+                    # That of their sum follows from which of them the pass may add into.
+                    raise UnrepeatableError("gradients of one tensor have several layouts")
         read = [place for step in recorder.steps for place in step.read]
         read += [place for place in slots if place is not None]
         needed = [
@@ -473,12 +472,3 @@ def _is_unseen_leaf(node: Any) -> bool:
 
 def _counter(tensor: Any) -> VersionCounter:
     return _UNCHANGED if is_inference(tensor) else counter_of(tensor)
-
-
-def _unpacking(node: Any, shown: Any, run: Any, F: Any, gradient: Any, _: Any) -> Any:
-    """Call a rule with tensors that lead into the graph, where `shown` is in the node's place."""
-    saved = values_as_tensors(node)
-    for value in saved if saved.__class__ is tuple else (saved,):
-        if getattr(value, "_edge", None) is node:
-            value._edge = shown
-    return run(F, gradient, saved)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, Protocol
 
-from asyncgrad.core.node import Freed, Node, OpNode, refuse_freed
-from asyncgrad.core.run_node import is_wanted
+from asyncgrad.core.node import Freed, Node, as_edge, stored_edges
+from asyncgrad.core.run_node import apply_rule, call_node, is_wanted, some_pulls
+from asyncgrad.core.saved import values_as_tensors
 from asyncgrad.core.variable import AccumulateGrad
+from asyncgrad.ops.registry import RECORDED
 
 
 class Graph(Protocol):
@@ -20,17 +23,20 @@ class Graph(Protocol):
     def nodes_run(self, flags: Any) -> Any:
         """Which of the nodes that can run once a pass runs."""
 
-    def passed(self, front: Any, gradient: Any, flags: Any, shown: Any, *, recorded: bool) -> Any:
-        """Run a pass node by node."""
+    def wanted(self, flags: Any) -> dict[int, list[bool]]:
+        """The nodes of a pass by number, with the edges that it needs."""
 
     def record(self, front: Any, gradient: Any, key: Any) -> Any:
-        """Run a pass, and keep it as a program if that can be."""
+        """Run a pass, and keep it as a program; None if that can't be."""
+
+    def made_again(self, front: Any) -> tuple[list[Any], Any]:
+        """Make the nodes of an eager call, and return them with the result's own."""
 
 
 class State:
     """What a `GraphNode` knows besides what it has saved."""
 
-    __slots__ = ("freed", "fresh", "graph", "ran", "versions")
+    __slots__ = ("freed", "fresh", "graph", "made", "ran", "slots", "versions")
 
     def __init__(self, graph: Graph, versions: list[int]) -> None:
         self.graph = graph
@@ -41,12 +47,16 @@ class State:
         #: Which of the graph's nodes the last pass has run, and those that passes have released.
         self.ran: Any = frozenset()
         self.freed: list[tuple[Any, Freed]] = []
+        #: The nodes of an eager call with the result's own, if a pass has needed them. From then on
+        #: the `GraphNode` is in the place of the result's own node, and leads to the others.
+        self.made: tuple[list[Any], Any] | None = None
+        #: Then: the edges from the graph to the leaves.
+        self.slots: tuple[Any, ...] = ()
 
 
 class GraphNode(Node):
     """Stands for the whole graph of what a replay has returned."""
 
-    # No slots, so that an instance can become an `OpNode`.
     __slots__ = ()
 
     sees_modes = False
@@ -57,48 +67,92 @@ class GraphNode(Node):
         return bool(self.version.fresh)
 
     def apply(self, gradients: tuple[Any, ...], task: Any) -> Any:
-        """Compute the gradients of the leaves, and of the arguments that have a graph."""
-        received = self._computed(gradients[0], task)
-        if task is None:
-            return received
-        plain = task.recorded is None and task.streams is None and task.captures is None
-        if not plain or task.careful or task.launched:
-            return received
-        return _staged(task, self.following, received, self.fresh)
-
-    def _computed(self, gradient: Any, task: Any) -> Any:
-        saved, state = self.saved, self.version
-        state.fresh = False
+        """Compute the gradients for the edges, which lead out of the graph, or to its nodes."""
+        (gradient,) = gradients
+        state = self.version
+        state.fresh, state.ran = False, frozenset()
         if gradient is None:
             # A `Function` behind it gives none.
-            state.ran = frozenset()
             return (None,) * len(self.following)
+        if task is None:
+            _, root = state.made or state.graph.made_again(self)
+            return call_node(root, gradients, RECORDED)
+        if state.made is None and task.recorded is None and not _share(self.following):
+            received = self._by_program(gradient, self._flags(self.following, task))
+            if received is not None:
+                if (
+                    task.streams is None
+                    and task.captures is None
+                    and not (task.careful or task.launched)
+                ):
+                    return _staged(task, self.following, received, self.fresh)
+                return received
+        return self._as_own(gradient, task)
+
+    def _flags(self, edges: tuple[Any, ...], task: Any) -> Any:
+        """Which of these edges a pass needs; None if it needs all."""
+        return None if task.exec_info is None else tuple([is_wanted(task, x) for x in edges])
+
+    def _by_program(self, gradient: Any, flags: Any) -> Any:
+        """Compute the gradients in one go; None if an eager call's nodes have to do that."""
+        saved, state = self.saved, self.version
         graph = state.graph
-        flags = None
-        if task is not None and task.exec_info is not None:
-            flags = tuple([is_wanted(task, edge) for edge in self.following])
-        state.ran = graph.nodes_run(flags)
-        for released, by in state.freed:
-            if not released.isdisjoint(state.ran):
-                refuse_freed(self, by)
-        if task is None or task.recorded is not None:
-            shown = self if task is not None and task.keep_graph else None
-            return graph.passed(self, gradient, flags, shown, recorded=True)
-        if saved.__class__ is not Freed and self._is_unchanged():
-            key = flags, gradient.strides, gradient.dtype
-            backward = graph.backwards.get(key)
-            if backward is None:
-                return graph.record(self, gradient, key)
+        ran = graph.nodes_run(flags)
+        if not (
+            saved.__class__ is not Freed
+            and self._is_unchanged()
+            and all(released.isdisjoint(ran) for released, _ in state.freed)
+        ):
+            return None
+        key = flags, gradient.strides, gradient.dtype
+        backward = graph.backwards.get(key)
+        fresh = False
+        if backward is None:
+            received = graph.record(self, gradient, key)
+        else:
             program, fresh = backward
             run = program.run
             memory = program.take_memory()
             received = program.call(memory, run, (gradient, *saved), [False], memory.buffers)
             program.give_memory(memory)
             # If this runs in a thread, a task on the loop may have changed a tensor by now.
-            if self._is_unchanged():
-                state.fresh = fresh
-                return received
-        return graph.passed(self, gradient, flags, None, recorded=False)
+            if not self._is_unchanged():
+                return None
+        state.fresh, state.ran = fresh, ran
+        return received
+
+    def _as_own(self, gradient: Any, task: Any) -> Any:
+        """Compute the gradients of the result's own node, and have the pass run the others."""
+        state, graph = self.version, self.version.graph
+        if state.made is None:
+            state.made = graph.made_again(self)
+            state.slots, self.following = self.following, stored_edges(state.made[1])
+        nodes, root = state.made
+        dependencies, info = task.dependencies, task.exec_info
+        inner = set(nodes)
+        if not any(as_edge(x).node in inner and is_wanted(task, x) for x in self.following):
+            # The pass has counted the edges from the graph to the leaves: this is the first that
+            # comes here, or it had started before. The nodes between are not counted yet.
+            for number, wanted in graph.wanted(self._flags(state.slots, task)).items():
+                node = nodes[number]
+                if info is not None and info.needed.__class__ is set:
+                    info.needed.add(node)
+                    if not all(wanted):
+                        info.trimmed.add(node)
+                for edge, flag in zip(stored_edges(node), wanted, strict=True):
+                    target = as_edge(edge).node
+                    if flag and target in inner:
+                        dependencies[target] = dependencies.get(target, 0) + 1
+        rule = root.rule
+        wanted = self._flags(self.following, task)
+        run = rule.run if wanted is None else some_pulls(rule.run, rule.pulls, wanted)
+        if task.recorded is not None and rule.arrays:
+            # The gradients have graphs that lead to this node, where later passes sum what arrives.
+            run = partial(_leading_to, self, root, run)
+        several = root.output_metadata.__class__ is tuple
+        given = [gradient] + [None] * (root.num_inputs - 1) if several else gradient
+        received, state.fresh = apply_rule(task, root, given, run)
+        return received
 
     def _is_unchanged(self) -> bool:
         """Whether no tensor that others can see has been changed in place since."""
@@ -108,6 +162,11 @@ class GraphNode(Node):
     def release_saved(self, freed: Freed) -> None:
         """Release what was saved, and keep it for other nodes than those that have run."""
         state = self.version
+        if state.made is not None:
+            # Each node releases what it has saved.
+            self.saved = freed
+            self.guard = None
+            return
         state.freed.append((state.ran, freed))
         saving = state.graph.saving
         if saving and saving <= set().union(*[released for released, _ in state.freed]):
@@ -119,15 +178,20 @@ class GraphNode(Node):
         return "CompiledFunctionBackward"
 
 
-def become(shown: Any, node: Any) -> None:
-    """Make a result's node the one that an eager call would have made.
+def _leading_to(front: Any, node: Any, run: Any, F: Any, gradient: Any, _: Any) -> Any:
+    """Call a node's rule with tensors that lead into the graph, where `front` is in its place."""
+    saved = values_as_tensors(node)
+    for value in saved if saved.__class__ is tuple else (saved,):
+        if getattr(value, "_edge", None) is node:
+            value._edge = front
+    return run(F, gradient, saved)
 
-    The gradients of the pass that has ended have graphs that lead there, too. Gradients are summed
-    where the paths meet, as in the graph of an eager call.
-    """
-    shown.__class__ = OpNode
-    for name in ("rule", "following", "saved", "guard", "version", "cost"):
-        setattr(shown, name, getattr(node, name))
+
+def _share(edges: tuple[Any, ...]) -> bool:
+    """Whether leaves have one `.grad`: its bits follow from the order in which leaves add to it."""
+    metas = [x.variable._autograd for x in set(edges) if x.__class__ is AccumulateGrad]
+    grads = [id(x.grad) for x in metas if x is not None and x.grad is not None]
+    return len(grads) > len(set(grads))
 
 
 def _staged(task: Any, edges: Any, received: tuple[Any, ...], fresh: bool) -> tuple[Any, ...]:

@@ -15,7 +15,7 @@ from asyncgrad.core.states import DONE, RUNNING
 from asyncgrad.scheduler.completion import end_as_decided
 from asyncgrad.scheduler.coroutines import GRACE
 from asyncgrad.scheduler.portal import OnPortal
-from asyncgrad.scheduler.segments import retrieve
+from asyncgrad.scheduler.segments import outlast, retrieve
 
 
 def deciding(task: GraphTask) -> list[Any]:
@@ -83,7 +83,7 @@ async def _decide(task: GraphTask) -> None:
         # By a loop that cancels all its tasks, or because the thread of the pass was interrupted.
         for call in calls:
             call.cancel()
-        await asyncio.wait(calls)
+        await outlast(*calls)
     try:
         for call in calls:
             call.result()
@@ -104,13 +104,13 @@ async def _tell(task: GraphTask, grace: float) -> None:
         task.members = others
     if not calls:
         return
-    # Nothing that happens while this waits changes the decision. This wait is cancelled only by a
-    # loop that cancels all its tasks, and these calls with them.
-    _, late = await asyncio.wait(calls, timeout=None if committed else grace)
+    # Nothing that happens while this waits changes the decision. An interrupt of a thread that is
+    # blocked cancels this, and must find that all have been told.
+    await outlast(*calls, seconds=None if committed else grace)
     for call, member in calls.items():
         message = f"{type(member.participant).__qualname__}.{verb}"
         error = None
-        if call in late:
+        if not call.done():
             call.cancel()
             message += f" has not ended in {grace} s: its pass ends without it"
         elif call.cancelled():

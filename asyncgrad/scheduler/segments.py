@@ -221,12 +221,14 @@ class ThreadJob:
             del report, outcome, error
 
 
-async def outlast(future: asyncio.Future[Any]) -> None:
-    """Wait until a future is done, even if this wait is cancelled."""
-    while not future.done():
+async def outlast(*futures: asyncio.Future[Any], seconds: float | None = None) -> None:
+    """Wait until futures are done, for so many seconds at most, even if this wait is cancelled."""
+    waits = True
+    while waits:
         with suppress(asyncio.CancelledError):
             # The caller relies on nothing that changes meanwhile.
-            await asyncio.wait([future])
+            await asyncio.wait(futures, timeout=seconds)
+            waits = False
 
 
 def tell_loop(loop: asyncio.AbstractEventLoop, report: Callable[..., Any], *facts: object) -> None:

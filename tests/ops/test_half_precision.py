@@ -238,3 +238,34 @@ def test_numbers_beyond_float16_are_factors_and_divisors_as_pytorchs(function, n
         for m in (ag, torch)
     ]
     assert results[0] == results[1]
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x, y, z: ag.addcmul(x, y, z, value=0.3),
+        lambda x, y, z: ag.addcdiv(x, y, z, value=0.3),
+        lambda x, y, z: ag.lerp(x, y, 0.3),
+        lambda x, y, z: ag.lerp(x, y, z),
+        lambda x, y, z: ag.addmm(x, y, z),
+        lambda x, y, z: ag.addr(x, y[0], z[0]),
+        lambda x, y, z: ag.nn.functional.linear(x, y, z[0]),
+        lambda x, y, z: ag.nn.functional.group_norm(x, 2, y[0], z[0]),
+        lambda x, y, z: ag.nn.functional.adaptive_avg_pool2d(ag.cat([x, y])[None], (3, 5)),
+        lambda x, y, z: ag.nn.functional.interpolate(
+            ag.cat([x, y])[None, None], (5, 6), mode="bilinear"
+        ),
+    ],
+)
+def test_functions_of_several_steps_round_once(dtype, function):
+    """As PyTorch's do: a sum near 0 would otherwise have few bits that are right."""
+    rng = np.random.default_rng(0)
+    wide = [ag.tensor(rng.uniform(0.5, 2, (8, 8))).to(dtype).double() for _ in range(3)]
+    wide[0] = -wide[0]
+    expected = function(*wide).to(dtype)
+    found = function(*(x.to(dtype) for x in wide))
+    assert found.dtype == expected.dtype
+    # Sums in float32 may lie on the other side of the middle between two numbers.
+    step = 2.0 ** (-7 if dtype == "bfloat16" else -10)
+    np.testing.assert_allclose(found.double().numpy(), expected.double().numpy(), rtol=step)

@@ -509,3 +509,37 @@ def test_a_leaf_may_get_a_sparse_gradient():
         assert scale(ag.ones(4)[:2]).tolist() == [8, 8]
         nn.functional.embedding(ag.tensor([1]), table, sparse=True).sum().backward()
     assert "replayed 3 times" in scale.explain()
+
+
+@pytest.mark.parametrize(
+    ("function", "good", "bad"),
+    [
+        (lambda x: ag.histc(x, 4), [0.0, 1.0], [0.0, float("nan")]),
+        (lambda x: ag.quantile(ag.ones(3), x), [0.0, 1.0], [0.0, 2.0]),
+        (lambda x: ag.bernoulli(x), [0.0, 1.0], [0.0, 2.0]),
+        (lambda x: F.one_hot(x, 4), [0, 1], [0, 4]),
+        (lambda x: ag.ones(4)[x], [0, 1], [0, 4]),
+        (lambda x: 6 // x, [1, 2], [0, 1]),
+        (lambda x: ag.linalg.inv(x.diag()), [1.0, 2.0], [0.0, 1.0]),
+    ],
+)
+def test_errors_of_calls_whose_results_nobody_uses(function, good, bad):
+    """A replay computes no such result, but raises the error."""
+
+    def step(x, y):
+        function(x)
+        return y * 2
+
+    fast, y = ag.compile(step), ag.ones(2)
+    for _ in range(3):
+        assert fast(ag.tensor(good), y).tolist() == [2, 2]
+
+    def error_of(call):
+        try:
+            return call(ag.tensor(bad), y).tolist()
+        except (RuntimeError, IndexError) as error:
+            return type(error), str(error)
+
+    expected = error_of(step)
+    assert isinstance(expected, tuple)
+    assert error_of(fast) == expected

@@ -251,6 +251,27 @@ def test_an_interrupt_without_a_loop_ends_the_decision_and_all_are_told(
     assert member.verbs()[-1] == ("commit ends" if decides else "abort ends")
 
 
+@pytest.mark.parametrize("verb", ["commit", "abort"])
+def test_an_interrupt_without_a_loop_waits_until_all_have_been_told(pair: Any, verb: str) -> None:
+    """Else a participant might still act on a pass whose caller has gone on."""
+    member = Member([])
+
+    async def told() -> None:
+        await interrupt()
+        # The interrupted thread needs some turns of the loop to cancel what it waits for.
+        while sum(task.cancelling() for task in asyncio.all_tasks()) == 0:  # noqa: ASYNC110  turns are waited for
+            await asyncio.sleep(0)
+        await member._act(verb)
+
+    setattr(member, verb, told)
+    if verb == "abort":
+        member.fails["prepare"] = ValueError("planned")
+    with interrupts() as interrupt, pytest.raises(KeyboardInterrupt):
+        loss_of(*pair, member).backward()
+    assert member.verbs()[-1] == f"{verb} ends"
+    assert (pair[0].grad is not None) == (verb == "commit")
+
+
 def test_the_end_of_the_loop_ends_a_pass_that_waits_for_a_decision(pair: Any) -> None:
     async def main() -> Any:
         member = Decides([])

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import gc
-import sys
 import threading
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from passes import CHEAP, HEAVY, calls, chain, give_way, leaf, long_pass
 
 import asyncgrad as ag
-from asyncgrad.core.frames import PACKAGE
 from asyncgrad.scheduler import blas, completion, coroutines, resolution
 
 if TYPE_CHECKING:
@@ -277,71 +273,67 @@ class Joins:
         self.log.append("abort")
 
 
-#: Not the fault of a pass: asyncio loses a step of a task that is interrupted when it begins to
-#: wait, and a participant that is interrupted does not end.
-_OTHERS_STEPS = {"add_done_callback", "_observe", "_call"}
+#: Steps at the end of a pass on the loop.
+_STEPS = [
+    (coroutines.CoroutineNodes, "_ended"),
+    (resolution, "end_pass"),
+    (resolution.Resolution, "_resolve"),
+    (resolution.Resolution, "_conclude"),
+    (resolution.Resolution, "_concluded"),
+]
 
 
-@pytest.mark.filterwarnings("ignore:coroutine", "ignore:a backward pass")
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-@pytest.mark.parametrize("joined", [False, True])
-@pytest.mark.parametrize("is_first", [False, True])
-def test_after_an_interrupt_wherever_it_comes_the_loop_can_be_ended(
-    joined: bool, is_first: bool
+@pytest.mark.parametrize(("owner", "step"), _STEPS, ids=[step for _, step in _STEPS])
+@pytest.mark.parametrize("after", [False, True])
+def test_a_loop_can_be_ended_after_an_interrupt_of_a_step(
+    monkeypatch: pytest.MonkeyPatch, owner: Any, step: str, after: bool
 ) -> None:
     """No task waits for a pass that nobody goes on with, and participants learn how it ended."""
+    x, member = leaf(), Joins()
+    real = getattr(owner, step)
 
-    def run(interrupted: int) -> int:
-        """Run a pass, interrupt it after so many calls, and end the loop: how many there were."""
-        x, member, count = leaf(), Joins(), 0
+    def interrupted(*facts: Any) -> None:
+        monkeypatch.undo()
+        if after:
+            real(*facts)
+        raise KeyboardInterrupt
 
-        def note(frame: Any, event: str, _: Any) -> None:
-            # Where Python looks for signals: when a function begins, and after one in C.
-            nonlocal count
-            code = frame.f_code
-            if event not in {"call", "c_return"} or code.co_name in _OTHERS_STEPS:
-                return
-            count += code.co_filename.startswith(PACKAGE)
-            if count == interrupted:
-                sys.setprofile(None)
-                raise KeyboardInterrupt
+    async def node() -> None:
+        ag.autograd.graph.join(member)
+        await asyncio.sleep(0)
 
-        async def node() -> None:
-            if joined:
-                ag.autograd.graph.join(member)
-            await asyncio.sleep(0)
+    async def main() -> None:
+        monkeypatch.setattr(owner, step, interrupted)
+        await calls(x, node).sum().backward()
 
-        async def main() -> None:
-            if not is_first:
-                ag.engine()
-            loss = calls(x, node).sum()
-            sys.setprofile(note)
-            try:
-                await loss.backward()
-            finally:
-                sys.setprofile(None)
+    loop = asyncio.new_event_loop()
+    task = loop.create_task(main())
+    with pytest.raises(KeyboardInterrupt):
+        loop.run_until_complete(task)
+    # As `asyncio.run` ends.
+    for each in (tasks := asyncio.all_tasks(loop)):
+        each.cancel()
+    loop.run_until_complete(asyncio.wait(tasks))
+    loop.run_until_complete(loop.shutdown_asyncgens())
+    loop.close()
+    assert member.log[-1] == ("abort" if x.grad is None else "commit")
 
-        loop = asyncio.new_event_loop()
-        loop.set_exception_handler(lambda *facts: None)
-        task = loop.create_task(main())
-        with suppress(KeyboardInterrupt):
-            loop.run_until_complete(task)
-        sys.setprofile(None)
-        # As `asyncio.run` ends.
-        for each in (tasks := asyncio.all_tasks(loop)):
-            each.cancel()
-        if tasks:
-            loop.run_until_complete(asyncio.wait(tasks))
-        loop.run_until_complete(loop.shutdown_asyncgens())
-        loop.close()
-        ended = [verb for verb in member.log if verb != "prepare"]
-        if member.log:
-            assert ended == ["abort" if x.grad is None else "commit"], interrupted
-        return count
+
+def test_an_engine_that_an_interrupt_keeps_from_beginning_holds_no_setting(
+    loop: asyncio.AbstractEventLoop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hold = blas.one_thread.hold
+
+    def interrupted(holder: Any) -> None:
+        hold(holder)
+        raise KeyboardInterrupt
+
+    async def main() -> None:
+        ag.engine()
 
     held = set(blas.one_thread.holders)
-    for interrupted in range(1, run(0) + 1):
-        run(interrupted)
+    monkeypatch.setattr(blas.one_thread, "hold", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        loop.run_until_complete(loop.create_task(main()))
+    monkeypatch.undo()
     assert blas.one_thread.holders == held
-    # Passes that nobody could await are warned of here, and not in a later test.
-    gc.collect()

@@ -13,7 +13,7 @@ from asyncgrad.ops.api.shape import permute, reshape, split
 from asyncgrad.ops.converted import one_node, writes_exactly
 from asyncgrad.ops.dtype import FLOATING, check_dtype
 from asyncgrad.ops.dtype_device import as_dtype
-from asyncgrad.ops.float32_compute import in_parameters_dtype
+from asyncgrad.ops.float32_compute import computing_dtype, in_parameters_dtype
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.node_names import renamed
 from asyncgrad.ops.promotion import cast
@@ -281,6 +281,7 @@ def group_norm(
         raise unmet("group_norm", "Expected more than 1 value per channel when training",
                     ValueError, input=input)  # fmt: skip
     x = in_parameters_dtype("group_norm", input, weight, bias)
+    x = cast(x, computing_dtype(x._metadata.dtype))
     out = reshape(layer_norm(reshape(x, (batch, num_groups, size)), (size,), eps=eps), shape)
     wide = (1, channels, *[1] * len(rest))
     out = out if weight is None else out * reshape(weight, wide)

@@ -20,6 +20,7 @@ from asyncgrad.ops.batching import mapped
 from asyncgrad.ops.bfloat16 import floating_info
 from asyncgrad.ops.converted import accumulates, one_node, writes, writes_exactly
 from asyncgrad.ops.dtype import INEXACT, REAL, check_dtype
+from asyncgrad.ops.float32_compute import computing_dtype
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.node_names import joined, renamed
 from asyncgrad.ops.promotion import cast, category, result_dtype, tensor_operands
@@ -66,18 +67,17 @@ def _with(name: str, input: Tensor, product: Tensor, beta: Number, alpha: Number
 
 
 def _in_one_dtype(name: str, *operands: object) -> list[Any]:
-    """Convert the operands to the dtype of the result."""
+    """The result's dtype, and the operands in it, or in float32 if it is of half precision."""
     tensors = tensor_operands(name, *operands)
     dtype = result_dtype(*tensors)
-    return [cast(x, dtype) for x in tensors]
+    return [dtype, *[cast(x, computing_dtype(dtype)) for x in tensors]]
 
 
 @one_node("AddcmulBackward0", writes)
 def addcmul(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Number = 1) -> Tensor:
     """`input + value * tensor1 * tensor2`, broadcast."""
-    x, y, z = _in_one_dtype("addcmul", input, tensor1, tensor2)
-    product = R.mul(y, z)
-    return add(x, _scaled(product, fitted("addcmul", value, x._metadata.dtype)))
+    dtype, x, y, z = _in_one_dtype("addcmul", input, tensor1, tensor2)
+    return cast(add(x, _scaled(R.mul(y, z), fitted("addcmul", value, dtype))), dtype)
 
 
 @one_node("AddcdivBackward0", writes)
@@ -92,8 +92,8 @@ def addcdiv(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Number = 
         raise unmet("addcdiv", "Integer division with addcdiv is no longer supported. Convert the "
                     "tensors to a floating dtype first",
                     tensor1=operands[1].dtype, tensor2=operands[2].dtype)  # fmt: skip
-    x, y, z = _in_one_dtype("addcdiv", *operands)
-    return add(x, _scaled(R.div(y, z), fitted("addcdiv", value, x._metadata.dtype)))
+    dtype, x, y, z = _in_one_dtype("addcdiv", *operands)
+    return cast(add(x, _scaled(R.div(y, z), fitted("addcdiv", value, dtype))), dtype)
 
 
 @one_node("AddmvBackward0", writes_exactly)
@@ -109,10 +109,10 @@ def addr(
     input: Tensor, vec1: Tensor, vec2: Tensor, *, beta: Number = 1, alpha: Number = 1
 ) -> Tensor:
     """`beta * input + alpha * outer(vec1, vec2)`."""
-    x, product = _in_one_dtype("addr", input, outer(vec1, vec2))
+    dtype, x, first, second = _in_one_dtype("addr", input, vec1, vec2)
     for key, value in (("beta", beta), ("alpha", alpha)):
         check_factor(key, value, x._metadata.dtype.kind)
-    return _with("addr", x, product, beta, alpha)
+    return cast(_with("addr", x, outer(first, second), beta, alpha), dtype)
 
 
 @one_node("BaddbmmBackward0", writes_exactly)
@@ -149,14 +149,16 @@ def lerp(input: Inexact, end: Tensor, weight: Tensor | float) -> Tensor:
             raise unmet("lerp", f"expected dtype {dtype} for `{what}`", **{what: z._metadata.dtype})
     # PyTorch has separate nodes for tensor and number weights; the latter saves nothing.
     node = "LerpBackward1" if isinstance(weight, Variable) else "LerpBackward0"
+    input, end = cast(input, computing_dtype(dtype)), cast(end, computing_dtype(dtype))
     step = R.sub(end, input)
     share: Tensor | float
     if isinstance(weight, Variable):
-        first = R.lt(R.abs(weight.detach()), 0.5)
-        nearer, share = where(first, input, end), where(first, weight, R.sub(weight, 1))
+        wide = cast(weight, computing_dtype(dtype))
+        first = R.lt(R.abs(wide.detach()), 0.5)
+        nearer, share = where(first, input, end), where(first, wide, R.sub(wide, 1))
     else:
         nearer, share = (input, weight) if abs(weight) < 0.5 else (end, weight - 1)
-    return renamed(add(nearer, R.mul(share, step)), node)
+    return renamed(cast(add(nearer, R.mul(share, step)), dtype), node)
 
 
 # -- of complex numbers ---------------------------------------------------------------------------

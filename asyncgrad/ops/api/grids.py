@@ -295,15 +295,24 @@ def histc(input: ByExample, bins: int = 100, min: float = 0, max: float = 0) -> 
     if is_half(dtype):
         return histc(input.to(np.float32), bins, min, max).to(dtype)
     input = _checked("histc", input)
+    computed_on_host(partial(_check_ends, min, max), input)
     counts = computed_on_host(partial(_histogram, bins, min, max), input)
     return from_host("histc", counts, input._metadata.device)
 
 
+def _check_ends(low: float, high: float, x: Array) -> None:
+    _ends(low, high, x)
+
+
+def _ends(low: float, high: float, x: Array) -> tuple[float, float]:
+    """The start of the first bin of `histc`, and the end of the last."""
+    ends = _reach(x.reshape(-1)) if low == high else (low, high)
+    return _bounds("histc", *ends, 1)
+
+
 def _histogram(bins: int, low: float, high: float, x: Array) -> Any:
     """The counts of `histc`."""
-    array = x.reshape(-1)
-    ends = _reach(array) if low == high else (low, high)
-    return _counted(array, *_bounds("histc", *ends, 1), bins)
+    return _counted(x.reshape(-1), *_ends(low, high, x), bins)
 
 
 @writes

@@ -17,9 +17,10 @@ from asyncgrad.ops.api.pooling import adaptive_avg_pool1d, adaptive_avg_pool2d
 from asyncgrad.ops.arguments import one_int
 from asyncgrad.ops.batching import by_parts
 from asyncgrad.ops.dtype import is_half, refuse
+from asyncgrad.ops.float32_compute import computing_dtype
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.node_names import renamed
-from asyncgrad.ops.promotion import category, constant
+from asyncgrad.ops.promotion import cast, category, constant
 from asyncgrad.ops.requirements import unmet
 from asyncgrad.types import Array, Ints, Library, Tensor, Truth
 
@@ -89,13 +90,16 @@ def interpolate(
         return _areas(input, new)
     if antialias or whole:
         return _by_products(input, new, factors, mode, bool(align_corners), antialias)
-    out = R.clone(input) if new == old and mode.startswith("nearest") else input
+    if mode.startswith("nearest"):
+        out = R.clone(input) if new == old else input
+    else:
+        out = cast(input, computing_dtype(dtype))
     for axis, (length, count, factor) in enumerate(zip(old, new, factors, strict=True), 2):
         out = _along(out, axis, length, count, factor, mode, bool(align_corners))
     if out is input:
         return input
     stem = mode.title().replace("-", "")
-    return renamed(out, f"Upsample{stem}{len(old)}DBackward0")
+    return renamed(cast(out, dtype), f"Upsample{stem}{len(old)}DBackward0")
 
 
 def _sizes(

@@ -12,8 +12,8 @@ from asyncgrad.core.recording import called_anew
 from asyncgrad.core.variable import bump_version
 from asyncgrad.ops.arguments import check_constant, one_shape
 from asyncgrad.ops.batching import level_of
-from asyncgrad.ops.dtype import FLOATING, INEXACT, check_dtype, is_half
-from asyncgrad.ops.float32_compute import in_parameters_dtype
+from asyncgrad.ops.dtype import FLOATING, INEXACT, check_dtype
+from asyncgrad.ops.float32_compute import computing_dtype, in_parameters_dtype
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.promotion import cast
 from asyncgrad.ops.requirements import requires, unmet
@@ -87,9 +87,9 @@ def rms_norm(
     _check_shape("rms_norm", "weight", weight, shape)
     dtype = x._metadata.dtype
     if eps is None:
-        eps = float(np.finfo(np.float32 if is_half(dtype) else dtype).eps)
-    if is_half(dtype) and weight is not None and weight._metadata.dtype != dtype:
-        x = cast(x, np.dtype(np.float32))
+        eps = float(np.finfo(computing_dtype(dtype)).eps)
+    if weight is not None and weight._metadata.dtype != dtype:
+        x = cast(x, computing_dtype(dtype))
     metadata = x._metadata
     if metadata.is_complex or (weight is not None and weight._metadata.dtype != metadata.dtype):
         ndim = len(metadata.shape)

@@ -20,9 +20,10 @@ from asyncgrad.ops.arguments import one_int
 from asyncgrad.ops.batching import by_parts, mapped
 from asyncgrad.ops.converted import writes, writes_exactly
 from asyncgrad.ops.dtype import FLOATING, REAL, check_dtype
+from asyncgrad.ops.float32_compute import computing_dtype
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.node_names import renamed
-from asyncgrad.ops.promotion import check_device
+from asyncgrad.ops.promotion import cast, check_device
 from asyncgrad.ops.requirements import unmet
 from asyncgrad.ops.signatures import named
 from asyncgrad.ops.table.pooling import Counts, Window, bins, divisors, peak_indices, peak_places
@@ -321,12 +322,13 @@ def _adaptive_means(name: str, x: Tensor, sizes: tuple[int, ...]) -> Any:
     if window is not None:
         means = _means(name, x, window, Counts(True, None))
     else:
-        means = x
+        means = cast(x, computing_dtype(x._metadata.dtype))
         for axis, size in enumerate(sizes, len(x._metadata.shape) - len(sizes)):
             if size != x._metadata.shape[axis]:
                 means = R.bin_means(means, axis, size)
     if means is x:
         return x
+    means = cast(means, x._metadata.dtype)
     if set(sizes) == {1}:
         return renamed(means, "MeanBackward1", saves=False)
     return renamed(means, f"AdaptiveAvgPool{len(sizes)}DBackward0", saves=True)

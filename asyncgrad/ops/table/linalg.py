@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import lru_cache
+from functools import lru_cache, wraps
 from math import prod
 from typing import Any
 
@@ -24,10 +24,9 @@ _FLOPS_PER_NS = 60
 
 @widening
 def total_of_rows(xp: Any, x: Any) -> Any:
-    """The sum of the rows of a matrix; BLAS computes it, in less than half the time of NumPy."""
-    if xp.ndarray is not np.ndarray:
-        return xp.dot(xp.ones(len(x), x.dtype), x) if x.dtype.kind in "fc" else x.sum(axis=0)
-    return ones(len(x), x.dtype).dot(x) if x.dtype.char in "fdFD" else x.sum(axis=0)
+    """The sum of a real matrix's rows; BLAS takes less than half the time of NumPy and CuPy."""
+    # CUDA graphs capture the library's function, and not the method of an array.
+    return xp.dot((ones if xp.ndarray is np.ndarray else xp.ones)(len(x), x.dtype), x)
 
 
 def product_cost(multiplications: int) -> int:
@@ -62,6 +61,18 @@ def _linear(xp: Library, x: Array, weight: Array) -> Any:
     return xp.dot(rows, weight.T).reshape((*shape[:-1], weight.shape[0]))
 
 
+def _widening_on_host(kernel: Callable[..., Any]) -> Callable[..., Any]:
+    """`widening` in host memory only: devices have products of half precision."""
+    wide = widening(kernel)
+
+    @wraps(kernel)
+    def run(xp: Any, *arguments: Any) -> Any:
+        return (wide if xp.ndarray is np.ndarray else kernel)(xp, *arguments)
+
+    return run
+
+
+@_widening_on_host
 def _linear_with_bias(xp: Library, x: Array, weight: Array, bias: Array) -> Any:
     out = _linear(xp, x, weight)
     out += bias
@@ -87,6 +98,7 @@ def _linear_cost(x: Variable, weight: Variable, bias: Variable | None = None) ->
     return 4_000 + int(4 * x._metadata.size * weight._metadata.shape[0] / _FLOPS_PER_NS)
 
 
+@_widening_on_host
 def _addmm(xp: Library, bias: Array, x: Array, y: Array, beta: Number, alpha: Number) -> Any:
     out = xp.dot(x, y)
     if alpha != 1:
