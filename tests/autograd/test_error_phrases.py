@@ -292,3 +292,31 @@ def test_the_class_and_the_phrase_are_pytorchs(call):
             call(ag)
     assert type(theirs.value).__name__ in [kind.__name__ for kind in type(ours.value).__mro__]
     assert phrase(str(theirs.value)) in plain(str(ours.value))
+
+
+#: What helps, in the errors of some calls.
+REMEDIES = {
+    "F.cross_entropy(ones(2, 3), ones(2, 3), ignore_index=1)": "not to count a weight of 0",
+    "F.cross_entropy(ones(2, 3), ones(2, 3).long())": "without the axis of classes.",
+    "F.nll_loss(ones(2, 3), ones(2))": "Convert it with .to(asyncgrad.int64).",
+    "F.hardtanh(ones(2, dtype=uint8))": "Convert it with .to().",
+    "F.scaled_dot_product_attention(*[ones(2, 2)] * 4, is_causal=True)": "Combine the two masks",
+    "norm(ones(2, 2, 2), 'nuc')": "needs dim=, the two axes of its matrices",
+    "cat([tensor(1.0)])": "Use stack().",
+    "t(ones(2, 2, 2))": "Use .mT or permute().",
+    "diagonal(ones(2, 2), 0, 1, 1)": "Name two different axes.",
+    "logsumexp(ones(2), None)": "Name the axes.",
+    "matmul(tensor(1.0), ones(2))": "Multiply by a number with *.",
+    "ones(2).masked_fill(ones(2) > 0, ones(2))": "Reduce it or use where().",
+    "ones(2).masked_fill(ones(2), 1)": "Compare it with something.",
+    "mean(tensor([1]))": "Convert it first, or pass dtype=.",
+    "lu_unpack(ones(2, 2), tensor([0, 2]).int())": "pass the result of lu_factor?",
+    "fft.fft(tensor(1.0))": "Give it one with unsqueeze().",
+    "F.one_hot(tensor([]).long())": "Pass num_classes",
+}
+
+
+@pytest.mark.parametrize("call", REMEDIES)
+def test_errors_say_what_helps(call):
+    with pytest.raises(Exception, match=re.escape(REMEDIES[call])):
+        evaluated(call, ag)

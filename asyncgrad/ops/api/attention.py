@@ -399,13 +399,11 @@ def _checked_shapes(
         of_one_dtype(name, q, k, v)
     check_dtype(name, dtype, FLOATING)
     if len(shapes[0]) < 2 or len(shapes[1]) < 2 or len(shapes[2]) < 2:
-        raise unmet(
-            name, "Expected query, key, and value to all be at least 2 dimensional", shapes=shapes
-        )
+        raise unmet(name, "Expected query, key, and value to all be at least 2 dimensional",
+                    query=q, key=k, value=v)  # fmt: skip
     if shapes[0][-1] != shapes[1][-1] or shapes[1][-2] != shapes[2][-2]:
-        raise unmet(
-            name, "expected query (..., l, e), key (..., s, e), value (..., s, v)", shapes=shapes
-        )
+        raise unmet(name, "expected query (..., l, e), key (..., s, e), value (..., s, v)",
+                    query=q, key=k, value=v)  # fmt: skip
     if mask is None:
         return shapes
     if is_causal:

@@ -79,7 +79,7 @@ def _fitted(
         raise RuntimeError(f"{name}: pad must be non-negative, but got pad: {pads}")
     if any(p > (d * (k - 1) + 1) // 2 for k, p, d in zip(kernel, pads, dilations, strict=True)):
         raise unmet(name, "pad should be at most half of effective kernel size",
-                    pad=pads, kernel_size=kernel, dilation=dilations)  # fmt: skip
+                    padding=pads, kernel_size=kernel, dilation=dilations)  # fmt: skip
     ndim = len(kernel)
     _check_image(name, shape, ndim, shape[-ndim - 1 :])
     image = shape[-ndim:]

@@ -288,7 +288,8 @@ def tensor_split(
     if isinstance(given, (int, np.integer)):
         given = one_int("tensor_split", "indices_or_sections", given)
         if given < 1:
-            raise unmet("tensor_split", "number of sections must be larger than 0", sections=given)
+            raise unmet("tensor_split", "number of sections must be larger than 0",
+                        indices_or_sections=given)  # fmt: skip
         least, longer = divmod(length, given)
         given = [place * least + min(place, longer) for place in range(1, given)]
     elif not isinstance(given, (list, tuple)):
