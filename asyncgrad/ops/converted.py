@@ -298,6 +298,7 @@ def _written(
     ]
     defaults: list[Any] = []
     by_name: dict[str, Any] = {}
+    plain, types = inspect.unwrap(function), {x: _public(str(kind)) for x, kind in kinds.items()}
     for place, (x, one) in enumerate(parameters.items(), 1):
         default = names[f"default_{x}"] = one.default
         star = _STARS.get(one.kind, "")
@@ -313,14 +314,11 @@ def _written(
         else:
             heads.append(x)
             defaults += [] if default is Parameter.empty else [default]
-        lines.append(_check(x, str(kinds.get(x)), parameters, title, place, ", ".join(passed)))
-    plain, types = inspect.unwrap(function), {x: _public(str(kind)) for x, kind in kinds.items()}
-    of_kinds = [
-        (x, _CONDITIONS.get(str(kind).removesuffix(" | None"))) for x, kind in kinds.items()
-    ]
-    conditions = [(text.format(x=x), RuntimeError) for x, text in of_kinds if text]
-    conditions += getattr(plain, "requirements", [])
-    lines.append(checks(conditions, plain, types, title, names))
+        kind = str(kinds.get(x))
+        lines.append(_check(x, kind, parameters, title, place, ", ".join(passed)))
+        if text := _CONDITIONS.get(kind.removesuffix(" | None")):
+            lines.append(checks([(text.format(x=x), RuntimeError)], plain, types, title, names))
+    lines.append(checks(getattr(plain, "requirements", []), plain, types, title, names))
     by_name |= dict.fromkeys(others, _MISSING) | ({"out": None} if out else {})
     if by_name:
         at = len(heads) - any(head.startswith("**") for head in heads)

@@ -94,13 +94,13 @@ def checks(
     """
     known = {**function.__globals__, **_NAMES}
     lines = []
-    for place, (text, error) in enumerate(conditions):
+    for text, error in conditions:
         condition, _, words = text.partition("  # ")
         used = set(re.findall(r"\w+", condition))
         optional = [x for x in kinds if x in used and _may_be_none(x, kinds[x], condition)]
         given = "".join([f"{x} is not None and " for x in optional])
         names |= {x: known[x] for x in used & known.keys() if x not in kinds}
-        names |= {"unmet": unmet, f"error_{place}": error}
+        names |= {"unmet": unmet, error.__name__: error}
         test = _ATTRIBUTE.sub(lambda found: _read(found, kinds), condition)
         found = "".join([
             f", {x}={x}{'._metadata.dtype' * bool(re.search(_OF_DTYPE.format(x=x), condition))}"
@@ -110,7 +110,7 @@ def checks(
         lines.append(
             f"    if {given}not ({test}):\n"
             f"        raise unmet({title!r}, {words or f'expected {condition}'!r}, "
-            f"error_{place}{found})\n"
+            f"{error.__name__}{found})\n"
         )
     return "".join(lines)
 

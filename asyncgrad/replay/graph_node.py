@@ -71,21 +71,23 @@ class GraphNode(Node):
         (gradient,) = gradients
         state = self.version
         state.fresh, state.ran = False, frozenset()
-        if gradient is None:
-            # A `Function` behind it gives none.
-            return (None,) * len(self.following)
         if task is None:
             _, root = state.made or state.graph.made_again(self)
             return call_node(root, gradients, RECORDED)
-        if state.made is None and task.recorded is None and not _share(self.following):
-            received = self._by_program(gradient, self._flags(self.following, task))
-            if received is not None:
+        edges = self.following
+        if state.made is None and gradient is None:
+            # A `Function` behind it gives none.
+            return (None,) * len(edges)
+        if state.made is None and task.recorded is None and not _share(edges):
+            received = self._by_program(gradient, self._flags(edges, task))
+            # If this runs in a thread, another pass may have made the nodes by now.
+            if received is not None and self.following is edges:
                 if (
                     task.streams is None
                     and task.captures is None
                     and not (task.careful or task.launched)
                 ):
-                    return _staged(task, self.following, received, self.fresh)
+                    return _staged(task, edges, received, self.fresh)
                 return received
         return self._as_own(gradient, task)
 

@@ -54,6 +54,9 @@ class Engine(RunningPasses):
         self._closer: AsyncGenerator[None, None] | None = None
         try:
             self.collections.watch()
+            if loop_thread.shorten_slice(self):
+                # The loop's thread gets a core as soon as it wakes, so none is left idle for it.
+                self.thread_segments.threads.kept = 0
             if self._limits_blas:
                 blas.one_thread.hold(self)
             self._closer = _end_with(weakref.WeakMethod(self.shut_down), loop)
@@ -114,8 +117,7 @@ class Engine(RunningPasses):
         self.collections.unwatch()
         if self._limits_blas:
             blas.one_thread.drop(self)
-        if self._loop_goes_first:
-            loop_thread.restore_slice()
+        loop_thread.restore_slice(self)
 
     def drop(self) -> None:
         """Drop the engine in a forked child: its threads and its loop are the parent's."""

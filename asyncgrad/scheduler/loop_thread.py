@@ -11,6 +11,8 @@ import ctypes
 import platform
 import sys
 import threading
+from typing import Any
+from weakref import WeakSet
 
 #: The numbers of the calls `sched_setattr` and `sched_getattr`, by machine.
 _CALLS = {"x86_64": (314, 315), "aarch64": (274, 275), "riscv64": (274, 275)}
@@ -39,37 +41,46 @@ class _Attributes(ctypes.Structure):
 
 
 class _Thread(threading.local):
-    """What this thread asked for: how many engines want the short slice, and the slice before."""
+    """What this thread asked for: the engines that want the short slice, and the slice before."""
 
-    holders = 0
-    before_ns = 0
+    def __init__(self) -> None:
+        # Weak, because an engine may be closed in another thread, which can't reach this set.
+        self.holders: WeakSet[Any] = WeakSet()
+        self.before_ns = 0
 
 
 _thread = _Thread()
 
 
-def shorten_slice() -> bool:
-    """Shorten this thread's slice until as many calls of `restore_slice`; False if impossible."""
-    found = _read()
+def shorten_slice(holder: object) -> bool:
+    """Shorten this thread's slice until each holder has called `restore_slice`.
+
+    False if that is impossible.
+    """
+    found, holders = _read(), _thread.holders
     if found is None or found.policy != _SCHED_OTHER or not found.runtime:
         return False
-    if found.runtime != _SLICE_NS or not _thread.holders:
-        before_ns = found.runtime
-        if not _write(found, _SLICE_NS):
-            return False
-        _thread.holders, _thread.before_ns = 0, before_ns
-    _thread.holders += 1
+    if found.runtime != _SLICE_NS:
+        # The slice was set meanwhile, or this is a forked child: earlier holders undo nothing.
+        holders.clear()
+    if not holders:
+        _thread.before_ns = found.runtime
+    # Added first, so that `restore_slice` undoes a change after which an interrupt came.
+    holders.add(holder)
+    if found.runtime != _SLICE_NS and not _write(found, _SLICE_NS):
+        holders.discard(holder)
+        return False
     return True
 
 
-def restore_slice() -> None:
-    """Undo one `shorten_slice` of this thread; does nothing in another one."""
-    if _thread.holders:
-        _thread.holders -= 1
-        if not _thread.holders:
-            found = _read()
-            if found is not None and found.runtime == _SLICE_NS:
-                _write(found, _thread.before_ns)
+def restore_slice(holder: object) -> None:
+    """Restore this thread's slice after the last holder; does nothing for one that holds none."""
+    holders = _thread.holders
+    if holder in holders:
+        holders.discard(holder)
+        found = None if holders else _read()
+        if found is not None and found.runtime == _SLICE_NS:
+            _write(found, _thread.before_ns)
 
 
 def _read() -> _Attributes | None:

@@ -96,18 +96,16 @@ async def _tell(task: GraphTask, grace: float) -> None:
     """Call `commit` or `abort` of all at the same time; those that abort have `grace` seconds."""
     committed = task.state is DONE
     verb = "commit" if committed else "abort"
-    calls: dict[asyncio.Future[None], Member] = {}
-    while task.members:
-        # If an interrupt ends this, `task.members` are those that have still to be told.
-        member, *others = task.members
-        calls[asyncio.ensure_future(_call(getattr(member.participant, verb)))] = member
-        task.members = others
-    if not calls:
-        return
+    calls: dict[asyncio.Future[None], Member] = {
+        asyncio.ensure_future(_tell_one(task, member, verb)): member for member in task.members
+    }
     # Nothing that happens while this waits changes the decision. An interrupt of a thread that is
     # blocked cancels this, and must find that all have been told.
     await outlast(*calls, seconds=None if committed else grace)
     for call, member in calls.items():
+        if member in task.members:
+            # A loop that cancels all its tasks has cancelled this one before it began.
+            continue
         message = f"{type(member.participant).__qualname__}.{verb}"
         error = None
         if not call.done():
@@ -128,6 +126,16 @@ async def _tell(task: GraphTask, grace: float) -> None:
         if error is not None:
             facts["exception"] = error
         asyncio.get_running_loop().call_exception_handler(facts)
+
+
+async def _tell_one(task: GraphTask, member: Member, verb: str) -> None:
+    """Call `commit` or `abort` of a participant, once."""
+    function = getattr(member.participant, verb)
+    others = [other for other in task.members if other is not member]
+    if len(others) < len(task.members):
+        # If an interrupt ends this or another call, `task.members` are those still to be told.
+        task.members = others
+        await _call(function)
 
 
 async def _call(function: Callable[[], Any]) -> None:

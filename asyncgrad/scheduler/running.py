@@ -27,7 +27,6 @@ from asyncgrad.core.states import (
 )
 from asyncgrad.devices import pieces
 from asyncgrad.devices.fp_errors import fp_errors_ignored, restore_fp_errors
-from asyncgrad.scheduler import loop_thread
 from asyncgrad.scheduler.completion import deadline_error, is_stop, stopped_by
 from asyncgrad.scheduler.coroutines import CoroutineNodes, discard_all
 from asyncgrad.scheduler.future import BackwardFuture
@@ -56,9 +55,7 @@ class RunningPasses(Resolution):
         self.longest_turn_ns = 0
         self.worker = Worker(self.queue)
         self.admission = Admission(self.live)
-        #: The loop's thread gets a core as soon as it wakes.
-        self._loop_goes_first = loop_thread.shorten_slice()
-        self.thread_segments = ThreadSegments(self.queue, loop_goes_first=self._loop_goes_first)
+        self.thread_segments = ThreadSegments(self.queue)
         # Products on the loop's own thread are shared, too.
         pieces.here.lender = self.thread_segments.threads
         self.nodes = CoroutineNodes()

@@ -26,12 +26,12 @@ STALLED = 10.0
 class ThreadSegments:
     """The jobs in the threads of one engine."""
 
-    def __init__(self, queue: DeviceQueue, *, loop_goes_first: bool) -> None:
-        """Start the threads; one is left idle for the loop's thread unless `loop_goes_first`."""
+    def __init__(self, queue: DeviceQueue) -> None:
+        """Start the threads."""
         self._queue = queue
         #: Passes that a thread owns, or will own when one is free.
         self.tasks: dict[GraphTask, ThreadJob] = {}
-        self.threads = Threads(blas.CORES, "asyncgrad", kept=0 if loop_goes_first else 1)
+        self.threads = Threads(blas.CORES, "asyncgrad", kept=1)
         #: How many jobs the threads have: while they have any, the switch interval is short.
         self._working = 0
         self.segments = self.offloads = 0
@@ -223,7 +223,7 @@ class ThreadJob:
 
 async def outlast(*futures: asyncio.Future[Any], seconds: float | None = None) -> None:
     """Wait until futures are done, for so many seconds at most, even if this wait is cancelled."""
-    waits = True
+    waits = bool(futures)
     while waits:
         with suppress(asyncio.CancelledError):
             # The caller relies on nothing that changes meanwhile.

@@ -36,11 +36,9 @@ class Threads:
     """
 
     def __init__(self, number: int, name: str, kept: int = 0) -> None:
-        """Start the threads, without waiting for that.
-
-        To leave cores to the event loop, `kept` idle threads don't share the work of others.
-        """
-        self._kept = kept
+        """Start the threads, without waiting for that."""
+        #: To leave cores to the event loop, so many idle threads don't share the work of others.
+        self.kept = kept
         #: True for each job, False for each thread that should end.
         self._calls: SimpleQueue[bool] = SimpleQueue()
         self._queue: FairQueue[Urgency, tuple[Job, Job | None]] = FairQueue(_PATIENCE)
@@ -136,7 +134,7 @@ class Threads:
 
     def spare(self) -> int:
         """About how many idle threads may share what one thread could do alone."""
-        return max(0, self.idle() - self._kept)
+        return max(0, self.idle() - self.kept)
 
     def close(self, ended: Callable[[], None] | None = None) -> None:
         """Let the threads end after the jobs that they were given; the last one calls `ended`."""

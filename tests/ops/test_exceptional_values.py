@@ -485,3 +485,13 @@ def test_gradient_of_a_determinant_that_is_not_finite(value, dtype):
     np.testing.assert_array_equal(found[0][0], np.eye(3))
     for one, other in zip(*found, strict=True):
         np.testing.assert_array_equal(np.isnan(one), np.isnan(other))
+
+
+@pytest.mark.parametrize("call", [
+    lambda T: N(T).hardtanh(T.full((2,), 2.0), NAN, 1.0),
+    lambda T: N(T).hardtanh(T.full((2,), -2.0), -1.0, NAN),
+    lambda T: N(T).batch_norm(T.eye(2), None, None, training=True, eps=NAN),
+    lambda T: N(T).batch_norm(T.eye(2), T.zeros(2), T.ones(2), eps=NAN),
+])  # fmt: skip
+def test_options_that_are_no_numbers_pass_where_pytorch_takes_them(call):
+    assert call(ag).tolist() == pytest.approx(call(torch).numpy(), nan_ok=True)

@@ -241,6 +241,18 @@ def test_numbers_beyond_float16_are_factors_and_divisors_as_pytorchs(function, n
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+@pytest.mark.parametrize("factors", [{}, {"alpha": 0.25}, {"beta": 0.75, "alpha": 3}])
+def test_addr_rounds_after_the_steps_that_pytorchs_has(dtype, factors):
+    rng = np.random.default_rng(0)
+    arrays = [rng.standard_normal(shape) for shape in ((30, 20), 30, 20)]
+    results = [
+        m.addr(*(m.from_numpy(x).to(getattr(m, dtype)) for x in arrays), **factors).tolist()
+        for m in (ag, torch)
+    ]
+    assert results[0] == results[1]
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 @pytest.mark.parametrize(
     "function",
     [
@@ -249,7 +261,6 @@ def test_numbers_beyond_float16_are_factors_and_divisors_as_pytorchs(function, n
         lambda x, y, z: ag.lerp(x, y, 0.3),
         lambda x, y, z: ag.lerp(x, y, z),
         lambda x, y, z: ag.addmm(x, y, z),
-        lambda x, y, z: ag.addr(x, y[0], z[0]),
         lambda x, y, z: ag.nn.functional.linear(x, y, z[0]),
         lambda x, y, z: ag.nn.functional.group_norm(x, 2, y[0], z[0]),
         lambda x, y, z: ag.nn.functional.adaptive_avg_pool2d(ag.cat([x, y])[None], (3, 5)),

@@ -104,9 +104,18 @@ CALLS = {
     "logaddexp2 of integers": lambda T: T.logaddexp2(T.tensor([1]), T.tensor([2])),
     "lerp of integers": lambda T: T.lerp(T.tensor([1]), T.tensor([2]), 0.5),
     "prelu of integers": lambda T: T.nn.functional.prelu(T.tensor([1]), T.tensor([2])),
-    "index_reduce of complex": lambda T: (_x(T)[0, 0] * 1j).index_reduce(
-        0, T.tensor([0]), T.ones(1) * 1j, "prod"
-    ),
+    **{
+        f"index_reduce of {dtype} by {kind}, {own}": lambda T, dtype=dtype, kind=kind, own=own: (
+            T.ones(2, 2, dtype=getattr(T, dtype)).index_reduce(
+                0, T.tensor([0]), T.ones(1, 2, dtype=getattr(T, dtype)), kind, include_self=own
+            )
+        )
+        for dtype in ("bool", "complex64", "uint8")
+        for kind in ("prod", "mean", "amax", "amin")
+        for own in (True, False)
+    },
+    "an axis that a number has not": lambda T: T.tensor(1.0).chunk(2, 1),
+    "an axis that a number has not, by parts": lambda T: T.tensor(1.0).split([1], 2),
     "max_unpool1d of integers": lambda T: T.nn.functional.max_unpool1d(
         T.tensor([[[1]]]), T.tensor([[[0]]]), 2
     ),
@@ -132,6 +141,7 @@ CALLS = {
 }
 
 
+@pytest.mark.filterwarnings("ignore:index_reduce")
 @pytest.mark.parametrize("name", CALLS)
 def test_what_pytorch_refuses_is_refused(name):
     try:

@@ -1,16 +1,17 @@
-"""Every replay starts with buffers full of NaN: no value of an earlier one can be used again."""
+"""Every replay starts with buffers full of NaN; and a device for tests of CUDA graphs."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
+from cupy_stand_in import installed
 
 from asyncgrad.replay.program import Program
 
 
 @pytest.fixture(autouse=True)
 def poisoned_buffers(monkeypatch):
-    """Fill the buffers of a program each time before it runs."""
+    """Fill a program's buffers before each run: no value of an earlier one can be used again."""
     take = Program.take_memory
 
     def poisoned(program):
@@ -20,3 +21,12 @@ def poisoned_buffers(monkeypatch):
         return memory
 
     monkeypatch.setattr(Program, "take_memory", poisoned)
+
+
+@pytest.fixture(params=["stand-in", pytest.param("cuda:0", marks=pytest.mark.gpu)])
+def device(request, monkeypatch):
+    """A device whose work can be captured."""
+    if request.param == "cuda:0":
+        return request.param
+    installed(monkeypatch, devices=2)
+    return "cuda:1"

@@ -13,15 +13,6 @@ from asyncgrad.devices import cuda_products
 from asyncgrad.devices.cuda_products import load
 
 
-@pytest.fixture(params=["stand-in", pytest.param("cuda:0", marks=pytest.mark.gpu)])
-def device(request, monkeypatch):
-    """A device whose work can be captured."""
-    if request.param == "cuda:0":
-        return request.param
-    installed(monkeypatch, devices=2)
-    return "cuda:1"
-
-
 def waves(x, w):
     """More operations than arrays that come in and go out."""
     with ag.no_grad():

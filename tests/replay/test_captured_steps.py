@@ -8,6 +8,7 @@ import threading
 import numpy as np
 import pytest
 from cupy_stand_in import installed
+from tree_bits import bits
 
 import asyncgrad as ag
 from asyncgrad import nn
@@ -15,26 +16,6 @@ from asyncgrad.errors import AcceleratorError
 
 F = nn.functional
 optim = ag.optim
-
-
-@pytest.fixture(params=["stand-in", pytest.param("cuda:0", marks=pytest.mark.gpu)])
-def device(request, monkeypatch):
-    """A device whose work can be captured."""
-    if request.param == "cuda:0":
-        return request.param
-    installed(monkeypatch, devices=2)
-    return "cuda:1"
-
-
-def bits(value):
-    """A tensor, or a tree of them, to compare bit by bit."""
-    if isinstance(value, ag.Tensor):
-        return value.detach().cpu().numpy().tobytes(), tuple(value.shape), value._array.strides
-    if isinstance(value, dict):
-        return {key: bits(part) for key, part in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [bits(part) for part in value]
-    return value
 
 
 def mlp():

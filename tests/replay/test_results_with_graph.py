@@ -234,8 +234,19 @@ def test_versions_of_arguments_that_once_shared_memory():
     assert replays(fast) >= 8
 
 
+class NoGradient(ag.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x * 1
+
+    @staticmethod
+    def backward(ctx, grad):
+        return None
+
+
+@pytest.mark.parametrize("behind", [ag.tanh, NoGradient.apply])
 @pytest.mark.asyncio
-async def test_a_pass_that_runs_while_another_makes_the_nodes():
+async def test_a_pass_that_runs_while_another_makes_the_nodes(behind):
     """It has counted the edges of one node, and goes through those of many."""
     w = ag.randn(200, 200, requires_grad=True)
 
@@ -246,10 +257,11 @@ async def test_a_pass_that_runs_while_another_makes_the_nodes():
     for _ in range(3):
         x, found = ag.randn(200, 200), []
         for call in (function, fast):
-            y = z = call(x)
+            y = call(x)
+            z = behind(y)
             for _ in range(40):
                 z = (z * 1.01).tanh()
-            running = z.sum().backward(retain_graph=True)
+            running = (z.sum() + w.sum()).backward(retain_graph=True)
             (g,) = await ag.grad(y.sum(), [w], create_graph=True)
             await running
             found.append(bits([g.detach(), w.grad]))

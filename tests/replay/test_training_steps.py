@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 from replay_counts import replays
+from tree_bits import bits
 
 import asyncgrad as ag
 from asyncgrad import nn
@@ -18,18 +19,6 @@ OPTIMIZERS = {
     "rmsprop": lambda ps: ag.optim.RMSprop(ps, lr=0.01, momentum=0.5),
     "adagrad": lambda ps: ag.optim.Adagrad(ps, lr=0.1),
 }
-
-
-def bits(value):
-    """A tensor or a tree of them, to compare bit by bit."""
-    if isinstance(value, ag.Tensor):
-        array = value.detach().numpy()
-        return array.tobytes(), array.shape, array.strides, value._version
-    if isinstance(value, dict):
-        return {key: bits(part) for key, part in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [bits(part) for part in value]
-    return value
 
 
 class Training:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from passes import assert_nothing_runs, calls, interrupts, leaf, settle
+from passes import assert_nothing_runs, calls, interrupts, leaf, settle, until
 from test_participants import Member, joined, loss_of
 
 import asyncgrad as ag
@@ -259,8 +259,7 @@ def test_an_interrupt_without_a_loop_waits_until_all_have_been_told(pair: Any, v
     async def told() -> None:
         await interrupt()
         # The interrupted thread needs some turns of the loop to cancel what it waits for.
-        while sum(task.cancelling() for task in asyncio.all_tasks()) == 0:  # noqa: ASYNC110  turns are waited for
-            await asyncio.sleep(0)
+        await until(lambda: any(task.cancelling() for task in asyncio.all_tasks()))
         await member._act(verb)
 
     setattr(member, verb, told)

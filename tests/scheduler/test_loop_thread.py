@@ -42,24 +42,56 @@ def test_as_long_as_an_engine_lives(usual: int) -> None:
 
 
 def test_the_last_engine_of_a_thread_gives_it_back(usual: int) -> None:
-    assert loop_thread.shorten_slice()
-    assert loop_thread.shorten_slice()
-    loop_thread.restore_slice()
+    first, last = threading.Event(), threading.Event()
+    assert loop_thread.shorten_slice(first)
+    assert loop_thread.shorten_slice(last)
+    loop_thread.restore_slice(first)
+    loop_thread.restore_slice(first)
     assert _slice() == loop_thread._SLICE_NS
-    threading.Thread(target=loop_thread.restore_slice).start()
+    threading.Thread(target=loop_thread.restore_slice, args=(last,)).start()
     assert _slice() == loop_thread._SLICE_NS
-    loop_thread.restore_slice()
+    loop_thread.restore_slice(last)
     assert _slice() == usual
 
 
+def test_an_engine_that_another_thread_has_closed_counts_no_longer(usual: int) -> None:
+    first, last = threading.Event(), threading.Event()
+    assert loop_thread.shorten_slice(first)
+    assert loop_thread.shorten_slice(last)
+    del first
+    loop_thread.restore_slice(last)
+    assert _slice() == usual
+
+
+def test_an_engine_closed_in_a_thread_leaves_that_thread_its_own(usual: int) -> None:
+    here, elsewhere = threading.Event(), threading.Event()
+    assert loop_thread.shorten_slice(here)
+    loop_thread.restore_slice(elsewhere)
+    assert _slice() == loop_thread._SLICE_NS
+    loop_thread.restore_slice(here)
+
+
 def test_a_slice_that_was_set_meanwhile_stays(usual: int) -> None:
-    assert loop_thread.shorten_slice()
+    engine = threading.Event()
+    assert loop_thread.shorten_slice(engine)
     found = loop_thread._read()
     assert found is not None
     assert loop_thread._write(found, 3_000_000)
-    loop_thread.restore_slice()
+    loop_thread.restore_slice(engine)
     assert _slice() == 3_000_000
     assert loop_thread._write(found, usual)
+
+
+def test_an_engine_from_before_the_slice_was_set_does_not_end_the_next_ones(usual: int) -> None:
+    before, after = threading.Event(), threading.Event()
+    assert loop_thread.shorten_slice(before)
+    found = loop_thread._read()
+    assert found is not None
+    assert loop_thread._write(found, usual)
+    assert loop_thread.shorten_slice(after)
+    loop_thread.restore_slice(before)
+    assert _slice() == loop_thread._SLICE_NS
+    loop_thread.restore_slice(after)
 
 
 @pytest.mark.parametrize("system", ["another", "older", "of a device"])
@@ -73,8 +105,9 @@ def test_where_that_is_impossible(system: str, monkeypatch: pytest.MonkeyPatch) 
         found.policy, found.runtime = (0, 0) if system == "older" else (1, 5)
         monkeypatch.setattr(loop_thread, "_read", lambda: found)
     monkeypatch.setattr(loop_thread, "_write", lambda *args: pytest.fail("not to be called"))
-    assert not loop_thread.shorten_slice()
-    loop_thread.restore_slice()
+    engine = threading.Event()
+    assert not loop_thread.shorten_slice(engine)
+    loop_thread.restore_slice(engine)
 
 
 def test_a_system_that_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -89,12 +122,7 @@ def test_a_system_that_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(loop_thread, "_read", lambda: found)
     monkeypatch.setattr(loop_thread, "_write", refuse)
-    # The tests before may have left an engine in their own thread.
-    results = []
-    thread = threading.Thread(
-        target=lambda: results.extend([loop_thread.shorten_slice(), loop_thread.restore_slice()])
-    )
-    thread.start()
-    thread.join()
-    assert results == [False, None]
+    engine = threading.Event()
+    assert not loop_thread.shorten_slice(engine)
+    loop_thread.restore_slice(engine)
     assert asked == [loop_thread._SLICE_NS]

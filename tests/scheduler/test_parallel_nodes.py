@@ -182,7 +182,7 @@ class TestAtTheSameTime:
     def engine(monkeypatch: pytest.MonkeyPatch, cores: int, loop_goes_first: bool) -> None:
         """Start the engine of a machine."""
         monkeypatch.setattr(blas, "CORES", cores)
-        monkeypatch.setattr(loop_thread, "shorten_slice", lambda: loop_goes_first)
+        monkeypatch.setattr(loop_thread, "shorten_slice", lambda engine: loop_goes_first)
         ag.engine()
         monkeypatch.setattr(pieces, "threads", cores)
 

@@ -113,7 +113,7 @@ log_softmax = _normalised("log_softmax", "The logarithm of the softmax along `di
 
 
 @one_node("HardtanhBackward0")
-@requires("min_val <= max_val  # min_val cannot be greater than max_val", error=ValueError)
+@requires("not min_val > max_val  # min_val cannot be greater than max_val", error=ValueError)
 @requires(
     "input.dtype.kind != 'u' or min_val > -1"
     "  # cannot do hardtanh on an unsigned type with negative limits"

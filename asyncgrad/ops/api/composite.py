@@ -109,10 +109,14 @@ def addr(
     input: Tensor, vec1: Tensor, vec2: Tensor, *, beta: Number = 1, alpha: Number = 1
 ) -> Tensor:
     """`beta * input + alpha * outer(vec1, vec2)`."""
-    dtype, x, first, second = _in_one_dtype("addr", input, vec1, vec2)
+    tensors = tensor_operands("addr", input, vec1, vec2)
+    dtype = result_dtype(*tensors)
     for key, value in (("beta", beta), ("alpha", alpha)):
-        check_factor(key, value, x._metadata.dtype.kind)
-    return cast(_with("addr", x, outer(first, second), beta, alpha), dtype)
+        check_factor(key, value, dtype.kind)
+    x, first, second = (cast(one, dtype) for one in tensors)
+    # In half precision PyTorch, too, rounds after each step, and multiplies by `alpha` first.
+    product = outer(_scaled(first, fitted("addr", alpha, dtype)), second)
+    return _with("addr", x, product, beta, 1)
 
 
 @one_node("BaddbmmBackward0", writes_exactly)

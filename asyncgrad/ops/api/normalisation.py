@@ -113,8 +113,8 @@ def _check_channels(name: str, what: str, value: Tensor, channels: int) -> None:
 
 
 @requires(
-    "not training or eps > 0  # batch_norm eps must be positive during training",
-    "eps >= 0  # batch_norm eps must be non-negative", error=ValueError,
+    "not (training and eps <= 0)  # batch_norm eps must be positive during training",
+    "not eps < 0  # batch_norm eps must be non-negative", error=ValueError,
 )  # fmt: skip
 def batch_norm(
     input: Tensor, running_mean: Tensor | None, running_var: Tensor | None,

@@ -27,7 +27,7 @@ from asyncgrad.ops.api.reduction import cumsum
 from asyncgrad.ops.api.shape import broadcast_to, expand, reshape
 from asyncgrad.ops.batching import bottom, for_each, mapped_along
 from asyncgrad.ops.converted import converted, one_node, writes, writes_exactly
-from asyncgrad.ops.dtype import refuse
+from asyncgrad.ops.dtype import REAL, check_dtype, refuse
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.node_names import no_view, renamed
 from asyncgrad.ops.promotion import (
@@ -41,7 +41,7 @@ from asyncgrad.ops.promotion import (
 from asyncgrad.ops.requirements import requires, unmet
 from asyncgrad.ops.scalar_cast import fitted
 from asyncgrad.ops.tensors import in_place
-from asyncgrad.types import Alike, AtLeast2D, Axis, ByExample, Mask, Number, Real, Tensor
+from asyncgrad.types import Alike, AtLeast2D, Axis, ByExample, Mask, Number, Tensor
 
 __all__ = [
     "index_copy", "index_fill", "index_reduce", "masked_scatter", "put", "scatter_reduce",
@@ -214,7 +214,7 @@ def scatter_reduce(
 
 @one_node("IndexReduceBackward0", writes_exactly)
 def index_reduce(
-    input: Real, dim: Axis, index: ByExample, source: Alike, reduce: IndexReduceKind, *,
+    input: Tensor, dim: Axis, index: ByExample, source: Alike, reduce: IndexReduceKind, *,
     include_self: bool = True,
 ) -> Tensor:  # fmt: skip
     """A copy of `input` in which slices along `dim` are reduced with those of `source`.
@@ -226,11 +226,14 @@ def index_reduce(
         include_self: include the slices of `input`; else they stay only where none is scattered.
 
     Raises:
-        NotImplementedError: for extremes of complex numbers, or means of booleans.
+        NotImplementedError: for extremes of complex numbers, or means of booleans; without
+            `include_self`, for all complex numbers and booleans.
     """
     name = "index_reduce"
     x, y = input, source
     _check_reduction(name, x, reduce)
+    if not include_self:
+        check_dtype(name, x._metadata.dtype, REAL)
     check_device(name, x, index, y)
     numbers = rows_to_change(name, x, dim, index, y, IndexError)
     if not x._metadata.shape:
