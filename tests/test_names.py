@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import types
 
@@ -93,6 +94,21 @@ def test_what_there_is_not_has_a_reason():
     missing = [name for name in _public() if not hasattr(ag, name)]
     assert [name for name in missing if not patterns.fullmatch(name)] == []
     assert len(missing) < len(dir(torch)) / 2
+
+
+#: What the top namespace has besides PyTorch's names and functions in place.
+OWN = {
+    "BackwardFuture", "blocking", "cooperate", "devices", "engine", "errors", "grad",
+    "is_autocast_available", "offload", "request", "sync", "trace_passes",
+}  # fmt: skip
+
+
+def test_no_helper_is_public():
+    """Chapters publish their functions by lists and rules, which a helper may meet by chance."""
+    assert {name for name in ag.__all__ if not hasattr(torch, name) and name[-1] != "_"} == OWN
+    for space in ("nn.functional", "linalg", "fft", "special"):
+        ours, theirs = (dir(functools.reduce(getattr, space.split("."), m)) for m in (ag, torch))
+        assert {name for name in ours if name[0] != "_"} <= set(theirs)
 
 
 def test_all_names_are_declared():

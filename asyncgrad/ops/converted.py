@@ -54,9 +54,14 @@ _WORDS = {
 _READ_IN_PYTHON = frozenset({"BagMode", "ResizeMode", "SampleMode", "SamplePadding"})
 #: Conditions on tensors, by annotation.
 _CONDITIONS = {
-    "Vector": "{x}.ndim == 1", "Matrix": "{x}.ndim == 2", "AtLeast1D": "{x}.ndim >= 1",
-    "AtLeast2D": "{x}.ndim >= 2", "AtLeast3D": "{x}.ndim >= 3", "Mask": "{x}.dtype == bool",
-}  # fmt: skip
+    "Vector": "{x}.ndim == 1  # {x} must be a one-dimensional tensor",
+    "Matrix": "{x}.ndim == 2  # expected a matrix",
+    **{
+        f"AtLeast{n}D": f"{{x}}.ndim >= {n}  # input tensor must have at least {n} dimension(s)"
+        for n in (1, 2, 3)
+    },
+    "Mask": "{x}.dtype == bool  # only supports boolean masks. Compare it with something",
+}
 #: By annotation, when an argument `{x}` is not passed on as it is, and what is done then.
 _CHECKS = {
     **dict.fromkeys(

@@ -1,11 +1,12 @@
 """Conditions on arguments, as text: checked before a function runs, and said by its errors.
 
-    @requires("num_groups > 0", "weight.shape == input.shape[1:2]")
-    def group_norm(input: Tensor, num_groups: int, weight: Tensor | None = None) -> Tensor:
+    @requires("p > 0", "weight.shape == input.shape[:1]  # weight should be one number per row")
+    def scaled(input: Tensor, p: int, weight: Tensor | None = None) -> Tensor:
 
 `ops/converted.py` writes the conditions into the function that users call. One of an argument that
-may be None holds if it is None, unless the condition itself names None. Where a condition is on
-values that a function computes, the function raises what `unmet` returns.
+may be None holds if it is None, unless the condition itself names None. Errors say the words after
+`#`, which are PyTorch's wherever it has a message for the mistake, else the condition itself. Where
+a condition is on values that a function computes, the function raises what `unmet` returns.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from asyncgrad.core.variable import Variable
-from asyncgrad.ops.dtype import FLOATING
+from asyncgrad.ops.dtype import FLOATING, DType
 
 _F = TypeVar("_F", bound="Callable[..., Any]")
 #: What conditions may name besides arguments and what their function's module has.
@@ -32,6 +33,7 @@ _READ = {
     "is_complex()": "{x}._metadata.is_complex",
     "is_floating_point()": f"({{x}}._metadata.dtype.kind in {FLOATING!r})",
 }
+_OF_DTYPE = r"\b{x}\.(?:dtype|is_)"
 _ATTRIBUTE = re.compile(rf"\b(\w+)\.({'|'.join(map(re.escape, _READ))})")
 
 
@@ -47,32 +49,35 @@ def requires(*conditions: str, error: type[Exception] = RuntimeError) -> Callabl
 
 
 def unmet(
-    name: str, condition: str, values: Mapping[str, Any], error: type[Exception] = RuntimeError
+    name: str, words: str, error: type[Exception] = RuntimeError, /, **found: object
 ) -> Exception:
-    """The error for a condition that does not hold.
+    """The error for arguments that do not meet a condition.
 
     Args:
         name: the operation.
-        condition: what it expects, in words or in Python.
-        values: by name, what the condition may name: usually `locals()`.
+        words: what is wrong, and what helps as a second sentence.
+        found: by the argument's name, a tensor, of which the shape is shown, a dtype or a value.
     """
-    found = dict.fromkeys(re.findall(r"(?<![\w.'\"])[a-zA-Z_]\w*", condition))
-    facts = ", ".join([_fact(x, values[x], condition) for x in found if x in values])
-    remedy = ". Convert it with .to()" if ".dtype = " in facts else ""
-    return error(f"{name}(): expected {condition}" + (facts and f", but got {facts}{remedy}."))
+    said, _, remedy = words.partition(". ")
+    if not re.match(rf"{name.rpartition('.')[2]}\b", said):
+        said = f"{name}(): {said}"
+    if found:
+        said += ", but got " + ", ".join([_fact(x, value) for x, value in found.items()])
+    if any(isinstance(value, (np.dtype, DType)) for value in found.values()):
+        remedy = remedy or "Convert it with .to()"
+    text = f"{said}. {remedy}" if remedy else said
+    return error(text if text.endswith("?") else f"{text}.")
 
 
-def _fact(x: str, value: Any, condition: str) -> str:
+def _fact(x: str, value: Any) -> str:
+    if isinstance(value, Variable):
+        return f"{x}.shape = {value._metadata.shape}"
+    if isinstance(value, (np.dtype, DType)):
+        return f"{x.removesuffix('dtype').rstrip('.')}.dtype = {value.name}".lstrip(".")
     if isinstance(value, (tuple, list)) and any(isinstance(one, Variable) for one in value):
         return f"{x} of shapes {[tuple(getattr(one, 'shape', ())) for one in value]}"
-    known = value._metadata if isinstance(value, Variable) else value
-    about = ["shape"] if re.search(rf"\b{x}\.(shape|ndim|numel|size)|len\({x}\)", condition) else []
-    if re.search(rf"\b{x}\.(dtype|is_)", condition) or (not about and "dtype" in condition):
-        about.append("dtype")
-    is_array = hasattr(known, "shape") and hasattr(known, "dtype")
-    if is_array and (about or known is not value):
-        return ", ".join([f"{x}.{one} = {getattr(known, one)}" for one in about or ["shape"]])
-    return f"{x} = {reprlib.repr(value.tolist() if isinstance(value, np.ndarray) else value)}"
+    plain = tuple(value) if isinstance(value, tuple) else value
+    return f"{x} = {reprlib.repr(value.tolist() if isinstance(value, np.ndarray) else plain)}"
 
 
 def checks(
@@ -87,18 +92,25 @@ def checks(
         title: what errors call it.
         names: the global names of the text, to which those of the conditions are added.
     """
-    known = {**function.__globals__, **_NAMES, "unmet": unmet}
+    known = {**function.__globals__, **_NAMES}
     lines = []
-    for condition, error in conditions:
-        words = set(re.findall(r"\w+", condition))
-        optional = [x for x in kinds if x in words and _may_be_none(x, kinds[x], condition)]
+    for text, error in conditions:
+        condition, _, words = text.partition("  # ")
+        used = set(re.findall(r"\w+", condition))
+        optional = [x for x in kinds if x in used and _may_be_none(x, kinds[x], condition)]
         given = "".join([f"{x} is not None and " for x in optional])
-        names |= {x: known[x] for x in words & known.keys() if x not in kinds}
+        names |= {x: known[x] for x in used & known.keys() if x not in kinds}
         names |= {"unmet": unmet, error.__name__: error}
-        text = _ATTRIBUTE.sub(lambda found: _read(found, kinds), condition)
+        test = _ATTRIBUTE.sub(lambda found: _read(found, kinds), condition)
+        found = "".join([
+            f", {x}={x}{'._metadata.dtype' * bool(re.search(_OF_DTYPE.format(x=x), condition))}"
+            for x in dict.fromkeys(re.findall(r"(?<![\w.'\"])[a-zA-Z_]\w*", condition))
+            if x in kinds
+        ])  # fmt: skip
         lines.append(
-            f"    if {given}not ({text}):\n"
-            f"        raise unmet({title!r}, {condition!r}, locals(), {error.__name__})\n"
+            f"    if {given}not ({test}):\n"
+            f"        raise unmet({title!r}, {words or f'expected {condition}'!r}, "
+            f"{error.__name__}{found})\n"
         )
     return "".join(lines)
 

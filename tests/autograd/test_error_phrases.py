@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import copy
+import functools
 import re
 import warnings
+from pathlib import Path
 
 import pytest
 
@@ -89,7 +91,15 @@ def GC(T, function, **options):
     T.autograd.gradcheck(function, x, **options)
 
 
+def evaluated(call, T):
+    names = {name: getattr(T, name) for name in re.findall(r"\w+", call) if hasattr(T, name)}
+    eval(call, names | {"F": T.nn.functional})
+
+
+#: Calls of functions with wrong arguments.
+WRONG = (Path(__file__).parents[1] / "helpers/wrong_calls.txt").read_text(encoding="utf-8")
 CALLS = {
+    **{call: functools.partial(evaluated, call) for call in WRONG.splitlines()},
     # -- starting a pass
     "no scalar": lambda T: leaf(T).backward(),
     "no graph": lambda T: T.ones(1).backward(),
@@ -264,7 +274,8 @@ CALLS = {
 def phrase(text):
     """The longest part of the first sentence of PyTorch's message that holds no detail."""
     sentence = re.split(r"[.!]\s", re.sub(r"^\S+:", "", text))[0]
-    return max(re.split(r"[.:;,\d\[(]|\b(?:got|but)\b", plain(sentence)), key=len).strip()
+    details = r"[.:;,\d\[(]|\b(?:got|but|float|double|long|half|int)\b"
+    return max(re.split(details, plain(sentence)), key=len).strip()
 
 
 def plain(text):
@@ -281,3 +292,31 @@ def test_the_class_and_the_phrase_are_pytorchs(call):
             call(ag)
     assert type(theirs.value).__name__ in [kind.__name__ for kind in type(ours.value).__mro__]
     assert phrase(str(theirs.value)) in plain(str(ours.value))
+
+
+#: What helps, in the errors of some calls.
+REMEDIES = {
+    "F.cross_entropy(ones(2, 3), ones(2, 3), ignore_index=1)": "not to count a weight of 0",
+    "F.cross_entropy(ones(2, 3), ones(2, 3).long())": "without the axis of classes.",
+    "F.nll_loss(ones(2, 3), ones(2))": "Convert it with .to(asyncgrad.int64).",
+    "F.hardtanh(ones(2, dtype=uint8))": "Convert it with .to().",
+    "F.scaled_dot_product_attention(*[ones(2, 2)] * 4, is_causal=True)": "Combine the two masks",
+    "norm(ones(2, 2, 2), 'nuc')": "needs dim=, the two axes of its matrices",
+    "cat([tensor(1.0)])": "Use stack().",
+    "t(ones(2, 2, 2))": "Use .mT or permute().",
+    "diagonal(ones(2, 2), 0, 1, 1)": "Name two different axes.",
+    "logsumexp(ones(2), None)": "Name the axes.",
+    "matmul(tensor(1.0), ones(2))": "Multiply by a number with *.",
+    "ones(2).masked_fill(ones(2) > 0, ones(2))": "Reduce it or use where().",
+    "ones(2).masked_fill(ones(2), 1)": "Compare it with something.",
+    "mean(tensor([1]))": "Convert it first, or pass dtype=.",
+    "lu_unpack(ones(2, 2), tensor([0, 2]).int())": "pass the result of lu_factor?",
+    "fft.fft(tensor(1.0))": "Give it one with unsqueeze().",
+    "F.one_hot(tensor([]).long())": "Pass num_classes",
+}
+
+
+@pytest.mark.parametrize("call", REMEDIES)
+def test_errors_say_what_helps(call):
+    with pytest.raises(Exception, match=re.escape(REMEDIES[call])):
+        evaluated(call, ag)

@@ -119,6 +119,6 @@ def test_repr_says_that_there_is_a_bias_even_if_it_is_computed():
 
 
 def test_a_traceback_shows_the_call():
-    with pytest.raises(RuntimeError, match="expected 3D or 4D") as caught:
+    with pytest.raises(RuntimeError, match="Expected 3D or 4D") as caught:
         nn.MaxPool2d(2)(ag.ones(3))
     assert "F.max_pool2d(input, self.kernel_size" in "".join(traceback.format_tb(caught.tb))

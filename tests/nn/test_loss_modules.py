@@ -85,7 +85,7 @@ def test_losses_refuse_numbers_that_are_none_and_classes_that_are_probabilities(
     for m in (ag, torch):
         with pytest.raises(TypeError, match="delta must be a float or int"):
             m.nn.HuberLoss(delta=1j)
-        with pytest.raises(RuntimeError, match="ignore_index"):
+        with pytest.raises(RuntimeError, match="ignore_index is not supported"):
             m.nn.functional.cross_entropy(m.ones(2, 3), m.ones(2, 3), ignore_index=1)
 
 

@@ -97,11 +97,11 @@ def test_an_empty_batch_moves_no_moments_and_eps_has_to_be_positive():
         assert norm.running_mean.tolist() == [0, 0, 0]
         assert norm.running_var.tolist() == [1, 1, 1]
         norm.eps = 0.0
-        with pytest.raises(ValueError, match=r"eps must be positive|eps > 0"):
+        with pytest.raises(ValueError, match="eps must be positive during training"):
             norm(m.ones(2, 3))
         norm.eval()(m.ones(2, 3))
         norm.eps = -1.0
-        with pytest.raises(ValueError, match=r"eps must be non-negative|eps >= 0"):
+        with pytest.raises(ValueError, match="eps must be non-negative"):
             norm(m.ones(2, 3))
 
 

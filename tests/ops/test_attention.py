@@ -150,9 +150,9 @@ def test_attention_of_heads_refuses_what_does_not_fit():
         x, w, b = m.ones(3, 2, 8), m.ones(24, 8), m.ones(24)
         function = m.nn.functional.multi_head_attention_forward
         rest = (w, b, None, None, False, 0.0, m.ones(8, 8), m.ones(8))
-        with pytest.raises(AssertionError, match="num_heads"):
+        with pytest.raises(AssertionError, match="not divisible by num_heads"):
             function(x, x, x, 8, 3, *rest)
-        with pytest.raises(AssertionError, match=r"embedding dimension|features"):
+        with pytest.raises(AssertionError, match="embedding dimension"):
             function(x, x, x, 6, 2, *rest)
         with pytest.raises(AssertionError, match="static_k"):
             function(x, x, x, 8, 2, *rest, static_k=m.ones(3, 2, 4))

@@ -339,7 +339,7 @@ def test_derivatives_of_the_gamma_function_are_pytorchs(order):
         (g,) = m.autograd.grad((y * y).sum(), x, create_graph=True)
         (gg,) = m.autograd.grad(g.sum(), x)
         found.append([t.detach().numpy() for t in (y, g, gg)])
-        with pytest.raises(RuntimeError, match=r"negative n|n >= 0"):
+        with pytest.raises(RuntimeError, match="does not support negative n"):
             m.polygamma(-1, x)
     for ours, theirs in zip(*found, strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=1e-7)

@@ -47,7 +47,7 @@ def test_small_numbers_have_the_same_root_mean_square(dtype):
 )
 def test_one_value_is_not_normalised(call):
     for m in (torch, ag):
-        with pytest.raises(ValueError, match="xpected more than 1 value per channel"):
+        with pytest.raises(ValueError, match="Expected more than 1 value per channel"):
             call(m)
 
 

@@ -113,8 +113,11 @@ log_softmax = _normalised("log_softmax", "The logarithm of the softmax along `di
 
 
 @one_node("HardtanhBackward0")
-@requires("not min_val > max_val", error=ValueError)
-@requires("input.dtype.kind != 'u' or min_val > -1")
+@requires("not min_val > max_val  # min_val cannot be greater than max_val", error=ValueError)
+@requires(
+    "input.dtype.kind != 'u' or min_val > -1"
+    "  # cannot do hardtanh on an unsigned type with negative limits"
+)
 def hardtanh(
     input: Real, min_val: float = -1.0, max_val: float = 1.0, inplace: InPlace = False
 ) -> Tensor:
@@ -154,7 +157,7 @@ def selu(input: Floating, inplace: InPlace = False) -> Tensor:
 
 
 @one_node("CeluBackward0")
-@requires("alpha != 0")
+@requires("alpha != 0  # ZeroDivisionError: alpha cannot be 0 for CELU")
 def celu(input: Floating, alpha: float = 1.0, inplace: InPlace = False) -> Tensor:
     """The positive elements, and `alpha * (exp(x / alpha) - 1)` of the others."""
     below = input < 0
@@ -181,7 +184,7 @@ def hardshrink(input: Floating, lambd: float = 0.5) -> Tensor:
 
 
 @one_node("SoftshrinkBackward0", writes_exactly)
-@requires("lambd >= 0")
+@requires("lambd >= 0  # lambda must be in range [0, max], greater or equal to 0")
 def softshrink(input: Floating, lambd: float = 0.5) -> Tensor:
     """The elements moved towards 0 by `lambd`, and 0 where they are nearer than that."""
     moved = where(input > lambd, input - lambd, input + lambd)
@@ -196,7 +199,12 @@ def threshold(input: Real, threshold: float, value: float, inplace: InPlace = Fa
 
 
 @one_node("PreluKernelBackward0")
-@requires("weight.ndim <= 1", "weight.numel() == 1 or weight.shape == input.shape[1:2]")
+@requires(
+    "weight.ndim <= 1  # Expected `weight` to be a scalar or 1D tensor",
+    "weight.numel() == 1 or input.ndim > 0  # Not allow zero-dim input tensor",
+    "weight.numel() == 1 or weight.shape == (input.shape[1:2] or (1,))"
+    "  # Mismatch of parameter numbers and input channel size",
+)
 def prelu(input: Floating, weight: Alike) -> Tensor:
     """The elements, the negative ones times a learnt slope.
 
@@ -214,12 +222,12 @@ def prelu(input: Floating, weight: Alike) -> Tensor:
 
 
 @one_node("GluBackward0")
-@requires("input.ndim > 0")
+@requires("input.ndim > 0  # glu does not support scalars because halving size must be even")
 def glu(input: Floating, dim: int = -1) -> Tensor:
     """The first half of an axis times the logistic function of the second."""
     size = input.size(dim)
     if size % 2:
-        raise unmet("glu", "input.shape[dim] % 2 == 0", locals())
+        raise unmet("glu", "Halving dimension must be even", input=input, dim=dim)
     first, second = split(input, size // 2, dim) if size else (input, input)
     return first * R.sigmoid(second)
 
@@ -241,8 +249,16 @@ def pairwise_distance(
 
 
 @one_node("NativeGroupNormBackward0")
-@requires("input.ndim >= 2", "num_groups > 0 and input.shape[1] % num_groups == 0")
-@requires("weight.shape == input.shape[1:2]", "bias.shape == input.shape[1:2]")
+@requires(
+    "input.ndim >= 2  # Expected at least 2 dimensions for input tensor",
+    "num_groups > 0 and input.shape[1] % num_groups == 0"
+    "  # Expected number of channels in input to be divisible by num_groups",
+    *[
+        f"{x}.shape == input.shape[1:2]  # Expected {x} to be a vector of size equal to the number "
+        "of channels in input"
+        for x in ("weight", "bias")
+    ],
+)
 def group_norm(
     input: Floating, num_groups: int, weight: Tensor | None = None, bias: Tensor | None = None,
     eps: float = 1e-5,
@@ -262,7 +278,8 @@ def group_norm(
     batch, channels, *rest = shape
     size = channels // num_groups * math.prod(rest)
     if batch * size == 1:
-        raise unmet("group_norm", "more than 1 value per channel of input", locals(), ValueError)
+        raise unmet("group_norm", "Expected more than 1 value per channel when training",
+                    ValueError, input=input)  # fmt: skip
     x = in_parameters_dtype("group_norm", input, weight, bias)
     x = cast(x, computing_dtype(x._metadata.dtype))
     out = reshape(layer_norm(reshape(x, (batch, num_groups, size)), (size,), eps=eps), shape)
@@ -273,7 +290,11 @@ def group_norm(
 
 
 @one_node("PixelShuffleBackward0")
-@requires("upscale_factor > 0 and input.shape[-3] % upscale_factor**2 == 0")
+@requires(
+    "upscale_factor > 0  # pixel_shuffle expects a positive upscale_factor",
+    "input.shape[-3] % upscale_factor**2 == 0  # pixel_shuffle expects its input's 'channel' "
+    "dimension to be divisible by the square of upscale_factor",
+)
 def pixel_shuffle(input: AtLeast3D, upscale_factor: int) -> Tensor:
     """Channels laid out as squares of pixels.
 
@@ -290,7 +311,13 @@ def pixel_shuffle(input: AtLeast3D, upscale_factor: int) -> Tensor:
 
 
 @one_node("PixelUnshuffleBackward0")
-@requires("downscale_factor > 0", "not any(n % downscale_factor for n in input.shape[-2:])")
+@requires(
+    "downscale_factor > 0  # pixel_unshuffle expects a positive downscale_factor",
+    "input.shape[-2] % downscale_factor == 0"
+    "  # pixel_unshuffle expects height to be divisible by downscale_factor",
+    "input.shape[-1] % downscale_factor == 0"
+    "  # pixel_unshuffle expects width to be divisible by downscale_factor",
+)
 def pixel_unshuffle(input: AtLeast3D, downscale_factor: int) -> Tensor:
     """Undo `pixel_shuffle`."""
     r = downscale_factor

@@ -30,7 +30,7 @@ from asyncgrad.types import Shape, Tensor, Truth
 _NAME = "multi_head_attention_forward"
 
 
-@requires("0 <= dropout_p <= 1", error=ValueError)
+@requires("0 <= dropout_p <= 1  # dropout probability has to be between 0 and 1")
 def scaled_dot_product_attention(
     query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None,
     dropout_p: float = 0.0, is_causal: bool = False, scale: float | None = None,
@@ -84,7 +84,10 @@ class Heads(NamedTuple):
         return self.embed_dim // self.num_heads
 
 
-@requires("embed_dim_to_check % num_heads == 0", error=AssertionError)
+@requires(
+    "embed_dim_to_check % num_heads == 0  # embed_dim not divisible by num_heads",
+    error=AssertionError,
+)
 def multi_head_attention_forward(
     query: Tensor, key: Tensor, value: Tensor, embed_dim_to_check: int, num_heads: int,
     in_proj_weight: Tensor | None, in_proj_bias: Tensor | None, bias_k: Tensor | None,
@@ -180,7 +183,8 @@ def attention_of_heads(
     if padding is not None and key_padding_mask is not None:
         padding = reshape(padding, (1, *padding.shape)) if not batched else padding
         if padding.shape != (batch, length):
-            raise unmet(_NAME, "padding.shape == (batch, length)", locals(), AssertionError)
+            raise unmet(_NAME, f"expecting key_padding_mask shape of {(batch, length)}",
+                        AssertionError, key_padding_mask=padding)  # fmt: skip
         if attn_mask is not None and key_padding_mask.dtype != attn_mask.dtype:
             warn(
                 "Support for mismatched key_padding_mask and attn_mask is deprecated. Use "
@@ -236,9 +240,12 @@ def _check_features(heads: Heads, query: Tensor, key: Tensor, value: Tensor) -> 
         ("query", query, heads.embed_dim), ("key", key, heads.kdim), ("value", value, heads.vdim),
     ):  # fmt: skip
         if tensor.shape[-1] != features:
-            raise unmet(_NAME, f"{name}.shape[-1] == features", locals(), AssertionError)
+            raise unmet(_NAME, f"was expecting embedding dimension of {features}",
+                        AssertionError, **{name: tensor})  # fmt: skip
     if key.shape[:-1] != value.shape[:-1]:
-        raise unmet(_NAME, "key.shape[:-1] == value.shape[:-1]", locals(), AssertionError)
+        raise unmet(
+            _NAME, "key shape does not match value shape", AssertionError, key=key, value=value
+        )
 
 
 def _batch_first(heads: Heads, x: Tensor, batched: bool) -> Any:
@@ -256,7 +263,9 @@ def _shaped(heads: Heads, mask: Tensor, batch: int, queries: int, keys: int) -> 
             f"expected `attn_mask` to be `None`, 2-D or 3-D but found {mask.ndim}-D tensor instead"
         )
     if mask.shape != wanted:
-        raise unmet(_NAME, "mask.shape == wanted", locals())
+        raise unmet(
+            _NAME, f"The shape of the {mask.ndim}D attn_mask should be {wanted}", attn_mask=mask
+        )
     lead = (1, 1) if mask.ndim == 2 else (batch, heads.num_heads)
     return reshape(mask, (*lead, queries, keys))
 
@@ -303,7 +312,9 @@ def _given(heads: Heads, name: str, x: Tensor, batch: int) -> Any:
 def _check_batched(query: Tensor, key: Tensor, value: Tensor, padding: Any | None) -> bool:
     """Whether there is a batch axis."""
     if query.ndim not in {2, 3}:
-        raise unmet(_NAME, "query.ndim in {2, 3}", locals(), AssertionError)
+        raise unmet(
+            _NAME, "query should be unbatched 2D or batched 3D tensor", AssertionError, query=query
+        )
     given = f"For {'batched (3-D)' if query.ndim == 3 else 'unbatched (2-D)'} `query`"
     if key.ndim != query.ndim or value.ndim != query.ndim:
         raise AssertionError(
@@ -388,15 +399,19 @@ def _checked_shapes(
         of_one_dtype(name, q, k, v)
     check_dtype(name, dtype, FLOATING)
     if len(shapes[0]) < 2 or len(shapes[1]) < 2 or len(shapes[2]) < 2:
-        raise unmet(name, "at least 2 axes in each of shapes", locals())
+        raise unmet(name, "Expected query, key, and value to all be at least 2 dimensional",
+                    query=q, key=k, value=v)  # fmt: skip
     if shapes[0][-1] != shapes[1][-1] or shapes[1][-2] != shapes[2][-2]:
-        raise unmet(name, "shapes (..., l, e), (..., s, e) and (..., s, v)", locals())
+        raise unmet(name, "expected query (..., l, e), key (..., s, e), value (..., s, v)",
+                    query=q, key=k, value=v)  # fmt: skip
     if mask is None:
         return shapes
     if is_causal:
-        raise unmet(name, "no attn_mask with is_causal=True: combine the two", locals())
+        raise unmet(name, "Explicit attn_mask should not be set when is_causal=True. Combine the "
+                    "two masks, or leave one out", attn_mask=mask)  # fmt: skip
     if mask._metadata.dtype not in {np.dtype("bool"), np.dtype("float32"), dtype}:
-        raise unmet(name, "mask.dtype in {bool, float32, dtype}", locals())
+        raise unmet(name, "Expected attn_mask dtype to be bool or float or to match query dtype, "
+                    f"{dtype}", attn_mask=mask.dtype)  # fmt: skip
     return shapes
 
 
@@ -404,7 +419,9 @@ def _check_shape(name: str, mask: Tensor, scores: tuple[int, ...]) -> None:
     """Raise unless a mask can be broadcast to the shape of the scores."""
     shape = mask._metadata.shape
     if not is_expandable(shape, scores):
-        raise unmet(name, "an attn_mask whose shape broadcasts to scores", locals())
+        raise unmet(
+            name, f"attn_mask must broadcast to {scores}, the shape of scores", attn_mask=mask
+        )
 
 
 def _repeated(name: str, q: Tensor, x: Tensor) -> Any:
@@ -412,7 +429,8 @@ def _repeated(name: str, q: Tensor, x: Tensor) -> Any:
     shape, heads = x._metadata.shape, q._metadata.shape[-3]
     own = shape[-3]
     if heads % own:
-        raise unmet(name, "heads of query to be a multiple of own heads in key", locals())
+        raise unmet(name, "Number of heads in key and value must divide the number of heads in "
+                    "query", query=heads, key=own)  # fmt: skip
     if own == heads:
         return x
     lead, matrix = shape[:-2], shape[-2:]

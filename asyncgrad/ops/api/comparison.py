@@ -141,7 +141,10 @@ def argwhere(input: Tensor) -> Tensor:
     return rows
 
 
-@requires("weights.shape == input.shape", "minlength >= 0")
+@requires(
+    "weights.shape == input.shape  # weights should be 1-d and have the same length as input",
+    "minlength >= 0  # minlength should be >= 0",
+)
 def bincount(input: ByExample, weights: ByExample | None = None, minlength: int = 0) -> Tensor:
     """The number of occurrences of each number from 0 to the largest.
 
@@ -162,7 +165,10 @@ def bincount(input: ByExample, weights: ByExample | None = None, minlength: int 
 
 
 @writes_exactly
-@requires("not (right and side == 'left')", "sorted_sequence.ndim > 0")
+@requires(
+    "not (right and side == 'left')  # side and right can't be set to opposites",
+    "sorted_sequence.ndim > 0  # boundaries tensor should have positive dimension",
+)
 def searchsorted(
     sorted_sequence: ByExample, input: ByExample | Number, *, out_int32: bool = False,
     right: bool = False, side: Side | None = None, sorter: ByExample | None = None,
@@ -187,7 +193,9 @@ def searchsorted(
     check_dtype("searchsorted", values.dtype, f"{REAL}b")
     order = None if sorter is None else sorter._array
     if row.ndim != 1 and values.shape[:-1] != row.shape[:-1]:
-        raise unmet("searchsorted", "one row, or row.shape[:-1] == values.shape[:-1]", locals())
+        raise unmet("searchsorted", "boundaries tensor should be 1 dimension or the first N-1 "
+                    "dimensions of boundaries tensor and input value tensor must match",
+                    sorted_sequence=row, input=input)  # fmt: skip
     if not isinstance(input, Variable):
         recording.note_constant(values)
     edge = "right" if right or side == "right" else "left"
@@ -252,7 +260,8 @@ def unique(
 def _check_parts(name: str, x: Tensor, dim: int | None) -> None:
     """Raise if the slices along an axis have no elements."""
     if dim is not None and 0 in x.shape[:dim] + x.shape[dim + 1 :]:
-        raise unmet(name, "x without axes of length 0, but for dim", locals())
+        raise unmet(name, "There are 0 sized dimensions, and they aren't selected, so unique "
+                    "cannot be applied", input=x, dim=dim)  # fmt: skip
 
 
 def unique_consecutive(

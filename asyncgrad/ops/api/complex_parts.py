@@ -18,7 +18,7 @@ __all__ = ["complex", "imag", "polar", "real", "view_as_complex", "view_as_real"
 _REAL = frozenset({np.dtype("float32"), np.dtype("float64")})
 
 
-@requires("input.is_complex()")
+@requires("input.is_complex()  # view_as_real is only supported for complex tensors")
 def view_as_real(input: Tensor) -> Tensor:
     """A view of complex numbers as pairs of real and imaginary parts along a new last axis.
 
@@ -79,7 +79,8 @@ def _checked(name: str, first: Tensor, second: Tensor) -> tuple[Any, Any]:
     """Check that two tensors are real, of one dtype, and can be broadcast."""
     one, other = first._metadata.dtype, second._metadata.dtype
     if one not in _REAL or other not in _REAL:
-        raise unmet(name, "dtypes float32 or float64, not one and other", locals())
+        raise unmet(name, "Expected both inputs to be Half, Float or Double tensors, not "
+                    f"{one} and {other}. Convert them with .to()")  # fmt: skip
     of_one_dtype(name, first, second)
     check_device(name, first, second)
     check_broadcast(name, first, second)

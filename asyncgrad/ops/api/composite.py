@@ -89,7 +89,9 @@ def addcdiv(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Number = 
     """
     operands = tensor_operands("addcdiv", input, tensor1, tensor2)
     if all(category(z._metadata.dtype) < 2 for z in operands[1:]):
-        raise unmet("addcdiv", "tensor1 or tensor2 of a floating or complex dtype", locals())
+        raise unmet("addcdiv", "Integer division with addcdiv is no longer supported. Convert the "
+                    "tensors to a floating dtype first",
+                    tensor1=operands[1].dtype, tensor2=operands[2].dtype)  # fmt: skip
     dtype, x, y, z = _in_one_dtype("addcdiv", *operands)
     return cast(add(x, _scaled(R.div(y, z), fitted("addcdiv", value, dtype))), dtype)
 
@@ -148,7 +150,7 @@ def lerp(input: Inexact, end: Tensor, weight: Tensor | float) -> Tensor:
         weight = cast(weight, result_dtype(input, weight))
     for what, z in (("end", end), ("weight", weight)):
         if isinstance(z, Variable) and z._metadata.dtype != dtype:
-            raise unmet("lerp", f"dtype {dtype} of {what}", locals())
+            raise unmet("lerp", f"expected dtype {dtype} for `{what}`", **{what: z._metadata.dtype})
     # PyTorch has separate nodes for tensor and number weights; the latter saves nothing.
     node = "LerpBackward1" if isinstance(weight, Variable) else "LerpBackward0"
     input, end = cast(input, computing_dtype(dtype)), cast(end, computing_dtype(dtype))
@@ -222,7 +224,7 @@ def float_power(input: Tensor | Number, exponent: Tensor | Number) -> Tensor:
 
 
 @writes
-@requires("input.is_floating_point()")
+@requires("input.is_floating_point()  # frexp() only supports floating-point dtypes")
 def frexp(input: Tensor) -> return_types.frexp:
     """Split numbers into a mantissa in [0.5, 1), with their sign, and an exponent of 2.
 
@@ -299,7 +301,8 @@ def nan_to_num(
 
 
 @one_node("RenormBackward0", writes_exactly)
-@requires("p > 0", "maxnorm >= 0")
+@requires("p > 0  # non-positive-norm not supported")
+@requires("maxnorm >= 0  # expected maxnorm to be >= 0")
 def renorm(input: AtLeast2D, p: float, dim: Axis, maxnorm: float) -> Tensor:
     """Scale slices along an axis down to a norm of at most `maxnorm`.
 
@@ -332,7 +335,7 @@ def cumprod(input: Tensor, dim: Axis, *, dtype: DTypeLike | None = None) -> Tens
 
 
 @writes
-@requires("n >= 0")
+@requires("n >= 0  # order must be non-negative")
 def diff(
     input: AtLeast1D, n: int = 1, dim: Axis = -1, prepend: Tensor | None = None,
     append: Tensor | None = None,
@@ -363,7 +366,7 @@ def dist(input: Tensor, other: Tensor, p: float = 2) -> Tensor:
 
 
 @one_node("NansumBackward0", writes)
-@requires("not input.is_complex()")
+@requires("not input.is_complex()  # nansum does not support complex inputs. Sum its real and imag")
 def nansum(
     input: Tensor, dim: Ints | None = None, keepdim: bool = False, *, dtype: DTypeLike | None = None
 ) -> Tensor:
@@ -374,7 +377,7 @@ def nansum(
 
 
 @writes
-@requires("input.is_floating_point()")
+@requires("input.is_floating_point()  # expected input to have floating point or complex dtype")
 def nanmean(
     input: Tensor, dim: Ints | None = None, keepdim: bool = False, *, dtype: DTypeLike | None = None
 ) -> Tensor:

@@ -33,7 +33,8 @@ def for_each(name: str, what: str, value: Ints, ndim: int) -> tuple[int, ...]:
     if len(numbers) == 1:
         numbers *= ndim
     if len(numbers) != ndim:
-        raise unmet(name, f"one or {ndim} numbers of {what}", locals())
+        raise unmet(name, f"expected {what} to be a single integer value or a list of {ndim} "
+                    "values", **{what: value})  # fmt: skip
     return numbers
 
 
@@ -50,7 +51,7 @@ def _sides(
     if padding == "valid":
         return ((0, 0),) * len(kernel)
     if any(s != 1 for s in stride):
-        raise unmet(name, "a stride of 1 with padding='same'", locals())
+        raise unmet(name, "padding='same' is not supported for strided convolutions", stride=stride)
     reach = [d * (k - 1) for k, d in zip(kernel, dilation, strict=True)]
     return tuple((r // 2, r - r // 2) for r in reach)
 
@@ -78,7 +79,8 @@ def _operands(
     """The input, weight, strides and dilations, after the checks that all convolutions share."""
     shape, kernel = input._metadata.shape, weight._metadata.shape
     if len(kernel) != ndim + 2 or len(shape) not in {ndim + 1, ndim + 2}:
-        raise unmet(name, f"input of {ndim + 1} or {ndim + 2} axes, weight of {ndim + 2}", locals())
+        raise unmet(name, f"Expected {ndim + 1}D (unbatched) or {ndim + 2}D (batched) input to "
+                    f"{name}", input=input, weight=weight)  # fmt: skip
     strides = for_each(name, "stride", stride, ndim)
     dilations = for_each(name, "dilation", dilation, ndim)
     if min(strides) <= 0:
@@ -93,7 +95,8 @@ def _operands(
 def _check_bias(name: str, bias: Tensor | None, weight: Tensor, outputs: int) -> None:
     """Raise unless there is one element for each output channel."""
     if bias is not None and bias._metadata.shape != (outputs,):
-        raise unmet(name, "bias.shape == (outputs,)", locals())
+        raise unmet(name, f"Given weight of size {list(weight._metadata.shape)}, expected bias to "
+                    f"be 1-dimensional with {outputs} elements", bias=bias)  # fmt: skip
 
 
 def _convolve(
@@ -132,19 +135,24 @@ def _convolve_transposed(
     pads = for_each(name, "padding", padding, ndim)
     extra = for_each(name, "output_padding", output_padding, ndim)
     if min(pads) < 0 or min(extra) < 0:
-        raise unmet(name, "padding and output_padding of 0 or more", locals())
+        raise unmet(name, "negative padding is not supported", padding=pads, output_padding=extra)
     if any(e >= max(s, d) for e, s, d in zip(extra, strides, dilations, strict=True)):
-        raise unmet(name, "output_padding less than stride or dilation", locals())
+        raise unmet(name, "output padding must be smaller than either stride or dilation",
+                    output_padding=extra, stride=strides, dilation=dilations)  # fmt: skip
     if shape[-ndim - 1] != kernel[0] or kernel[0] % groups or kernel[0] < groups:
-        raise unmet(name, "kernel[0] channels, a multiple of groups, in input", locals())
+        raise unmet(name, f"Given transposed=1, weight of size {list(kernel)}, expected input to "
+                    f"have {kernel[0]} channels, a positive multiple of groups={groups}",
+                    input=x)  # fmt: skip
     outputs = kernel[1] * groups
     _check_bias(name, bias, w, outputs)
     if 0 in shape[-ndim:] and 0 not in shape[:-ndim]:
-        raise unmet(name, "no empty axis in input but for batch and channels", locals())
+        raise unmet(name, "Only zero batch or zero channel inputs are supported", input=x)
     axes = zip(shape[-ndim:], kernel[2:], strides, dilations, pads, extra, strict=True)
     image = tuple((n - 1) * s + d * (k - 1) + 1 - 2 * p + e for n, k, s, d, p, e in axes)
     if min(image) <= 0:
-        raise unmet(name, "positive lengths of the output image: use less padding", locals())
+        raise unmet(name, f"Given input size per channel: {list(shape[-ndim:])}. "
+                    f"Calculated output size per channel: {list(image)}. Output "
+                    "size is too small. Use less padding")  # fmt: skip
     batched = len(shape) == ndim + 2
     if not batched:
         x = R.reshape(x, (1, *shape))

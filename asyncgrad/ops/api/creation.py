@@ -110,7 +110,8 @@ def empty_strided(
     name = "empty_strided"
     shape, strides = sequence_shape(name, size), sequence_shape(name, stride)
     if len(shape) != len(strides):
-        raise unmet(name, "len(shape) == len(strides)", locals())
+        raise unmet(name, f"dimensionality of sizes ({len(shape)}) must match dimensionality of "
+                    f"strides ({len(strides)})")  # fmt: skip
     place, wanted = place_of(name, device), _dtype(name, dtype)
     length = 1 + sum((n - 1) * step for n, step in zip(shape, strides, strict=True))
     memory = place.xp.empty(length if all(shape) else 0, dtype=wanted)
@@ -344,7 +345,8 @@ def _steps(start: Any, end: Any, step: Any, dtype: np.dtype[Any]) -> Any:
     if step == 0:
         raise RuntimeError("arange: step must be nonzero")
     if (end - start) * step < 0:
-        raise unmet("arange", "end beyond start in the direction of step", locals())
+        raise unmet("arange", "upper bound and lower bound inconsistent with step sign",
+                    start=start, end=end, step=step)  # fmt: skip
     whole = int(start), int(end), int(step)
     if not whole[2] and category(dtype) == 1:
         raise ValueError(f"arange: step must be nonzero in {dtype}")
@@ -361,7 +363,9 @@ def _steps(start: Any, end: Any, step: Any, dtype: np.dtype[Any]) -> Any:
 def _real(name: str, what: str, value: object) -> Any:
     number = _number(name, what, value)
     if isinstance(number, complex):
-        raise unmet(name, f"{what} to be a real number", locals())
+        raise unmet(
+            name, "value cannot be converted to type double without overflow", **{what: number}
+        )
     return number
 
 
@@ -410,7 +414,9 @@ def _line(
     count = one_int(name, "steps", steps)
     for what, bound in (("start", start), ("end", end)):
         if isinstance(bound, Variable) and bound._metadata.shape:
-            raise unmet(name, f"bound.ndim == 0 for {what}", locals())
+            raise unmet(
+                name, f"{name} only supports 0-dimensional start and end tensors", **{what: bound}
+            )
     if count < 0:
         raise RuntimeError(f"{name}: number of steps must be non-negative, got {count}")
     first, last = _number(name, "start", start), _number(name, "end", end)
@@ -420,7 +426,8 @@ def _line(
     else:
         wanted = as_dtype(name, dtype)
     if is_complex and category(wanted) < 3:
-        raise unmet(name, "dtype (wanted) to be complex, as a bound is", locals())
+        raise unmet(name, f"inferred dtype {default_complex_dtype()} can't be safely cast to "
+                    "passed dtype", dtype=wanted)  # fmt: skip
     check_dtype(name, wanted, f"{REAL}c")
     if category(wanted) == 1:
         first, last = int(first), int(last)

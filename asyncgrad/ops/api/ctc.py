@@ -35,7 +35,8 @@ def _host(name: str, value: Tensor | Sequence[int], place: int) -> Any:
     x = as_tensor_operand(value, name, place)
     array = x._array if x._metadata.device is CPU else x.detach().cpu().numpy()
     if array.dtype.kind not in "iu":
-        raise unmet(name, f"array.dtype of integers as argument {place}", locals())
+        what = ("targets", "input_lengths", "target_lengths")[place - 2]
+        raise unmet(name, f"{what} must be integral", **{what: array.dtype})
     return array
 
 
@@ -62,7 +63,9 @@ def ctc_loss(
     if alone:
         log_probs = R.unsqueeze(log_probs, 1)
     if len(log_probs._metadata.shape) != 3 or log_probs._metadata.dtype.kind != "f":
-        raise unmet(name, "log_probs.ndim == 3 and log_probs.dtype of floats", locals())
+        raise unmet(name, "log_probs must be floating, of shape (steps, batch, classes). Convert "
+                    "or reshape it",
+                    log_probs=log_probs, dtype=log_probs._metadata.dtype)  # fmt: skip
     shape = log_probs._metadata.shape
     if not 0 <= blank < shape[2]:
         raise RuntimeError(f"{name}(): blank must be in label range, got {blank} of {shape[2]}")
@@ -103,9 +106,11 @@ def _tables(
     steps, batch, classes = shape
     ends, lengths = np.reshape(ends, -1), np.reshape(lengths, -1)
     if len(ends) != batch or len(lengths) != batch:
-        raise unmet(name, "len(ends) == len(lengths) == batch", locals())
+        raise unmet(name, f"input_lengths and target_lengths must be of size batch_size {batch}",
+                    input_lengths=ends, target_lengths=lengths)  # fmt: skip
     if batch and (ends.min() < 0 or ends.max() > steps or lengths.min() < 0):
-        raise unmet(name, "input lengths (ends) from 0 to steps, lengths of 0 or more", locals())
+        raise unmet(name, f"Expected input_lengths to have value at most {steps}, and no negative "
+                    "lengths", input_lengths=ends, target_lengths=lengths)  # fmt: skip
     labels = _labels(name, targets, lengths, alone)
     states = 2 * labels.shape[1] + 1
     extended = np.full((batch, states), blank, np.int64)
@@ -134,11 +139,16 @@ def _labels(name: str, targets: Array, lengths: Array, alone: bool) -> Any:
     longest = int(lengths.max(initial=0))
     if targets.ndim == 2 and not alone:
         if targets.shape[0] != len(lengths) or targets.shape[1] < longest:
-            raise unmet(name, "len(lengths) rows of targets, of longest or more", locals())
+            raise unmet(name, f"Expected tensor to have size at least {longest} at dimension 1",
+                        **{"targets.shape": targets.shape})  # fmt: skip
         return targets[:, :longest]
     flat = targets.reshape(-1)
     if flat.size < lengths.sum() or targets.ndim > 2:
-        raise unmet(name, "as many targets as the sum of lengths, in 1 or 2 axes", locals())
+        raise unmet(
+            name,
+            f"Expected tensor to have size {int(lengths.sum())}",
+            **{"targets.shape": targets.shape},
+        )
     out = np.zeros((len(lengths), longest), np.int64)
     for row, (start, count) in enumerate(zip(np.cumsum(lengths) - lengths, lengths, strict=True)):
         out[row, :count] = flat[start : start + count]

@@ -159,7 +159,8 @@ def _plain(name: str, data: Any, found: set[Any]) -> Any:
         return data
     if isinstance(data, Variable):
         if data._metadata.size != 1:
-            raise unmet(name, "data.numel() == 1, or asyncgrad.stack(data)", locals(), ValueError)
+            raise unmet(name, "only one element tensors can be converted to Python scalars. Use "
+                        "asyncgrad.stack()", ValueError, data=data)  # fmt: skip
         found.add(data._metadata.dtype)
         return on_host(data).item()
     if isinstance(data, (np.ndarray, np.generic)):
@@ -185,7 +186,8 @@ def _plain(name: str, data: Any, found: set[Any]) -> Any:
 def _check_numbers(name: str, array: np.ndarray[Any, Any] | np.generic) -> None:
     """Raise for an array whose dtype tensors do not support."""
     if not is_dtype(array.dtype):
-        raise unmet(name, "array.dtype of numbers or booleans", locals(), TypeError)
+        raise unmet(name, f"can't convert np.ndarray of type {array.dtype}. The supported kinds "
+                    "are bool, integer, floating and complex", TypeError)  # fmt: skip
     if not array.dtype.isnative:
         raise ValueError(
             f"{name}: given numpy array has byte order different from the native byte order. "
@@ -296,7 +298,8 @@ def frombuffer(
     if not length or not count:
         raise ValueError("frombuffer: both buffer length and count must not be 0")
     if not 0 <= offset < length:
-        raise unmet("frombuffer", "0 <= offset < length", locals(), ValueError)
+        raise unmet("frombuffer", f"offset ({offset} bytes) must be non-negative and no greater "
+                    f"than buffer length ({length} bytes) minus 1", ValueError)  # fmt: skip
     array = np.frombuffer(memoryview(buffer), wanted, count, offset)
     if not array.flags.writeable:
         warn("The given buffer is not writable. Do not change the tensor.")
@@ -357,7 +360,9 @@ def by_size_or_data(
         return leaf(name, place.xp.empty(shape, dtype=dtype), place)
     if isinstance(given, Variable):
         if not any_dtype and given._metadata.dtype != dtype:
-            raise unmet(name, "given.dtype == dtype", locals(), TypeError)
+            raise unmet(
+                name, f"expected a tensor of {dtype}", TypeError, data=given._metadata.dtype
+            )
         seen = view(given, given._metadata.shape)  # type: ignore[arg-type]
         return renamed(seen, "AliasBackward0")
     if isinstance(given, (str, bytes)):

@@ -65,7 +65,7 @@ def _lengths(x: Tensor, p: float) -> Any:
     return R.add(R.reshape(peak, tuple(lead)), R.sum(moved, axis, False))
 
 
-@requires("x1.shape[-1] == x2.shape[-1]")
+@requires("x1.shape[-1] == x2.shape[-1]  # X1 and X2 must have the same number of columns")
 def cdist(
     x1: AtLeast2D, x2: AtLeast2D, p: float = 2.0,
     compute_mode: DistanceMode = "use_mm_for_euclid_dist_if_necessary",

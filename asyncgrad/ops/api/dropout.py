@@ -82,7 +82,9 @@ def _dropout(
 def _channels_of_lines(name: str, input: Tensor) -> int:
     ndim = len(input._metadata.shape)
     if ndim not in {2, 3}:
-        raise unmet(name, "ndim in {2, 3}", locals(), AutogradError)
+        raise unmet(name, f"Expected 2D or 3D input, but received a {ndim}D input. Note that "
+                    f"{name} exists to provide channel-wise dropout on inputs with 1 spatial "
+                    "dimension", AutogradError)  # fmt: skip
     return 1 if ndim == 2 else 2
 
 
@@ -150,9 +152,11 @@ def _dropped(
     if not training or p == 0 or not metadata.size:
         return input
     if category(metadata.dtype) < 2:
-        raise unmet(name, "a floating or complex dtype of input", locals(), AutogradError)
+        raise unmet(name, "result type Float can't be cast to the desired output type",
+                    AutogradError, input=metadata.dtype)  # fmt: skip
     if channels is not None and len(shape) < 2:
-        raise unmet(name, "len(shape) >= 2", locals(), AutogradError)
+        raise unmet(name, "Feature dropout requires at least 2 dimensions in the input",
+                    AutogradError, input=input)  # fmt: skip
     if inplace:
 
         def drop(held: Tensor) -> Any:
@@ -204,7 +208,7 @@ def _offset(mask: Array, scale: float, p: float, dtype: np.dtype[Any]) -> Any:
     return ((mask - 1.0) * (_ALPHA * scale) + _ALPHA * scale * p).astype(dtype)
 
 
-@requires("lower <= upper")
+@requires("lower <= upper  # Lower bound should be less than or equal to the upper bound")
 def rrelu(
     input: Floating, lower: float = 1.0 / 8, upper: float = 1.0 / 3, training: bool = False,
     inplace: InPlace = False,

@@ -51,7 +51,10 @@ if TYPE_CHECKING:
         """The functions that are made from rows."""
 
 
-@requires("input.dtype != bool")
+@requires(
+    "input.dtype != bool  # The `+` operator, on a bool tensor is not supported. Convert it to an "
+    "integer dtype"
+)
 def positive(input: Tensor) -> Tensor:
     """The tensor itself.
 
@@ -385,9 +388,11 @@ def masked_fill(input: Tensor, mask: Mask, value: Tensor | Number) -> Tensor:
                 raise refusal(value, "masked_fill", 3)
             return R.masked_fill(input, mask, fitted("masked_fill", number, dtype))
         if value._metadata.shape:
-            raise unmet("masked_fill", "value.ndim == 0: reduce it, or use where()", locals())
+            raise unmet("masked_fill", "masked_fill_ only supports a 0-dimensional value tensor. "
+                        "Reduce it or use where()", value=value)  # fmt: skip
         if category(value._metadata.dtype) == 3 and category(dtype) < 3:
-            raise unmet("masked_fill", "value of a real dtype, as dtype is", locals())
+            raise unmet("masked_fill", f"value cannot be converted to type {dtype} without "
+                        "overflow", value=value.dtype)  # fmt: skip
         input, value = beside("masked_fill", input, value)
         return renamed(R.where(mask, cast(value, dtype), input), "MaskedFillBackward1")
     except ValueError:

@@ -57,9 +57,9 @@ def embedding_bag(
         )
         input, weight = weight, input
     if shares is not None and shares.shape != input.shape:
-        raise unmet(
-            "embedding_bag", "per_sample_weights.shape == input.shape", locals(), ValueError
-        )
+        raise unmet("embedding_bag", "If per_sample_weights is not None, then it must have the "
+                    "same shape as the input",
+                    ValueError, per_sample_weights=shares, input=input)  # fmt: skip
     if weight.ndim != 2:
         raise ValueError(f"weight has to be a 2D Tensor, but got Tensor of dimension {weight.ndim}")
     read = (input, offsets, weight if mode == "max" else None)
@@ -78,7 +78,8 @@ def embedding_bag(
     kept = bags >= 0
     if padding_idx is not None:
         if not -rows <= padding_idx < rows:
-            raise unmet("embedding_bag", "-rows <= padding_idx < rows", locals())
+            raise unmet("embedding_bag", "padding_idx must be within the number of embeddings, "
+                        f"{-rows} through {rows - 1}", padding_idx=padding_idx)  # fmt: skip
         kept &= numbers != padding_idx % rows
     bags = bags[kept]
 
@@ -110,7 +111,9 @@ def _starts(numbers: Array, offsets: Tensor | None) -> Any:
     """Where each bag starts in the flat input."""
     if numbers.ndim == 2:
         if offsets is not None:
-            raise unmet("embedding_bag", "offsets to be None for 2D input", locals(), ValueError)
+            raise unmet("embedding_bag", "if input is 2D, then offsets has to be None, as input is "
+                        "treated is a mini-batch of fixed length sequences",
+                        ValueError, offsets=offsets)  # fmt: skip
         count, length = numbers.shape
         if not length:
             raise RuntimeError("embedding_bag: the bags of a 2D input must not be empty")
@@ -119,14 +122,18 @@ def _starts(numbers: Array, offsets: Tensor | None) -> Any:
         raise ValueError(f"input has to be 1D or 2D Tensor, but got Tensor of dimension "
                          f"{numbers.ndim}")  # fmt: skip
     if not isinstance(offsets, Variable) or len(offsets._metadata.shape) != 1:
-        raise unmet("embedding_bag", "a vector of offsets", locals(), ValueError)
+        raise unmet("embedding_bag", "offsets has to be a 1D Tensor", ValueError, offsets=offsets)
     starts = on_host(offsets)
     if starts.dtype.name not in {"int64", "int32"}:
-        raise unmet("embedding_bag", "starts.dtype in {int32, int64}", locals())
+        raise unmet(
+            "embedding_bag", "expected offsets of dtype int64 or int32", offsets=starts.dtype
+        )
     if starts.size and starts[0]:
-        raise unmet("embedding_bag", "starts[0] == 0, where the first bag starts", locals())
+        raise unmet("embedding_bag", "offsets[0] has to be 0, i.e., the first sequence in the "
+                    "mini-batch has to start from position 0", offsets=starts)  # fmt: skip
     if starts.size and starts[-1] > numbers.size:
-        raise unmet("embedding_bag", "offsets in the input: starts[-1] <= numbers.size", locals())
+        raise unmet("embedding_bag", "offsets[-1] can not be greater than input's length "
+                    f"{numbers.size}", offsets=starts)  # fmt: skip
     if (np.diff(starts) < 0).any():
         raise RuntimeError(f"embedding_bag: offsets have to rise, got {starts.tolist()}")
     return starts
@@ -138,16 +145,20 @@ def _check_mode(mode: BagMode, by_frequency: bool, sparse: bool, shares: Tensor 
     if mode == "max" and sparse:
         raise ValueError("max mode does not support sparse weights")
     if shares is not None and mode != "sum":
-        raise unmet("embedding_bag", "mode == 'sum' with weights", locals(), NotImplementedError)
+        raise unmet("embedding_bag", "per_sample_weights is only supported for mode='sum' (got "
+                    f"mode={mode!r})", NotImplementedError)  # fmt: skip
 
 
 def _check_table(numbers: Array, table: Tensor, shares: Tensor | None) -> None:
     if numbers.dtype.name not in {"int64", "int32"}:
-        raise unmet("embedding_bag", "numbers.dtype in {int32, int64}", locals())
+        raise unmet("embedding_bag", "Expected 'indices' to have one of the following scalar "
+                    "types: int64, int32", input=numbers.dtype)  # fmt: skip
     if table.dtype.kind not in FLOATING:
         raise RuntimeError(f"embedding_bag: expected a floating table, got {table.dtype}")
     if shares is not None and shares.dtype != table.dtype:
-        raise unmet("embedding_bag", "shares.dtype to have the same type as table.dtype", locals())
+        raise unmet("embedding_bag", "Expected 'weight' to have the same type as "
+                    "'per_sample_weights'",
+                    weight=table.dtype, per_sample_weights=shares.dtype)  # fmt: skip
     check_range("embedding_bag", numbers, table.shape[0], RuntimeError)
 
 

@@ -45,7 +45,9 @@ def _floating(name: str, input: Tensor) -> Any:
     if category(input._metadata.dtype) < 2:
         return cast(input, default_dtype())
     if is_half(input._metadata.dtype):
-        raise unmet(f"fft.{name}", "no half-precision input.dtype", locals())
+        raise unmet(
+            f"fft.{name}", f"Unsupported dtype {input._metadata.dtype}. Convert it with .to()"
+        )
     return input
 
 
@@ -76,18 +78,19 @@ def _axes(name: str, x: Tensor, s: Any, dim: Any) -> tuple[tuple[int, ...], list
     if dim is None:
         count = len(shape) if sizes is None else len(sizes)
         if count > len(shape):
-            raise unmet(f"fft.{name}", "at most len(shape) values in s", locals())
+            raise unmet(f"fft.{name}", f"Got shape with {count} values but input tensor only has "
+                        f"{len(shape)} dimensions")  # fmt: skip
         dims = tuple(range(len(shape) - count, len(shape)))
     else:
         dims = tuple([one_dim(name, d, len(shape)) for d in ([dim] if _is_int(dim) else dim)])
         if dims and not shape:
-            raise unmet(
-                f"fft.{name}", "no dims, as the tensor has no dimensions", locals(), IndexError
-            )
+            raise unmet(f"fft.{name}", f"Dimension specified as {dims[0]} but tensor has no "
+                        "dimensions. Give it one with unsqueeze()", IndexError)  # fmt: skip
         if len(set(dims)) < len(dims):
             raise RuntimeError(f"fft.{name}: FFT dims must be unique, got {dim}")
         if sizes is not None and len(sizes) != len(dims):
-            raise unmet(f"fft.{name}", "dim and s of the same length", locals())
+            raise unmet(f"fft.{name}", "When given, dim and shape arguments must have the same "
+                        "length", dim=dim, s=s)  # fmt: skip
     points = [
         shape[axis] if sizes is None or sizes[place] == -1 else sizes[place]
         for place, axis in enumerate(dims)
@@ -191,9 +194,8 @@ def _along_one(name: str) -> Any:
         input: Tensor, n: int | None = None, dim: int = -1, norm: FourierNorm | None = None
     ) -> Tensor:
         if not input._metadata.shape:
-            raise unmet(
-                f"fft.{name}", "a dim, but the tensor has no dimensions", locals(), IndexError
-            )
+            raise unmet(f"fft.{name}", f"Dimension specified as {dim} but tensor has no "
+                        "dimensions. Give it one with unsqueeze()", IndexError)  # fmt: skip
         return kind(name, input, None if n is None else (n,), (dim,), norm, forward)
 
     return _documented(

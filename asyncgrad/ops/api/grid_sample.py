@@ -32,17 +32,20 @@ _CUBIC = -0.75
 
 def _check_grid(x: Tensor, grid: Tensor, mode: SampleMode) -> None:
     shape, places = x._metadata.shape, grid._metadata.shape
-    about = f"but got input with sizes {list(shape)} and grid with sizes {list(places)}"
     of_one_dtype("grid_sample", x, grid)
     check_dtype("grid_sample", x._metadata.dtype, FLOATING)
     if not shape or shape[0] != places[0]:
-        raise unmet("grid_sample", "x.shape[0] == grid.shape[0]", locals())
+        raise unmet(
+            "grid_sample", "expected grid and input to have same batch size", input=x, grid=grid
+        )
     if places[-1] != len(shape) - 2:
-        raise unmet("grid_sample", "grid.shape[-1] == x.ndim - 2", locals())
+        raise unmet("grid_sample", f"expected grid to have size {len(shape) - 2} in last dimension",
+                    grid=grid)  # fmt: skip
     if len(shape) not in {4, 5} or len(places) != len(shape):
-        raise unmet("grid_sample", "x.ndim == grid.ndim in {4, 5}", locals())
+        raise unmet("grid_sample", "expected 4D or 5D input and grid with same number of "
+                    "dimensions", input=x)  # fmt: skip
     if 0 in shape[2:]:
-        raise unmet("grid_sample", "0 not in x.shape[2:]", locals())
+        raise unmet("grid_sample", "expected input to have non-empty spatial dimensions", input=x)
     if mode == "bicubic" and len(shape) == 5:
         raise RuntimeError("grid_sample(): bicubic interpolation only supports 4D input")
 
@@ -167,7 +170,9 @@ def _within(at: Tensor, length: int, padding: SamplePadding, aligned: bool) -> A
     return where(R.le(at, 0), 0.0, where(R.ge(at, last), last, at))
 
 
-@requires("theta.is_floating_point()", error=ValueError)
+@requires(
+    "theta.is_floating_point()  # Expected theta to have floating point type", error=ValueError
+)
 def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool | None = None) -> Tensor:
     """The positions for `grid_sample` that affine maps give: (n, *image, 2) or (n, *image, 3).
 
@@ -180,14 +185,18 @@ def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool | None =
     size = tuple(size)
     axes = len(size) - 2
     if axes not in {2, 3}:
-        raise unmet("affine_grid", "len(size) in {4, 5}", locals(), NotImplementedError)
+        raise unmet("affine_grid", "affine_grid only supports 4D and 5D sizes, for 2D and 3D "
+                    "affine transforms, respectively", NotImplementedError, size=size)  # fmt: skip
     if theta._metadata.shape[-2:] != (axes, axes + 1) or theta.ndim != 3:
-        raise unmet("affine_grid", f"theta.shape == (n, {axes}, {axes + 1})", locals(), ValueError)
+        raise unmet("affine_grid", f"Expected a batch of {axes}D affine matrices of shape "
+                    f"Nx{axes}x{axes + 1}", ValueError, theta=theta, size=size)  # fmt: skip
     if min(size) <= 0:
         raise ValueError(f"Expected non-zero, positive output size. Got {size}")
     n, _, *image = size
     if n != theta._metadata.shape[0]:
-        raise unmet("affine_grid", "theta.shape[0] == size[0]", locals())
+        raise unmet(
+            "affine_grid", "expected as many matrices as size has images", theta=theta, size=size
+        )
     lines = _centres(image, _aligned(name, align_corners))
     points = np.stack([*np.meshgrid(*lines, indexing="ij")[::-1], np.ones(image)], -1)
     known = points.reshape(-1, axes + 1).astype(theta._metadata.dtype)

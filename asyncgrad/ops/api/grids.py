@@ -61,7 +61,10 @@ def _along(values: Tensor, axis: int, ndim: int) -> Any:
 
 
 @converted
-@requires("input.dtype.kind not in 'bu'", "edge_order in {1, 2}")
+@requires(
+    "input.dtype.kind not in 'bu'  # gradient does not support uint8 and bool input",
+    "edge_order in {1, 2}  # gradient only supports edge_order=1 and edge_order=2",
+)
 def gradient(
     input: Tensor, *, spacing: Any = 1, dim: Ints | None = None, edge_order: int = 1
 ) -> tuple[Tensor, ...]:
@@ -82,20 +85,25 @@ def gradient(
     many = isinstance(spacing, (list, tuple))
     spacings = list(spacing) if many else [number] * len(axes)
     if not many and number is None:
-        raise unmet("gradient", "spacing of a number or vector for each axis", locals(), TypeError)
+        raise unmet("gradient", "gradient() received an invalid combination of arguments. Pass a "
+                    "number, or one number or vector for each axis",
+                    TypeError, spacing=spacing)  # fmt: skip
     if len(spacings) != len(axes):
-        raise unmet("gradient", "one spacing, or one for each of axes", locals())
+        raise unmet("gradient", "gradient expected spacing to be unspecified, a scalar, or a list "
+                    f"of length equal to dim, {len(axes)}", spacing=spacing, dim=axes)  # fmt: skip
     return tuple([_slopes(input, *pair, edge_order) for pair in zip(axes, spacings, strict=True)])
 
 
 def _slopes(x: Tensor, axis: int, spacing: Any, order: int) -> Any:
     length, ndim = x._metadata.shape[axis], len(x._metadata.shape)
     if length < order + 1:
-        raise unmet("gradient", "length >= order + 1", locals())
+        raise unmet("gradient", "gradient expected each dimension size to be at least "
+                    "edge_order+1", input=x, dim=axis, edge_order=order)  # fmt: skip
     steps = None
     if isinstance(spacing, Variable):
         if spacing._metadata.shape != (length,):
-            raise unmet("gradient", "spacing.shape == (length,)", locals())
+            raise unmet("gradient", f"gradient expected each tensor to have {length} coordinates",
+                        spacing=spacing)  # fmt: skip
         steps = _along(R.sub(_part(spacing, 0, 1, 0), _part(spacing, 0, 0, -1)), axis, ndim)
     elif (spacing := as_number(spacing)) is None:
         raise TypeError("gradient(): argument 'spacing' must be made of Numbers or Tensors")
@@ -180,7 +188,10 @@ def cumulative_trapezoid(
 # -- statistics -----------------------------------------------------------------------------------
 
 
-@requires("input.ndim <= 2", "input.dtype != bool")
+@requires(
+    "input.ndim <= 2  # expected input to have two or fewer dimensions",
+    "input.dtype != bool  # bool dtype is not supported for input",
+)
 def cov(
     input: Tensor, *, correction: int = 1, fweights: Tensor | None = None,
     aweights: Tensor | None = None,
@@ -201,7 +212,8 @@ def cov(
         if given is None:
             continue
         if len(given._metadata.shape) > 1 or given._metadata.size != count:
-            raise unmet("cov", f"{name} to be a vector of {count}", locals())
+            raise unmet("cov", f"expected {name} to have the same numel as there are observations "
+                        f"in the input, {count}, and one axis", **{name: given})  # fmt: skip
         if category(given._metadata.dtype) != (1 if name == "fweights" else 2):
             wanted = "integral" if name == "fweights" else "floating point"
             raise RuntimeError(f"cov(): expected {name} to have {wanted} dtype")
@@ -224,7 +236,7 @@ def cov(
     return shape.squeeze(R.div(product, free))
 
 
-@requires("input.ndim <= 2")
+@requires("input.ndim <= 2  # expected input to have two or fewer dimensions")
 def corrcoef(input: Tensor) -> Tensor:
     """The correlations of variables, whose observations are rows; see `cov`."""
     found = cov(input)
@@ -269,7 +281,7 @@ def _checked(name: str, input: Tensor) -> Any:
 
 
 @writes_exactly
-@requires("bins > 0")
+@requires("bins > 0  # bins must be > 0")
 def histc(input: ByExample, bins: int = 100, min: float = 0, max: float = 0) -> Tensor:
     """The number of elements in each of `bins` bins of equal width; without a gradient.
 
@@ -325,12 +337,16 @@ def histogram(
     weights = None
     if weight is not None:
         if weight.shape != x.shape or weight.dtype != x.dtype:
-            raise unmet("histogram", "weight.shape == x.shape, weight.dtype == x.dtype", locals())
+            raise unmet("histogram", "if weight tensor is provided it should have the same shape "
+                        "and dtype as the input tensor. Reshape or convert it",
+                        weight=weight, dtype=weight.dtype, input=x)  # fmt: skip
         weights = on_host(weight).reshape(-1)
     if isinstance(bins, Variable):
         edges = on_host(bins)
         if edges.ndim != 1 or edges.size < 2 or edges.dtype != array.dtype:
-            raise unmet("histogram", "two edges or more in one axis, of array.dtype", locals())
+            raise unmet("histogram", "bins tensor should have one dimension, at least two edges, "
+                        "and the dtype of the input tensor. Reshape or convert it",
+                        bins=bins, dtype=edges.dtype)  # fmt: skip
         inside = (array >= edges[0]) & (array <= edges[-1])
         places = np.searchsorted(edges, array[inside], "right") - 1
         counted = None if weights is None else weights[inside]
@@ -360,14 +376,14 @@ def cartesian_prod(*tensors: Tensor) -> Tensor:
     vectors = tensor_operands("cartesian_prod", *tensors)
     for x in vectors:
         if len(x._metadata.shape) != 1:
-            raise unmet("cartesian_prod", "x.ndim == 1", locals())
+            raise unmet("cartesian_prod", "Expect a 1D vector", tensor=x)
     if len(vectors) == 1:
         return vectors[0]
     grids = shape.meshgrid(*vectors, indexing="ij")
     return shape.stack([R.reshape(grid, (-1,)) for grid in grids], 1)
 
 
-@requires("r >= 0")
+@requires("r >= 0  # Expect a non-negative number")
 def combinations(input: Vector, r: int = 2, with_replacement: bool = False) -> Tensor:
     """All combinations of `r` elements of a vector, in order, one row for each.
 
@@ -399,7 +415,7 @@ def vander(x: Vector, N: int | None = None, increasing: bool = False) -> Tensor:
     return out if increasing else shape.flip(out, (-1,))
 
 
-@requires("indices.dtype.kind in 'iu'", error=TypeError)
+@requires("indices.dtype.kind in 'iu'  # expected 'indices' to be integer dtype", error=TypeError)
 def unravel_index(indices: Tensor, shape: Ints) -> tuple[Tensor, ...]:
     """Convert flat indices into indices along each axis of a shape.
 

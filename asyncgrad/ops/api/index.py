@@ -418,7 +418,8 @@ def _put_into(
     if value._metadata.dtype != metadata.dtype and _fills(arrays, value, accumulate):
         value = R.to(value, metadata.dtype)
     if value._metadata.dtype != metadata.dtype:
-        raise unmet(name, "value.dtype == tensor.dtype", locals())
+        raise unmet(name, "Index put requires the source and destination dtypes match: "
+                    f"{metadata.dtype}", source=value.dtype)  # fmt: skip
     if value._metadata.device is not metadata.device:
         value = beside(name, tensor, value)[1]
     if region is None:
@@ -459,11 +460,11 @@ def index_select(input: Tensor, dim: Axis, index: ByExample) -> Tensor:
     check_device("index_select", input, index)
     numbers = _numbers("index_select", index, RuntimeError, int32=True)
     if numbers.ndim > 1:
-        raise unmet("index_select", "index.ndim <= 1", locals(), IndexError)
+        raise unmet("index_select", "Index is supposed to be a vector", IndexError, index=index)
     check_range("index_select", numbers, shape[dim] if shape else 1, IndexError)
     if not shape:
         if numbers.size != 1:
-            raise unmet("index_select", "index.numel() == 1 for an input of 0 dimensions", locals())
+            raise unmet("index_select", "Index to scalar can have only 1 value", index=index)
         return renamed(R.clone(input), "IndexSelectBackward0", saves=True)
     picked = (_ALL,) * dim + (numbers if numbers.ndim == 1 else numbers.reshape(-1),)
     return _picked(input, picked, (index,), "IndexSelectBackward0")
@@ -532,7 +533,8 @@ def numbers_along(name: str, x: Tensor, axis: int, index: Tensor) -> Any:
     if numbers.size:
         _numbers(name, index, RuntimeError, int32=True)
         if max(numbers.ndim, 1) != max(len(shape), 1):
-            raise unmet(name, "index.ndim == len(shape)", locals())
+            raise unmet(name, "Index tensor must have the same number of dimensions as input "
+                        "tensor", index=index)  # fmt: skip
         check_range(name, numbers, shape[axis] if shape else 1, RuntimeError)
     return numbers
 
@@ -563,7 +565,8 @@ def take_along_dim(input: Tensor, indices: Tensor, dim: Axis | None = None) -> T
         return _wrapped_gather(input, 0, R.reshape(indices, (indices._metadata.size,)))
     a, b = input._metadata.shape, indices._metadata.shape
     if len(a) != len(b):
-        raise unmet("take_along_dim", "indices.ndim == input.ndim", locals())
+        raise unmet("take_along_dim", "input and indices should have the same number of dimensions",
+                    input=input, indices=indices)  # fmt: skip
     if not a:
         return _wrapped_gather(input, 0, indices)
     if (*a[:dim], *a[dim + 1 :]) == (*b[:dim], *b[dim + 1 :]):
@@ -705,9 +708,11 @@ def rows_to_change(
         raise IndexError(f"{name}(): Index is supposed to be a vector, but got dim: {numbers.ndim}")
     rest = (*shape[:axis], *shape[axis + 1 :])
     if len(given) != len(shape) or (*given[:axis], *given[axis + 1 :]) != rest:
-        raise unmet(name, "source.shape == x.shape but for axis", locals())
+        raise unmet(name, "source tensor shape must match self tensor shape, excluding the "
+                    "specified dimension", self=x, source=source, dim=axis)  # fmt: skip
     if given and numbers.size != given[axis]:
-        raise unmet(name, "index.numel() == source.shape[axis]", locals())
+        raise unmet(name, f"Number of indices ({numbers.size}) should be equal to "
+                    f"source.size(dim): ({given[axis]}), for dim: {axis}")  # fmt: skip
     check_range(name, numbers, shape[axis] if shape else 1, error)
     return numbers
 
@@ -729,7 +734,7 @@ def scatter(
     return scatter_(copied(input, index, src), dim, index, src, value=value, reduce=reduce)
 
 
-@requires("(src is None) != (value is None)", error=TypeError)
+@requires("(src is None) != (value is None)  # expected either 'src' or 'value'", error=TypeError)
 def scatter_(
     input: Tensor, dim: Axis, index: Tensor, src: Tensor | Number | None = None, *,
     value: Number | None = None, reduce: ScatterKind | None = None,
@@ -789,7 +794,8 @@ def check_scattered(name: str, shape: tuple[int, ...], axis: int, numbers: Array
     """
     pairs = enumerate(zip(numbers.shape, shape, strict=False))
     if numbers.size and any(m > n for i, (m, n) in pairs if i != axis):
-        raise unmet(name, "numbers.shape no larger than shape, but for axis", locals())
+        raise unmet(name, f"Expected index {list(numbers.shape)} to be no larger than self "
+                    f"{list(shape)} apart from dimension {axis}")  # fmt: skip
 
 
 def scattered_values(x: Tensor, src: Any, numbers: Array, name: str) -> Any:
@@ -802,13 +808,17 @@ def scattered_values(x: Tensor, src: Any, numbers: Array, name: str) -> Any:
     check_device(name, x, src)
     given = src._metadata.shape
     if src._metadata.dtype != x._metadata.dtype:
-        raise unmet(name, "src.dtype == x.dtype", locals())
+        raise unmet(name, "Expected self.dtype to be equal to src.dtype",
+                    self=x._metadata.dtype, src=src._metadata.dtype)  # fmt: skip
     if not numbers.size:
         return src
     if max(len(given), 1) != max(numbers.ndim, 1):
-        raise unmet(name, "src.ndim == numbers.ndim", locals())
+        raise unmet(
+            name, "Index tensor must have the same number of dimensions as src tensor", src=src
+        )
     if any(m > n for m, n in zip(numbers.shape, given or (1,), strict=False)):
-        raise unmet(name, "numbers.shape no larger than src.shape", locals())
+        raise unmet(name, f"Expected index {list(numbers.shape)} to be no larger than self and to "
+                    f"be no larger size than src {list(given)}")  # fmt: skip
     if given == numbers.shape or not given:
         return src if given == numbers.shape else R.reshape(src, numbers.shape)
     return R.getitem(src, (*[slice(n) for n in numbers.shape], Ellipsis))
@@ -859,7 +869,7 @@ def _nonzero(xp: Library, array: Array) -> Any:
 
 
 @writes_exactly
-@requires("size >= 0")
+@requires("size >= 0  # 'size' must be an non-negative integer")
 def nonzero_static(input: Tensor, *, size: int, fill_value: int = -1) -> Tensor:
     """The indices of the first `size` nonzero elements, a row for each; absent rows are filled."""
     rows: Any = nonzero(input)
@@ -969,7 +979,8 @@ def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
     given = num_classes != -1
     if not array.size:
         if num_classes <= 0:
-            raise unmet("one_hot", "num_classes > 0, as input is empty", locals())
+            raise unmet("one_hot", "Can not infer total number of classes from empty tensor. Pass "
+                        "num_classes", num_classes=num_classes)  # fmt: skip
     elif not isinstance(array, np.ndarray):
         # As in PyTorch, device values are not checked, and read only to infer `num_classes`.
         if num_classes == -1:
@@ -998,7 +1009,9 @@ def _check_classes(array: Array, num_classes: int) -> None:
     if num_classes < 1:
         raise RuntimeError(f"one_hot: num_classes should be positive, got {num_classes}")
     if top >= num_classes:
-        raise unmet("one_hot", "class values (top) smaller than num_classes", locals())
+        raise unmet(
+            "one_hot", f"Class values must be smaller than num_classes: {top} >= {num_classes}"
+        )
 
 
 def _greatest(array: Array) -> int:

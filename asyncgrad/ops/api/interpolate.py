@@ -62,14 +62,20 @@ def interpolate(
     """
     axes = len(input._metadata.shape) - 2
     if mode not in _WITH_CORNERS and align_corners is not None:
-        raise unmet("interpolate", "align_corners only if mode interpolates", locals(), ValueError)
+        raise unmet("interpolate", "align_corners option can only be set with the interpolating "
+                    "modes: linear | bilinear | bicubic | trilinear",
+                    ValueError, align_corners=align_corners, mode=mode)  # fmt: skip
     if antialias and (mode not in _SMOOTH or axes != 2):
-        raise unmet("interpolate", "axes == 2 and smooth mode for antialias", locals(), ValueError)
+        raise unmet("interpolate", "Anti-alias option is restricted to bilinear and bicubic modes "
+                    "and requires a 4-D tensor as input",
+                    ValueError, mode=mode, input=input)  # fmt: skip
     old = input._metadata.shape[2:]
     new, factors = _sizes(old, size, scale_factor, bool(recompute_scale_factor))
     wanted = _AXES[mode]
     if axes not in {1, 2, 3} or (wanted is not None and axes != wanted):
-        raise unmet("interpolate", "axes from 1 to 3 that fit mode", locals(), NotImplementedError)
+        raise unmet("interpolate", "Input Error: Only 3D, 4D and 5D input Tensors supported. "
+                    "'linear' needs 3D, 'bilinear' and 'bicubic' 4D, 'trilinear' 5D",
+                    NotImplementedError, input=input, mode=mode)  # fmt: skip
     dtype = input._metadata.dtype
     whole = dtype == np.uint8 and mode in _SMOOTH
     if (category(dtype) != 2 or (antialias and is_half(dtype))) and not (
@@ -77,7 +83,9 @@ def interpolate(
     ):
         refuse("interpolate", dtype)
     if 0 in input._metadata.shape[1:] or min(new) <= 0:
-        raise unmet("interpolate", "no empty axis in input.shape[1:], and min(new) > 0", locals())
+        raise unmet(
+            "interpolate", "Input and output sizes should be greater than 0", input=input, size=new
+        )
     if mode == "area":
         return _areas(input, new)
     if antialias or whole:
@@ -99,11 +107,15 @@ def _sizes(
 ) -> tuple[tuple[int, ...], list[float | None]]:
     """The new size, and for each axis the scale factor, or None to compute it from the sizes."""
     if (size is None) == (scale_factor is None):
-        raise unmet("interpolate", "one of size and scale_factor", locals(), ValueError)
+        raise unmet("interpolate", f"{'either' if size is None else 'only one of'} size or "
+                    "scale_factor should be defined", ValueError)  # fmt: skip
     name, given = ("size", size) if scale_factor is None else ("scale_factor", scale_factor)
     values = [*given] if isinstance(given, (tuple, list)) else [given] * len(old)
     if len(values) != len(old):
-        raise unmet("interpolate", f"one {name} for each axis of old", locals(), ValueError)
+        raise unmet("interpolate", f"Input and {name.replace('size', 'output')} must have the "
+                    "same number of spatial dimensions. Please provide input tensor in (N, C, "
+                    "d1, d2, ...,dK) format",
+                    ValueError, **{"input.shape[2:]": old, name: given})  # fmt: skip
     if scale_factor is None:
         if recompute:
             raise ValueError("recompute_scale_factor is not meaningful with an explicit size.")

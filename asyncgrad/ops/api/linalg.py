@@ -74,7 +74,9 @@ def _aligned(name: str, ndims: tuple[int, int], *operands: object) -> Any:
         for place, ndim in enumerate(ndims, len(found) - 1):
             operand = found[place - 1]
             if operand.ndim != ndim:
-                raise unmet(name, f"operand.ndim == {ndim} for argument {place}", locals())
+                raise unmet(name, f"argument {place} must be a "
+                            f"{('1D tensor', 'matrix', '3D tensor')[ndim - 1]}",
+                            argument=operand)  # fmt: skip
     if a[-1] != b[max(len(b) - 2, 0)] or (len(b) == 3 and a[0] != b[0]):
         raise _misaligned(name, a, b)
     return found
@@ -91,7 +93,8 @@ def _matmul(input: Tensor, other: Tensor) -> Tensor:
     y = as_tensor_operand(other, "matmul", 2)
     a, b = x._metadata.shape, y._metadata.shape
     if not a or not b:
-        raise unmet("matmul", "a and b of one axis or more; multiply by numbers with *", locals())
+        raise unmet("matmul", "both arguments to matmul need to be at least 1D. Multiply by a "
+                    "number with *", input=x, other=y)  # fmt: skip
     if x._metadata.dtype != y._metadata.dtype:
         of_one_dtype("matmul", x, y)
     if a[-1] != b[max(len(b) - 2, 0)]:
@@ -241,7 +244,8 @@ def addmm(
     bias, x, y = _aligned("addmm", (2, 2), input, mat1, mat2)
     shape = (x._metadata.shape[0], y._metadata.shape[1])
     if not is_expandable(bias._metadata.shape, shape):
-        raise unmet("addmm", "bias of a shape that expands to shape", locals())
+        raise unmet("addmm", "The expanded size of the tensor must match the product's shape "
+                    f"{shape}", input=bias)  # fmt: skip
     beta, alpha = (fitted("addmm", factor, x._metadata.dtype) for factor in (beta, alpha))
     if beta == 0:
         out = R.mm(x, y)
@@ -265,7 +269,8 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     if a and len(b) == 2 and a[-1] != b[-1]:
         raise _misaligned("linear", a, b[::-1])
     if not a or len(b) not in {1, 2} or a[-1] != b[-1]:
-        raise unmet("linear", "input.shape[-1] == weight.shape[-1] of 1 or 2 axes", locals())
+        raise unmet("linear", "both arguments to linear need to be at least 1D, weight at most 2D, "
+                    "with last axes of the same length", input=input, weight=weight)  # fmt: skip
     if len(b) == 1:
         out = matmul(input, weight)
         return out if bias is None else R.add(out, bias)
@@ -297,7 +302,8 @@ def tensordot(a: Tensor, b: Tensor, dims: Ints | Sequence[Sequence[int]] | Tenso
         if dims < 0:
             raise RuntimeError(f"tensordot: expects dims >= 0, but got dims={dims}")
         if dims > len(shape) or dims > len(other):
-            raise unmet("tensordot", "dims <= len(shape) and dims <= len(other)", locals())
+            raise unmet("tensordot", "expects dims <= the number of axes of both tensors",
+                        dims=dims, a=x, b=y)  # fmt: skip
         first, second = list(range(len(shape) - dims, len(shape))), list(range(dims))
     else:
         first, second = (
@@ -308,14 +314,16 @@ def tensordot(a: Tensor, b: Tensor, dims: Ints | Sequence[Sequence[int]] | Tenso
             for part, s in zip(dims, (shape, other), strict=True)
         )
     if len(first) != len(second) or len(set(first)) < len(first) or len(set(second)) < len(second):
-        raise unmet("tensordot", "first and second of one length, each axis once", locals())
+        raise unmet("tensordot", "both dimension lists should have same length and no axis twice",
+                    dims=(first, second))  # fmt: skip
     x_labels = list(range(len(shape)))
     y_labels = list(range(len(shape), len(shape) + len(other)))
     kept = [label for label in x_labels if label not in first]
     kept += [label for place, label in enumerate(y_labels) if place not in second]
     for i, j in zip(first, second, strict=True):
         if shape[i] != other[j] and 1 not in {shape[i], other[j]}:
-            raise unmet("tensordot", "shape[i] == other[j] for the axes i, j", locals())
+            raise unmet("tensordot", f"contracted dimensions need to match, but dims {i} and {j} "
+                        "don't", a=x, b=y)  # fmt: skip
         if shape[i] != other[j]:
             # One of the two lengths is 1 and is broadcast, so both axes can be summed separately.
             x, y = R.sum(x, (i,), True), R.sum(y, (j,), True)
@@ -339,7 +347,8 @@ def einsum(*args: str | Tensor | Sequence[object]) -> Tensor:
             of its labels (numbers below 52), and perhaps the list of the result's.
     """
     if not args or len(args) < 2:
-        raise unmet("einsum", "an equation or subscripts, and operands", locals(), ValueError)
+        raise unmet("einsum", "must specify the equation string and at least one operand, or at "
+                    "least one operand and its subscripts list", ValueError)  # fmt: skip
     if isinstance(args[0], str):
         equation = args[0]
         operands = args[1:]
@@ -414,13 +423,16 @@ def _labels(term: str, ndim: int | None, equation: str) -> list[int]:
     """The labels of one operand's axes, or of the result's if `ndim` is None."""
     before, dots, after = term.replace(" ", "").partition("...")
     if not all(c.isascii() and c.isalpha() for c in before + after):
-        raise unmet("einsum", "letters or '...' in term of equation", locals())
+        raise unmet("einsum", f"invalid subscript in {term!r}, subscripts must be in [a-zA-Z] or "
+                    "'...'", equation=equation)  # fmt: skip
     named = len(before) + len(after)
     hidden = 0
     if ndim is not None:
         hidden = ndim - named
         if hidden < 0 or (hidden and not dots):
-            raise unmet("einsum", "term of equation to name its ndim axes", locals())
+            raise unmet("einsum", f"the number of subscripts in the equation's {term!r} does not "
+                        f"match the number of dimensions ({ndim}) for the operand",
+                        equation=equation)  # fmt: skip
     ellipsis = list(range(_ELLIPSIS - hidden + 1, _ELLIPSIS + 1))
     return [*map(ord, before), *ellipsis, *map(ord, after)]
 
@@ -437,7 +449,9 @@ def _einsum_steps(equation: str, shapes: tuple[tuple[int, ...], ...]) -> Any:
     left, arrow, right = equation.partition("->")
     terms = left.split(",")
     if len(terms) != len(shapes):
-        raise unmet("einsum", "len(terms) == len(shapes) in equation", locals())
+        raise unmet("einsum", f"{'fewer' if len(shapes) < len(terms) else 'more'} operands were "
+                    "provided than specified in the equation",
+                    operands=len(shapes), equation=equation)  # fmt: skip
     labels = [_labels(t, len(s), equation) for t, s in zip(terms, shapes, strict=True)]
     hidden = sorted({label for part in labels for label in part if label < 0})
     everything = [label for part in labels for label in part]
@@ -500,7 +514,9 @@ def _take_diagonals(
         first = labels.index(label)
         second = labels.index(label, first + 1)
         if shape[first] != shape[second]:
-            raise unmet("einsum", f"one length in shape for {chr(label)!r} of equation", locals())
+            raise unmet("einsum", f"subscript {chr(label)} is repeated for one operand but the "
+                        f"sizes don't match, {shape[second]} != {shape[first]}",
+                        equation=equation)  # fmt: skip
         pairs.append((first, second))
         length = shape[first]
         for axis in (second, first):
@@ -519,5 +535,6 @@ def _lengths(labels: list[list[int]], shapes: list[list[int]], equation: str) ->
             if held == 1:
                 lengths[label] = length
             elif length not in {1, held}:
-                raise unmet("einsum", "one length of each label in equation: shapes", locals())
+                raise unmet("einsum", f"an axis has size {length}, which does not broadcast with "
+                            f"previously seen size {held}", shapes=shapes)  # fmt: skip
     return lengths

@@ -100,7 +100,8 @@ def pca_lowrank(
     most = min(A._metadata.shape[-2:])
     count = min(6, most) if q is None else q
     if not 0 <= count <= most:
-        raise unmet("pca_lowrank", "q in range: 0 <= count <= most", locals(), ValueError)
+        raise unmet("pca_lowrank", f"q(={count}) must be non-negative integer and not greater than "
+                    f"min(m, n)={most}", ValueError)  # fmt: skip
     return svd_lowrank(A, count, niter, mean(A, -2, True) if center else None)
 
 
@@ -129,7 +130,8 @@ def cholesky_solve(input: Matrices, input2: SquareMatrices, upper: bool = False)
     of_one_dtype(name, input, input2)
     (m, k), n = input._metadata.shape[-2:], input2._metadata.shape[-1]
     if n != m:
-        raise unmet(name, "matrices of one height, n == m", locals())
+        raise unmet(name, f"Incompatible matrix sizes for cholesky_solve: each A matrix is {n} by "
+                    f"{n} but each b matrix is {m} by {k}")  # fmt: skip
     x, y = matrices.beside(name, R.adjoint(input2) if upper else input2, input)
     # As in PyTorch: only the triangle's values are used, but the gradient is that of all of x.
     x = R.add(x, R.sub(tril(x), x).detach())

@@ -74,16 +74,23 @@ def norm(
     if ord is None:
         return vector_norm(A, 2, dim, keepdim, dtype=dtype)
     if count not in {None, 1, 2} or (count is None and ndim not in {1, 2}):
-        raise unmet("linalg.norm", "dim of 1 or 2 axes; without it, ndim in {1, 2}", locals())
+        raise unmet("linalg.norm", "If dim is specified, it must be of length 1 or 2. If dim is "
+                    "not specified but ord is, the input must be 1D or 2D",
+                    dim=dim, A=A)  # fmt: skip
     if (ndim if count is None else count) == 2:
         return matrix_norm(A, ord, (0, 1) if dim is None else dim, keepdim, dtype=dtype)
     if isinstance(ord, str):
-        raise unmet("linalg.norm", "dim of two axes for the matrix norm ord", locals())
+        raise unmet(
+            "linalg.norm", f"the order {ord!r} is for matrices: dim must be a 2-tuple", dim=dim
+        )
     return vector_norm(A, ord, dim, keepdim, dtype=dtype)
 
 
 @writes_exactly
-@requires("A.ndim >= 2", "isinstance(dim, (tuple, list)) and len(dim) == 2")
+@requires(
+    "A.ndim >= 2  # The input tensor A must have at least 2 dimensions",
+    "isinstance(dim, (tuple, list)) and len(dim) == 2  # dim must be a 2-tuple",
+)
 def matrix_norm(
     A: Tensor, ord: float | MatrixNorm = "fro", dim: Ints = (-2, -1), keepdim: bool = False, *,
     dtype: DTypeLike | None = None,
@@ -100,7 +107,10 @@ def matrix_norm(
     """
     name = "linalg.matrix_norm"
     ndim = len(A._metadata.shape)
-    first, second = many_dims(name, dim, ndim)
+    axes: Any = dim
+    first, second = (one_dim(name, axis, ndim) for axis in axes)
+    if first == second:
+        raise unmet(name, "dims must be different", dim=dim)
     if isinstance(ord, str):
         if ord not in words(MatrixNorm):
             raise RuntimeError(f"{name}: Order {ord} not supported.")
@@ -280,7 +290,8 @@ def lstsq(
     a, b = x._metadata.shape, B._metadata.shape
     vector = len(b) == len(a) - 1 and b == a[:-1]
     if not vector and (len(b) < 2 or b[-2] != a[-2]):
-        raise unmet(name, "a[-2] == b[-2], or for vectors a[-2] == b[-1]", locals())
+        raise unmet(name, "input.size(-2) should match other.size(-2) or, for vectors, "
+                    "other.size(-1)", A=A, B=B)  # fmt: skip
     if vector:
         B = R.unsqueeze(B, len(b))
     x, B = beside(name, x, B)
@@ -325,7 +336,7 @@ def matrix_power(A: Tensor, n: int) -> Tensor:
     a = A._metadata.shape
     power = n
     if len(a) < 2 or a[-1] != a[-2]:
-        raise unmet(name, "A.ndim >= 2 and A.shape[-1] == A.shape[-2]", locals())
+        raise unmet(name, "A must be batches of square matrices of at least 2 dimensions", A=A)
     if power < 0:
         A, power = inv(A), -power
     if power == 0:
@@ -374,7 +385,8 @@ def multi_dot(tensors: Sequence[Tensor]) -> Tensor:
         given[-1] = R.unsqueeze(given[-1], 1)
     for x, y in pairwise(given):
         if x._metadata.shape[1] != y._metadata.shape[0]:
-            raise unmet(name, "x.shape[1] == y.shape[0] for neighbours", locals())
+            raise unmet(name, f"tensors {place} and {place + 1} with shapes {list(x.shape)} and "
+                        f"{list(y.shape)} cannot be multiplied")  # fmt: skip
     out = _multiplied(
         given,
         _splits([*(x._metadata.shape[0] for x in given), given[-1]._metadata.shape[1]]),
@@ -444,9 +456,11 @@ def crossed(name: str, input: Tensor, other: Tensor, axis: int) -> Any:
     """The cross products along an axis."""
     a, b = input._metadata.shape, other._metadata.shape
     if len(a) != len(b):
-        raise unmet(name, "len(a) == len(b)", locals())
+        raise unmet(
+            name, "inputs must have the same number of dimensions", input=input, other=other
+        )
     if not a or a[axis] != 3 or b[axis] != 3:
-        raise unmet(name, "a[axis] == b[axis] == 3", locals())
+        raise unmet(name, f"inputs dimension {axis} must have length 3", input=input, other=other)
     check_broadcast(name, input, other)
     (u, v, w), (r, s, t) = (shape.unbind(z, axis) for z in (input, other))
     parts = (
@@ -463,7 +477,7 @@ def diagonal(A: Tensor, *, offset: int = 0, dim1: int = -2, dim2: int = -1) -> T
 
 
 @writes
-@requires("N > 1")
+@requires("N > 1  # N must be greater than 1")
 def vander(x: Tensor, *, N: int | None = None) -> Tensor:
     """Vandermonde matrices: the powers of vectors, from 0 on.
 

@@ -113,14 +113,16 @@ def in_dtype(name: str, losses: Tensor, like: Tensor) -> Any:
     """Cast losses to the dtype of the tensor into which PyTorch writes them."""
     dtype = like._metadata.dtype
     if category(dtype) < 2:
-        raise unmet(name, "a floating or complex dtype for the losses", locals(), AutogradError)
+        raise unmet(name, f"result type {losses.dtype} can't be cast to the desired output type",
+                    AutogradError, input=dtype)  # fmt: skip
     return cast(losses, dtype)
 
 
 def _weighted(name: str, losses: Tensor, input: Tensor, weight: Tensor) -> Any:
     """Multiply losses by weights of the input's shape."""
     if weight._metadata.shape != input._metadata.shape:
-        raise unmet(name, "weight.shape == input.shape", locals(), ValueError)
+        raise unmet(name, "Weights and input must have the same size",
+                    ValueError, weight=weight, input=input)  # fmt: skip
     return R.mul(losses, weight)
 
 
@@ -177,7 +179,7 @@ def l1_loss(
     return _weighted_mean("l1_loss", losses, input, weight, reduction)
 
 
-@requires("beta >= 0")
+@requires("beta >= 0  # smooth_l1_loss does not support negative values for beta")
 def smooth_l1_loss(
     input: Tensor, target: Tensor, size_average: Truth | None = None, reduce: Truth | None = None,
     reduction: Reduction = "mean", beta: float = 1.0,
@@ -197,7 +199,7 @@ def smooth_l1_loss(
     return renamed(loss, "SmoothL1LossBackward0")
 
 
-@requires("delta > 0")
+@requires("delta > 0  # huber_loss does not support non-positive values for delta")
 def huber_loss(
     input: Tensor, target: Tensor, reduction: Reduction = "mean", delta: float = 1.0,
     weight: Tensor | None = None,
@@ -318,7 +320,8 @@ def binary_cross_entropy_with_logits(
     name = "binary_cross_entropy_with_logits"
     x, y = _same_size(name, input, target, "Target size ({}) must be the same as input size ({}).")
     if category(y._metadata.dtype) < 2 == category(x._metadata.dtype):
-        raise unmet(name, "y of a floating dtype like x: they are probabilities", locals())
+        raise unmet(name, "result type Float can't be cast to the desired output type: targets are "
+                    "probabilities", target=y._metadata.dtype)  # fmt: skip
     check_dtype(name, x._metadata.dtype, INEXACT)
     given = y
     x, y = _pair(name, x, y)
@@ -361,10 +364,12 @@ def _class_target(name: str, x: Tensor, target: Tensor, ignore_index: int) -> tu
             f"({other[0] if other else 1}): shapes {shape} and {other}."
         )
     if target._metadata.dtype.kind not in "iu":
-        raise unmet(name, "target of an integer dtype", locals())
+        raise unmet(name, "expected target dtype to be Long or Byte: class indices. Convert it "
+                    "with .to(asyncgrad.int64)", target=target._metadata.dtype)  # fmt: skip
     expected = (*shape[:dim], *shape[dim + 1 :])
     if other != expected:
-        raise unmet(name, "target.shape == expected", locals())
+        raise unmet(name, f"Expected target size {expected}, that of the input without the axis of "
+                    "classes", target=target, input=x)  # fmt: skip
     labels = target._metadata.device.launching(_labels)
     return dim, *again(labels, name, target._array, shape[dim], ignore_index, x._metadata)
 
@@ -415,9 +420,12 @@ def _checked_weight(name: str, weight: Tensor, x: Tensor, dim: int) -> Tensor:
     """Return class weights that fit the input."""
     check_device(name, x, weight)
     if weight._metadata.shape != (x._metadata.shape[dim],):
-        raise unmet(name, "weight.shape == (x.shape[dim],)", locals())
+        raise unmet(name, f"weight tensor should be defined either for all {x.shape[dim]} classes "
+                    "or no classes", weight=weight)  # fmt: skip
     if weight._metadata.dtype != x._metadata.dtype:
-        raise unmet(name, "weight.dtype == x.dtype", locals())
+        raise unmet(
+            name, f"expected scalar type {x._metadata.dtype}", weight=weight._metadata.dtype
+        )
     return weight
 
 
@@ -525,7 +533,7 @@ def _plus(out: Tensor, extra: Tensor | float | None) -> Any:
     return R.add(out, extra) if isinstance(extra, Variable) else R.add_scalar(out, extra)
 
 
-@requires("0 <= label_smoothing <= 1")
+@requires("0 <= label_smoothing <= 1  # label_smoothing must be between 0.0 and 1.0")
 def cross_entropy(
     input: Floating, target: Tensor, weight: Tensor | None = None,
     size_average: Truth | None = None, ignore_index: int = -100, reduce: Truth | None = None,
@@ -553,7 +561,9 @@ def cross_entropy(
         )  # fmt: skip
     if soft:
         if ignore_index >= 0:
-            raise unmet("cross_entropy", "ignore_index < 0 for probabilities as target", locals())
+            raise unmet("cross_entropy", "ignore_index is not supported for floating point target. "
+                        "Give the examples that are not to count a weight of 0",
+                        ignore_index=ignore_index)  # fmt: skip
         return _soft_cross_entropy(x, target, weight, reduction, label_smoothing)
     if x._batched or target._batched or getattr(weight, "_batched", False):
         return _of_examples(
@@ -625,7 +635,9 @@ def _soft_cross_entropy(
     shape = x._metadata.shape
     dim = 0 if len(shape) == 1 else 1
     if category(target._metadata.dtype) != 2:
-        raise unmet("cross_entropy", "probabilities as target of a floating dtype", locals())
+        raise unmet("cross_entropy", "Expected floating point type for target with class "
+                    "probabilities. Class indices have the shape of the input without the axis of "
+                    "classes", target=target.dtype)  # fmt: skip
     if weight is not None:
         weight = _checked_weight("cross_entropy", weight, x, dim)
         weight = R.reshape(weight, (-1,) + (1,) * (len(shape) - 1 - dim))
@@ -653,7 +665,8 @@ def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -
         eps: the lower bound of the norms.
     """
     if category(result_dtype(x1, x2)) != 2:
-        raise unmet("cosine_similarity", "a floating common dtype of x1 and x2", locals())
+        raise unmet("cosine_similarity", "expected common dtype to be floating point",
+                    x1=x1.dtype, x2=x2.dtype)  # fmt: skip
     x1, x2 = _pair("cosine_similarity", x1, x2)
     if x1._metadata.dtype.kind == "V":
         return in_float32(cosine_similarity, x1, x2, dim, eps)

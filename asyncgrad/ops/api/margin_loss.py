@@ -30,7 +30,9 @@ def _at_least_0(x: Tensor) -> Any:
     return x.clamp_min(0)
 
 
-@requires("input1.ndim == input2.ndim == target.ndim")
+@requires(
+    "input1.ndim == input2.ndim == target.ndim  # All input tensors should have same dimension"
+)
 def margin_ranking_loss(
     input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0,
     size_average: Truth | None = None, reduce: Truth | None = None, reduction: Reduction = "mean",
@@ -62,7 +64,10 @@ def hinge_embedding_loss(
     return reduced(far + where(target != -1, input, 0.0), reduction)
 
 
-@requires("target.ndim <= 1", "input1.ndim == input2.ndim == target.ndim + 1")
+@requires(
+    "target.ndim <= 1  # 0D or 1D target tensor expected, multi-target not supported",
+    "input1.ndim == input2.ndim == target.ndim + 1  # found inputs with sizes unlike the target",
+)
 def cosine_embedding_loss(
     input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0,
     size_average: Truth | None = None, reduce: Truth | None = None, reduction: Reduction = "mean",
@@ -148,7 +153,9 @@ def _triplets(
     if margin <= 0:
         raise ValueError(f"margin must be greater than 0, got {margin}")
     if not anchor.ndim == positive.ndim == negative.ndim:
-        raise unmet("triplets", "anchor.ndim == positive.ndim == negative.ndim", locals())
+        raise unmet("triplet_margin_loss", "The anchor, positive, and negative tensors are "
+                    "expected to have the same number of dimensions",
+                    anchor=anchor, positive=positive, negative=negative)  # fmt: skip
     near, far = distance(anchor, positive), distance(anchor, negative)
     if swap:
         far = R.minimum(far, distance(positive, negative))
@@ -211,12 +218,15 @@ def _classes(name: str, scores: Tensor, *, fits: bool = True) -> int:
     """The number of classes that scores are for; raises unless they are of one or two axes."""
     shape = scores.shape
     if not fits or len(shape) > 2 or (shape and not shape[-1]):
-        raise unmet(name, "a vector or matrix without empty rows as shape", locals())
+        raise unmet(
+            name, "Expected non-empty vector or matrix with optional 0-dim batch size", input=scores
+        )
     return shape[-1] if shape else 1
 
 
 @one_node("MultiMarginLossBackward0")
-@requires("p in {1, 2}", "weight.ndim == 1", error=ValueError)
+@requires("p in {1, 2}  # only p == 1 and p == 2 supported", error=ValueError)
+@requires("weight.ndim == 1  # weight must be one-dimensional", error=ValueError)
 def multi_margin_loss(
     input: Tensor, target: Tensor, p: int = 1, margin: float = 1.0, weight: Tensor | None = None,
     size_average: Truth | None = None, reduce: Truth | None = None, reduction: Reduction = "mean",
@@ -250,7 +260,6 @@ def multi_margin_loss(
 
 
 @one_node("MultilabelMarginLossBackward0")
-@requires("target.shape == input.shape")
 def multilabel_margin_loss(
     input: Tensor, target: Tensor, size_average: Truth | None = None, reduce: Truth | None = None,
     reduction: Reduction = "mean",
@@ -265,6 +274,8 @@ def multilabel_margin_loss(
     name = "multilabel_margin_loss"
     x, y = input, target
     classes = _classes(name, x)
+    if y.shape != x.shape:
+        raise unmet(name, "inconsistent target size", target=target, input=input)
     rows, lists = reshape(x, (-1, classes)), reshape(y, (-1, classes))
     listed = (lists == -1).cumsum(1) == 0
     lists = lists.masked_fill(listed.logical_not(), 0)

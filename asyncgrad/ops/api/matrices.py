@@ -111,12 +111,14 @@ def _solved(name: str, A: Tensor, B: Tensor, left: bool, function: Callable[...,
     a, b = A._metadata.shape, B._metadata.shape
     vector = len(b) == 1 or (len(b) == len(a) - 1 and b == a[:-1])
     if not b or (vector and not left):
-        raise unmet(name, "one axis or more in b, two with left=False", locals())
+        raise unmet(name, "Vector broadcasting of the left hand side is not supported for "
+                    "left=False, and B needs an axis", A=A, B=B)  # fmt: skip
     if vector:
         B = R.unsqueeze(B, len(b))
     rows = B._metadata.shape[-2 if left else -1]
     if rows != a[-1]:
-        raise unmet(name, "rows == a[-1]", locals())
+        raise unmet(name, "Incompatible shapes of A and B for the equation "
+                    f"{'AX = B' if left else 'XA = B'}", A=A, B=B)  # fmt: skip
     A, B = beside(name, A, B)
     if not left:
         return no_view(turned(function(turned(A), turned(B))))
@@ -217,7 +219,7 @@ def solve_triangular(
 
 
 @writes
-@requires("ind > 0")
+@requires("ind > 0  # Expected a strictly positive integer for 'ind'")
 def tensorinv(A: Tensor, ind: int = 2) -> Tensor:
     """The inverse of a tensor as a map from its last axes to its first `ind`.
 
@@ -227,7 +229,8 @@ def tensorinv(A: Tensor, ind: int = 2) -> Tensor:
     shape = A._metadata.shape
     first, last = shape[:ind], shape[ind:]
     if prod(first) != prod(last):
-        raise unmet("linalg.tensorinv", "prod(first) == prod(last)", locals())
+        raise unmet("linalg.tensorinv", "Expected self to satisfy the requirement "
+                    "prod(self.shape[ind:]) == prod(self.shape[:ind])", A=A, ind=ind)  # fmt: skip
     return reshape(inv(R.reshape(A, (prod(first), prod(last)))), (*last, *first))
 
 
@@ -249,7 +252,9 @@ def tensorsolve(A: Tensor, B: Tensor, dims: Sequence[int] | None = None) -> Tens
     rest = A._metadata.shape[len(B._metadata.shape) :]
     size = prod(rest)
     if size != B._metadata.size or A._metadata.size != size * size:
-        raise unmet("linalg.tensorsolve", "A.numel() == B.numel() ** 2 == size ** 2", locals())
+        raise unmet("linalg.tensorsolve", "Expected self to satisfy the requirement "
+                    "prod(self.shape[other.ndim:]) == prod(self.shape[:other.ndim])",
+                    A=A, B=B)  # fmt: skip
     out = solve(R.reshape(A, (size, size)), R.reshape(B, (size,)))
     return R.reshape(out, rest)
 

@@ -30,9 +30,11 @@ def _checked(name: str, input: Tensor, normalized_shape: Ints) -> tuple[Any, tup
     wanted = one_shape(name, (normalized_shape,))
     shape = input._metadata.shape
     if not wanted:
-        raise unmet(name, "a normalized_shape of one number or more", locals())
+        raise unmet(name, "Expected normalized_shape to be at least 1-dimensional, i.e., "
+                    "containing at least one element", normalized_shape=wanted)  # fmt: skip
     if shape[len(shape) - len(wanted) :] != wanted or len(shape) < len(wanted):
-        raise unmet(name, "input.shape to end with normalized_shape", locals())
+        raise unmet(name, f"Given normalized_shape={list(wanted)}, expected input with shape [*, "
+                    f"{str(wanted)[1:-1].rstrip(',')}]", input=input)  # fmt: skip
     check_dtype(name, input._metadata.dtype, INEXACT)
     return input, wanted
 
@@ -40,7 +42,8 @@ def _checked(name: str, input: Tensor, normalized_shape: Ints) -> tuple[Any, tup
 def _check_shape(name: str, what: str, value: Tensor | None, shape: tuple[int, ...]) -> None:
     """Raise unless a parameter has the normalised shape."""
     if value is not None and value._metadata.shape != shape:
-        raise unmet(name, f"value.shape == shape for {what}", locals())
+        raise unmet(name, f"Expected {what} to be of same shape as normalized_shape",
+                    **{what: value}, normalized_shape=shape)  # fmt: skip
 
 
 def layer_norm(
@@ -109,7 +112,10 @@ def _check_channels(name: str, what: str, value: Tensor, channels: int) -> None:
         )
 
 
-@requires("not (training and eps <= 0)", "not eps < 0", error=ValueError)
+@requires(
+    "not (training and eps <= 0)  # batch_norm eps must be positive during training",
+    "not eps < 0  # batch_norm eps must be non-negative", error=ValueError,
+)  # fmt: skip
 def batch_norm(
     input: Tensor, running_mean: Tensor | None, running_var: Tensor | None,
     weight: Tensor | None = None, bias: Tensor | None = None, training: bool = False,
@@ -142,7 +148,8 @@ def batch_norm(
     channels = shape[1]
     count = shape[0] * prod(shape[2:])
     if training and count == 1:
-        raise unmet("batch_norm", "more than 1 value per channel of input", locals(), ValueError)
+        raise unmet("batch_norm", "Expected more than 1 value per channel when training",
+                    ValueError, input=input)  # fmt: skip
     for what, value in (
         ("running_mean", running_mean),
         ("running_var", running_var),
@@ -154,7 +161,8 @@ def batch_norm(
             if what.startswith("running"):
                 check_constant(name, what, value)
         elif not training and what.startswith("running"):
-            raise unmet(name, "running_mean and running_var with training=False", locals())
+            raise unmet(name, f"Expected {what} to be defined when training=False: {what} must "
+                        "be defined in evaluation mode")  # fmt: skip
     x = in_parameters_dtype(name, input, running_mean, running_var, weight, bias)
     weight = new_beside(name, x, "ones", channels) if weight is None else weight
     bias = new_beside(name, x, "zeros", channels) if bias is None else bias
@@ -203,9 +211,11 @@ def instance_norm(
     x = input
     n, channels, *image = x.shape
     if use_input_stats and prod(image) == 1:
-        raise unmet("instance_norm", "more than 1 element per channel of x", locals(), ValueError)
+        raise unmet("instance_norm", "Expected more than 1 spatial element when training",
+                    ValueError, input=input)  # fmt: skip
     if not use_input_stats and (running_mean is None or running_var is None):
-        raise unmet("instance_norm", "running_mean and running_var, or use_input_stats", locals())
+        raise unmet("instance_norm", "Expected running_mean and running_var to be defined when "
+                    "use_input_stats is false")  # fmt: skip
     # Instance norm is batch norm of one example that has the channels of all examples.
     mean, var, scale, shift = (
         None if part is None else part.repeat(n)

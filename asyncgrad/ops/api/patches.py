@@ -48,13 +48,16 @@ def _patches(
         ("padding", frame, 0),
     ):  # fmt: skip
         if min(values) < least:
-            raise unmet(name, f"min(values) >= {least} in {what}", locals())
+            bound = "greater than zero" if least else "non-negative"
+            raise unmet(name, f"{what.replace('_', ' ')} should be {bound}", **{what: values})
     counts = tuple(
         (n + 2 * p - d * (k - 1) - 1) // s + 1
         for n, p, d, k, s in zip(image, frame, apart, sizes, steps, strict=True)
     )
     if min(counts) < 1:
-        raise unmet(name, "min(counts) >= 1, blocks along each axis of image", locals())
+        raise unmet(name, f"calculated shape of the array of sliding blocks as {counts}, but its "
+                    "components must be at least one",
+                    spatial_size=image, kernel_size=sizes)  # fmt: skip
     rows, columns = (
         d * np.arange(k)[:, None] + s * np.arange(count)
         for d, k, s, count in zip(apart, sizes, steps, counts, strict=True)
@@ -67,7 +70,10 @@ def _patches(
 
 
 @one_node("Im2ColBackward0")
-@requires("input.ndim in {3, 4} and 0 not in input.shape[-3:]")
+@requires(
+    "input.ndim in {3, 4} and 0 not in input.shape[-3:]  # Expected 3D or 4D (batch mode) tensor "
+    "with possibly 0 batch size and other non-zero dimensions for input"
+)
 def unfold(
     input: Tensor, kernel_size: Ints, dilation: Ints = 1, padding: Ints = 0, stride: Ints = 1
 ) -> Tensor:
@@ -91,7 +97,10 @@ def unfold(
     return reshape(found, shape if input.ndim == 3 else (input.shape[0], *shape))
 
 
-@requires("input.ndim in {2, 3} and 0 not in input.shape[-2:]")
+@requires(
+    "input.ndim in {2, 3} and 0 not in input.shape[-2:]  # Expected 2D or 3D (batch mode) tensor "
+    "for input with possibly 0 batch size and non-zero dimensions for input"
+)
 def fold(
     input: Tensor, output_size: Ints, kernel_size: Ints, dilation: Ints = 1, padding: Ints = 0,
     stride: Ints = 1,
@@ -112,9 +121,12 @@ def fold(
     sizes, frame, counts, places = _patches("fold", image, kernel_size, dilation, padding, stride)
     elements = math.prod(sizes)
     if input.shape[-2] % elements:
-        raise unmet("fold", "input.shape[-2] % elements == 0, for sizes", locals())
+        raise unmet("fold", "Expected size of input's dimension 1 to be divisible by the product "
+                    "of kernel_size", input=input, kernel_size=sizes)  # fmt: skip
     if input.shape[-1] != math.prod(counts):
-        raise unmet("fold", "input.shape[-1] == prod(counts), the blocks in image", locals())
+        raise unmet("fold", "expected size of input's dimension 2 to match the calculated number "
+                    f"of sliding blocks {' * '.join(map(str, counts))}",
+                    input=input, output_size=image, kernel_size=sizes)  # fmt: skip
     channels = input.shape[-2] // elements
     batch = input.shape[0] if input.ndim == 3 else 1
     patches = reshape(input, (batch, channels, *sizes, *counts))
@@ -125,7 +137,7 @@ def fold(
     return out if input.ndim == 3 else reshape(out, (channels, *image))
 
 
-@requires("groups > 0")
+@requires("groups > 0  # Number of groups to divide channels in must be positive")
 def channel_shuffle(input: AtLeast3D, groups: int) -> Tensor:
     """Reorder channels: the first of each group, then the second, and so on.
 
@@ -134,12 +146,13 @@ def channel_shuffle(input: AtLeast3D, groups: int) -> Tensor:
     """
     n, channels, *image = input.shape
     if channels % groups:
-        raise unmet("channel_shuffle", "channels % groups == 0", locals())
+        raise unmet("channel_shuffle", "Number of channels must be divisible by groups",
+                    input=input, groups=groups)  # fmt: skip
     dealt = transpose(reshape(input, (n, groups, channels // groups, *image)), 1, 2)
     return reshape(dealt, input.shape)
 
 
-@requires("input.ndim >= 3", error=ValueError)
+@requires("input.ndim >= 3  # Expected 3D or higher dimensionality input", error=ValueError)
 def local_response_norm(
     input: Real, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0
 ) -> Tensor:
@@ -193,9 +206,13 @@ def _lp_pool(ndim: int) -> Callable[..., Tensor]:
 lp_pool1d, lp_pool2d, lp_pool3d = map(_lp_pool, (1, 2, 3))
 
 
-@requires("input1.ndim == input2.ndim", "input1.shape[:-1] == input2.shape[:-1]")
-@requires("weight.ndim == 3 and weight.shape[1:] == input1.shape[-1:] + input2.shape[-1:]")
-@requires("bias.shape == weight.shape[:1]")
+@requires(
+    "input1.ndim == input2.ndim  # input dimensions do not match",
+    "input1.shape[:-1] == input2.shape[:-1]  # input batch dimensions do not match",
+    "weight.ndim == 3 and weight.shape[1:] == input1.shape[-1:] + input2.shape[-1:]"
+    "  # input1 and input2 size does not match weight size",
+    "bias.shape == weight.shape[:1]  # bias size does not match weight size",
+)
 def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """`x1 @ weight @ x2 + bias`, for each of several matrices: of shape (..., k).
 

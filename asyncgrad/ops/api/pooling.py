@@ -58,8 +58,9 @@ def _window(
 def _check_image(name: str, shape: Shape, ndim: int, filled: Shape) -> None:
     """Raise unless a shape is one of images or of a batch, in which some lengths are not 0."""
     if len(shape) not in {ndim + 1, ndim + 2} or 0 in filled:
-        wanted = f"{ndim + 1}D or {ndim + 2}D shape to have non-zero size for non-batch dimensions"
-        raise unmet(name, wanted, locals())
+        raise unmet(name, f"Expected {ndim + 1}D or {ndim + 2}D (batch mode) tensor with optional "
+                    "0 dim batch size for input. Expected input to have non-zero size for "
+                    "non-batch dimensions", **{"input.shape": shape})  # fmt: skip
 
 
 @functools.lru_cache(1024)
@@ -77,7 +78,8 @@ def _fitted(
     if min(pads) < 0:
         raise RuntimeError(f"{name}: pad must be non-negative, but got pad: {pads}")
     if any(p > (d * (k - 1) + 1) // 2 for k, p, d in zip(kernel, pads, dilations, strict=True)):
-        raise unmet(name, "pads of at most half of kernel with dilations", locals())
+        raise unmet(name, "pad should be at most half of effective kernel size",
+                    padding=pads, kernel_size=kernel, dilation=dilations)  # fmt: skip
     ndim = len(kernel)
     _check_image(name, shape, ndim, shape[-ndim - 1 :])
     image = shape[-ndim:]
@@ -86,7 +88,8 @@ def _fitted(
         for axis in zip(image, kernel, strides, pads, dilations, strict=True)
     )
     if min(out) <= 0:
-        raise unmet(name, "positive lengths of out, but shape is too small", locals())
+        raise unmet(name, f"Given input size: {shape[-ndim - 1 :]}. Calculated output size: {out}. "
+                    "Output size is too small")  # fmt: skip
     return Window(kernel, strides, pads, dilations, image, out)
 
 
@@ -284,19 +287,23 @@ def _sizes(name: str, x: Tensor, output_size: OutputSize, ndim: int) -> tuple[in
     shape = x._metadata.shape
     if ndim > 1 and isinstance(output_size, (tuple, list)) and len(shape) <= len(output_size):
         # As in PyTorch, this is a ValueError, not a RuntimeError.
-        raise unmet(name, "more axes in shape than in output_size", locals(), ValueError)
+        raise unmet(
+            name, f"Input dimension should be at least {len(output_size) + 1}", ValueError, input=x
+        )
     # Without a batch PyTorch looks past the channels.
     _check_image(name, shape, ndim, shape[1:])
     check_dtype(name, x._metadata.dtype, FLOATING)
     wanted = tuple(output_size) if isinstance(output_size, (tuple, list)) else (output_size,) * ndim
     if len(wanted) != ndim:
-        raise unmet(name, f"one output_size or {ndim}", locals())
+        raise unmet(name, f"output_size must be {ndim} numbers, or one", output_size=output_size)
     sizes = tuple(
         n if size is None else one_int(name, "output_size", size)
         for n, size in zip(shape[-ndim:], wanted, strict=True)
     )
     if min(sizes) < 0:
-        raise unmet(name, "output_size of 0 or more", locals())
+        raise unmet(
+            name, "elements of output_size must be greater than or equal to 0", output_size=wanted
+        )
     return sizes
 
 
@@ -429,7 +436,8 @@ def _fractional(
             raise ValueError(f"{name} requires specifying either an output_size or an output_ratio")
         ratios = output_ratio if isinstance(output_ratio, (tuple, list)) else (output_ratio,) * ndim
         if len(ratios) != ndim:
-            raise unmet(name, f"one output_ratio or {ndim}", locals(), ValueError)
+            raise unmet(name, f"{name} requires output_ratio to be a single number or {ndim} of "
+                        "them", ValueError, output_ratio=output_ratio)  # fmt: skip
         output_size = [int(n * ratio) for n, ratio in zip(shape[-ndim:], ratios, strict=False)]
     _check_image(name, shape, ndim, shape[-ndim - 1 :])
     check_dtype(name, x._metadata.dtype, FLOATING)
@@ -437,7 +445,9 @@ def _fractional(
     sizes = for_each(name, "output_size", output_size, ndim)
     for n, k, size in zip(shape[-ndim:], kernel, sizes, strict=True):
         if k < 1 or size < 0 or size + k - 1 > n:
-            raise unmet(name, "k >= 1, size >= 0 and size + k - 1 <= n", locals())
+            raise unmet(name, "pool too large relative to input: kernel_size + output_size - 1 may "
+                        "not exceed its size",
+                        input=x, kernel_size=kernel, output_size=sizes)  # fmt: skip
     batch = (*shape[:-ndim], ndim) if len(shape) > ndim + 1 else (1, *shape[:-ndim], ndim)
     if samples is None:
         samples = rand(batch, dtype=x._metadata.dtype, device=x.device)
@@ -447,7 +457,9 @@ def _fractional(
         or samples.shape[0] < batch[0]
         or samples.shape[1:] != batch[1:]
     ):
-        raise unmet(name, "samples.dtype == x.dtype, samples.shape == batch", locals())
+        raise unmet(name, f"Expect _random_samples to have the same dtype as input, {x.dtype}, and "
+                    f"shape {batch}. Make them with rand()",
+                    _random_samples=samples, dtype=samples._metadata.dtype)  # fmt: skip
     out, indices = _peaks_of_drawn(x, samples, kernel, sizes)
     out = renamed(out, f"FractionalMaxPool{ndim}DBackward0")
     return (out, indices) if return_indices else out
@@ -542,7 +554,7 @@ def _unpooled(
     ]
     out = _unpooled_size(name, usual, strides, output_size)
     if found.dtype != np.int64:
-        raise unmet(name, "found.dtype == int64", locals())
+        raise unmet(name, "elements in indices should be type int64", indices=found.dtype)
     _check_image(name, shape, ndim, shape[-ndim - 1 :])
     if found.shape != shape:
         raise RuntimeError(
@@ -573,12 +585,12 @@ def _unpooled_size(
     if len(size) == ndim + 2:
         size = size[2:]
     if len(size) != ndim:
-        raise unmet(name, f"{ndim} or {ndim + 2} numbers in output_size", locals(), ValueError)
+        raise unmet(name, f"output_size should be a sequence containing {ndim} or {ndim + 2} "
+                    "elements", ValueError, output_size=output_size)  # fmt: skip
     for axis, (n, known, step) in enumerate(zip(size, usual, strides, strict=True)):
         if not known - step < n < known + step:
-            raise unmet(
-                name, f"known - step < n < known + step in dim {axis}", locals(), ValueError
-            )
+            raise unmet(name, f'invalid output_size "{size}" (dim {axis} must be between '
+                        f'{known - step} and {known + step})', ValueError)  # fmt: skip
     return tuple(size)
 
 

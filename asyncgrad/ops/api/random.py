@@ -171,9 +171,12 @@ def _integers(
             f"{high!r} have to be int"
         ) from None
     if dtype.kind == "c":
-        raise unmet(name, "dtype.kind != 'c'", locals())
+        raise unmet(
+            name, f"{name} handles only integral, floating-point and boolean types", dtype=dtype
+        )
     if first >= beyond:
-        raise unmet(name, "first < beyond", locals())
+        raise unmet(name, f"random_ expects 'from' to be less than 'to', but got from={first} >= "
+                    f"to={beyond}")  # fmt: skip
     for what, bound in (("from", first), ("to - 1", beyond - 1)):
         if not _holds(dtype, bound):
             raise RuntimeError(f"{name}: {what} is out of bounds for {dtype}: {bound}")
@@ -217,7 +220,9 @@ def randperm(
     if count < 0:
         raise RuntimeError(f"randperm: Trying to create tensor with negative dimension {count}")
     if not _holds(wanted, max(count - 1, 0)):
-        raise unmet("randperm", "dtype (wanted) to hold count - 1", locals())
+        raise unmet(
+            "randperm", f"value cannot be converted to type {wanted} without overflow", n=count
+        )
     if current().batch is not None:
 
         def orders(shape: tuple[int, ...]) -> Any:
@@ -414,7 +419,8 @@ def binomial(count: Tensor, prob: Tensor, generator: Generator | None = None) ->
     """
     for what, z in (("count", count), ("prob", prob)):
         if category(z._metadata.dtype) != 2:
-            raise unmet("binomial", f"{what} of a floating dtype", locals(), ValueError)
+            raise unmet("binomial", f"binomial only supports floating-point dtypes for {what}",
+                        ValueError, **{what: z._metadata.dtype})  # fmt: skip
     trials, chances = _on_host(count), _on_host(prob)
     if trials.shape != chances.shape:
         check_broadcast("binomial", count, prob)
@@ -507,8 +513,13 @@ def _normal(
 
 @writes_exactly
 @drawn_anew
-@requires("1 <= input.ndim <= 2", "input.is_floating_point()", "num_samples > 0")
-@requires("replacement or num_samples <= input.shape[-1]")
+@requires(
+    "1 <= input.ndim <= 2  # prob_dist must be 1 or 2 dim",
+    "input.is_floating_point()  # multinomial only supports floating-point dtypes for input",
+    "num_samples > 0  # cannot sample n_sample <= 0 samples",
+    "replacement or num_samples <= input.shape[-1]"
+    "  # cannot sample n_sample > prob_dist.size(-1) samples without replacement",
+)
 def multinomial(
     input: Tensor, num_samples: int, replacement: bool = False, *,
     generator: Generator | None = None,
@@ -641,7 +652,8 @@ def uniform_(
         if not abs(bound) <= largest:
             raise RuntimeError(f"uniform_: {what} is out of bounds for {dtype}: {bound}")
     if low > high:
-        raise unmet("uniform_", "low <= high", locals())
+        raise unmet("uniform_", "uniform_ expects to return a [from, to) range, but found "
+                    f"from={low} > to={high}")  # fmt: skip
     values = source.draw_on(device, "uniform", shape, dtype, high - low, low)
     if values is not None:
         return _fill(x, values, "uniform_")
@@ -675,12 +687,14 @@ def bernoulli_(
         if not input._metadata.is_complex and (
             len(given) > len(shape) or any(m not in {1, n} for m, n in back)
         ):
-            raise unmet("bernoulli_", "probabilities (given) to broadcast to shape", locals())
+            raise unmet("bernoulli_", "The expanded size of the tensor must match the existing "
+                        f"size: probabilities broadcast to {shape}",
+                        **{"p.shape": given})  # fmt: skip
     return _fill(input, _trials(source_of(generator), input, p), "bernoulli_")
 
 
 @_drawn_into
-@requires("lambd > 0")
+@requires("lambd > 0  # exponential_ expects lambda > 0.0")
 def exponential_(
     input: Tensor, lambd: float = 1.0, *, generator: Generator | None = None
 ) -> Tensor:
@@ -693,11 +707,12 @@ def exponential_(
 
 def _check_continuous(name: str, distribution: str, x: Tensor) -> None:
     if category(x._metadata.dtype) != 2:
-        raise unmet(name, f"x.dtype to be floating: {distribution} is continuous", locals())
+        raise unmet(name, f"{distribution} distribution is a continuous probability distribution. "
+                    "dtype must be a floating point", input=x._metadata.dtype)  # fmt: skip
 
 
 @_drawn_into
-@requires("sigma > 0")
+@requires("sigma > 0  # cauchy_ expects sigma > 0.0")
 def cauchy_(
     input: Tensor, median: float = 0.0, sigma: float = 1.0, *, generator: Generator | None = None
 ) -> Tensor:
@@ -709,7 +724,7 @@ def cauchy_(
 
 
 @_drawn_into
-@requires("0 < p < 1")
+@requires("0 < p < 1  # geometric_ expects p to be in (0, 1)")
 def geometric_(input: Tensor, p: float, *, generator: Generator | None = None) -> Tensor:
     """Fill with numbers of trials up to the first success, whose probability is `p`.
 
@@ -723,7 +738,7 @@ def geometric_(input: Tensor, p: float, *, generator: Generator | None = None) -
 
 
 @_drawn_into
-@requires("std > 0")
+@requires("std > 0  # log_normal_ expects std > 0.0")
 def log_normal_(
     input: Tensor, mean: float = 1.0, std: float = 2.0, *, generator: Generator | None = None
 ) -> Tensor:

@@ -90,7 +90,9 @@ def broadcast_shapes(*shapes: Ints) -> Size:
 # -- turned ---------------------------------------------------------------------------------------
 
 
-@requires("input.ndim != 1")
+@requires(
+    "input.ndim != 1  # tensor.adjoint() is only supported on matrices or batches of matrices"
+)
 def adjoint(input: Tensor) -> Tensor:
     """Exchange the last two axes and conjugate complex numbers."""
     ndim = len(input._metadata.shape)
@@ -119,7 +121,7 @@ def flipud(input: AtLeast1D) -> Tensor:
     return flip(input, (0,))
 
 
-@requires("len(dims) == 2")
+@requires("len(dims) == 2  # expected total rotation dims == 2")
 def rot90(input: AtLeast2D, k: int = 1, dims: Sequence[int] = (0, 1)) -> Tensor:
     """Rotate by 90 degrees `k` times, from the first of two axes towards the second."""
     first, second = (one_dim("rot90", dim, input.ndim) for dim in dims)
@@ -200,7 +202,7 @@ def block_diag(*tensors: Tensor) -> Tensor:
     """A matrix with the tensors, of at most two axes, along its diagonal."""
     parts = list(atleast_2d(list(tensors))) if tensors else [tensor([[]])]
     if any(x.ndim > 2 for x in parts):
-        raise unmet("block_diag", "parts of 2 axes or less", locals())
+        raise unmet("block_diag", "Input tensors must have 2 or fewer dimensions", tensors=parts)
     dtype = result_dtype(*tensors or parts)
     parts = [cast(x, dtype) for x in parts]
     width = sum(x.shape[1] for x in parts)
@@ -239,12 +241,15 @@ def repeat_interleave(
         input, dim = reshape(input, (-1,)), 0
     length = input.shape[dim]
     if counts.dtype.kind not in "iu" or counts.ndim > 1 or (counts.size and counts.min() < 0):
-        raise unmet("repeat_interleave", "integers of 0 or more in one axis as repeats", locals())
+        raise unmet("repeat_interleave", "repeats must be integers, non-negative and 0-dim or "
+                    "1-dim: repeats can not be negative", repeats=counts)  # fmt: skip
     if counts.size not in {1, length}:
-        raise unmet("repeat_interleave", "counts.size in {1, length}", locals())
+        raise unmet("repeat_interleave", "repeats must have the same size as input along dim",
+                    **{"repeats.shape": counts.shape}, input=input, dim=dim)  # fmt: skip
     places = np.repeat(np.arange(length), counts if counts.ndim else int(counts))
     if output_size is not None and operator.index(output_size) != len(places):
-        raise unmet("repeat_interleave", "output_size == len(places)", locals())
+        raise unmet("repeat_interleave", f"Invalid output_size, expected {len(places)}",
+                    output_size=output_size)  # fmt: skip
     return index_select(input, dim, tensor(places, dtype="int64", device=input.device))
 
 
@@ -283,7 +288,8 @@ def tensor_split(
     if isinstance(given, (int, np.integer)):
         given = one_int("tensor_split", "indices_or_sections", given)
         if given < 1:
-            raise unmet("tensor_split", "given >= 1", locals())
+            raise unmet("tensor_split", "number of sections must be larger than 0",
+                        indices_or_sections=given)  # fmt: skip
         least, longer = divmod(length, given)
         given = [place * least + min(place, longer) for place in range(1, given)]
     elif not isinstance(given, (list, tuple)):
@@ -298,13 +304,17 @@ def tensor_split(
 def _splitter(name: str, axis: int, least: int) -> Callable[..., Any]:
     def function(input: Tensor, indices_or_sections: Ints, *more: int) -> tuple[Tensor, ...]:
         if input.ndim < least:
-            raise unmet(name, f"input.ndim >= {least}", locals())
+            raise unmet(
+                name, f"{name} requires a tensor with at least {least} dimension", input=input
+            )
         along = 0 if input.ndim == 1 else axis
         given: Any = (indices_or_sections, *more) if more else indices_or_sections
         if hasattr(given, "__index__") and not getattr(given, "ndim", 0):
             given = one_int(name, "sections", given)
         if isinstance(given, int) and (given < 1 or input.shape[along] % given):
-            raise unmet(name, "input.shape[along] % given == 0", locals())
+            raise unmet(name, f"{name} attempted to split along dimension {along}, but the size of "
+                        f"the dimension {input.shape[along]} is not divisible by the split_size "
+                        f"{given}")  # fmt: skip
         return tensor_split(input, given, along)
 
     doc = f"`tensor_split` along axis {axis}, in parts that have to be equal."

@@ -94,7 +94,10 @@ def mean(
         input = cast(input, dtype)
     metadata = input._metadata
     if metadata.special and category(metadata.dtype) < 2:
-        raise unmet("mean", "input or dtype= of a floating or complex dtype", locals())
+        raise unmet("mean", "could not infer output dtype. "
+                    f"{'Input' if dtype is None else 'Optional'} dtype must be either a floating "
+                    "point or complex dtype. Convert it first, or pass dtype=",
+                    dtype=metadata.dtype)  # fmt: skip
     return R.mean(input, _axes("mean", dim, metadata.shape), keepdim)
 
 
@@ -142,7 +145,9 @@ def _spread_of(
         )
     metadata = input._metadata
     if metadata.special and category(metadata.dtype) < 2:
-        raise unmet(name, "metadata of a floating or complex dtype", locals())
+        raise unmet(
+            name, "std and var only support floating point and complex dtypes", input=metadata.dtype
+        )
     shape = metadata.shape
     if dim is None:
         count = metadata.size
@@ -184,7 +189,8 @@ def _no_identity(name: str, shape: tuple[int, ...], dims: tuple[int, ...]) -> No
     """Raise if a maximum or minimum has no elements."""
     for axis in dims:
         if shape[axis] == 0:
-            raise unmet(name, "shape[axis] > 0", locals(), IndexError)
+            raise unmet(name, f"Expected reduction dim {axis} to have non-zero size",
+                        IndexError, **{"input.shape": shape})  # fmt: skip
 
 
 def _needs_dim(name: str) -> RuntimeError:
@@ -306,7 +312,8 @@ def _arg_extreme(name: str, greatest: str) -> Callable[..., Tensor]:
         shape = metadata.shape
         if metadata.size == 0:
             if dim is None:
-                raise unmet(name, "dim for an input without elements", locals(), IndexError)
+                raise unmet(name, "Expected reduction dim to be specified for input.numel() == 0",
+                            IndexError, dim=dim, input=input)  # fmt: skip
             _no_identity(name, shape, (dim,))
         if input._batched:
             if dim is None:
@@ -379,7 +386,10 @@ any = _logical("any")
 
 
 @writes
-@requires("dim is not None", error=TypeError)
+@requires(
+    "dim is not None  # argument 'dim' must be tuple of ints, not NoneType. Name the axes",
+    error=TypeError,
+)
 def logsumexp(input: Tensor, dim: Ints | None, keepdim: bool = False) -> Tensor:
     """The logarithm of the sum of the exponentials over some axes, without overflow.
 
@@ -445,7 +455,8 @@ def _nuclear_norm(x: Tensor, dim: Ints | None, keepdim: bool) -> Any:
     ndim = len(shape)
     if dim is None:
         if ndim > 2:
-            raise unmet("norm", "dim=, the two axes of its matrices, for shape", locals())
+            raise unmet("norm", "the nuclear norm of more than 2 axes needs dim=, the two axes of "
+                        "its matrices: dim must be a 2-tuple", input=x, dim=dim)  # fmt: skip
         dim = (0, 1)
     dims = many_dims("norm", dim, ndim)
     if len(dims) != 2:
@@ -476,7 +487,9 @@ def vector_norm(
     """
     order: Any = ord
     if isinstance(order, complex):
-        raise unmet("linalg.vector_norm", "a real order", locals())
+        raise unmet(
+            "linalg.vector_norm", "Expected a non-complex scalar as the order of norm", ord=order
+        )
     metadata = x._metadata
     if metadata.special:
         check_inexact("linalg.vector_norm", metadata.dtype)
@@ -487,9 +500,9 @@ def vector_norm(
     if metadata.size == 0 and (order < 0 or order == math.inf):
         empty = [axis for axis in dims if shape[axis] == 0]
         if empty:
-            raise unmet(
-                "linalg.vector_norm", "no empty axis in shape for the norm of order", locals()
-            )
+            raise unmet("linalg.vector_norm", f"linalg.vector_norm cannot compute the {order} norm "
+                        "on an empty tensor because the operation does not have an identity",
+                        x=x, dim=empty)  # fmt: skip
     return R.vector_norm(x, order, dims, keepdim)
 
 
@@ -502,7 +515,6 @@ def _norm_operand(x: Tensor, dtype: DTypeLike) -> Any:
             f"linalg.vector_norm: dtype should be {kind} for {kind} inputs, but got {dtype}"
         )
     if np.promote_types(held, dtype) != dtype:
-        raise unmet(
-            "linalg.vector_norm", "input (held) to convert to dtype, not narrower", locals()
-        )
+        raise unmet("linalg.vector_norm", f"the dtype of the input ({held}) should be convertible "
+                    f"without narrowing to the specified dtype ({dtype})")  # fmt: skip
     return cast(x, dtype)

@@ -74,7 +74,11 @@ def _check_flat(name: str, index: Tensor, length: int) -> None:
 
 
 @writes_exactly
-@requires("input.ndim == source.ndim or 0 in {input.ndim, source.ndim}", error=IndexError)
+@requires(
+    "input.ndim == source.ndim or 0 in {input.ndim, source.ndim}"
+    "  # When source and destination are not scalars, their dimensionality must match",
+    error=IndexError,
+)
 def index_copy(input: Tensor, dim: Axis, index: ByExample, source: Alike) -> Tensor:
     """A copy of `input` with the slices of `source` written at `index` along `dim`."""
     x, y = input, source
@@ -103,7 +107,9 @@ def index_fill(input: Tensor, dim: Axis, index: ByExample, value: Tensor | Numbe
     at = _index("index_fill", index, length, -length)
     if isinstance(value, Variable):
         if value._metadata.shape:
-            raise unmet("index_fill", "value.ndim == 0", locals())
+            raise unmet(
+                "index_fill", "index_fill_ only supports a 0-dimensional value tensor", value=value
+            )
         if value._metadata.is_complex and not input._metadata.is_complex:
             raise RuntimeError("index_fill: Converting complex Scalar to non-complex type")
     else:
@@ -237,7 +243,11 @@ def index_reduce(
     return _reduced(x, _at(dim, numbers.reshape(-1)), index, y, reduce, include_self)
 
 
-@requires("index.numel() == source.numel()", error=IndexError)
+@requires(
+    "index.numel() == source.numel()"
+    "  # Expected source and index to have the same number of elements",
+    error=IndexError,
+)
 def put(input: Tensor, index: Tensor, source: Alike, accumulate: bool = False) -> Tensor:
     """A copy of `input` with the elements of `source` at flat indices.
 
@@ -272,7 +282,9 @@ def masked_scatter(input: Tensor, mask: Mask, source: Alike) -> Tensor:
     axes = tuple(range(-len(shape), 0))
     count = int(np.max(np.count_nonzero(bottom(mask)._array, axes), initial=0))
     if count > y.numel():
-        raise unmet("masked_scatter", f"at least {count} elements in source", locals())
+        raise unmet("masked_scatter", "Number of elements of source < number of "
+                    f"ones in mask: expected at least {count} elements in source, "
+                    f"got {y.numel()}")  # fmt: skip
     if mask._batched:
         return _scattered(x, mask, reshape(y, (-1,)))
     return index_put(x, (mask,), reshape(y, (-1,))[:count])
@@ -318,12 +330,17 @@ def _replaced(name: str, x: Tensor, src: Tensor, at: object) -> Any:
     out = for_each(R.clone(x), src)
     part = out[at]
     if part.shape != src.shape:
-        raise unmet(name, "part.shape == src.shape", locals())
+        raise unmet(
+            name, "expected src to have a size equal to the slice of self", src=src, slice=part
+        )
     out[at] = src
     return out
 
 
-@requires("input.ndim <= 2 or len(set(input.shape)) == 1")
+@requires(
+    "input.ndim <= 2 or len(set(input.shape)) == 1"
+    "  # all dimensions of input must be of equal length"
+)
 def fill_diagonal_(input: AtLeast2D, fill_value: Number, wrap: bool = False) -> Tensor:
     """Fill the main diagonal with one number, in place.
 

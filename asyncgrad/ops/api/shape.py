@@ -170,7 +170,8 @@ def permute(input: Tensor, *order: Ints, dims: Ints | None = None) -> Tensor:
     ndim = len(x._metadata.shape)
     order = one_shape("permute", order if dims is None else (dims,))
     if len(order) != ndim:
-        raise unmet("permute", "len(order) == ndim", locals())
+        raise unmet("permute", "number of dimensions in the tensor input does not match the length "
+                    "of the desired ordering of dimensions", input=x, dims=order)  # fmt: skip
     return R.permute(x, _permuted(order))
 
 
@@ -206,7 +207,8 @@ def t(input: Tensor) -> Tensor:
     """Transpose a matrix; tensors of fewer axes are not changed."""
     ndim = len(input._metadata.shape)
     if ndim > 2:
-        raise unmet("t", "ndim <= 2; use .mT or permute()", locals())
+        raise unmet("t", f"t() expects a tensor with <= 2 dimensions, but self is {ndim}D. Use .mT "
+                    "or permute()")  # fmt: skip
     return R.permute(input, _TURNED[ndim])
 
 
@@ -227,7 +229,9 @@ def _moved(ndim: int, source: Ints, destination: Ints) -> tuple[int, ...]:
         for dims in (source, destination)
     )
     if len(sources) != len(targets):
-        raise unmet("movedim", "len(sources) == len(targets)", locals())
+        raise unmet("movedim", f"Invalid source or destination dims: source ({sources} dims) "
+                    "should contain the same number of dims as destination "
+                    f"({targets} dims)")  # fmt: skip
     for what, dims in (("source", sources), ("destination", targets)):
         if len(set(dims)) < len(dims):
             raise RuntimeError(f"movedim: repeated dim in `{what}` ({dims})")
@@ -339,7 +343,7 @@ def meshgrid(
         raise RuntimeError("meshgrid expects a non-empty TensorList")
     for x in parts:
         if len(x._metadata.shape) > 1:
-            raise unmet("meshgrid", "x.ndim <= 1", locals())
+            raise unmet("meshgrid", "Expected 0D or 1D tensor in the tensor list", tensor=x)
         if x._metadata.dtype != parts[0]._metadata.dtype:
             raise RuntimeError("meshgrid expects all tensors to have the same dtype")
     check_device("meshgrid", *parts)
@@ -359,7 +363,7 @@ def meshgrid(
 
 
 @converted
-@requires("length >= 0")
+@requires("length >= 0  # length must be non-negative")
 def narrow(input: AtLeast1D, dim: Axis, start: Tensor | int, length: int) -> Tensor:
     """A view of `length` elements of an axis, from `start`."""
     if isinstance(start, Variable) and (
@@ -369,11 +373,14 @@ def narrow(input: AtLeast1D, dim: Axis, start: Tensor | int, length: int) -> Ten
     size = input._metadata.shape[dim]
     first = one_int("narrow", "start", start)
     if not -size <= first <= size:
-        raise unmet("narrow", "-size <= start <= size", locals(), IndexError)
+        raise unmet("narrow", f"start out of range (expected to be in range of [-{size}, {size}], "
+                    f"but got {first})", IndexError)  # fmt: skip
     if first < 0:
         first += size
     if first + length > size:
-        raise unmet("narrow", "start + length <= size", locals())
+        raise unmet(
+            "narrow", f"start ({first}) + length ({length}) exceeds dimension size ({size})"
+        )
     return R.narrow(input, dim, first, length)
 
 
@@ -384,13 +391,14 @@ def narrow_copy(input: Tensor, dim: int, start: Tensor | int, length: int) -> Te
 
 
 @converted
-@requires("input.ndim > 0", error=IndexError)
+@requires("input.ndim > 0  # select() cannot be applied to a 0-dim tensor", error=IndexError)
 def select(input: Tensor, dim: Axis, index: Tensor | int) -> Tensor:
     """A view of the slice at `index` along an axis, without that axis."""
     shape = input._metadata.shape
     place = one_int("select", "index", index)
     if not -shape[dim] <= place < shape[dim]:
-        raise unmet("select", "-shape[dim] <= index < shape[dim]", locals(), IndexError)
+        raise unmet("select", f"index {place} out of range for tensor of size {list(shape)} at "
+                    f"dimension {dim}", IndexError)  # fmt: skip
     return R.getitem(input, (slice(None),) * dim + (place, Ellipsis))
 
 
@@ -409,11 +417,14 @@ def split(tensor: AtLeast1D, split_size_or_sections: Ints, dim: Axis = 0) -> tup
     if isinstance(split_size_or_sections, (tuple, list)):
         lengths = [one_int("split", "split_size", n) for n in split_size_or_sections]
         if any(n < 0 for n in lengths) or sum(lengths) != size:
-            raise unmet("split", "lengths of 0 or more with the sum size", locals())
+            raise unmet("split", "split_with_sizes expects split_sizes have only non-negative "
+                        f"entries and to sum exactly to {size} (input tensor's size at dimension "
+                        f"{dim})", split_sizes=lengths)  # fmt: skip
         return _in_turn(tensor, dim, lengths, SplitWithSizesBackward0)
     each = one_int("split", "split_size", split_size_or_sections)
     if each < 0 or (each == 0 and size):
-        raise unmet("split", "each > 0, or 0 for an axis of size 0", locals())
+        raise unmet("split", "split expects split_size be non-negative, and 0 only if dimension "
+                    "size is 0", split_size=each, size=size)  # fmt: skip
     lengths = [min(each, size - at) for at in range(0, size, each)] if size else [0]
     return _in_turn(tensor, dim, lengths)
 
@@ -431,7 +442,7 @@ def _in_turn(
 
 
 @converted
-@requires("chunks > 0")
+@requires("chunks > 0  # chunk expects `chunks` to be greater than 0")
 def chunk(input: AtLeast1D, chunks: int, dim: Axis = 0) -> tuple[Tensor, ...]:
     """At most `chunks` views of equal length along an axis; the last may be shorter."""
     size = input._metadata.shape[dim]
@@ -442,7 +453,7 @@ def chunk(input: AtLeast1D, chunks: int, dim: Axis = 0) -> tuple[Tensor, ...]:
 
 
 @converted
-@requires("input.ndim > 0", error=IndexError)
+@requires("input.ndim > 0  # tensor has no dimensions", error=IndexError)
 def unbind(input: Tensor, dim: Axis = 0) -> tuple[Tensor, ...]:
     """Views of all slices along an axis, without that axis."""
     shape = input._metadata.shape
@@ -451,7 +462,7 @@ def unbind(input: Tensor, dim: Axis = 0) -> tuple[Tensor, ...]:
     return several(input, "getitem", places, UnbindBackward0, dim)
 
 
-@requires("dim1 != dim2")
+@requires("dim1 != dim2  # diagonal dimensions cannot be identical. Name two different axes")
 def diagonal(input: Tensor, offset: int = 0, dim1: Axis = 0, dim2: Axis = 1) -> Tensor:
     """A view of the diagonal of two axes, as the last axis.
 
@@ -499,7 +510,8 @@ def cat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     kept = [shape for shape in shapes if shape != (0,)]
     for place, shape in enumerate(shapes):
         if not shape:
-            raise unmet("cat", f"tensor {place} to have an axis; use stack()", locals())
+            raise unmet("cat", f"zero-dimensional tensor (at position {place}) cannot be "
+                        "concatenated. Use stack()")  # fmt: skip
     first = kept[0] if kept else (0,)
     axis = one_dim("cat", dim, len(first)) if kept else 0
     for place, shape in enumerate(shapes):
@@ -552,7 +564,9 @@ def stack(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     axis = one_dim("stack", dim, len(first) + 1)
     for place, part in enumerate(parts):
         if part._metadata.shape != first:
-            raise unmet("stack", f"each tensor to be equal size: part {place}, first", locals())
+            raise unmet("stack", "stack expects each tensor to be equal size, but "
+                        f"got {list(first)} at entry 0 and {list(part.shape)} at "
+                        f"entry {place}")  # fmt: skip
     return R.stack(parts, axis)
 
 
@@ -568,7 +582,8 @@ def repeat(input: Tensor, *counts: Ints, repeats: Ints | None = None) -> Tensor:
     x = as_tensor_operand(input, "repeat", 1)
     counts = one_shape("repeat", counts if repeats is None else (repeats,))
     if len(counts) < len(x._metadata.shape):
-        raise unmet("repeat", "len(counts) >= x.ndim", locals())
+        raise unmet("repeat", "Number of dimensions of repeat dims can not be smaller than number "
+                    "of dimensions of tensor", repeats=counts, input=x)  # fmt: skip
     if any(n < 0 for n in counts):
         raise RuntimeError(f"repeat: Trying to create tensor with negative dimension: {counts}")
     return R.repeat(x, counts)
@@ -593,7 +608,9 @@ def roll(input: Tensor, shifts: Ints, dims: Ints | None = None) -> Tensor:
     if not steps:
         raise RuntimeError("`shifts` required")
     if len(axes) != len(steps) and (axes or len(steps) != 1):
-        raise unmet("roll", "as many axes as steps", locals())
+        raise unmet(
+            "roll", f"shifts and dimensions must align. shifts: {len(steps)}, dims: {len(axes)}"
+        )
     shape = input._metadata.shape
     if not axes:
         flat = R.reshape(input, (input._metadata.size,))
@@ -625,7 +642,8 @@ def pad(
     if len(numbers) % 2:
         raise RuntimeError(f"Padding length must be divisible by 2, got {list(numbers)}")
     if len(numbers) > 2 * len(shape):
-        raise unmet("pad", "len(numbers) <= 2 * len(shape)", locals())
+        raise unmet("pad", "Padding length should be less than or equal to two times the input "
+                    "dimension", pad=numbers, input=input)  # fmt: skip
     pairs = tuple(zip(numbers[::2], numbers[1::2], strict=True))[::-1]
     widths = ((0, 0),) * (len(shape) - len(pairs)) + pairs
     if mode == "constant":
@@ -633,7 +651,9 @@ def pad(
     if value is not None and value != 0:
         raise RuntimeError(f'Padding mode "{mode}" doesn\'t take in value argument')
     if len(pairs) not in {1, 2, 3} or len(shape) not in {len(pairs) + 1, len(pairs) + 2}:
-        raise unmet("pad", "1 to 3 pairs, 1 or 2 more axes in shape", locals(), NotImplementedError)
+        raise unmet("pad", f"Padding size {len(numbers)} is not supported for {len(shape)}D input "
+                    "tensor: 1 to 3 axes are padded of one or two more",
+                    NotImplementedError, pad=numbers, input=input)  # fmt: skip
     _check_frame(mode, shape, widths)
     cut = tuple((min(before, 0), min(after, 0)) for before, after in widths)
     wider = tuple((max(before, 0), max(after, 0)) for before, after in widths)
@@ -651,7 +671,8 @@ def _constant_pad(x: Tensor, widths: tuple[tuple[int, int], ...], value: float) 
     shape = x._metadata.shape
     for n, (before, after) in zip(shape, widths, strict=True):
         if n + before + after < 0 or -before > n or -after > n:
-            raise unmet("pad", "n + before + after >= 0, at most n cut off", locals())
+            raise unmet("pad", f"The input size {n}, plus negative padding {before} and {after} "
+                        "resulted in a negative output size", **{"input.shape": shape})  # fmt: skip
     number = number_argument("pad", "value", value)
     return R.pad(x, widths, fitted("pad", number, x._metadata.dtype))
 
@@ -673,11 +694,16 @@ def _check_frame(
         if not before and not after:
             continue
         if n == 0 or n + before + after < (mode != "circular"):
-            raise unmet("pad", "an element left along axis of shape for mode", locals())
+            raise unmet("pad", f"input is too small: axis {axis} with ({before}, {after}) more "
+                        "has no element left, or none to repeat",
+                        **{"input.shape": shape}, mode=mode)  # fmt: skip
         if mode == "reflect" and max(before, after) >= n:
-            raise unmet("pad", "before and after less than n for 'reflect'", locals())
+            raise unmet("pad", "Argument #4: Padding size should be less than the corresponding "
+                        f"input dimension, but got: padding ({before}, {after}) at dimension "
+                        f"{axis} of input {list(shape)}")  # fmt: skip
         if mode == "circular" and max(before, after) > n + min(before, 0) + min(after, 0):
-            raise unmet("pad", "before and after no more than n: circular wraps once", locals())
+            raise unmet("pad", f"Padding value causes wrapping around more than once: ({before}, "
+                        f"{after}) at dimension {axis} of input {list(shape)}")  # fmt: skip
 
 
 def clone(input: Tensor, *, memory_format: memory_format | None = None) -> Tensor:

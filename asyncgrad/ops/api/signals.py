@@ -133,12 +133,18 @@ def _frame(
         window = from_host(name, np.ones(width, real), x._metadata.device)
     check_device(name, x, window)
     if window._metadata.shape != (width,):
-        raise unmet(name, "window.shape == (width,)", locals())
+        raise unmet(
+            name, f"expected a 1D window tensor of size equal to win_length={width}", window=window
+        )
     left = (size - width) // 2
     return size, step, shape.pad(window, (left, size - width - left))
 
 
-@requires("1 <= input.ndim <= 2", "not center or align_to_window is None")
+@requires(
+    "1 <= input.ndim <= 2  # expected a 1D or 2D tensor",
+    "not center or align_to_window is None"
+    "  # stft align_to_window should only be set when center = false",
+)
 def stft(
     input: Tensor, n_fft: int, hop_length: int | None = None, win_length: int | None = None,
     window: Tensor | None = None, center: Truth = True, pad_mode: PadMode = "reflect",
@@ -198,7 +204,12 @@ def stft(
     return out if return_complex or return_complex is None else R.view_as_real(out)
 
 
-@requires("input.is_complex()", "input.numel() > 0 and 2 <= input.ndim <= 3")
+@requires(
+    "input.is_complex()  # istft requires a complex-valued input tensor matching the output from "
+    "stft with return_complex=True. Call stft() so",
+    "input.numel() > 0 and 2 <= input.ndim <= 3"
+    "  # expected a tensor with 2 or 3 dimensions that is not empty",
+)
 def istft(
     input: Tensor, n_fft: int, hop_length: int | None = None, win_length: int | None = None,
     window: Tensor | None = None, center: Truth = True, normalized: bool = False,
@@ -223,7 +234,9 @@ def istft(
     frequencies, count = input._metadata.shape[-2:]
     halved = frequencies != size if onesided is None else onesided
     if frequencies != (size // 2 + 1 if halved else size):
-        raise unmet("istft", "frequencies == (size // 2 + 1 if halved else size)", locals())
+        raise unmet("istft", "expected the frequency dimension (2nd to the last) of the input "
+                    f"tensor to match n_fft={size} with onesided={halved}",
+                    input=input)  # fmt: skip
     if step > width:
         raise RuntimeError(f"istft: expected 0 < hop_length <= win_length, but got {step}")
     if halved and return_complex:

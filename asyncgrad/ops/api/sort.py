@@ -97,7 +97,7 @@ def _order(F: Raw, array: Array, axis: int, descending: bool) -> Any:
 
 
 @writes_exactly
-@requires("input.dtype.kind not in 'bc'")
+@requires("input.dtype.kind not in 'bc'  # topk does not support bool dtypes and complex ones")
 def topk(
     input: Tensor, k: int, dim: Axis = -1, largest: bool = True, sorted: bool = True
 ) -> return_types.topk:
@@ -113,7 +113,7 @@ def topk(
     shape = metadata.shape
     length = shape[dim] if shape else 1
     if not 0 <= k <= length:
-        raise unmet("topk", "0 <= k <= length", locals())
+        raise unmet("topk", f"selected index k out of range for dimension {dim}", k=k, input=input)
     if input._batched:
         return mapped_along(lambda x, axis: topk(x, k, axis, largest), input, dim)
 
@@ -258,7 +258,8 @@ def kthvalue(input: Tensor, k: int, dim: Axis = -1, keepdim: bool = False) -> re
 
     def place(xp: Library, lines: Array) -> Any:
         if not 0 < k <= lines.shape[-1]:
-            raise unmet("kthvalue", "0 < k <= lines.shape[-1]", locals())
+            raise unmet("kthvalue", f"selected number k out of range for dimension {dim}",
+                        k=k, input=input)  # fmt: skip
         return xp.full((*lines.shape[:-1], 1), k - 1)
 
     along = lambda x, axis, keepdim: kthvalue(x, k, axis, keepdim)  # noqa: E731  a name for it
@@ -344,7 +345,9 @@ def _quantiles(
 ) -> Any:  # fmt: skip
     dtype = input._metadata.dtype
     if dtype.kind != "f" or is_half(dtype):
-        raise unmet(name, "dtype in {float32, float64}", locals())
+        raise unmet(
+            name, f"{name}() input tensor must be either float or double dtype", input=dtype
+        )
     if not isinstance(q, Variable):
         levels = constant(float(q), input, dtype)
     elif q._metadata.dtype == dtype:

@@ -22,14 +22,17 @@ def _rows(name: str, input: Tensor) -> Rows:
     """Check that a tensor is row-sparse, and return its rows."""
     array = as_tensor_operand(input, name, 1)._array
     if not isinstance(array, Rows):
-        raise unmet(name, "a sparse tensor, not a dense one", locals())
+        raise unmet(name, f"{name} expected sparse coordinate tensor layout but got Strided: the "
+                    "tensor is dense")  # fmt: skip
     return array
 
 
 def _coalesced(name: str, input: Tensor) -> Rows:
     rows = _rows(name, input)
     if not rows.coalesced:
-        raise unmet(name, "a coalesced tensor: call .coalesce() first", locals())
+        raise unmet(
+            name, f"Cannot get {name} on an uncoalesced tensor, please call .coalesce() first"
+        )
     return rows
 
 

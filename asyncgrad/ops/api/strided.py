@@ -90,7 +90,8 @@ def as_strided_scatter(
     check_device("as_strided_scatter", input, src)
     wanted, (steps, _) = _places("as_strided_scatter", input, size, stride, storage_offset)
     if src._metadata.shape != wanted.shape:
-        raise unmet("as_strided_scatter", "src.shape == wanted.shape", locals(), AutogradError)
+        raise unmet("as_strided_scatter", "expected src to have a size equal to the slice of self",
+                    AutogradError, src=src, **{"slice.shape": wanted.shape})  # fmt: skip
     held = Strides(input._metadata.shape, steps)
     return R.as_strided_scatter(input, cast(src, input._metadata.dtype), held, wanted)
 
@@ -160,9 +161,13 @@ def _places(
         for what, given in (("size", size), ("stride", stride))
     )
     if len(sizes) != len(steps):
-        raise unmet(name, "no mismatch in length of sizes and steps", locals(), AutogradError)
+        raise unmet(
+            name, "mismatch in length of strides and shape", AutogradError, size=sizes, stride=steps
+        )
     if min(steps, default=0) < 0:
-        raise unmet(name, "no negative strides in steps", locals(), AutogradError)
+        raise unmet(
+            name, "Negative strides are not supported at the moment", AutogradError, stride=steps
+        )
     if min(sizes, default=0) < 0:
         raise AutogradError(f"{name}: a length can't be negative, got size {list(sizes)}")
     if storage_offset is not None and storage_offset < 0:
@@ -175,13 +180,18 @@ def _places(
         low, high = _memory(x, own, origin)
         first, last = wanted.reach
         if first < low or last > high:
-            raise unmet(name, "first and last not out of bounds low, high", locals(), AutogradError)
+            raise unmet(name, f"setStorage: sizes {list(sizes)}, strides {list(steps)}, storage "
+                        f"offset {start + origin} are out of bounds: the last element would be "
+                        f"number {last - 1 + origin} of {high + origin}",
+                        AutogradError)  # fmt: skip
     return wanted, (own, origin)
 
 
 def _sequence(name: str, what: str, given: object) -> Any:
     if not isinstance(given, (tuple, list)):
-        raise unmet(name, f"given to be a tuple of ints, as {what}", locals(), TypeError)
+        raise unmet(
+            name, f"argument '{what}' must be tuple of ints, not {type(given).__name__}", TypeError
+        )
     return given
 
 
@@ -215,7 +225,8 @@ def diag_embed(input: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -
     ndim = len(input._metadata.shape) + 1
     first, second = (one_dim("diag_embed", dim, ndim) for dim in (dim1, dim2))
     if first == second:
-        raise unmet("diag_embed", "first != second", locals())
+        raise unmet("diag_embed", "diagonal dimensions cannot be identical. Name two different "
+                    "axes", dim1=dim1, dim2=dim2)  # fmt: skip
     *lead, length = input._metadata.shape
     length += abs(offset)
     rest = iter(lead)
@@ -247,7 +258,8 @@ def diagonal_scatter(
     out = for_each(R.clone(input), src)
     part = diagonal(out, offset, dim1, dim2)
     if part._metadata.shape != src._metadata.shape:
-        raise unmet("diagonal_scatter", "part.shape == src.shape", locals())
+        raise unmet("diagonal_scatter", "expected src to have a size equal to the slice of self",
+                    src=src, slice=part)  # fmt: skip
     part.copy_(src)
     return out
 
@@ -261,7 +273,7 @@ def sum_to_size(input: Tensor, *sizes: Ints, size: Ints | None = None) -> Tensor
     x = as_tensor_operand(input, "sum_to_size", 1)
     wanted, held = one_shape("sum_to_size", sizes if size is None else (size,)), x._metadata.shape
     if not is_expandable(wanted, held):
-        raise unmet("sum_to_size", "size (wanted) to expand to shape (held)", locals())
+        raise unmet("sum_to_size", f"size {list(wanted)} is not expandable to size {list(held)}")
     if wanted == held and held:
         return x
     return R.sum_to(cast(x, _INT64) if category(x._metadata.dtype) < 2 else x, wanted)
@@ -281,7 +293,9 @@ def unfold(input: Tensor, dimension: Axis, size: int, step: int) -> Tensor:
     if step <= 0:
         raise RuntimeError(f"unfold: step is {step} but must be > 0")
     if size > length:
-        raise unmet("unfold", "size <= length", locals())
+        raise unmet(
+            "unfold", f"maximum size for tensor at dimension {dimension} is {length}", size=size
+        )
     if not shape:
         return R.reshape(input, (1,)) if size else R.narrow(R.reshape(input, (1,)), 0, 0, 0)
     windows = list(shape)

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 @one_node("MvlgammaBackward0", writes)
-@requires("p >= 1")
+@requires("p >= 1  # p has to be greater than or equal to 1")
 def mvlgamma(input: Tensor, p: int) -> Tensor:
     """The logarithm of the multivariate gamma function of dimension `p`.
 
@@ -50,7 +50,7 @@ def mvlgamma(input: Tensor, p: int) -> Tensor:
 
 
 @writes
-@requires("n >= 0")
+@requires("n >= 0  # polygamma(n, x) does not support negative n")
 def polygamma(n: int, input: Tensor) -> Tensor:
     """The derivative of `digamma` of order `n`."""
     x = _floating(input)
@@ -127,7 +127,7 @@ def logaddexp2(input: Tensor, other: Tensor) -> Tensor:
 
 
 @writes_exactly
-@requires("not input.is_complex()")
+@requires("not input.is_complex()  # heaviside is not yet implemented for complex tensors")
 def heaviside(input: Tensor, values: Alike) -> Tensor:
     """1 for positive elements, 0 for negative ones, and `values` at 0, broadcast.
 

@@ -166,7 +166,8 @@ def _order_of(name: str, xp: Library, pivots: Array, m: int) -> Any:
     """The order of `m` rows after the exchanges of the pivots, which are numbered from 1."""
     *lead, count = pivots.shape
     if not bool(((pivots >= 1) & (pivots <= m)).all()):
-        raise unmet(name, "pivots from 1 to m: pass what lu_factor returned", locals())
+        raise unmet(name, f"pivots must all be greater or equal to 1, and at most {m}. Did you "
+                    "properly pass the result of lu_factor?", pivots=pivots)  # fmt: skip
     pivots = pivots.reshape(prod(lead), count)
     each = xp.arange(len(pivots))
     order = xp.zeros((len(pivots), m), np.int64) + xp.arange(m)
@@ -179,7 +180,11 @@ def _order_of(name: str, xp: Library, pivots: Array, m: int) -> Any:
 
 
 @one_node("LinalgLuSolveBackward0", writes)
-@requires("pivots.dtype == int32", "pivots.shape == LU.shape[:-1]")
+@requires(
+    "pivots.dtype == int32  # pivots should be a Tensor of scalar type int32",
+    "pivots.shape == LU.shape[:-1]  # Number of pivots per batch should be same as the dimension "
+    "of the matrix",
+)
 def lu_solve(
     LU: SquareMatrices, pivots: ByExample, B: Matrices, *, left: bool = True, adjoint: bool = False
 ) -> Tensor:
@@ -199,7 +204,8 @@ def lu_solve(
     of_one_dtype(name, LU, B)
     n = LU._metadata.shape[-1]
     if B._metadata.shape[-2 if left else -1] != n:
-        raise unmet(name, "B.shape[-2 if left else -1] == n", locals())
+        raise unmet(name, "Incompatible shapes of A and B for the equation "
+                    f"{'AX = B' if left else 'XA = B'}", LU=LU, B=B)  # fmt: skip
     if not left:
         return R.adjoint(lu_solve(LU, pivots, R.adjoint(B), adjoint=not adjoint))
     F = LU._metadata.F
