@@ -252,6 +252,26 @@ async def test_errors_are_those_of_the_function():
     assert replays(step) == 2
 
 
+@pytest.mark.parametrize("accumulate", [False, True])
+@pytest.mark.asyncio
+async def test_errors_of_indices_behind_a_pass(accumulate):
+    """A replay can't be made again there, so its kernels raise the error."""
+    w = ag.ones(3, requires_grad=True)
+
+    @ag.compile
+    async def step(x, at):
+        await (x * w).sum().backward()
+        y = x * 1
+        y.index_put_((at,), x[:2], accumulate)
+        return y
+
+    for _ in range(3):
+        await step(ag.ones(3), ag.tensor([0, 1]))
+    with pytest.raises(IndexError, match="index 7 is out of bounds for dimension 0 with size 3"):
+        await step(ag.ones(3), ag.tensor([0, 7]))
+    assert replays(step) == 2
+
+
 def test_other_loops_and_no_loop():
     """A program belongs to no loop."""
     ours, theirs = Training(), Training()

@@ -437,11 +437,11 @@ def _put_into(
     bump_version(tensor)
     try:
         node = (R.put_add if accumulate else R.put)(tensor, value, arrays)._edge
-    except IndexError as error:
+    except IndexError:
         # The index is out of range and nothing was written, so the version bump is undone.
         if not is_inference(tensor):
             counter_of(tensor).value -= 1
-        raise refused_index(metadata.shape, error) from None
+        raise
     if recorded:
         known = name.strip("_") if name != "__setitem__" else "index_put"
         called = known.title().replace("_", "") + "Backward0"

@@ -191,17 +191,23 @@ def _numbers(xp: Library, shape: tuple[int, ...], index: tuple[Any, ...]) -> Any
 
 def _put(xp: Library, x: Array, value: Array | float, index: tuple[Any, ...]) -> Any:
     """Replace the elements at an index, in place."""
-    numbers = _flat_numbers(x, index)
-    if numbers is None:
-        x[index] = value
-    else:
-        x.reshape(-1)[numbers] = value
+    try:
+        numbers = _flat_numbers(x, index)
+        if numbers is None:
+            x[index] = value
+        else:
+            x.reshape(-1)[numbers] = value
+    except IndexError as error:
+        raise refused_index(x.shape, error) from None
     return x
 
 
 def _put_add(xp: Library, x: Array, value: Array, index: tuple[Any, ...]) -> Any:
     """Add at an index in place; repeated indices add up."""
-    _add_at(xp, x, index, value)
+    try:
+        _add_at(xp, x, index, value)
+    except IndexError as error:
+        raise refused_index(x.shape, error) from None
     return x
 
 
