@@ -191,9 +191,13 @@ def _leading_to(front: Any, node: Any, run: Any, F: Any, gradient: Any, _: Any) 
 
 def _share(edges: tuple[Any, ...]) -> bool:
     """Whether leaves have one `.grad`: its bits follow from the order in which leaves add to it."""
-    metas = [x.variable._autograd for x in set(edges) if x.__class__ is AccumulateGrad]
-    grads = [id(x.grad) for x in metas if x is not None and x.grad is not None]
-    return len(grads) > len(set(grads))
+    leaves: dict[int, Any] = {}
+    for x in edges:
+        meta = x.variable._autograd if x.__class__ is AccumulateGrad else None
+        grad = None if meta is None else meta.grad
+        if grad is not None and leaves.setdefault(id(grad), x) is not x:
+            return True
+    return False
 
 
 def _staged(task: Any, edges: Any, received: tuple[Any, ...], fresh: bool) -> tuple[Any, ...]:
