@@ -94,8 +94,8 @@ def _is_device(value: object) -> Any:
 
 
 def target_of_to(
-    *, dtype: DTypeLike | None = None, device: DeviceLike | None = None,
-    other: Tensor | None = None, non_blocking: object = False, copy: object = False,
+    *, dtype: object = None, device: DeviceLike | None = None, other: Tensor | None = None,
+    non_blocking: object = False, copy: object = False,
     memory_format: memory_format | None = None,
 ) -> tuple[Any, Any]:  # fmt: skip
     """The device and dtype that the arguments of `to` name; None where they name none."""
