@@ -12,7 +12,6 @@ from asyncgrad.ops.api.reduction import vector_norm
 from asyncgrad.ops.api.shape import permute, reshape, split
 from asyncgrad.ops.converted import one_node, writes_exactly
 from asyncgrad.ops.dtype import FLOATING, check_dtype
-from asyncgrad.ops.dtype_device import as_dtype
 from asyncgrad.ops.float32_compute import computing_dtype, in_parameters_dtype
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.node_names import renamed
@@ -84,7 +83,7 @@ def _normalised(name: str, doc: str) -> Callable[..., Tensor]:
 
     def function(input: Tensor, dim: Axis, dtype: DTypeLike | None = None) -> Tensor:
         if dtype is not None:
-            input = cast(input, as_dtype(name, dtype))
+            input = cast(input, dtype)
         shape = input._metadata.shape
         check_dtype(name, input._metadata.dtype, FLOATING)
         if not shape:

@@ -87,7 +87,7 @@ def _made(
     if _is_on_cuda(data):
         data = _borrowed(name, data)
     place = place_of(name, device)
-    wanted = None if dtype is None else as_dtype(name, dtype)
+    wanted: Any = dtype
     if isinstance(data, Variable):
         found = data.detach()  # type: ignore[attr-defined]
         if device is not None:
