@@ -1005,7 +1005,8 @@ def index_reduce(input: Tensor, dim: builtins.int, index: Tensor, source: Tensor
         include_self: include the slices of `input`; else they stay only where none is scattered.
 
     Raises:
-        NotImplementedError: for extremes of complex numbers, or means of booleans.
+        NotImplementedError: for extremes of complex numbers, or means of booleans; without
+            `include_self`, for all complex numbers and booleans.
     """
 def index_reduce_(self: Tensor, dim: builtins.int, index: Tensor, source: Tensor, reduce: IndexReduceKind, *, include_self: builtins.bool = True) -> Tensor:
     """`index_reduce`, in place."""
