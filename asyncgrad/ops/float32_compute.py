@@ -27,8 +27,13 @@ def in_parameters_dtype(name: str, x: Tensor, *parameters: Tensor | None) -> Any
     Raises:
         RuntimeError: if a parameter has another dtype.
     """
-    dtypes = {p._metadata.dtype for p in parameters if p is not None}
     dtype = x._metadata.dtype
+    for p in parameters:
+        if p is not None and p._metadata.dtype is not dtype:
+            break
+    else:
+        return x
+    dtypes = {p._metadata.dtype for p in parameters if p is not None}
     wide = dtype if dtypes == {dtype} else computing_dtype(dtype)
     if dtypes - {wide}:
         raise RuntimeError(

@@ -230,7 +230,8 @@ def knows_no_tensors(name: str, value: Any) -> bool:
 
 def cast(x: Any, dtype: Any) -> Any:
     """Cast a tensor to another dtype, recorded; return it unchanged if it has that dtype."""
-    if x._metadata.dtype == dtype:
+    found = x._metadata.dtype
+    if found is dtype or found == dtype:
         return x
     if category(dtype) < 2:
         # Integers have no gradient, so the result gets no edge.

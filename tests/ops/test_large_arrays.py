@@ -90,7 +90,7 @@ def test_the_greatest_elements_of_rows(shape):
     for y, dim in ((x, x.ndim - 1), (x.swapaxes(0, -1), x.ndim - 1), (x, 0)):
         if y.shape[dim]:
             expected = y.max(axis=dim, keepdims=True)
-            np.testing.assert_array_equal(activation.line_maxima(np, y, dim), expected)
+            np.testing.assert_array_equal(activation.line_maxima(y, dim), expected)
 
 
 def test_many_elements_at_pairs_of_places():

@@ -285,7 +285,7 @@ def group_norm(
     wide = (1, channels, *[1] * len(rest))
     out = out if weight is None else out * reshape(weight, wide)
     out = out if bias is None else out + reshape(bias, wide)
-    return cast(out, input.dtype)
+    return cast(out, input._metadata.dtype)
 
 
 @one_node("PixelShuffleBackward0")

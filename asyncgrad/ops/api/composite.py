@@ -70,7 +70,8 @@ def _in_one_dtype(name: str, *operands: object) -> list[Any]:
     """The result's dtype, and the operands in it, or in float32 if it is of half precision."""
     tensors = tensor_operands(name, *operands)
     dtype = result_dtype(*tensors)
-    return [dtype, *[cast(x, computing_dtype(dtype)) for x in tensors]]
+    computing = computing_dtype(dtype)
+    return [dtype, *[cast(x, computing) for x in tensors]]
 
 
 @one_node("AddcmulBackward0", writes)
@@ -153,11 +154,12 @@ def lerp(input: Inexact, end: Tensor, weight: Tensor | float) -> Tensor:
             raise unmet("lerp", f"expected dtype {dtype} for `{what}`", **{what: z._metadata.dtype})
     # PyTorch has separate nodes for tensor and number weights; the latter saves nothing.
     node = "LerpBackward1" if isinstance(weight, Variable) else "LerpBackward0"
-    input, end = cast(input, computing_dtype(dtype)), cast(end, computing_dtype(dtype))
+    computing = computing_dtype(dtype)
+    input, end = cast(input, computing), cast(end, computing)
     step = R.sub(end, input)
     share: Tensor | float
     if isinstance(weight, Variable):
-        wide = cast(weight, computing_dtype(dtype))
+        wide = cast(weight, computing)
         first = R.lt(R.abs(wide.detach()), 0.5)
         nearer, share = where(first, input, end), where(first, wide, R.sub(wide, 1))
     else:

@@ -315,18 +315,21 @@ def _hardswish_pull(F: Namespace, g: Value, x: Value) -> Any:
     return F.mask(F.where(x < 3, g * slope, g), ~(x <= -3))
 
 
-def line_maxima(xp: Library, x: Array, dim: int) -> Any:
+def line_maxima(x: Array, dim: int) -> Any:
     """The greatest elements along an axis, with length 1.
 
     NumPy's `reduceat` takes half the time of its `reduce` for many rows of 2 to 500 elements, but
     thirty times as long for rows of one element.
     """
-    length = x.shape[dim]
-    in_rows = x.__class__ is np.ndarray and dim == x.ndim - 1 and x.flags.c_contiguous
-    if in_rows and length > 1 and x.size >= max(FEW, _ROWS * length):
-        made = np.maximum.reduceat(x.reshape(-1), np.arange(0, x.size, length))
-        return made.reshape(*x.shape[:-1], 1)
-    return x.max(axis=dim, keepdims=True)
+    if x.__class__ is not np.ndarray:
+        return x.max(axis=dim, keepdims=True)
+    if x.size >= FEW and dim == x.ndim - 1 and x.flags.c_contiguous:
+        length = x.shape[dim]
+        if 1 < length <= x.size // _ROWS:
+            made = np.maximum.reduceat(x.reshape(-1), np.arange(0, x.size, length))
+            return made.reshape(*x.shape[:-1], 1)
+    # A method of the array takes 0.4 us longer.
+    return np.maximum.reduce(x, axis=dim, keepdims=True)
 
 
 def line_total(xp: Library, x: Array, dim: int) -> Any:
@@ -361,7 +364,7 @@ def _place_of_result(xp: Library, out: Array | None, x: Array) -> Any:
 
 @along()
 def _softmax(xp: Library, out: Array | None, x: Array, dim: int) -> Any:
-    e = xp.subtract(x, line_maxima(xp, x, dim), _place_of_result(xp, out, x))
+    e = xp.subtract(x, line_maxima(x, dim), _place_of_result(xp, out, x))
     xp.exp(e, e)
     return xp.divide(e, spread_total(xp, e, dim), e)
 
@@ -383,7 +386,7 @@ def _softmax_pull(F: Namespace, g: Value, out: Value, dim: int) -> Any:
 
 @along()
 def _log_softmax(xp: Library, out: Array | None, x: Array, dim: int) -> Any:
-    y = xp.subtract(x, line_maxima(xp, x, dim), _place_of_result(xp, out, x))
+    y = xp.subtract(x, line_maxima(x, dim), _place_of_result(xp, out, x))
     return xp.subtract(y, xp.log(line_total(xp, xp.exp(y), dim)), y)
 
 

@@ -18,7 +18,7 @@ from asyncgrad.devices.arena import reshaped
 from asyncgrad.devices.pieces import here
 from asyncgrad.ops import batch_products
 from asyncgrad.ops.bfloat16 import floating_info
-from asyncgrad.ops.fused import compiled, number, share, silent, widening
+from asyncgrad.ops.fused import FEW, compiled, number, share, silent, widening
 from asyncgrad.ops.op import operation
 from asyncgrad.ops.table.activation import line_maxima, ones
 from asyncgrad.ops.table.linalg import product_cost
@@ -165,9 +165,11 @@ def _greatest(xp: Library, scores: Array) -> Any:
     From -inf a masked row could not be subtracted.
     """
     lowest = _lowest(scores.dtype)
+    if xp.ndarray is np.ndarray and scores.size < FEW:
+        return xp.maximum.reduce(scores, -1, None, None, True, lowest)
     if not scores.shape[-1]:
         return xp.full((*scores.shape[:-1], 1), lowest, scores.dtype)
-    top = line_maxima(xp, scores, scores.ndim - 1)
+    top = line_maxima(scores, scores.ndim - 1)
     return xp.maximum(top, lowest, out=top)
 
 

@@ -271,7 +271,7 @@ def _log_sums(xp: Library, out: Array | None, x: Array, dim: int) -> Any:
     """The logarithms of the sums of exponentials along an axis, which stays with length 1."""
     if not x.size:
         return x.sum(axis=dim, keepdims=True)
-    top = line_maxima(xp, x, dim)
+    top = line_maxima(x, dim)
     e = xp.subtract(x, top)
     sums = xp.log(line_total(xp, xp.exp(e, e), dim))
     return xp.add(sums, top, sums)
