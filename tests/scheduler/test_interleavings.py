@@ -102,6 +102,7 @@ def test_without_the_lock_an_update_would_be_lost(locks: Any) -> None:
             lambda state: state.x.grad.tolist() == [2.0] * 3,
             strategy="random",
             max_attempts=200,
+            max_ops=3_000,
             seed=1,
         )
 
