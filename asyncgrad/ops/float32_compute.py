@@ -40,7 +40,7 @@ def in_parameters_dtype(name: str, x: Tensor, *parameters: Tensor | None) -> Any
             f"{name}: expected parameters of dtype {wide} for an input of dtype {dtype}, got "
             f"{', '.join(map(str, dtypes))}. Convert them with .to()."
         )
-    return cast(x, wide) if dtypes else x
+    return cast(x, wide)
 
 
 def in_float32(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
