@@ -138,13 +138,22 @@ class TransformedDistribution(Distribution):
         own = events - len(self.base_dist.event_shape)
         return sum_rightmost(self.base_dist.log_prob(y), own) + stretched
 
-    def _cdf(self, value: Tensor) -> Tensor:
+    def cdf(self, value: Tensor) -> Tensor:
+        # The base distribution checks the value: its support has the border that this one's lacks.
         whole = ComposeTransform(self.transforms)
-        return whole.sign * (self.base_dist.cdf(whole._inverse(value)) - 0.5) + 0.5
+        return _from_below(whole.sign, self.base_dist.cdf(whole._inverse(value)))
 
     def icdf(self, value: Tensor) -> Tensor:
         whole = ComposeTransform(self.transforms)
-        return whole(self.base_dist.icdf(whole.sign * (value - 0.5) + 0.5))
+        return whole(self.base_dist.icdf(_from_below(whole.sign, value)))
+
+
+def _from_below(sign: Any, probability: Tensor) -> Tensor:
+    """A probability up to a number, or where the transform decreases, from the number on."""
+    if isinstance(sign, int) and sign == 1:
+        # Adding 0.5 would round what is near to 0.
+        return probability
+    return sign * (probability - 0.5) + 0.5
 
 
 class MixtureSameFamily(Distribution):
@@ -253,6 +262,9 @@ class ExpRelaxedCategorical(OfClasses):
     has_enumerate_support = False
     support = constraints.real_vector
     _event_ndim = 1
+    #: As in PyTorch there are none: those of the classes are not those of the vectors.
+    mean, mode, variance = Distribution.mean, Distribution.mode, Distribution.variance
+    entropy, enumerate_support = Distribution.entropy, Distribution.enumerate_support
 
     def __init__(
         self, temperature: Value, probs: Value | None = None, logits: Value | None = None,

@@ -121,13 +121,17 @@ def multinomial(upper_bound: int) -> Constraint:
 def independent(base: Constraint, reinterpreted_batch_ndims: int) -> Constraint:
     """Values whose elements along the last axes all satisfy a constraint."""
 
-    def check(x: Tensor) -> Any:
-        return base.check(x).flatten(-reinterpreted_batch_ndims).all(-1)
-
     if not reinterpreted_batch_ndims:
         return base
+    events = base.event_dim + reinterpreted_batch_ndims
+
+    def check(x: Tensor) -> Any:
+        if x.ndim < events:
+            raise ValueError(f"Expected value.dim() >= {events} but got {x.ndim}")
+        return base.check(x).flatten(-reinterpreted_batch_ndims).all(-1)
+
     name = f"IndependentConstraint({base}, {reinterpreted_batch_ndims})"
-    return Constraint(name, check, base.event_dim + reinterpreted_batch_ndims, base.is_discrete)
+    return Constraint(name, check, events, base.is_discrete)
 
 
 real = Constraint("Real()", lambda x: x == x)

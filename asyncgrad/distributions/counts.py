@@ -172,6 +172,8 @@ class Multinomial(OfClasses):
                 f"Multinomial: inhomogeneous total_count is not supported: give one int, not "
                 f"{type(total_count).__name__}."
             )
+        if total_count < 0:
+            raise ValueError(f"Multinomial: total_count has to be non-negative, got {total_count}.")
         self.total_count = total_count
         super().__init__(probs, logits, validate_args)
 

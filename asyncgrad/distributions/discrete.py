@@ -15,12 +15,13 @@ from asyncgrad.distributions.distribution import (
     broadcast_all,
     computed,
     derived,
+    open_uniform,
 )
 from asyncgrad.ops.api.activation import softmax
 from asyncgrad.ops.api.creation import arange, eye, zeros_like
 from asyncgrad.ops.api.elementwise import where
 from asyncgrad.ops.api.loss import binary_cross_entropy_with_logits
-from asyncgrad.ops.api.random import bernoulli, multinomial, rand
+from asyncgrad.ops.api.random import bernoulli, multinomial
 from asyncgrad.ops.api.shape import broadcast_tensors
 from asyncgrad.ops.bfloat16 import floating_info
 from asyncgrad.types import Tensor
@@ -139,9 +140,7 @@ class Geometric(_OneChance):
 
     def _drawn(self, shape: tuple[int, ...]) -> Tensor:
         probs = self.probs
-        u = rand(shape, dtype=probs.dtype, device=probs.device)
-        u = u.clamp(min=float(floating_info(probs.dtype).tiny))
-        return (u.log() / (-probs).log1p()).floor()
+        return (open_uniform(probs, shape).log() / (-probs).log1p()).floor()
 
     def _log_prob(self, value: Tensor) -> Tensor:
         value, probs = broadcast_tensors(value, self.probs)

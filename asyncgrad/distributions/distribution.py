@@ -86,8 +86,8 @@ def standard_normal(like: Tensor, shape: tuple[int, ...]) -> Tensor:
 
 def open_uniform(like: Tensor, shape: tuple[int, ...]) -> Tensor:
     """Numbers in (0, 1): not 0, of which there is no logarithm."""
-    tiny = floating_info(like.dtype).tiny
-    return rand(shape, dtype=like.dtype, device=like.device).clamp(min=float(tiny))
+    numbers = rand(shape, dtype=like.dtype, device=like.device)
+    return numbers.clamp(min=float(floating_info(like.dtype).tiny))
 
 
 class Distribution:

@@ -241,8 +241,9 @@ class AffineTransform(Transform):
     @property
     def sign(self) -> Any:
         """The sign of the factor."""
-        held = isinstance(self.scale, Variable)
-        return self.scale.sign() if held else math.copysign(1, self.scale)  # type: ignore[union-attr]
+        if isinstance(self.scale, Variable):
+            return self.scale.sign()
+        return (self.scale > 0) - (self.scale < 0)
 
     @property
     def domain(self) -> Any:  # type: ignore[override]
@@ -273,7 +274,7 @@ class AffineTransform(Transform):
 
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
         if isinstance(self.scale, Variable):
-            size = self.scale.abs().log() + x * 0
+            size = self.scale.abs().log().expand(self.forward_shape(tuple(x.shape)))
         else:
             size = full_like(x, math.log(abs(self.scale)))
         return sum_rightmost(size, self.event_dim)

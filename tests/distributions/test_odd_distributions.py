@@ -37,6 +37,20 @@ DISTRIBUTIONS = """
     D.Normal(0.0, 1.0).log_prob(t(float("nan")))
     D.Normal(T.zeros(2), 1.0).log_prob(T.zeros(3))
     Plain().log_prob(t(0.5))
+    D.LogNormal(0.0, 1.0).cdf(t([0.0, -0.0, 1e-30]))
+    D.TransformedDistribution(D.Normal(0.0, 1.0), D.SigmoidTransform()).cdf(t([-1.0, 1.0, 2.0]))
+    D.TransformedDistribution(D.Exponential(1.0), D.AffineTransform(0.0, 1e20)).icdf(t(1e-20))
+    D.TransformedDistribution(D.Exponential(1.0), D.AffineTransform(0.0, -2.0)).cdf(t(-0.5))
+    D.Exponential(t(2)).sample()
+    D.Cauchy(t(0), t(1)).sample()
+    D.relaxed_categorical.ExpRelaxedCategorical(t(0.5), T.ones(3)).mean
+    D.relaxed_categorical.ExpRelaxedCategorical(t(0.5), T.ones(3)).mode
+    D.relaxed_categorical.ExpRelaxedCategorical(t(0.5), T.ones(3)).variance
+    D.relaxed_categorical.ExpRelaxedCategorical(t(0.5), T.ones(3)).entropy()
+    D.relaxed_categorical.ExpRelaxedCategorical(t(0.5), T.ones(3)).enumerate_support()
+    D.Multinomial(-1, T.ones(2))
+    D.constraints.real_vector.check(t(1.0))
+    D.constraints.independent(D.constraints.simplex, 1).check(t([0.5, 0.5]))
 """
 
 TRANSFORMS = """
@@ -53,10 +67,14 @@ TRANSFORMS = """
     D.ComposeTransform([D.ExpTransform(), D.AffineTransform(0.0, -2.0)]).sign * 1.0
     D.ComposeTransform([wide, D.ExpTransform()]).log_abs_det_jacobian(T.ones(2, 3), T.ones(2, 3))
     D.ComposeTransform([D.ExpTransform(), wide]).inv.domain.event_dim
+    D.AffineTransform(0.0, -2.0).sign
+    D.AffineTransform(0.0, 0.0).sign
+    D.AffineTransform(t(0.0), t([2.0, 3.0])).log_abs_det_jacobian(infinite, infinite)
 """
 
 _BEFORE = """
 P = t([[2.0, 0.5], [0.5, 1.0]])
+infinite = t([float("inf"), 1.0])
 wide = D.AffineTransform(0.0, 2.0, event_dim=1)
 class Plain(D.Distribution):
     arg_constraints = {}
