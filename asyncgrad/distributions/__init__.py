@@ -20,6 +20,8 @@ from asyncgrad.distributions.continuous import (
     Exponential,
     Gamma,
     Gumbel,
+    HalfCauchy,
+    HalfNormal,
     Laplace,
     Normal,
     StudentT,
@@ -34,7 +36,6 @@ from asyncgrad.distributions.discrete import (
     OneHotCategoricalStraightThrough,
 )
 from asyncgrad.distributions.distribution import Distribution, broadcast_all, derived
-from asyncgrad.distributions.half import HalfCauchy, HalfNormal
 from asyncgrad.distributions.kl import kl_divergence, register_kl
 from asyncgrad.distributions.multivariate import Beta, Dirichlet, MultivariateNormal
 from asyncgrad.distributions.transforms import (

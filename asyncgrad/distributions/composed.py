@@ -259,12 +259,10 @@ class ExpRelaxedCategorical(OfClasses):
     """The logarithms of samples of `RelaxedOneHotCategorical`, without underflow to 0."""
 
     has_rsample = True
-    has_enumerate_support = False
     support = constraints.real_vector
     _event_ndim = 1
-    #: As in PyTorch there are none: those of the classes are not those of the vectors.
-    mean, mode, variance = Distribution.mean, Distribution.mode, Distribution.variance
-    entropy, enumerate_support = Distribution.entropy, Distribution.enumerate_support
+    #: There is none, as in PyTorch: that of the classes is not that of the vectors.
+    entropy = Distribution.entropy
 
     def __init__(
         self, temperature: Value, probs: Value | None = None, logits: Value | None = None,

@@ -29,25 +29,50 @@ _HALF_LOG_TWO_PI = 0.5 * math.log(2 * math.pi)
 
 
 class _LocationScale(Distribution):
-    """The base of distributions with the parameters `loc` and `scale`."""
+    """The base of distributions of `loc + scale * z`; subclasses say what holds for z."""
 
     loc: Tensor
     scale: Tensor
     has_rsample = True
     arg_constraints: ClassVar[Any] = {"loc": constraints.real, "scale": constraints.positive}
     support = constraints.real
+    #: The standard deviation of z, and its entropy.
+    _deviation: ClassVar[float]
+    _information: ClassVar[float]
 
     def __init__(self, loc: Value, scale: Value, validate_args: bool | None = None) -> None:
         self._take(locals())
 
     mean = computed(lambda self: self.loc)
     mode = mean
+    stddev = computed(lambda self: self.scale * self._deviation)
+    variance = computed(lambda self: self.scale**2 * self._deviation**2)
 
     def _drawn(self, shape: tuple[int, ...]) -> Tensor:
         return self.icdf(open_uniform(self.loc, shape))
 
-    def _standard(self, value: Tensor) -> Tensor:
-        return (value - self.loc) / self.scale
+    def _log_prob(self, value: Tensor) -> Tensor:
+        return self._log_density((value - self.loc) / self.scale) - self.scale.log()
+
+    def _cdf(self, value: Tensor) -> Tensor:
+        return self._below((value - self.loc) / self.scale)
+
+    def icdf(self, value: Tensor) -> Tensor:
+        return self.loc + self.scale * self._quantile(value)
+
+    def entropy(self) -> Tensor:
+        return self.scale.log() + self._information
+
+    def _log_density(self, z: Tensor) -> Tensor:
+        raise NotImplementedError
+
+    def _below(self, z: Tensor) -> Tensor:
+        """The cumulative distribution function of z."""
+        raise NotImplementedError
+
+    def _quantile(self, share: Tensor) -> Tensor:
+        """The inverse of `_below`."""
+        raise NotImplementedError
 
 
 class Normal(_LocationScale):
@@ -63,90 +88,80 @@ class Normal(_LocationScale):
         0.5
     """
 
+    _information = 0.5 + _HALF_LOG_TWO_PI
+
     stddev = computed(lambda self: self.scale)
     variance = computed(lambda self: self.scale**2)
 
     def _drawn(self, shape: tuple[int, ...]) -> Tensor:
         return self.loc + standard_normal(self.loc, shape) * self.scale
 
-    def _log_prob(self, value: Tensor) -> Tensor:
-        return -0.5 * self._standard(value) ** 2 - self.scale.log() - _HALF_LOG_TWO_PI
+    def _log_density(self, z: Tensor) -> Tensor:
+        return -0.5 * z**2 - _HALF_LOG_TWO_PI
 
-    def _cdf(self, value: Tensor) -> Tensor:
-        return ndtr(self._standard(value))
+    def _below(self, z: Tensor) -> Tensor:
+        return ndtr(z)
 
-    def icdf(self, value: Tensor) -> Tensor:
-        return self.loc + self.scale * (2 * value - 1).erfinv() * math.sqrt(2)
-
-    def entropy(self) -> Tensor:
-        return 0.5 + _HALF_LOG_TWO_PI + self.scale.log()
+    def _quantile(self, share: Tensor) -> Tensor:
+        return (2 * share - 1).erfinv() * math.sqrt(2)
 
 
 class Laplace(_LocationScale):
     """The Laplace (double exponential) distribution with mean `loc` and scale `scale`."""
 
-    stddev = computed(lambda self: self.scale * math.sqrt(2))
-    variance = computed(lambda self: 2 * self.scale**2)
+    _deviation = math.sqrt(2)
+    _information = 1 + math.log(2)
 
     def _drawn(self, shape: tuple[int, ...]) -> Tensor:
-        u = 2 * open_uniform(self.loc, shape) - 1
-        # At -1 the logarithm below would be infinite.
-        u = u.clamp(min=-1 + float(floating_info(u.dtype).eps) / 2)
-        return self.loc - self.scale * u.sign() * (-u.abs()).log1p()
+        share = open_uniform(self.loc, shape)
+        # The quantile of less would be infinite.
+        return self.icdf(share.clamp(min=float(floating_info(share.dtype).eps) / 4))
 
-    def _log_prob(self, value: Tensor) -> Tensor:
-        return -self._standard(value).abs() - (2 * self.scale).log()
+    def _log_density(self, z: Tensor) -> Tensor:
+        return -z.abs() - math.log(2)
 
-    def _cdf(self, value: Tensor) -> Tensor:
-        z = self._standard(value)
+    def _below(self, z: Tensor) -> Tensor:
         return 0.5 - 0.5 * z.sign() * (-z.abs()).expm1()
 
-    def icdf(self, value: Tensor) -> Tensor:
-        rest = value - 0.5
-        return self.loc - self.scale * rest.sign() * (-2 * rest.abs()).log1p()
-
-    def entropy(self) -> Tensor:
-        return 1 + (2 * self.scale).log()
+    def _quantile(self, share: Tensor) -> Tensor:
+        rest = share - 0.5
+        return -rest.sign() * (-2 * rest.abs()).log1p()
 
 
 class Cauchy(_LocationScale):
     """The Cauchy distribution with median `loc`; it has no mean and no finite variance."""
 
+    _deviation = math.inf
+    _information = math.log(4 * math.pi)
+
     mean = computed(lambda self: full_like(self.loc, math.nan), "NaN: the mean does not exist.")
-    variance = computed(lambda self: full_like(self.loc, math.inf), "Infinity, for every scale.")
 
-    def _log_prob(self, value: Tensor) -> Tensor:
-        return -math.log(math.pi) - self.scale.log() - (self._standard(value) ** 2).log1p()
+    def _log_density(self, z: Tensor) -> Tensor:
+        return -math.log(math.pi) - (z**2).log1p()
 
-    def _cdf(self, value: Tensor) -> Tensor:
-        return self._standard(value).atan() / math.pi + 0.5
+    def _below(self, z: Tensor) -> Tensor:
+        return z.atan() / math.pi + 0.5
 
-    def icdf(self, value: Tensor) -> Tensor:
-        return (math.pi * (value - 0.5)).tan() * self.scale + self.loc
-
-    def entropy(self) -> Tensor:
-        return math.log(4 * math.pi) + self.scale.log()
+    def _quantile(self, share: Tensor) -> Tensor:
+        return (math.pi * (share - 0.5)).tan()
 
 
 class Gumbel(_LocationScale):
     """The Gumbel distribution, the limit of maxima of many samples; `loc` is the mode."""
 
+    _deviation = math.pi / math.sqrt(6)
+    _information = 1 + EULER
+
     mean = computed(lambda self: self.loc + self.scale * EULER)
-    stddev = computed(lambda self: self.scale * (math.pi / math.sqrt(6)))
-    variance = computed(lambda self: self.scale**2 * (math.pi**2 / 6))
 
-    def _log_prob(self, value: Tensor) -> Tensor:
-        z = self._standard(value)
-        return -z - (-z).exp() - self.scale.log()
+    def _log_density(self, z: Tensor) -> Tensor:
+        return -z - (-z).exp()
 
-    def _cdf(self, value: Tensor) -> Tensor:
-        return (-(-self._standard(value)).exp()).exp()
+    def _below(self, z: Tensor) -> Tensor:
+        return (-(-z).exp()).exp()
 
-    def icdf(self, value: Tensor) -> Tensor:
-        return self.loc - self.scale * (-value.log()).log()
-
-    def entropy(self) -> Tensor:
-        return self.scale.log() + (1 + EULER)
+    def _quantile(self, share: Tensor) -> Tensor:
+        return -(-share.log()).log()
 
 
 class Uniform(Distribution):
@@ -281,9 +296,10 @@ class StudentT(_LocationScale):
         lambda self: where(self.df > 1, self.loc, math.nan),
         "The mean; NaN up to one degree of freedom.",
     )
+    stddev = computed(lambda self: self.variance.sqrt())
 
     @property
-    def variance(self) -> Tensor:
+    def variance(self) -> Tensor:  # type: ignore[override]
         """The variance; infinite up to two degrees of freedom, and NaN up to one."""
         many = self.df > 2
         df = where(many, self.df, 3.0)
@@ -296,11 +312,10 @@ class StudentT(_LocationScale):
             self.loc + self.scale * standard_normal(self.loc, shape) * (squares / self.df).rsqrt()
         )
 
-    def _log_prob(self, value: Tensor) -> Tensor:
+    def _log_density(self, z: Tensor) -> Tensor:
         half = 0.5 * self.df
-        size = self.scale.log() + 0.5 * (self.df.log() + math.log(math.pi))
-        size = size + half.lgamma() - (half + 0.5).lgamma()
-        return -(half + 0.5) * (self._standard(value) ** 2 / self.df).log1p() - size
+        size = 0.5 * (self.df.log() + math.log(math.pi)) + half.lgamma() - (half + 0.5).lgamma()
+        return -(half + 0.5) * (z**2 / self.df).log1p() - size
 
     def entropy(self) -> Tensor:
         half = 0.5 * self.df
@@ -308,3 +323,56 @@ class StudentT(_LocationScale):
         beta = half.lgamma() + math.log(math.sqrt(math.pi)) - more.lgamma()
         slopes = more.digamma() - half.digamma()
         return self.scale.log() + more * slopes + 0.5 * self.df.log() + beta
+
+
+class _Half(Distribution):
+    """The base of distributions of `abs(x)`, for x of a symmetric one around 0."""
+
+    scale: Tensor
+    has_rsample = True
+    arg_constraints: ClassVar[Any] = {"scale": constraints.positive}
+    support = constraints.nonnegative
+    _symmetric: type[Normal | Cauchy]
+
+    def __init__(self, scale: Value, validate_args: bool | None = None) -> None:
+        self._take(locals())
+
+    @property
+    def _whole(self) -> Any:
+        return self._symmetric(0.0, self.scale, validate_args=False)
+
+    mode = computed(lambda self: self.scale * 0)
+
+    def _drawn(self, shape: tuple[int, ...]) -> Tensor:
+        return self._whole._drawn(shape).abs()
+
+    def _log_prob(self, value: Tensor) -> Tensor:
+        found = self._whole.log_prob(value) + math.log(2)
+        return where(value >= 0, found, -math.inf)
+
+    def _cdf(self, value: Tensor) -> Tensor:
+        return 2 * self._whole.cdf(value) - 1
+
+    def icdf(self, value: Tensor) -> Tensor:
+        return self._whole.icdf((value + 1) / 2)
+
+    def entropy(self) -> Tensor:
+        return self._whole.entropy() - math.log(2)
+
+
+class HalfNormal(_Half):
+    """The half-normal distribution: `abs(x)` of a normal x with mean 0 and deviation `scale`."""
+
+    _symmetric = Normal
+
+    mean = computed(lambda self: self.scale * math.sqrt(2 / math.pi))
+    variance = computed(lambda self: self.scale**2 * (1 - 2 / math.pi))
+
+
+class HalfCauchy(_Half):
+    """The half-Cauchy distribution: `abs(x)` of a Cauchy x with median 0 and scale `scale`."""
+
+    _symmetric = Cauchy
+
+    mean = computed(lambda self: full_like(self.scale, math.inf), "Infinity, for every scale.")
+    variance = mean

@@ -22,14 +22,13 @@ class _Counted(OfChances):
 
     total_count: Tensor
 
-    def _take_count(
-        self, total_count: Value, probs: Value | None, logits: Value | None,
-        validate_args: bool | None,
+    def __init__(
+        self, total_count: Value, probs: Value | None = None, logits: Value | None = None,
+        validate_args: bool | None = None,
     ) -> None:  # fmt: skip
-        """Initialise the distribution."""
         (count,) = self._hold(probs, logits, total_count)
         self.total_count = count.to(self._given.dtype)
-        super().__init__(self._given.shape, validate_args=validate_args)
+        Distribution.__init__(self, self._given.shape, validate_args=validate_args)
 
 
 class Binomial(_Counted):
@@ -50,7 +49,7 @@ class Binomial(_Counted):
         self, total_count: Value = 1, probs: Value | None = None, logits: Value | None = None,
         validate_args: bool | None = None,
     ) -> None:  # fmt: skip
-        self._take_count(total_count, probs, logits, validate_args)
+        super().__init__(total_count, probs, logits, validate_args)
 
     @property
     def support(self) -> Constraint:
@@ -128,12 +127,6 @@ class NegativeBinomial(_Counted):
     }
     support = constraints.nonnegative_integer
 
-    def __init__(
-        self, total_count: Value, probs: Value | None = None, logits: Value | None = None,
-        validate_args: bool | None = None,
-    ) -> None:  # fmt: skip
-        self._take_count(total_count, probs, logits, validate_args)
-
     mean = computed(lambda self: self.total_count * self.logits.exp())
     mode = computed(lambda self: ((self.total_count - 1) * self.logits.exp()).floor().clamp(min=0))
     variance = computed(lambda self: self.mean / (-self.logits).sigmoid())
@@ -158,10 +151,7 @@ class Multinomial(OfClasses):
         logits: the logarithms of the weights, instead of `probs`.
     """
 
-    has_enumerate_support = False
     _event_ndim = 1
-    #: As in PyTorch there are none.
-    mode, enumerate_support = Distribution.mode, Distribution.enumerate_support
 
     def __init__(
         self, total_count: int = 1, probs: Value | None = None, logits: Value | None = None,

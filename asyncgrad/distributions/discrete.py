@@ -87,6 +87,9 @@ class _OneChance(OfChances):
         self._hold(probs, logits)
         super().__init__(self._given.shape, validate_args=validate_args)
 
+    def entropy(self) -> Tensor:
+        return binary_cross_entropy_with_logits(self.logits, self.probs, reduction="none")
+
 
 class Bernoulli(_OneChance):
     """The Bernoulli distribution: 1 with probability `probs`, otherwise 0.
@@ -115,9 +118,6 @@ class Bernoulli(_OneChance):
     def _log_prob(self, value: Tensor) -> Tensor:
         logits, value = broadcast_tensors(self.logits, value)
         return -binary_cross_entropy_with_logits(logits, value, reduction="none")
-
-    def entropy(self) -> Tensor:
-        return binary_cross_entropy_with_logits(self.logits, self.probs, reduction="none")
 
     def enumerate_support(self, expand: bool = True) -> Tensor:
         """The values 0 and 1, along the first axis."""
@@ -149,9 +149,7 @@ class Geometric(_OneChance):
         return value * (-probs).log1p() + self.probs.log()
 
     def entropy(self) -> Tensor:
-        return binary_cross_entropy_with_logits(
-            self.logits, self.probs, reduction="none"
-        ) / self.probs  # fmt: skip
+        return super().entropy() / self.probs
 
 
 class OfClasses(OfChances):
@@ -160,7 +158,6 @@ class OfClasses(OfChances):
     arg_constraints: ClassVar[Any] = {
         "probs": constraints.simplex, "logits": constraints.real_vector,
     }  # fmt: skip
-    has_enumerate_support = True
     #: The number of axes of an event: 1 if it is a vector over the classes.
     _event_ndim = 0
 
@@ -193,16 +190,6 @@ class OfClasses(OfChances):
     def _num_events(self) -> int:
         return int(self._given.shape[-1])
 
-    @property
-    def support(self) -> Constraint:
-        return constraints.integer_interval(0, self._num_events - 1)
-
-    mean = computed(
-        lambda self: self._given[..., 0].detach() * 0 + math.nan, "NaN: classes have no order."
-    )
-    mode = computed(lambda self: self.probs.argmax(-1))
-    variance = computed(lambda self: self.mean, "NaN: classes have no order.")
-
     def _drawn(self, shape: tuple[int, ...]) -> Tensor:
         count = math.prod(shape[: len(shape) - len(self._batch_shape)])
         rows = self.probs.reshape(-1, self._num_events)
@@ -210,17 +197,9 @@ class OfClasses(OfChances):
             return self._given.new_zeros(shape, dtype=_INT64)
         return multinomial(rows, count, True).t().reshape(shape)
 
-    def _log_prob(self, value: Tensor) -> Tensor:
-        value, logits = broadcast_tensors(value.long().unsqueeze(-1), self.logits)
-        return logits.gather(-1, value[..., :1]).squeeze(-1)
-
     def entropy(self) -> Tensor:
         least = float(floating_info(self._given.dtype).min)
         return -(self.logits.clamp(min=least) * self.probs).sum(-1)
-
-    def enumerate_support(self, expand: bool = True) -> Tensor:
-        """All class indices, along the first axis."""
-        return self._numbers(self._num_events, _INT64, expand)
 
 
 class Categorical(OfClasses):
@@ -231,15 +210,36 @@ class Categorical(OfClasses):
         logits: the logarithms of the weights, instead of `probs`.
     """
 
+    has_enumerate_support = True
+
+    @property
+    def support(self) -> Constraint:
+        return constraints.integer_interval(0, self._num_events - 1)
+
+    mean = computed(
+        lambda self: self._given[..., 0].detach() * 0 + math.nan, "NaN: classes have no order."
+    )
+    mode = computed(lambda self: self.probs.argmax(-1))
+    variance = computed(lambda self: self.mean, "NaN: classes have no order.")
+
+    def _log_prob(self, value: Tensor) -> Tensor:
+        value, logits = broadcast_tensors(value.long().unsqueeze(-1), self.logits)
+        return logits.gather(-1, value[..., :1]).squeeze(-1)
+
+    def enumerate_support(self, expand: bool = True) -> Tensor:
+        """All class indices, along the first axis."""
+        return self._numbers(self._num_events, _INT64, expand)
+
 
 class OneHotCategorical(OfClasses):
     """The categorical distribution with one-hot vectors as samples; see `Categorical`."""
 
+    has_enumerate_support = True
     support = constraints.one_hot
     _event_ndim = 1
 
     mean = computed(lambda self: self.probs)
-    mode = computed(lambda self: self._one_hot(super().mode))
+    mode = computed(lambda self: self._one_hot(self.probs.argmax(-1)))
     variance = computed(lambda self: self.probs * (1 - self.probs))
 
     def _one_hot(self, numbers: Any) -> Any:
@@ -254,7 +254,7 @@ class OneHotCategorical(OfClasses):
 
     def enumerate_support(self, expand: bool = True) -> Tensor:
         """All one-hot vectors, along the first axis."""
-        return self._one_hot(super().enumerate_support(expand))
+        return self._one_hot(self._numbers(self._num_events, _INT64, expand))
 
 
 class OneHotCategoricalStraightThrough(OneHotCategorical):

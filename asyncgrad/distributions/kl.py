@@ -13,6 +13,8 @@ from asyncgrad.distributions.continuous import (
     Exponential,
     Gamma,
     Gumbel,
+    HalfCauchy,
+    HalfNormal,
     Laplace,
     Normal,
     Uniform,
@@ -26,7 +28,6 @@ from asyncgrad.distributions.discrete import (
     OneHotCategorical,
 )
 from asyncgrad.distributions.distribution import Distribution, sum_rightmost
-from asyncgrad.distributions.half import HalfCauchy, HalfNormal
 from asyncgrad.distributions.multivariate import (
     Beta,
     Dirichlet,
