@@ -14,7 +14,7 @@ from asyncgrad.ops.api.conversion import arguments_of_to, target_of_to
 from asyncgrad.ops.api.shape import clone
 from asyncgrad.ops.dtype_device import memory_format
 from asyncgrad.ops.promotion import category
-from asyncgrad.ops.tensors.copies import _rebuilt, pickled
+from asyncgrad.ops.tensors.copies import _rebuilt, deep_copy, pickled, reduced, shallow_copy
 from asyncgrad.tensor import Tensor
 from asyncgrad.types import DeviceLike, DTypeLike
 
@@ -119,6 +119,23 @@ class Buffer(Tensor):
         self.persistent = persistent
         self.requires_grad_(requires_grad(data))
         return self
+
+    def __copy__(self) -> Self:
+        """A buffer with the same memory, without a gradient."""
+        return type(self)(shallow_copy(self), persistent=self.persistent)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        """A buffer with a copy of the values, and of the gradient if there is one."""
+        if id(self) not in memo:
+            values = deep_copy(self, memo)
+            memo[id(self)] = copied = type(self)(values, persistent=self.persistent)
+            copied.grad = values.grad
+        return memo[id(self)]  # type: ignore[no-any-return]
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
+        """Pickle the values and `persistent`, but neither gradient nor hooks."""
+        _, given = reduced(self, protocol)
+        return _rebuild_buffer, (type(self), self.persistent, *given)
 
 
 def is_lazy(param: object) -> bool:
@@ -267,6 +284,10 @@ def _rebuild(kind: type[Parameter], *given: Any) -> Parameter:
     """Restore a pickled parameter on its former device."""
     data = _rebuilt(*given)
     return kind(data.detach(), requires_grad(data))
+
+
+def _rebuild_buffer(kind: type[Buffer], persistent: bool, *given: Any) -> Buffer:
+    return kind(_rebuilt(*given), persistent=persistent)
 
 
 def clear_gradient(parameter: Tensor, set_to_none: bool) -> None:

@@ -2,7 +2,8 @@
 
 Rule 1: a pickle names functions; the interpreter calls only those in `_CALLS`, which build tensors
 and ordered dictionaries.
-Rule 2: only new objects are changed; the only attribute set is `_metadata` of a dictionary.
+Rule 2: only new objects are changed; the only attributes set are `_metadata` of a dictionary, and
+those that a user has given to a parameter.
 Rule 3: time and memory are proportional to the file's size. Keys are strings and numbers, because
 hashing nested tuples that share parts would take exponential time.
 """
@@ -22,7 +23,7 @@ from asyncgrad.core.size import Size
 from asyncgrad.core.variable import autograd_meta
 from asyncgrad.creation import from_numpy
 from asyncgrad.devices import CPU, Device
-from asyncgrad.nn.parameter import Parameter
+from asyncgrad.nn.parameter import Buffer, Parameter
 from asyncgrad.ops.dtype import DType
 from asyncgrad.ops.promotion import category
 from asyncgrad.ops.tensors.new_tensors import leaf
@@ -331,8 +332,26 @@ def _tensor_of_bytes(
     return _tensor(typed, offset, shape, strides, requires_grad, hooks, metadata)
 
 
-def _parameter(data: Tensor, requires_grad: bool, hooks: object | None = None) -> Parameter:
-    return Parameter(data, bool(requires_grad))
+def _parameter(
+    data: Tensor, requires_grad: bool, hooks: object | None = None, state: object | None = None
+) -> Parameter:
+    """A parameter with the attributes that a user has given it."""
+    made = Parameter(data, bool(requires_grad))
+    vars(made).update(_expect(state or {}, dict))
+    return made
+
+
+def _with_attributes(
+    function: object, kind: object, arguments: tuple[Any, ...], state: object
+) -> Buffer:
+    """A tensor with attributes; only `Buffer` is known to be one."""
+    known = {"persistent", "_is_buffer"}
+    if str(kind) != "torch.Tensor" or not isinstance(state, dict) or state.keys() != known:
+        raise UnpicklingError(
+            "load: the file has a tensor of another class or with attributes, which is not "
+            "supported"
+        )
+    return Buffer(_call(function, _expect(arguments, tuple)), persistent=bool(state["persistent"]))
 
 
 def _bytes(text: str, encoding: str) -> bytes:
@@ -364,6 +383,8 @@ _CALLS: dict[str, Callable[..., Any]] = {
     "torch._utils._rebuild_tensor": _tensor,
     "torch._utils._rebuild_tensor_v3": _tensor_of_bytes,
     "torch._utils._rebuild_parameter": _parameter,
+    "torch._utils._rebuild_parameter_with_state": _parameter,
+    "torch._tensor._rebuild_from_type_v2": _with_attributes,
     "torch.Size": lambda sizes: Size(map(_size, sizes)),
     "torch.device": _device,
     "_codecs.encode": _bytes,

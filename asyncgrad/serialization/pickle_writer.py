@@ -13,7 +13,7 @@ from asyncgrad.core.size import Size
 from asyncgrad.core.variable import Variable, requires_grad
 from asyncgrad.devices import CPU, Device
 from asyncgrad.errors import class_of
-from asyncgrad.nn.parameter import Parameter
+from asyncgrad.nn.parameter import Buffer, Parameter
 from asyncgrad.ops.dtype import DType
 from asyncgrad.ops.table.strided import row_major
 from asyncgrad.ops.tensors.transfer import on_host
@@ -130,13 +130,20 @@ class PickleWriter:
         number, offset, strides = self._place(tensor)
         array = self.storages[number]
         out = self._out
-        parameter = isinstance(tensor, Parameter)
-        if parameter:
-            self._name("torch._utils", "_rebuild_parameter")
-            out += b"("
         kind = name_of(array.dtype)
         untyped = kind == UNTYPED
+        parameter = isinstance(tensor, Parameter)
+        state: dict[str, Any] = vars(tensor) if parameter else {}
+        if parameter:
+            self._name("torch._utils", f"_rebuild_parameter{'_with_state' if state else ''}")
+            out += b"("
+        elif isinstance(tensor, Buffer):
+            state = {"persistent": tensor.persistent, "_is_buffer": True}
+            self._name("torch._tensor", "_rebuild_from_type_v2")
+            out += b"("
         self._name("torch._utils", f"_rebuild_tensor_v{3 if untyped else 2}")
+        if state and not parameter:
+            self._name("torch", "Tensor")
         out += b"("
         # A reference to the storage, which is outside the pickle.
         out += b"("
@@ -153,10 +160,13 @@ class PickleWriter:
         self._write(OrderedDict())
         if untyped:
             self._write(array.dtype)
-        out += b"tR"
+        out += b"t" if state and not parameter else b"tR"
         if parameter:
             self._write(requires_grad(tensor))
             self._write(OrderedDict())
+        if state:
+            self._write(state)
+        if state or parameter:
             out += b"tR"
         place = self._memo[id(tensor)] = len(self._memo)
         out += b"r" + struct.pack("<I", place)

@@ -492,3 +492,26 @@ def test_a_function_that_changes_all_in_place_is_noticed():
     assert norm.weight.tolist() == norm.weight.grad.tolist() == [2.0, 2.0]
     assert norm.weight.is_leaf
     assert norm.weight.requires_grad
+
+
+@pytest.mark.parametrize(
+    "duplicate", [copy.copy, copy.deepcopy, lambda b: pickle.loads(pickle.dumps(b))]
+)
+def test_a_copied_buffer_is_a_buffer(duplicate):
+    """It was a plain tensor, which a module did not register."""
+    buffer = nn.Buffer(ag.ones(2), persistent=False)
+    module = nn.Module()
+    module.offset = copied = duplicate(buffer)
+    assert type(copied) is nn.Buffer
+    assert not copied.persistent
+    assert [*module.buffers()] == [copied]
+    assert not module.state_dict()
+
+
+def test_a_buffer_is_copied_once_and_with_its_gradient():
+    buffer = nn.Buffer(ag.ones(2, requires_grad=True))
+    buffer.grad = ag.full((2,), 3.0)
+    first, second = copy.deepcopy([buffer, buffer])
+    assert first is second
+    assert first.requires_grad
+    assert first.grad.tolist() == [3.0, 3.0]

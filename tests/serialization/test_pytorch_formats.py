@@ -248,3 +248,37 @@ def test_pytorch_reads_what_asyncgrad_wrote(dtype):
         whole[:, 1] = 0
         assert view.tolist() == [[0, 1], [0, 1]]
         assert kind == whole.dtype == getattr(T, dtype)
+
+
+@FORMATS
+@pytest.mark.parametrize("persistent", [False, True])
+def test_buffers_and_attributes_of_parameters_are_read_and_written(old, persistent):
+    """Also by PyTorch: a `Buffer` is a tensor with attributes there."""
+    parameters = []
+    for library in (torch, ag):
+        parameter = library.nn.Parameter(library.arange(3.0))
+        parameter.shards = [1, "two"]
+        parameters.append(parameter)
+    given, ours = (
+        {"p": parameter, "b": library.nn.Buffer(library.ones(2), persistent=persistent)}
+        for library, parameter in zip((torch, ag), parameters, strict=True)
+    )
+    written = io.BytesIO()
+    ag.save(ours, written)
+    for library, read in (
+        (ag, load(file_of(given, old))),
+        (ag, load(io.BytesIO(written.getvalue()))),
+        (torch, torch.load(io.BytesIO(written.getvalue()))),
+    ):
+        assert isinstance(read["p"], library.nn.Parameter)
+        assert read["p"].shards == [1, "two"]
+        assert isinstance(read["b"], library.nn.Buffer)
+        assert read["b"].persistent is persistent
+        assert read["b"].tolist() == [1.0, 1.0]
+
+
+def test_a_tensor_of_an_unknown_class_is_refused():
+    tensor = torch.ones(2)
+    tensor.label = "mine"
+    with pytest.raises(pickle.UnpicklingError, match="with attributes"):
+        load(file_of(tensor, False))
