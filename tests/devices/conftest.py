@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from cupy_stand_in import device as device
 from cupy_stand_in import installed
 
 import asyncgrad as ag

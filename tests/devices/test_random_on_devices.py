@@ -5,20 +5,11 @@ from __future__ import annotations
 import numpy as np
 import philox
 import pytest
-from cupy_stand_in import installed
 
 import asyncgrad as ag
 import asyncgrad.nn.functional as F
 
 MANY, FEW = (300, 400), (3, 4)
-
-
-@pytest.fixture(params=["stand-in", pytest.param("cuda:0", marks=pytest.mark.gpu)])
-def device(request, monkeypatch):
-    if request.param == "cuda:0":
-        return request.param
-    installed(monkeypatch, devices=2)
-    return "cuda:1"
 
 
 def seeded(function, *args, **kwargs):

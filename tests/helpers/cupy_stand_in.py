@@ -22,6 +22,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import philox
+import pytest
 
 from asyncgrad.devices import cuda as home
 from asyncgrad.devices import cuda_products
@@ -58,6 +59,15 @@ def installed(monkeypatch, **options):
     monkeypatch.setattr(array, "_computed", stand_in.computed)
     monkeypatch.setattr(stand_in.machine, "launch", stand_in.launched)
     return stand_in
+
+
+@pytest.fixture(params=["stand-in", pytest.param("cuda:0", marks=pytest.mark.gpu)])
+def device(request, monkeypatch):
+    """A CUDA device, or the second one of a stand-in."""
+    if request.param == "cuda:0":
+        return request.param
+    installed(monkeypatch, devices=2)
+    return "cuda:1"
 
 
 class CUDARuntimeError(RuntimeError):

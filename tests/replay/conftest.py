@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from cupy_stand_in import installed
+from cupy_stand_in import device as device
 
 from asyncgrad.replay.program import Program
 
@@ -21,12 +21,3 @@ def poisoned_buffers(monkeypatch):
         return memory
 
     monkeypatch.setattr(Program, "take_memory", poisoned)
-
-
-@pytest.fixture(params=["stand-in", pytest.param("cuda:0", marks=pytest.mark.gpu)])
-def device(request, monkeypatch):
-    """A device whose work can be captured."""
-    if request.param == "cuda:0":
-        return request.param
-    installed(monkeypatch, devices=2)
-    return "cuda:1"
