@@ -114,9 +114,7 @@ def _zeros_with(xp: Library, g: Array, shape: tuple[int, ...], index: tuple[Any,
 def _zeros_plus(xp: Library, g: Array, shape: tuple[int, ...], index: tuple[Any, ...]) -> Any:
     """Zeros of `shape` with `g` added at an index; repeated indices add up."""
     out = xp.zeros(shape, dtype=g.dtype)
-    if _are_distinct(out, index, g):
-        return _put(xp, out, g, index)
-    _add_at(xp, out, index, g)
+    (_put if _are_distinct(out, index, g) else _add_at)(xp, out, index, g)
     return out
 
 
@@ -135,7 +133,10 @@ def _are_distinct(out: Array, index: tuple[Any, ...], g: Array) -> bool:
 
 
 def _add_at(xp: Library, out: Array, index: tuple[Any, ...], g: Array) -> None:
-    """Add in place at an index of arrays and full slices; half precision in float32."""
+    """Add at an index of arrays and full slices, in place, in float32 to half precision.
+
+    Repeated indices add up.
+    """
     if is_half(out.dtype):
         wide = out.astype(xp.float32)
         _add_at(xp, wide, index, g.astype(xp.float32))
@@ -189,25 +190,13 @@ def _numbers(xp: Library, shape: tuple[int, ...], index: tuple[Any, ...]) -> Any
     return rows if axes == len(shape) else rows[..., None] * length + xp.arange(length)
 
 
-def _put(xp: Library, x: Array, value: Array | float, index: tuple[Any, ...]) -> Any:
+def _put(xp: Library, x: Array, index: tuple[Any, ...], value: Array | float) -> Any:
     """Replace the elements at an index, in place."""
-    try:
-        numbers = _flat_numbers(x, index)
-        if numbers is None:
-            x[index] = value
-        else:
-            x.reshape(-1)[numbers] = value
-    except IndexError as error:
-        raise refused_index(x.shape, error) from None
-    return x
-
-
-def _put_add(xp: Library, x: Array, value: Array, index: tuple[Any, ...]) -> Any:
-    """Add at an index in place; repeated indices add up."""
-    try:
-        _add_at(xp, x, index, value)
-    except IndexError as error:
-        raise refused_index(x.shape, error) from None
+    numbers = _flat_numbers(x, index)
+    if numbers is None:
+        x[index] = value
+    else:
+        x.reshape(-1)[numbers] = value
     return x
 
 
@@ -306,10 +295,6 @@ def _to_host(value: Array) -> Any:
     return value.get() if hasattr(value, "get") else value
 
 
-def _zeros_put(xp: Library, value: Array, shape: tuple[int, ...], index: tuple[Any, ...]) -> Any:
-    return _put(xp, xp.zeros(shape, dtype=value.dtype), value, index)
-
-
 def _lookup_adjoint(
     F: Namespace, g: Value, x_shape: Shape, index: Value, padding: int | None
 ) -> Any:
@@ -357,12 +342,20 @@ def _into(
         more: fields of `Op`.
     """
 
+    @without_fp_errors
+    def change(xp: Library, x: Array, value: Array, index: tuple[Any, ...]) -> Any:
+        try:
+            forward(xp, x, index, value)
+        except IndexError as error:
+            raise refused_index(x.shape, error) from None
+        return x
+
     def push(F: Namespace, t: Value, out_shape: Shape, index: Any) -> Any:
         return getattr(F, adjoint)(t, out_shape, index)
 
     return operation(
         name,
-        without_fp_errors(forward),
+        change,
         "x value",
         "index",
         pulls={"x": kept, "value": lambda F, g, index: F.index(g, index)},
@@ -432,17 +425,20 @@ OPS = (
     ),
     linear(
         "zero_at",
-        lambda xp, x, index: _put(xp, x.copy(), 0, index),
+        lambda xp, x, index: _put(xp, x.copy(), index, 0),
         lambda F, g, index: F.zero_at(g, index),
         batch=batch_rules.index,
         host_indices=True,
         repeats=False,
     ),
-    _into_zeros("zeros_put", _zeros_put),
+    _into_zeros(
+        "zeros_put",
+        lambda xp, value, shape, index: _put(xp, xp.zeros(shape, value.dtype), index, value),
+    ),
     # Ops that change their first input in place; their second has the shape of the indexed part.
     *raising(
         _into("put", _put, lambda F, g, index: F.zero_at(g, index), "zeros_put"),
-        _into("put_add", _put_add, lambda F, g: g, "zeros_plus", fresh=False),
+        _into("put_add", _add_at, lambda F, g: g, "zeros_plus", fresh=False),
     ),
     # The result of `scatter` with a reduction, for which PyTorch has no derivative.
     operation(
