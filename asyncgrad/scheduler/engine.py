@@ -1,20 +1,24 @@
-"""One engine for each event loop: how it begins, what limits it, and how it ends."""
+"""One engine for each event loop: how it and its passes begin, what limits it, and how it ends."""
 
 from __future__ import annotations
 
 import asyncio
 import sys
 import weakref
+from asyncio import current_task
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import suppress
 from functools import partial
 from operator import index
+from typing import Any
 
+from asyncgrad.core.graph_task import GraphTask
 from asyncgrad.devices.pool import POOL
 from asyncgrad.devices.waiting import settle
 from asyncgrad.scheduler import blas, loop_thread
 from asyncgrad.scheduler.coroutines import GRACE, LIMIT
-from asyncgrad.scheduler.host import SLICE_NS, call_later
+from asyncgrad.scheduler.future import BackwardFuture
+from asyncgrad.scheduler.host import SLICE_NS, call_at, call_later
 from asyncgrad.scheduler.portal import is_shared
 from asyncgrad.scheduler.running import RunningPasses
 from asyncgrad.scheduler.segments import tell_loop
@@ -23,7 +27,9 @@ from asyncgrad.scheduler.yielding import IdleQueue, YieldQueue
 
 #: Unused memory is returned to the system when no large array was made for this many seconds.
 IDLE_S = 10.0
-
+#: How much a caller's first slice may overdraw the rest of a turn. A turn's budget is less than a
+#: slice by this much.
+_OVERDRAFT_NS = 100_000
 
 #: What users call; other members serve the engine's parts.
 FOR_USERS = ("limit", "loop", "statistics")
@@ -39,6 +45,9 @@ class Engine(RunningPasses):
         """Make the engine of a loop; `forget` is called when it must not be used any more."""
         super().__init__(loop)
         self._forget = forget
+        self.passes = 0
+        #: When the present or last turn of the loop began that passes share, and the longest.
+        self._turn_start = self.longest_turn_ns = 0
         self.collections = Collections(after_collection)
         #: Tasks that have yielded, in order.
         self.yield_queue = YieldQueue(SLICE_NS)
@@ -66,6 +75,76 @@ class Engine(RunningPasses):
             raise
         if self._closer is None:
             self.close()
+
+    # -- passes ---------------------------------------------------------
+
+    def submit(self, task: GraphTask, loop: asyncio.AbstractEventLoop) -> BackwardFuture[Any]:
+        """Start a pass; the caller runs its first slice if this turn of the loop has time left.
+
+        A slice may overdraw the turn, so that a pass that is nearly done need not wait for another
+        turn; its future then yields to the loop when it is awaited.
+        """
+        future = task.future = BackwardFuture(self, loop, task, current_task(loop))
+        left = self._budget_left(loop)
+        if loop.get_debug():
+            left = 0
+        self.passes += 1
+        if self.admission.limit is not None and self.admission.is_full(task):
+            self.admission.hold_back(task)
+            self.log(task, "waits for other passes to end")
+        elif left > _OVERDRAFT_NS:
+            self.run_slice(task, left)
+        elif left > 0:
+            self.spent = True
+            self.run_slice(task, _OVERDRAFT_NS)
+        else:
+            self.enqueue(task)
+        if task.future is not None:
+            self.live.add(task)
+            if task.deadline is not None:
+                task.timer = call_at(loop, task.deadline, self._expire, task)
+        try:
+            return future
+        finally:
+            # The error refers to a failed node's frame, that frame to this one, and the future to
+            # the error. If this frame kept the future, that cycle would keep the graph alive.
+            del future
+
+    def _budget_left(self, loop: asyncio.AbstractEventLoop) -> int:
+        """The rest of this turn's budget; opens the turn if none is open."""
+        now = self.clock()
+        budget = self.slice_ns - _OVERDRAFT_NS
+        if self.turn_open:
+            return budget - (now - self._turn_start)
+        self._turn_start = now
+        loop.call_soon(self._end_turn)
+        # This is set last, so that no interrupt in between leaves a turn open that nothing ends.
+        self.turn_open = True
+        return budget
+
+    def _end_turn(self) -> None:
+        """End a turn of the loop, and start the worker if passes wait."""
+        self.turn_open = self.spent = False
+        self.longest_turn_ns = max(self.longest_turn_ns, self.clock() - self._turn_start)
+        if not self.queue.empty():
+            self.worker.start(self)
+
+    def runs_at_once(self, nanoseconds: int) -> bool:
+        """Whether a caller may run a pass of this cost itself, now; counts it.
+
+        It may if this turn of the loop has so much of its budget left and nothing limits passes.
+        """
+        loop = self.loop
+        if self.admission.limit is not None or loop.get_debug():
+            return False
+        if self._budget_left(loop) < nanoseconds:
+            return False
+        self.passes += 1
+        return True
+
+    def overdrawn(self) -> bool:
+        """Whether this turn of the loop has used up its budget."""
+        return self._budget_left(self.loop) <= 0
 
     # -- life ---------------------------------------------------------
 

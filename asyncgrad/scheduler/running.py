@@ -1,25 +1,26 @@
-"""Runs the passes of an event loop: accepts them, and gives them turns.
+"""Runs the passes of an event loop: gives them turns, commits them, and resolves their futures.
 
-The caller of a pass runs its first slice, so that a small pass is finished at once. All callers
-share one budget for each turn of the loop. What is left of a pass goes to the device's queue, from
-which a worker coroutine takes one pass after the other and runs a slice of each. If the slice has
-no time left for an expensive node, a thread takes the pass over until cheap nodes follow.
+The caller of a pass runs its first slice, so that a small pass is finished at once. What is left of
+a pass goes to the device's queue, from which a worker coroutine takes one pass after the other and
+runs a slice of each. If the slice has no time left for an expensive node, a thread takes the pass
+over until cheap nodes follow.
 """
 
 from __future__ import annotations
 
 import asyncio
-from asyncio import current_task
 from functools import partial
-from typing import Any
 
 from asyncgrad.core.graph_task import GraphTask
 from asyncgrad.core.node import name_of
 from asyncgrad.core.states import (
+    DONE,
     DRAINING,
+    ENDED,
     FINISHED,
     HEAVY,
     MORE,
+    RUNNING,
     WAITING,
     Ended,
     Outcome,
@@ -27,131 +28,67 @@ from asyncgrad.core.states import (
 )
 from asyncgrad.devices import pieces
 from asyncgrad.devices.fp_errors import fp_errors_ignored, restore_fp_errors
-from asyncgrad.scheduler.completion import deadline_error, is_stop, stopped_by
+from asyncgrad.errors import add_note
+from asyncgrad.scheduler.completion import (
+    as_failure,
+    ask_to_end,
+    begin_end,
+    contained,
+    deadline_error,
+    end_in_thread,
+    end_pass,
+    is_stop,
+    stopped_by,
+)
 from asyncgrad.scheduler.coroutines import CoroutineNodes, discard_all
-from asyncgrad.scheduler.future import BackwardFuture
-from asyncgrad.scheduler.host import call_at
+from asyncgrad.scheduler.future import resolve
+from asyncgrad.scheduler.host import Host
+from asyncgrad.scheduler.participants import conclude, deciding
 from asyncgrad.scheduler.queues import Admission, DeviceQueue
-from asyncgrad.scheduler.resolution import Resolution
 from asyncgrad.scheduler.segments import ThreadSegments, retrieve
 from asyncgrad.scheduler.walk_budget import LONG, SHORT_NS, WALK_NS, cost_of, share_of, steps_of
 from asyncgrad.scheduler.worker import Worker
 
-#: How much a caller's first slice may overdraw the rest of a turn. A turn's budget is less than a
-#: slice by this much.
-_OVERDRAFT_NS = 100_000
 #: If only one pass waits, and the slice that has just run was more than this many times as long as
 #: the rest of the pass, the rest runs at once: a new turn would cost more than it brings.
 _REST = 3
 
 
-class RunningPasses(Resolution):
-    """The passes of one event loop; `Engine` adds how it begins and ends."""
+class RunningPasses(Host):
+    """The passes of one event loop; `Engine` adds how they begin, and its own begin and end."""
+
+    #: Passes may start in this turn of the loop, and share its budget. When it ends, the worker
+    #: starts if passes wait.
+    turn_open = False
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(loop)
         self.queue = DeviceQueue()
-        self.passes = self.slices = self.node_count = 0
-        self.longest_turn_ns = 0
+        self.slices = self.node_count = 0
         self.worker = Worker(self.queue)
         self.admission = Admission(self.live)
         self.thread_segments = ThreadSegments(self.queue)
         # Products on the loop's own thread are shared, too.
         pieces.here.lender = self.thread_segments.threads
         self.nodes = CoroutineNodes()
-        self._turn_open = False
-        self._turn_start = 0
+        #: For each pass with participants that is ending: what awaits them.
+        self._concluding: dict[GraphTask, asyncio.Task[None]] = {}
 
-    # -- passes ---------------------------------------------------------
+    def stop(self) -> None:
+        """Stop for good, because the program is being stopped."""
+        raise NotImplementedError
 
-    def submit(self, task: GraphTask, loop: asyncio.AbstractEventLoop) -> BackwardFuture[Any]:
-        """Start a pass; the caller runs its first slice if this turn of the loop has time left.
+    def _note_empty(self) -> None:
+        """Note that no pass is left."""
+        raise NotImplementedError
 
-        A slice may overdraw the turn, so that a pass that is nearly done need not wait for another
-        turn; its future then yields to the loop when it is awaited.
-        """
-        future = task.future = BackwardFuture(self, loop, task, current_task(loop))
-        left = self._budget_left(loop)
-        if loop.get_debug():
-            left = 0
-        self.passes += 1
-        if self.admission.limit is not None and self.admission.is_full(task):
-            self.admission.hold_back(task)
-            self.log(task, "waits for other passes to end")
-        elif left > _OVERDRAFT_NS:
-            self.run_slice(task, left)
-        elif left > 0:
-            self.spent = True
-            self.run_slice(task, _OVERDRAFT_NS)
-        else:
-            self.enqueue(task)
-        if task.future is not None:
-            self.live.add(task)
-            if task.deadline is not None:
-                task.timer = call_at(loop, task.deadline, self._expire, task)
-        try:
-            return future
-        finally:
-            # The error refers to a failed node's frame, that frame to this one, and the future to
-            # the error. If this frame kept the future, that cycle would keep the graph alive.
-            del future
-
-    def _expire(self, task: GraphTask) -> None:
-        """End a pass whose deadline has passed."""
-        if task.ending or task.future is None:
-            return
-        self.log(task, "its deadline has passed")
-        task.inbox.append(partial(task.fail, deadline_error(task)))
-        self._wind_down(task)
-
-    def _wind_down(self, task: GraphTask) -> None:
-        """Make a pass end as its inbox says, after everything of it that still runs."""
-        self.nodes.stop(self, task)
-        if not task.ending:
-            self.thread_segments.recall(task)
-        self.read_inbox(task)
+    # -- turns ---------------------------------------------------------
 
     def read_inbox(self, task: GraphTask) -> None:
         """Read a pass's inbox now, unless its owner is about to."""
         if task not in self.thread_segments.tasks and not task.running:
             task.drain()
             self._arrange_next(task, task.outcome())
-
-    def _budget_left(self, loop: asyncio.AbstractEventLoop) -> int:
-        """The rest of this turn's budget; opens the turn if none is open."""
-        now = self.clock()
-        budget = self.slice_ns - _OVERDRAFT_NS
-        if self._turn_open:
-            return budget - (now - self._turn_start)
-        self._turn_start = now
-        loop.call_soon(self._end_turn)
-        # This is set last, so that no interrupt in between leaves a turn open that nothing ends.
-        self._turn_open = True
-        return budget
-
-    def _end_turn(self) -> None:
-        """End a turn of the loop, and start the worker if passes wait."""
-        self._turn_open = self.spent = False
-        self.longest_turn_ns = max(self.longest_turn_ns, self.clock() - self._turn_start)
-        if not self.queue.empty():
-            self.worker.start(self)
-
-    def runs_at_once(self, nanoseconds: int) -> bool:
-        """Whether a caller may run a pass of this cost itself, now; counts it.
-
-        It may if this turn of the loop has so much of its budget left and nothing limits passes.
-        """
-        loop = self.loop
-        if self.admission.limit is not None or loop.get_debug():
-            return False
-        if self._budget_left(loop) < nanoseconds:
-            return False
-        self.passes += 1
-        return True
-
-    def overdrawn(self) -> bool:
-        """Whether this turn of the loop has used up its budget."""
-        return self._budget_left(self.loop) <= 0
 
     def run_slice(self, task: GraphTask, budget: int) -> None:
         """Run one slice of a pass, and arrange what comes next."""
@@ -198,17 +135,6 @@ class RunningPasses(Resolution):
             self.queue.charge(task, budget)
             self._arrange_next(task, outcome)
 
-    def fail_all(self, error: BaseException) -> None:
-        """Fail all passes and drop the engine, because the program is being stopped."""
-        for task in tuple(self.live):
-            if not task.ending:
-                if task.future is not None:
-                    # Retrieve the error, or asyncio would log it if the future is never awaited.
-                    task.future.add_done_callback(retrieve)
-                task.inbox.append(partial(task.fail, stopped_by(error)))
-                self._wind_down(task)
-        self.stop()
-
     def _arrange_next(self, task: GraphTask, outcome: Outcome) -> None:
         """Arrange what comes after a slice or segment of a pass."""
         if task.state is DRAINING:
@@ -235,8 +161,176 @@ class RunningPasses(Resolution):
             return
         task.queued = True
         self.queue.enter(task, self.clock())
-        if not self._turn_open:
+        if not self.turn_open:
             self.worker.start(self)
+
+    # -- ending ---------------------------------------------------------
+
+    def _expire(self, task: GraphTask) -> None:
+        """End a pass whose deadline has passed."""
+        if task.ending or task.future is None:
+            return
+        self.log(task, "its deadline has passed")
+        task.inbox.append(partial(task.fail, deadline_error(task)))
+        self._wind_down(task)
+
+    def cancel(self, task: GraphTask) -> bool:
+        """Ask a pass to drain; its future ends when nothing of it runs any more.
+
+        False if it is too late, because a thread commits the pass.
+        """
+        if not task.cancelling:
+            if not ask_to_end(task):
+                return False
+            task.cancelling = True
+            self.log(task, "is cancelled")
+        self._wind_down(task)
+        return True
+
+    def _wind_down(self, task: GraphTask) -> None:
+        """Make a pass end as its inbox says, after everything of it that still runs."""
+        self.nodes.stop(self, task)
+        if not task.ending:
+            self.thread_segments.recall(task)
+        self.read_inbox(task)
+
+    def _commit(self, task: GraphTask) -> None:
+        """Commit a pass that has run, or resolve its future if it has not succeeded."""
+        if task.ending:
+            return
+        if task.state is not RUNNING:
+            self._resolve(task)
+            return
+        decides = task.members and deciding(task)
+        if decides or not (task.staged and task.is_large()):
+            if not begin_end(task):
+                self._arrange_next(task, task.outcome())
+                return
+            if decides:
+                self._conclude(task)
+                return
+            if end_pass(task, False):
+                self._resolve(task)
+                return
+            task.ending = False
+        self.thread_segments.own(self, task, partial(end_in_thread, task))
+
+    def _conclude(self, task: GraphTask) -> None:
+        """Let participants decide on a pass and learn how it ends; then resolve its future."""
+        # From here on the pass can't be cancelled.
+        task.ending = True
+        self.log(task, "concludes with its participants")
+        run = partial(self.thread_segments.finish, self, task)
+        # Not `create_task`: an eager task factory would call participants at once, in here.
+        concluding = self._concluding[task] = asyncio.Task(
+            conclude(task, self.nodes.grace, run), loop=self.loop, context=task.new_context()
+        )
+        concluding.add_done_callback(partial(self._concluded, task))
+
+    def _concluded(self, task: GraphTask, concluding: asyncio.Task[None]) -> None:
+        self._concluding.pop(task, None)
+        # The pass ends even if the loop, which may cancel all its tasks, has cancelled this one.
+        if not concluding.cancelled() and (error := concluding.exception()) is not None:
+            task.later_errors += (error,)
+        if task.members:
+            # It was interrupted, or cancelled before it had begun.
+            self._conclude(task)
+        else:
+            self._resolve(task)
+
+    def _resolve(self, task: GraphTask) -> None:
+        """Resolve the future of a pass, once its participants have been told how it has ended."""
+        if task.timer is not None:
+            task.timer.cancel()
+        if task.error is not None:
+            task.error = contained(task.error, task.context)
+        if task.members and task.future is not None:
+            # If the program is being stopped, the pass ends without waiting for them.
+            stops = is_stop(task.error)
+            self._conclude(task)
+            if not stops:
+                return
+        # An interrupt may end this anywhere, and `revive` call it again: so `task.future` stays
+        # until the future is done.
+        future = task.future
+        if future is None or future.done():
+            return
+        live = self.live
+        if live:
+            live.discard(task)
+            if self.admission.held:
+                self.admission.note_end(task)
+                self.admit()
+            if not live:
+                self._note_empty()
+        if task.state is DONE:
+            resolve(future, task.result)
+            task.future = future._task = task.context = None
+            if task.stepping is not None:
+                task.drop_graph()
+            return
+        # From here on `ask_to_end` tells other threads that it is too late; grant earlier requests.
+        task.ending = True
+        task.drain()
+        error, later = task.error, task.later_errors
+        task.release()
+        try:
+            if error is None or (task.cancelling and not is_stop(error)):
+                # A caller whose `cancel()` returned True relies on that, even if the pass failed
+                # (in a thread, or by its deadline) before the request was read.
+                future._finish_cancelled(later, error)
+            elif is_stop(error):
+                # The error is raised below, so the future gets another one, marked as retrieved.
+                future._finish_failed(stopped_by(error))
+                future.exception()
+                self.fail_all(error)
+                raise error
+            else:
+                error = as_failure(error)
+                if task.event_log is not None:
+                    add_note(error, str(task.event_log))
+                future._finish_failed(error)
+        finally:
+            task.future = None
+            # The traceback may hold this frame, which must hold neither the pass nor the future.
+            del error, later, future, task
+
+    def fail_all(self, error: BaseException) -> None:
+        """Fail all passes and drop the engine, because the program is being stopped."""
+        for task in tuple(self.live):
+            if not task.ending:
+                if task.future is not None:
+                    # Retrieve the error, or asyncio would log it if the future is never awaited.
+                    task.future.add_done_callback(retrieve)
+                task.inbox.append(partial(task.fail, stopped_by(error)))
+                self._wind_down(task)
+        self.stop()
+
+    def revive(self, task: GraphTask) -> None:
+        """Take a pass's next step if an interrupt has cut off whoever was to take it.
+
+        It is called when nothing of the pass is on the stack: the loop does not run, or shuts down.
+        If the report of a node was lost, or the commit cut off before it began, the pass is
+        cancelled.
+        """
+        concluding = self._concluding.get(task)
+        if (concluding is not None and not concluding.done()) or not self.thread_segments.reclaim(
+            task
+        ):
+            # Those go on with the pass.
+            return
+        task.running = False
+        if task.state in ENDED:
+            self._resolve(task)
+            return
+        stopped = not self.loop.is_running()
+        lost = task.state is not DRAINING and self.nodes.forget_lost(task, stopped=stopped)
+        if lost or task.ending:
+            task.ending = False
+            task.cancel()
+        if task.walk is None or task.state is DRAINING:
+            task.drain()
+            self._arrange_next(task, task.outcome())
 
     # -- threads ---------------------------------------------------------
 

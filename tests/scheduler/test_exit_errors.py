@@ -10,7 +10,7 @@ import pytest
 from passes import CHEAP, HEAVY, calls, chain, give_way, leaf, long_pass
 
 import asyncgrad as ag
-from asyncgrad.scheduler import blas, completion, coroutines, loop_thread, resolution
+from asyncgrad.scheduler import blas, completion, coroutines, loop_thread, running
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -242,9 +242,9 @@ def test_an_interrupt_while_the_loop_ends_a_pass_holds_up_no_shut_down(
         future = chain(x, 3_000 if cost == CHEAP else 3, cost=cost).sum().backward()
         # Before the commit on the loop, or when the loop takes the pass back from a thread.
         if cost == CHEAP:
-            monkeypatch.setattr(resolution, "end_pass", interrupt)
+            monkeypatch.setattr(running, "end_pass", interrupt)
         else:
-            monkeypatch.setattr(resolution.Resolution, "_resolve", interrupt)
+            monkeypatch.setattr(running.RunningPasses, "_resolve", interrupt)
         await asyncio.wait([future])
         assert future.cancelled() == (cost == CHEAP)
 
@@ -276,10 +276,10 @@ class Joins:
 #: Steps at the end of a pass on the loop.
 _STEPS = [
     (coroutines.CoroutineNodes, "_ended"),
-    (resolution, "end_pass"),
-    (resolution.Resolution, "_resolve"),
-    (resolution.Resolution, "_conclude"),
-    (resolution.Resolution, "_concluded"),
+    (running, "end_pass"),
+    (running.RunningPasses, "_resolve"),
+    (running.RunningPasses, "_conclude"),
+    (running.RunningPasses, "_concluded"),
 ]
 
 
