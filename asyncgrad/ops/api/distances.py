@@ -102,12 +102,7 @@ def cdist(
 
 
 def pdist(input: Matrix, p: float = 2.0) -> Tensor:
-    """The n (n - 1) / 2 distances between pairs of rows of a matrix, those of the first row first.
-
-    Args:
-        input: floating, of shape (n, k).
-        p: the order of the norm, not negative; infinity for the greatest difference.
-    """
+    """The n (n - 1) / 2 distances between pairs of rows of a matrix, by rows; see `cdist`."""
     name = "pdist"
     _check_dtype(name, input)
     p = _order(name, p)

@@ -144,60 +144,35 @@ matmul.dispatch = product  # type: ignore[attr-defined]
 
 @writes_exactly
 def mm(input: Tensor, mat2: Tensor) -> Tensor:
-    """The product of two matrices.
-
-    Args:
-        input: of shape (m, k).
-        mat2: of shape (k, n).
-    """
+    """The product of two matrices, (m, k) and (k, n)."""
     x, y = _aligned("mm", (2, 2), input, mat2)
     return matmul(x, y)
 
 
 @writes_exactly
 def bmm(input: Tensor, mat2: Tensor) -> Tensor:
-    """The products of two batches of matrices.
-
-    Args:
-        input: of shape (b, m, k).
-        mat2: of shape (b, k, n).
-    """
+    """The products of two batches of matrices, (b, m, k) and (b, k, n)."""
     x, y = _aligned("bmm", (3, 3), input, mat2)
     return R.bmm(x, y)
 
 
 @writes_exactly
 def mv(input: Tensor, vec: Tensor) -> Tensor:
-    """The product of a matrix and a vector.
-
-    Args:
-        input: of shape (m, k).
-        vec: of shape (k,).
-    """
+    """The product of a matrix and a vector, (m, k) and (k,)."""
     x, y = _aligned("mv", (2, 1), input, vec)
     return R.mv(x, y)
 
 
 @writes_exactly
 def dot(input: Tensor, tensor: Tensor) -> Tensor:
-    """The sum of the products of two vectors, neither conjugated.
-
-    Args:
-        input: of shape (k,).
-        tensor: of shape (k,).
-    """
+    """The sum of the products of two vectors, neither conjugated."""
     x, y = _aligned("dot", (1, 1), input, tensor)
     return R.dot(x, y)
 
 
 @writes
 def outer(input: Vector, vec2: Vector) -> Tensor:
-    """The outer product of two vectors.
-
-    Args:
-        input: of shape (m,).
-        vec2: of shape (n,).
-    """
+    """The outer product of two vectors."""
     dtype = result_dtype(input, vec2)
     return R.outer(cast(input, dtype), cast(vec2, dtype))
 
@@ -236,10 +211,6 @@ def addmm(
 
     Args:
         input: a tensor that can be broadcast to (m, n).
-        mat1: of shape (m, k).
-        mat2: of shape (k, n).
-        beta: the factor of the input.
-        alpha: the factor of the product.
     """
     bias, x, y = _aligned("addmm", (2, 2), input, mat1, mat2)
     shape = (x._metadata.shape[0], y._metadata.shape[1])

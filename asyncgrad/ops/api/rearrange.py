@@ -113,11 +113,7 @@ def fliplr(input: AtLeast2D) -> Tensor:
 
 
 def flipud(input: AtLeast1D) -> Tensor:
-    """Reverse the first axis.
-
-    Raises:
-        RuntimeError: for a tensor without axes.
-    """
+    """Reverse the first axis."""
     return flip(input, (0,))
 
 

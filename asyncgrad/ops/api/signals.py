@@ -168,9 +168,6 @@ def stft(
 
     Returns:
         A complex tensor of shape (..., frequencies, frames).
-
-    Raises:
-        RuntimeError: if sizes do not fit, or `return_complex` is not given for real numbers.
     """
     if category(input._metadata.dtype) < 2:
         raise RuntimeError("stft: expected a tensor of floating point or complex values")
@@ -223,9 +220,6 @@ def istft(
         onesided: the conjugate half is missing; if None, the number of frequencies tells.
         length: the length of the signal.
         return_complex: the signal is complex.
-
-    Raises:
-        RuntimeError: if sizes do not fit, or the windows do not cover the signal.
     """
     if isinstance(window, Variable) and window._metadata.is_complex and not return_complex:
         raise RuntimeError("Complex windows are incompatible with return_complex=False")
