@@ -73,10 +73,10 @@ def _geometry(
     return geometry
 
 
-def _operands(
+def _steps(
     name: str, ndim: int, input: Tensor, weight: Tensor, stride: Ints, dilation: Ints, groups: int
-) -> tuple[Any, Any, tuple[int, ...], tuple[int, ...]]:
-    """The input, weight, strides and dilations, after the checks that all convolutions share."""
+) -> tuple[Shape, Shape]:
+    """The strides and dilations, after the checks that all convolutions share."""
     shape, kernel = input._metadata.shape, weight._metadata.shape
     if len(kernel) != ndim + 2 or len(shape) not in {ndim + 1, ndim + 2}:
         raise unmet(name, f"Expected {ndim + 1}D (unbatched) or {ndim + 2}D (batched) input to "
@@ -89,7 +89,7 @@ def _operands(
         raise RuntimeError(f"{name}: dilation should be greater than zero, got {dilation}")
     if groups <= 0:
         raise RuntimeError(f"{name}: non-positive groups is not supported, got {groups}")
-    return input, weight, strides, dilations
+    return strides, dilations
 
 
 def _check_bias(name: str, bias: Tensor | None, weight: Tensor, outputs: int) -> None:
@@ -97,72 +97,6 @@ def _check_bias(name: str, bias: Tensor | None, weight: Tensor, outputs: int) ->
     if bias is not None and bias._metadata.shape != (outputs,):
         raise unmet(name, f"Given weight of size {list(weight._metadata.shape)}, expected bias to "
                     f"be 1-dimensional with {outputs} elements", bias=bias)  # fmt: skip
-
-
-def _convolve(
-    name: str, ndim: int, input: Tensor, weight: Tensor, bias: Tensor | None, stride: Ints,
-    padding: Ints | ConvPadding, dilation: Ints, groups: int,
-) -> Any:  # fmt: skip
-    x, w, strides, dilations = _operands(name, ndim, input, weight, stride, dilation, groups)
-    shape, kernel = x._metadata.shape, w._metadata.shape
-    channels = shape[-ndim - 1]
-    if channels != kernel[1] * groups or kernel[0] % groups or kernel[0] < groups:
-        raise RuntimeError(
-            f"{name}: Given groups={groups}, weight of size {list(kernel)}, expected input to have "
-            f"{kernel[1] * groups} channels and the weight's first axis to be a multiple of the "
-            f"groups, but got input of size {list(shape)}"
-        )
-    _check_bias(name, bias, w, kernel[0])
-    if not isinstance(padding, str):
-        padding = for_each(name, "padding", padding, ndim)
-    geometry = _geometry(name, shape[-ndim:], kernel[2:], padding, strides, dilations, groups)
-    batched = len(shape) == ndim + 2
-    if not batched:
-        x = R.reshape(x, (1, *shape))
-    if bias is None:
-        out = R.convolution(x, w, geometry)
-    else:
-        out = R.convolution_with_bias(x, w, bias, geometry)
-    return out if batched else _unbatched(out)
-
-
-def _convolve_transposed(
-    name: str, ndim: int, input: Tensor, weight: Tensor, bias: Tensor | None, stride: Ints,
-    padding: Ints, output_padding: Ints, groups: int, dilation: Ints,
-) -> Any:  # fmt: skip
-    x, w, strides, dilations = _operands(name, ndim, input, weight, stride, dilation, groups)
-    shape, kernel = x._metadata.shape, w._metadata.shape
-    pads = for_each(name, "padding", padding, ndim)
-    extra = for_each(name, "output_padding", output_padding, ndim)
-    if min(pads) < 0 or min(extra) < 0:
-        raise unmet(name, "negative padding is not supported", padding=pads, output_padding=extra)
-    if any(e >= max(s, d) for e, s, d in zip(extra, strides, dilations, strict=True)):
-        raise unmet(name, "output padding must be smaller than either stride or dilation",
-                    output_padding=extra, stride=strides, dilation=dilations)  # fmt: skip
-    if shape[-ndim - 1] != kernel[0] or kernel[0] % groups or kernel[0] < groups:
-        raise unmet(name, f"Given transposed=1, weight of size {list(kernel)}, expected input to "
-                    f"have {kernel[0]} channels, a positive multiple of groups={groups}",
-                    input=x)  # fmt: skip
-    outputs = kernel[1] * groups
-    _check_bias(name, bias, w, outputs)
-    if 0 in shape[-ndim:] and 0 not in shape[:-ndim]:
-        raise unmet(name, "Only zero batch or zero channel inputs are supported", input=x)
-    axes = zip(shape[-ndim:], kernel[2:], strides, dilations, pads, extra, strict=True)
-    image = tuple((n - 1) * s + d * (k - 1) + 1 - 2 * p + e for n, k, s, d, p, e in axes)
-    if min(image) <= 0:
-        raise unmet(name, f"Given input size per channel: {list(shape[-ndim:])}. "
-                    f"Calculated output size per channel: {list(image)}. Output "
-                    "size is too small. Use less padding")  # fmt: skip
-    batched = len(shape) == ndim + 2
-    if not batched:
-        x = R.reshape(x, (1, *shape))
-    # `output_padding` extends the output's end, so the padding there is less by as much.
-    sides = tuple((p, p - e) for p, e in zip(pads, extra, strict=True))
-    geometry = Geometry(strides, sides, dilations, groups)
-    out = R.convolution_input(x, w, (x._metadata.shape[0], outputs, *image), geometry)
-    if bias is not None:
-        out = R.add(out, R.reshape(bias, (outputs,) + (1,) * ndim))
-    return renamed(out, "ConvolutionBackward0") if batched else _unbatched(out)
 
 
 def _unbatched(out: Tensor) -> Any:
@@ -185,7 +119,23 @@ def _convolution(ndim: int) -> Callable[..., Tensor]:
         input: Tensor, weight: Alike, bias: Alike | None = None, stride: Ints = 1,
         padding: Ints | ConvPadding = 0, dilation: Ints = 1, groups: int = 1,
     ) -> Tensor:  # fmt: skip
-        return _convolve(name, ndim, input, weight, bias, stride, padding, dilation, groups)
+        strides, dilations = _steps(name, ndim, input, weight, stride, dilation, groups)
+        shape, kernel = input._metadata.shape, weight._metadata.shape
+        if shape[-ndim - 1] != kernel[1] * groups or kernel[0] % groups or kernel[0] < groups:
+            raise unmet(name, f"Given groups={groups}, weight of size {list(kernel)}, expected "
+                        f"input to have {kernel[1] * groups} channels and the weight's first axis "
+                        "to be a multiple of the groups", input=input)  # fmt: skip
+        _check_bias(name, bias, weight, kernel[0])
+        if not isinstance(padding, str):
+            padding = for_each(name, "padding", padding, ndim)
+        geometry = _geometry(name, shape[-ndim:], kernel[2:], padding, strides, dilations, groups)
+        batched = len(shape) == ndim + 2
+        x = input if batched else R.reshape(input, (1, *shape))
+        if bias is None:
+            out = R.convolution(x, weight, geometry)
+        else:
+            out = R.convolution_with_bias(x, weight, bias, geometry)
+        return out if batched else _unbatched(out)
 
     doc = f"""The convolution over the last axes ({ndim}); the kernel is not flipped.
 
@@ -211,8 +161,40 @@ def _transposed(ndim: int) -> Callable[..., Tensor]:
         input: Tensor, weight: Alike, bias: Alike | None = None, stride: Ints = 1,
         padding: Ints = 0, output_padding: Ints = 0, groups: int = 1, dilation: Ints = 1,
     ) -> Tensor:  # fmt: skip
-        more = (stride, padding, output_padding, groups, dilation)
-        return _convolve_transposed(name, ndim, input, weight, bias, *more)
+        strides, dilations = _steps(name, ndim, input, weight, stride, dilation, groups)
+        shape, kernel = input._metadata.shape, weight._metadata.shape
+        pads = for_each(name, "padding", padding, ndim)
+        extra = for_each(name, "output_padding", output_padding, ndim)
+        if min(pads) < 0 or min(extra) < 0:
+            raise unmet(
+                name, "negative padding is not supported", padding=pads, output_padding=extra
+            )
+        if any(e >= max(s, d) for e, s, d in zip(extra, strides, dilations, strict=True)):
+            raise unmet(name, "output padding must be smaller than either stride or dilation",
+                        output_padding=extra, stride=strides, dilation=dilations)  # fmt: skip
+        if shape[-ndim - 1] != kernel[0] or kernel[0] % groups or kernel[0] < groups:
+            raise unmet(name, f"Given transposed=1, weight of size {list(kernel)}, expected input "
+                        f"to have {kernel[0]} channels, a positive multiple of groups={groups}",
+                        input=input)  # fmt: skip
+        outputs = kernel[1] * groups
+        _check_bias(name, bias, weight, outputs)
+        if 0 in shape[-ndim:] and 0 not in shape[:-ndim]:
+            raise unmet(name, "Only zero batch or zero channel inputs are supported", input=input)
+        axes = zip(shape[-ndim:], kernel[2:], strides, dilations, pads, extra, strict=True)
+        image = tuple((n - 1) * s + d * (k - 1) + 1 - 2 * p + e for n, k, s, d, p, e in axes)
+        if min(image) <= 0:
+            raise unmet(name, f"Given input size per channel: {list(shape[-ndim:])}. "
+                        f"Calculated output size per channel: {list(image)}. Output "
+                        "size is too small. Use less padding")  # fmt: skip
+        batched = len(shape) == ndim + 2
+        x = input if batched else R.reshape(input, (1, *shape))
+        # `output_padding` extends the output's end, so the padding there is less by as much.
+        sides = tuple((p, p - e) for p, e in zip(pads, extra, strict=True))
+        geometry = Geometry(strides, sides, dilations, groups)
+        out = R.convolution_input(x, weight, (x._metadata.shape[0], outputs, *image), geometry)
+        if bias is not None:
+            out = R.add(out, R.reshape(bias, (outputs,) + (1,) * ndim))
+        return renamed(out, "ConvolutionBackward0") if batched else _unbatched(out)
 
     doc = f"""The adjoint of `conv{ndim}d`: the sum of kernels, each times an element of the input.
 

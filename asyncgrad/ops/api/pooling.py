@@ -539,42 +539,6 @@ fractional_max_pool2d, fractional_max_pool3d = map(_fractional_max_pool, (2, 3))
 # -- back to where peaks were ---------------------------------------------------------------------
 
 
-def _unpooled(
-    input: Tensor, indices: Tensor, kernel_size: Ints, stride: Ints | None, padding: Ints,
-    output_size: Sequence[int] | None, ndim: int,
-) -> Any:  # fmt: skip
-    name = f"max_unpool{ndim}d"
-    shape, found = input._metadata.shape, indices._metadata
-    kernel = for_each(name, "kernel_size", kernel_size, ndim)
-    strides = kernel if stride is None else for_each(name, "stride", stride, ndim)
-    pads = for_each(name, "padding", padding, ndim)
-    usual = [
-        (n - 1) * s + k - 2 * p
-        for n, k, s, p in zip(shape[-ndim:], kernel, strides, pads, strict=False)
-    ]
-    out = _unpooled_size(name, usual, strides, output_size)
-    if found.dtype != np.int64:
-        raise unmet(name, "elements in indices should be type int64", indices=found.dtype)
-    _check_image(name, shape, ndim, shape[-ndim - 1 :])
-    if found.shape != shape:
-        raise RuntimeError(
-            f"{name}: Expected shape of indices to be same as that of the input tensor "
-            f"({list(shape)}) but got indices tensor with shape: {list(found.shape)}"
-        )
-    check_dtype(name, input._metadata.dtype, FLOATING)
-    check_device(name, input, indices)
-    lead = shape[:-ndim]
-    rows, volume = prod(lead), prod(out)
-    numbers = indices._array.reshape(rows, prod(shape[-ndim:]))
-    check_range(name, numbers, volume, RuntimeError)
-    places = (np.arange(rows)[:, None], numbers)
-    values = R.reshape(input, numbers.shape)
-    node = f"MaxUnpool{max(ndim, 2)}DBackward0"
-    spread = R.zeros_put(values, (rows, volume), places)
-    renamed(spread, node, saves=True, watched=(indices,))
-    return renamed(R.reshape(spread, (*lead, *out)), node if ndim > 1 else "SqueezeBackward1")
-
-
 def _unpooled_size(
     name: str, usual: list[int], strides: tuple[int, ...], output_size: Sequence[int] | None
 ) -> tuple[int, ...]:
@@ -595,11 +559,41 @@ def _unpooled_size(
 
 
 def _max_unpool(ndim: int) -> Callable[..., Tensor]:
+    name = f"max_unpool{ndim}d"
+
     def function(
         input: Tensor, indices: ByExample, kernel_size: Ints, stride: Ints | None = None,
         padding: Ints = 0, output_size: Sequence[int] | None = None,
     ) -> Tensor:  # fmt: skip
-        return _unpooled(input, indices, kernel_size, stride, padding, output_size, ndim)
+        shape, found = input._metadata.shape, indices._metadata
+        kernel = for_each(name, "kernel_size", kernel_size, ndim)
+        strides = kernel if stride is None else for_each(name, "stride", stride, ndim)
+        pads = for_each(name, "padding", padding, ndim)
+        usual = [
+            (n - 1) * s + k - 2 * p
+            for n, k, s, p in zip(shape[-ndim:], kernel, strides, pads, strict=False)
+        ]
+        out = _unpooled_size(name, usual, strides, output_size)
+        if found.dtype != np.int64:
+            raise unmet(name, "elements in indices should be type int64", indices=found.dtype)
+        _check_image(name, shape, ndim, shape[-ndim - 1 :])
+        if found.shape != shape:
+            raise RuntimeError(
+                f"{name}: Expected shape of indices to be same as that of the input tensor "
+                f"({list(shape)}) but got indices tensor with shape: {list(found.shape)}"
+            )
+        check_dtype(name, input._metadata.dtype, FLOATING)
+        check_device(name, input, indices)
+        lead = shape[:-ndim]
+        rows, volume = prod(lead), prod(out)
+        numbers = indices._array.reshape(rows, prod(shape[-ndim:]))
+        check_range(name, numbers, volume, RuntimeError)
+        places = (np.arange(rows)[:, None], numbers)
+        values = R.reshape(input, numbers.shape)
+        node = f"MaxUnpool{max(ndim, 2)}DBackward0"
+        spread = R.zeros_put(values, (rows, volume), places)
+        renamed(spread, node, saves=True, watched=(indices,))
+        return renamed(R.reshape(spread, (*lead, *out)), node if ndim > 1 else "SqueezeBackward1")
 
     doc = f"""Undo `max_pool{ndim}d`: zeros, with each maximum at its former index.
 
@@ -610,7 +604,7 @@ def _max_unpool(ndim: int) -> Callable[..., Tensor]:
         padding: how far windows reached beyond the sides.
         output_size: the size of the result, or its shape; if None, the smallest that fits.
     """
-    return named(function, f"max_unpool{ndim}d", doc)
+    return named(function, name, doc)
 
 
 max_unpool1d, max_unpool2d, max_unpool3d = map(_max_unpool, (1, 2, 3))
