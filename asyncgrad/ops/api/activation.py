@@ -215,12 +215,13 @@ def prelu(input: Floating, weight: Alike) -> Tensor:
 
 
 @one_node("GluBackward0")
-@requires("input.ndim > 0  # glu does not support scalars because halving size must be even")
-def glu(input: Floating, dim: int = -1) -> Tensor:
+@requires(
+    "input.ndim > 0  # glu does not support scalars because halving size must be even",
+    "input.shape[dim] % 2 == 0  # Halving dimension must be even",
+)
+def glu(input: Floating, dim: Axis = -1) -> Tensor:
     """The first half of an axis times the logistic function of the second."""
-    size = input.size(dim)
-    if size % 2:
-        raise unmet("glu", "Halving dimension must be even", input=input, dim=dim)
+    size = input.shape[dim]
     first, second = split(input, size // 2, dim) if size else (input, input)
     return first * R.sigmoid(second)
 

@@ -56,6 +56,7 @@ def equal(input: Tensor, other: Tensor) -> bool:
     return bool(input._metadata.F.xp.array_equal(input._array, other._array))
 
 
+@requires(*[f"{x} >= 0  # {x} must be greater than or equal to zero" for x in ("rtol", "atol")])
 def isclose(
     input: Tensor, other: Alike, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False
 ) -> Tensor:
@@ -67,24 +68,16 @@ def isclose(
         atol: the absolute tolerance.
         equal_nan: treat NaN as close to NaN.
     """
-    for name, value in (("rtol", rtol), ("atol", atol)):
-        if not value >= 0:
-            raise RuntimeError(f"isclose: {name} must be greater than or equal to zero: {value}")
     x, y = input.detach(), other.detach()
     close = x == y
-    if category(x._metadata.dtype) > 1:
-        if equal_nan:
-            close = close | (R.isnan(x) & R.isnan(y))
-        finite = R.abs(y) < math.inf
-        near = R.abs(R.sub(x, y)) <= R.add(R.mul(R.abs(y), rtol), atol)
-    else:
-        finite = near = None
-        if rtol or atol:
-            wide, other_wide = x.double(), y.double()
-            near = R.abs(wide - other_wide) <= atol + rtol * R.abs(other_wide)
-    if near is None:
-        return close
-    return close | (near if finite is None else near & finite)
+    if category(x._metadata.dtype) < 2:
+        if not (rtol or atol):
+            return close
+        x, y = x.double(), y.double()
+    elif equal_nan:
+        close = close | (R.isnan(x) & R.isnan(y))
+    near = R.abs(R.sub(x, y)) <= R.add(R.mul(R.abs(y), rtol), atol)
+    return close | (near & (R.abs(y) < math.inf))
 
 
 def allclose(
@@ -142,6 +135,8 @@ def argwhere(input: Tensor) -> Tensor:
 
 
 @requires(
+    "input.ndim == 1 and input.dtype.kind in 'iu' and not (input.numel() and int(input.min()) < 0)"
+    "  # bincount only supports 1-d non-negative integral inputs",
     "weights.shape == input.shape  # weights should be 1-d and have the same length as input",
     "minlength >= 0  # minlength should be >= 0",
 )
@@ -153,9 +148,6 @@ def bincount(input: ByExample, weights: ByExample | None = None, minlength: int 
         weights: the weight of each, of the same shape.
         minlength: the least length of the result.
     """
-    whole = input.ndim == 1 and category(input._metadata.dtype) == 1
-    if not whole or (input.numel() and int(input.min()) < 0):
-        raise RuntimeError("bincount only supports 1-d non-negative integral inputs.")
     check_device("bincount", input, weights)
     held = None if weights is None else weights._array
     found = input._metadata.F.xp.bincount(input._array, held, minlength)

@@ -24,6 +24,14 @@ def view_as_real(input: Tensor) -> Tensor:
     return R.view_as_real(input)
 
 
+@requires(
+    "input.dtype in _REAL  # view_as_complex is only supported for float and double tensors",
+    "input.ndim > 0  # Input tensor must have one or more dimensions",
+    "input.shape[-1] == 2  # Tensor must have a last dimension of size 2",
+    "input.stride(-1) == 1  # Tensor must have a last dimension with stride 1",
+    "not any(step % 2 for step in input.stride()[:-1])  # Tensor must have a stride divisible by 2 "
+    "for all but last dimension. Make it contiguous first",
+)
 def view_as_complex(input: Tensor) -> Tensor:
     """A view of pairs of real numbers along the last axis as complex numbers.
 
@@ -35,24 +43,6 @@ def view_as_complex(input: Tensor) -> Tensor:
         >>> ag.view_as_complex(x).abs().tolist()
         [5.0]
     """
-    dtype, shape = input._metadata.dtype, input._metadata.shape
-    if dtype.name not in {"float32", "float64"}:
-        raise RuntimeError(
-            f"view_as_complex is only supported for float and double tensors, but got a tensor of "
-            f"dtype {dtype}"
-        )
-    if not shape:
-        raise RuntimeError("Input tensor must have one or more dimensions")
-    if shape[-1] != 2:
-        raise RuntimeError("Tensor must have a last dimension of size 2")
-    *others, last = input.stride()
-    if last != 1:
-        raise RuntimeError("Tensor must have a last dimension with stride 1")
-    if any(step % 2 for step in others):
-        raise RuntimeError(
-            "Tensor must have a stride divisible by 2 for all but last dimension. Make it "
-            "contiguous first."
-        )
     return R.view_as_complex(input)
 
 
@@ -61,10 +51,9 @@ def real(input: Tensor) -> Tensor:
     return R.getitem(R.view_as_real(input), (Ellipsis, 0)) if input._metadata.is_complex else input
 
 
+@requires("input.is_complex()  # imag is not implemented for tensors with non-complex dtypes")
 def imag(input: Tensor) -> Tensor:
     """A view of the imaginary parts of a complex tensor."""
-    if not input._metadata.is_complex:
-        raise RuntimeError("imag is not implemented for tensors with non-complex dtypes.")
     return R.getitem(R.view_as_real(input), (Ellipsis, 1))
 
 

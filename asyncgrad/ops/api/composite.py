@@ -23,7 +23,7 @@ from asyncgrad.ops.dtype import INEXACT, REAL, check_dtype
 from asyncgrad.ops.float32_compute import computing_dtype
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.node_names import joined, renamed
-from asyncgrad.ops.promotion import cast, category, result_dtype, tensor_operands
+from asyncgrad.ops.promotion import cast, category, result_dtype
 from asyncgrad.ops.requirements import requires, unmet
 from asyncgrad.ops.scalar_cast import fitted
 from asyncgrad.ops.signatures import named
@@ -66,9 +66,8 @@ def _with(name: str, input: Tensor, product: Tensor, beta: Number, alpha: Number
     return cast(add(_scaled(wide, beta), product), dtype)
 
 
-def _in_one_dtype(name: str, *operands: object) -> list[Any]:
+def _in_one_dtype(*tensors: Tensor) -> list[Any]:
     """The result's dtype, and the operands in it, or in float32 if it is of half precision."""
-    tensors = tensor_operands(name, *operands)
     dtype = result_dtype(*tensors)
     computing = computing_dtype(dtype)
     return [dtype, *[cast(x, computing) for x in tensors]]
@@ -77,23 +76,18 @@ def _in_one_dtype(name: str, *operands: object) -> list[Any]:
 @one_node("AddcmulBackward0", writes)
 def addcmul(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Number = 1) -> Tensor:
     """`input + value * tensor1 * tensor2`, broadcast."""
-    dtype, x, y, z = _in_one_dtype("addcmul", input, tensor1, tensor2)
+    dtype, x, y, z = _in_one_dtype(input, tensor1, tensor2)
     return cast(add(x, _scaled(R.mul(y, z), fitted("addcmul", value, dtype))), dtype)
 
 
 @one_node("AddcdivBackward0", writes)
+@requires(
+    "tensor1.dtype.kind not in 'biu' or tensor2.dtype.kind not in 'biu'  # Integer division with "
+    "addcdiv is no longer supported. Convert the tensors to a floating dtype first"
+)
 def addcdiv(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Number = 1) -> Tensor:
-    """`input + value * tensor1 / tensor2`, broadcast.
-
-    Raises:
-        RuntimeError: if both `tensor1` and `tensor2` are integers.
-    """
-    operands = tensor_operands("addcdiv", input, tensor1, tensor2)
-    if all(category(z._metadata.dtype) < 2 for z in operands[1:]):
-        raise unmet("addcdiv", "Integer division with addcdiv is no longer supported. Convert the "
-                    "tensors to a floating dtype first",
-                    tensor1=operands[1].dtype, tensor2=operands[2].dtype)  # fmt: skip
-    dtype, x, y, z = _in_one_dtype("addcdiv", *operands)
+    """`input + value * tensor1 / tensor2`, broadcast."""
+    dtype, x, y, z = _in_one_dtype(input, tensor1, tensor2)
     return cast(add(x, _scaled(R.div(y, z), fitted("addcdiv", value, dtype))), dtype)
 
 
@@ -110,7 +104,7 @@ def addr(
     input: Tensor, vec1: Tensor, vec2: Tensor, *, beta: Number = 1, alpha: Number = 1
 ) -> Tensor:
     """`beta * input + alpha * outer(vec1, vec2)`."""
-    tensors = tensor_operands("addr", input, vec1, vec2)
+    tensors = (input, vec1, vec2)
     dtype = result_dtype(*tensors)
     for key, value in (("beta", beta), ("alpha", alpha)):
         check_factor(key, value, dtype.kind)

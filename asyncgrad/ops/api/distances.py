@@ -31,20 +31,6 @@ _MODES: dict[DistanceMode, bool | None] = {
 }
 
 
-def _order(name: str, p: float) -> Any:
-    if not p >= 0:
-        raise RuntimeError(f"{name} only supports non-negative p values, got {p}")
-    return p
-
-
-def _check_dtype(name: str, x: Tensor) -> None:
-    dtype = x._metadata.dtype
-    if dtype.kind != "f":
-        raise RuntimeError(f"{name} only supports floating-point dtypes, got {dtype}")
-    if is_half(dtype):
-        refuse(name, dtype)
-
-
 def _lengths(x: Tensor, p: float) -> Any:
     """The norms along the last axis; each of several maxima gets the full gradient."""
     *lead, length = x._metadata.shape
@@ -65,7 +51,14 @@ def _lengths(x: Tensor, p: float) -> Any:
     return R.add(R.reshape(peak, tuple(lead)), R.sum(moved, axis, False))
 
 
-@requires("x1.shape[-1] == x2.shape[-1]  # X1 and X2 must have the same number of columns")
+@requires(
+    "p >= 0  # cdist only supports non-negative p values",
+    *[
+        f"{x}.dtype.kind == 'f'  # cdist only supports floating-point dtypes, {x.upper()} has none"
+        for x in ("x1", "x2")
+    ],
+    "x1.shape[-1] == x2.shape[-1]  # X1 and X2 must have the same number of columns",
+)
 def cdist(
     x1: AtLeast2D, x2: AtLeast2D, p: float = 2.0,
     compute_mode: DistanceMode = "use_mm_for_euclid_dist_if_necessary",
@@ -83,10 +76,9 @@ def cdist(
             "use_mm_for_euclid_dist_if_necessary" does from 26 rows on.
     """
     name = "cdist"
-    p = _order(name, p)
-    for operand in (x1, x2):
-        _check_dtype(name, operand)
     of_one_dtype(name, x1, x2)
+    if is_half(x1._metadata.dtype):
+        refuse(name, x1._metadata.dtype)
     check_device(name, x1, x2)
     x1, x2 = beside(name, x1, x2)
     product = _MODES[compute_mode]
@@ -101,11 +93,14 @@ def cdist(
     return renamed(_lengths(R.sub(rows, columns), p), "CdistBackward0", saves=True)
 
 
+@requires(
+    "input.dtype.kind == 'f'  # pdist only supports floating-point dtypes",
+    "p >= 0  # pdist only supports non-negative p values",
+)
 def pdist(input: Matrix, p: float = 2.0) -> Tensor:
     """The n (n - 1) / 2 distances between pairs of rows of a matrix, by rows; see `cdist`."""
-    name = "pdist"
-    _check_dtype(name, input)
-    p = _order(name, p)
+    if is_half(input._metadata.dtype):
+        refuse("pdist", input._metadata.dtype)
     first, second = (input._metadata.F.xp.asarray(part) for part in np.triu_indices(len(input), 1))
     note_constant(first)
     note_constant(second)

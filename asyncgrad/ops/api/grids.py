@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from asyncgrad.core.variable import Variable
-from asyncgrad.errors import class_of
 from asyncgrad.ops import return_types
 from asyncgrad.ops.api import shape
 from asyncgrad.ops.api.elementwise import clamp
@@ -400,6 +399,7 @@ def combinations(input: Vector, r: int = 2, with_replacement: bool = False) -> T
     return no_view(R.reshape(index_select(input, 0, numbers), (places.size // r, r)))
 
 
+@requires("N is None or N >= 0  # N must be non-negative")
 def vander(x: Vector, N: int | None = None, increasing: bool = False) -> Tensor:
     """A Vandermonde matrix: the powers of a vector's elements, the highest first.
 
@@ -409,8 +409,6 @@ def vander(x: Vector, N: int | None = None, increasing: bool = False) -> Tensor:
         increasing: the lowest first.
     """
     count = x._metadata.size if N is None else N
-    if count < 0:
-        raise RuntimeError(f"vander: N must be non-negative, got {count}")
     out = shape.narrow(powers(x, N=max(count, 2)), -1, 0, count)
     return out if increasing else shape.flip(out, (-1,))
 
@@ -422,10 +420,6 @@ def unravel_index(indices: Tensor, shape: Ints) -> tuple[Tensor, ...]:
     Args:
         indices: integers.
     """
-    if not isinstance(indices, Variable):
-        raise TypeError(
-            f"unravel_index(): argument 'indices' must be Tensor, not {class_of(indices)}"
-        )
     sizes: Sequence[int] = one_shape("unravel_index", (shape,))
     indices = cast(indices, np.dtype("int64"))
     if any(n < 0 for n in sizes):

@@ -29,7 +29,7 @@ from asyncgrad.ops.promotion import (
     result_dtype,
 )
 from asyncgrad.ops.registry import OPS
-from asyncgrad.ops.requirements import unmet
+from asyncgrad.ops.requirements import requires, unmet
 from asyncgrad.ops.scalar_cast import fitted
 from asyncgrad.ops.tensors.out import put
 from asyncgrad.types import Ints, Number, Tensor, Vector
@@ -131,11 +131,8 @@ operator_product.__annotations__ = product.__annotations__
 
 def matmul(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The matrix product; `__doc__` is that of `_matmul`."""
-    return (
-        product(input, other)
-        if out is None
-        else put(out, "matmul", product(input, other), exact=True)
-    )
+    found = product(input, other)
+    return found if out is None else put(out, "matmul", found, exact=True)
 
 
 matmul.__doc__ = _matmul.__doc__
@@ -145,29 +142,25 @@ matmul.dispatch = product  # type: ignore[attr-defined]
 @writes_exactly
 def mm(input: Tensor, mat2: Tensor) -> Tensor:
     """The product of two matrices, (m, k) and (k, n)."""
-    x, y = _aligned("mm", (2, 2), input, mat2)
-    return matmul(x, y)
+    return matmul(*_aligned("mm", (2, 2), input, mat2))
 
 
 @writes_exactly
 def bmm(input: Tensor, mat2: Tensor) -> Tensor:
     """The products of two batches of matrices, (b, m, k) and (b, k, n)."""
-    x, y = _aligned("bmm", (3, 3), input, mat2)
-    return R.bmm(x, y)
+    return R.bmm(*_aligned("bmm", (3, 3), input, mat2))
 
 
 @writes_exactly
 def mv(input: Tensor, vec: Tensor) -> Tensor:
     """The product of a matrix and a vector, (m, k) and (k,)."""
-    x, y = _aligned("mv", (2, 1), input, vec)
-    return R.mv(x, y)
+    return R.mv(*_aligned("mv", (2, 1), input, vec))
 
 
 @writes_exactly
 def dot(input: Tensor, tensor: Tensor) -> Tensor:
     """The sum of the products of two vectors, neither conjugated."""
-    x, y = _aligned("dot", (1, 1), input, tensor)
-    return R.dot(x, y)
+    return R.dot(*_aligned("dot", (1, 1), input, tensor))
 
 
 @writes
@@ -181,6 +174,10 @@ ger = outer
 
 
 @writes_exactly
+@requires(
+    "not (input.ndim and other.ndim) or input.shape[-1] == other.shape[-1]  # inner() the last "
+    "dimension must match on both input tensors. Transpose or reshape one of them"
+)
 def inner(input: Tensor, other: Tensor) -> Tensor:
     """The sums of products along the last axes of two tensors.
 
@@ -192,11 +189,6 @@ def inner(input: Tensor, other: Tensor) -> Tensor:
     if not a or not b:
         return R.mul(input, other)
     of_one_dtype("inner", input, other)
-    if a[-1] != b[-1]:
-        raise RuntimeError(
-            f"inner: inner() the last dimension must match on both input tensors but got shapes "
-            f"{list(a)} and {list(b)}"
-        )
     if len(a) == 1 and len(b) == 1:
         return R.dot(input, other)
     first, second = tuple(range(len(a) - 1)), tuple(range(len(a), len(a) + len(b) - 1))

@@ -14,7 +14,7 @@ from asyncgrad.ops.converted import writes, writes_exactly
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.node_names import no_view
 from asyncgrad.ops.promotion import as_tensor_operand, cast, promote_dtypes
-from asyncgrad.ops.requirements import unmet
+from asyncgrad.ops.requirements import requires, unmet
 from asyncgrad.ops.tensors.new_tensors import new_beside
 from asyncgrad.types import Axis, ByExample, Matrices, SquareMatrices, Tensor, Truth
 
@@ -57,6 +57,7 @@ def pinverse(input: Tensor, rcond: Tensor | float = 1e-15) -> Tensor:
     return linalg_norm.pinv(input, rcond)
 
 
+@requires("q is None or q >= 0  # Trying to create tensor with negative dimension")
 def svd_lowrank(
     A: Tensor, q: int | None = 6, niter: int | None = 2, M: Tensor | None = None
 ) -> tuple[Tensor, Tensor, Tensor]:
@@ -70,13 +71,10 @@ def svd_lowrank(
         niter: for PyTorch compatibility, without effect.
         M: subtracted from `A` first.
     """
-    count = 6 if q is None else q
-    if count < 0:
-        raise RuntimeError(f"svd_lowrank: Trying to create tensor with negative dimension {count}")
     u, s, vh = matrices.svd(A if M is None else R.sub(A, M), full_matrices=False)
-    count = min(count, s._metadata.shape[-1])
-    v = R.adjoint(vh)
-    return narrow(u, -1, 0, count), narrow(s, -1, 0, count), narrow(v, -1, 0, count)
+    count = min(6 if q is None else q, s._metadata.shape[-1])
+    first, values, second = (narrow(part, -1, 0, count) for part in (u, s, R.adjoint(vh)))
+    return first, values, second
 
 
 def pca_lowrank(
@@ -213,6 +211,7 @@ def svd(input: Tensor, some: bool = True, compute_uv: bool = True) -> return_typ
 
 
 @writes_exactly
+@requires("dim is not None or 3 in input.shape  # no dimension of size 3 in input")
 def cross(input: Tensor, other: Tensor, dim: Axis | None = None) -> Tensor:
     """The cross products of vectors of length 3 along an axis.
 
@@ -220,12 +219,7 @@ def cross(input: Tensor, other: Tensor, dim: Axis | None = None) -> Tensor:
         other: a tensor of as many axes, broadcast against it.
         dim: the axis of the vectors; the first of length 3 if None.
     """
-    if dim is None:
-        lengths = input._metadata.shape
-        if 3 not in lengths:
-            raise RuntimeError(f"cross: no dimension of size 3 in input, got shape {lengths}.")
-        dim = lengths.index(3)
-    return linalg_norm.crossed("cross", input, other, dim)
+    return linalg_norm.crossed("cross", input, other, input.shape.index(3) if dim is None else dim)
 
 
 @writes

@@ -316,6 +316,10 @@ def lstsq(
 
 
 @writes_exactly
+@requires(
+    "A.ndim >= 2 and A.shape[-1] == A.shape[-2]"
+    "  # A must be batches of square matrices of at least 2 dimensions"
+)
 def matrix_power(A: Tensor, n: int) -> Tensor:
     """Integer powers of square matrices.
 
@@ -323,15 +327,12 @@ def matrix_power(A: Tensor, n: int) -> Tensor:
         A: of shape (..., n, n), of any numbers; of floating or complex ones for a negative power.
         n: the power; negative powers are those of the inverses.
     """
-    name = "linalg.matrix_power"
     a = A._metadata.shape
-    power = n
-    if len(a) < 2 or a[-1] != a[-2]:
-        raise unmet(name, "A must be batches of square matrices of at least 2 dimensions", A=A)
-    if power < 0:
-        A, power = inv(A), -power
+    power = abs(n)
+    if n < 0:
+        A = inv(A)
     if power == 0:
-        one = new_beside(name, A, "eye", a[-1])
+        one = new_beside("linalg.matrix_power", A, "eye", a[-1])
         return R.overwrite(A, one if len(a) == 2 else R.clone(R.expand(one, a), "C"))
     out: Any = None
     while power:

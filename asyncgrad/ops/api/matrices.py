@@ -335,7 +335,11 @@ def eigvals(A: SquareMatrices) -> Tensor:
     return R.eig_values(A, [])
 
 
+_CUDA_ALONE = "driver is None  # keyword argument `driver=` is only supported on CUDA inputs"
+
+
 @writes
+@requires(_CUDA_ALONE)
 def svd(
     A: Matrices, full_matrices: bool = True, *, driver: str | None = None
 ) -> return_types.linalg_svd:
@@ -345,7 +349,6 @@ def svd(
         full_matrices: return complete orthonormal bases, with more than min(m, n) vectors.
         driver: as in PyTorch, for CUDA alone; here None.
     """
-    _check_driver("linalg.svd", driver)
     kept: list[Any] = []
     u, s, vh = R.svd_left(A, kept), R.svd_values(A, kept), R.svd_right(A, kept)
     m, n = A._metadata.shape[-2:]
@@ -356,17 +359,12 @@ def svd(
     return return_types.linalg_svd(u, s, vh)
 
 
-def _check_driver(name: str, driver: str | None) -> None:
-    if driver is not None:
-        raise RuntimeError(f"{name}: keyword argument `driver=` is only supported on CUDA inputs")
-
-
 @writes_exactly
+@requires(_CUDA_ALONE)
 def svdvals(A: Matrices, *, driver: str | None = None) -> Tensor:
     """The singular values of matrices, in descending order.
 
     Args:
         driver: as in PyTorch, for CUDA alone; here None.
     """
-    _check_driver("linalg.svdvals", driver)
     return R.svd_values(A, [])

@@ -667,31 +667,30 @@ def bernoulli_(
     return _fill(input, _trials(source_of(generator), input, p), "bernoulli_")
 
 
+#: The condition of the distributions that PyTorch calls by such a name.
+_CONTINUOUS = (
+    "input.is_floating_point()  # {} distribution is a continuous probability distribution. dtype "
+    "must be a floating point"
+)
+
+
 @_drawn_into
-@requires("lambd > 0  # exponential_ expects lambda > 0.0")
+@requires("lambd > 0  # exponential_ expects lambda > 0.0", _CONTINUOUS.format("Exponential"))
 def exponential_(
     input: Tensor, lambd: float = 1.0, *, generator: Generator | None = None
 ) -> Tensor:
     """Fill with numbers from the exponential distribution of rate `lambd`."""
-    _check_continuous("exponential_", "Exponential", input)
     metadata = input._metadata
     values = source_of(generator).draw("standard_exponential", metadata.shape, many=metadata.size)
     return _fill(input, values / lambd, "exponential_")
 
 
-def _check_continuous(name: str, distribution: str, x: Tensor) -> None:
-    if category(x._metadata.dtype) != 2:
-        raise unmet(name, f"{distribution} distribution is a continuous probability distribution. "
-                    "dtype must be a floating point", input=x._metadata.dtype)  # fmt: skip
-
-
 @_drawn_into
-@requires("sigma > 0  # cauchy_ expects sigma > 0.0")
+@requires("sigma > 0  # cauchy_ expects sigma > 0.0", _CONTINUOUS.format("Cauchy"))
 def cauchy_(
     input: Tensor, median: float = 0.0, sigma: float = 1.0, *, generator: Generator | None = None
 ) -> Tensor:
     """Fill with numbers from the Cauchy distribution."""
-    _check_continuous("cauchy_", "Cauchy", input)
     metadata = input._metadata
     values = source_of(generator).draw("standard_cauchy", metadata.shape, many=metadata.size)
     return _fill(input, values * sigma + median, "cauchy_")

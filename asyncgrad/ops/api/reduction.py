@@ -287,11 +287,12 @@ min = _with_index("min", "smallest")
 
 
 def _arg_extreme(name: str, greatest: str) -> Callable[..., Tensor]:
+    @requires(
+        "input.dtype != bool  # does not support bool input",
+        "not input.is_complex()  # does not support complex input",
+    )
     def reduce(input: Tensor, dim: Axis | None = None, keepdim: bool = False) -> Tensor:
         metadata = input._metadata
-        if metadata.dtype.kind in "bc":
-            kind = "bool" if metadata.dtype.kind == "b" else "complex"
-            raise RuntimeError(f"{name}(): does not support {kind} input. Convert it with .to().")
         shape = metadata.shape
         if metadata.size == 0:
             if dim is None:

@@ -203,13 +203,10 @@ def _exchanged(ndim: int, dim0: int, dim1: int) -> Named:
 _TURNED = [Named(order, "TBackward0") for order in ((), (0,), (1, 0))]
 
 
+@requires("input.ndim <= 2  # t() expects a tensor with <= 2 dimensions. Use .mT or permute()")
 def t(input: Tensor) -> Tensor:
     """Transpose a matrix; tensors of fewer axes are not changed."""
-    ndim = len(input._metadata.shape)
-    if ndim > 2:
-        raise unmet("t", f"t() expects a tensor with <= 2 dimensions, but self is {ndim}D. Use .mT "
-                    "or permute()")  # fmt: skip
-    return R.permute(input, _TURNED[ndim])
+    return R.permute(input, _TURNED[len(input._metadata.shape)])
 
 
 def movedim(input: Tensor, source: Ints, destination: Ints) -> Tensor:
@@ -476,13 +473,12 @@ def diagonal(input: Tensor, offset: int = 0, dim1: Axis = 0, dim2: Axis = 1) -> 
 
 
 @writes_exactly
+@requires("input.ndim in {1, 2}  # Supports 1D or 2D tensors. Use diagonal()")
 def diag(input: Tensor, diagonal: int = 0) -> Tensor:
     """A copy of a matrix's diagonal, or a matrix with a vector on its diagonal."""
     shape = input._metadata.shape
     if len(shape) == 2:
         return R.clone(R.diagonal(input, diagonal, 0, 1))
-    if len(shape) != 1:
-        raise RuntimeError(f"diag(): Supports 1D or 2D tensors. Got {len(shape)}D. Use diagonal().")
     n = shape[0] + abs(diagonal)
     return R.put_diagonal(input, (n, n), diagonal, 0, 1)
 

@@ -10,7 +10,6 @@ import numpy as np
 
 from asyncgrad.choices import PadMode
 from asyncgrad.core.frames import warn
-from asyncgrad.core.variable import Variable
 from asyncgrad.ops.api import fourier, shape
 from asyncgrad.ops.api.conversion import contiguous
 from asyncgrad.ops.api.index import index_add
@@ -141,6 +140,8 @@ def _frame(
 
 
 @requires(
+    "input.is_floating_point() or input.is_complex()"
+    "  # expected a tensor of floating point or complex values",
     "1 <= input.ndim <= 2  # expected a 1D or 2D tensor",
     "not center or align_to_window is None"
     "  # stft align_to_window should only be set when center = false",
@@ -169,10 +170,8 @@ def stft(
     Returns:
         A complex tensor of shape (..., frequencies, frames).
     """
-    if category(input._metadata.dtype) < 2:
-        raise RuntimeError("stft: expected a tensor of floating point or complex values")
     is_complex = input._metadata.is_complex
-    is_complex = is_complex or (isinstance(window, Variable) and window._metadata.is_complex)
+    is_complex = is_complex or (window is not None and window._metadata.is_complex)
     if return_complex is None and not is_complex:
         raise RuntimeError(
             "stft requires the return_complex parameter be given for real inputs. Pass "
@@ -206,6 +205,8 @@ def stft(
     "stft with return_complex=True. Call stft() so",
     "input.numel() > 0 and 2 <= input.ndim <= 3"
     "  # expected a tensor with 2 or 3 dimensions that is not empty",
+    "return_complex or not window.is_complex()"
+    "  # Complex windows are incompatible with return_complex=False",
 )
 def istft(
     input: Tensor, n_fft: int, hop_length: int | None = None, win_length: int | None = None,
@@ -221,8 +222,6 @@ def istft(
         length: the length of the signal.
         return_complex: the signal is complex.
     """
-    if isinstance(window, Variable) and window._metadata.is_complex and not return_complex:
-        raise RuntimeError("Complex windows are incompatible with return_complex=False")
     size, step, weights = _frame("istft", input, n_fft, hop_length, win_length, window)
     width = size if win_length is None else win_length
     frequencies, count = input._metadata.shape[-2:]

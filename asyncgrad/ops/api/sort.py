@@ -280,12 +280,6 @@ def _most_frequent(xp: Library, lines: Array) -> Any:
 # -- quantiles ------------------------------------------------------------------------------------
 
 
-def _real(name: str, input: Tensor) -> Any:
-    if input._metadata.is_complex:
-        raise NotImplementedError(f"{name}(): does not support complex input. Take its real part.")
-    return input
-
-
 def _is_nan(xp: Library, array: Array) -> Any:
     return xp.isnan(array) if array.dtype.kind not in "iub" else xp.zeros(array.shape, bool)
 
@@ -312,12 +306,15 @@ def _so_far(name: str, greatest: str) -> Callable[..., Any]:
     kind = getattr(return_types, name)
     ufunc: Any = np.maximum if name == "cummax" else np.minimum
 
+    @requires(
+        "not input.is_complex()  # does not support complex input. Take its real part",
+        error=NotImplementedError,
+    )
     def scan(input: ByExample, dim: Axis) -> return_types.cummax | return_types.cummin:
-        x = _real(name, input)
         # Device libraries have no such scans, so this is computed on the host.
-        places = computed_on_host(partial(_scanned, ufunc, dim), x)
-        numbers = from_host(name, places, x._metadata.device)
-        return kind(gather(x, dim, numbers), numbers)
+        places = computed_on_host(partial(_scanned, ufunc, dim), input)
+        numbers = from_host(name, places, input._metadata.device)
+        return kind(gather(input, dim, numbers), numbers)
 
     doc = f"The {greatest} elements up to each along an axis, and where they are."
     return writes(named(scan, name, doc))

@@ -30,7 +30,7 @@ from asyncgrad.ops.dtype_device import as_memory_format, memory_format
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.node_names import rename
 from asyncgrad.ops.promotion import as_tensor_operand, cast, category, check_device
-from asyncgrad.ops.requirements import unmet
+from asyncgrad.ops.requirements import requires, unmet
 from asyncgrad.ops.signatures import Postponed, named, of_method
 from asyncgrad.ops.table.strided import Strides, strides_of
 from asyncgrad.ops.tensors import in_place
@@ -263,6 +263,7 @@ def sum_to_size(input: Tensor, *sizes: Ints, size: Ints | None = None) -> Tensor
     return R.sum_to(cast(x, _INT64) if category(x._metadata.dtype) < 2 else x, wanted)
 
 
+@requires("size >= 0  # size must be >= 0", "step > 0  # step must be > 0")
 def unfold(input: Tensor, dimension: Axis, size: int, step: int) -> Tensor:
     """A view of all windows along an axis, whose elements come last.
 
@@ -272,10 +273,6 @@ def unfold(input: Tensor, dimension: Axis, size: int, step: int) -> Tensor:
     """
     shape, strides = input._metadata.shape, input.stride()
     length = shape[dimension] if shape else 1
-    if size < 0:
-        raise RuntimeError(f"unfold: size is {size} but must be >= 0")
-    if step <= 0:
-        raise RuntimeError(f"unfold: step is {step} but must be > 0")
     if size > length:
         raise unmet(
             "unfold", f"maximum size for tensor at dimension {dimension} is {length}", size=size

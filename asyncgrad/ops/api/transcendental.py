@@ -61,23 +61,16 @@ def _floating(input: Tensor) -> Any:
     return cast(input, default_dtype()) if category(input._metadata.dtype) < 2 else input
 
 
-@writes
-def deg2rad(input: Tensor) -> Tensor:
-    """Convert degrees to radians."""
-    return _turned(input, "deg2rad", "Deg2RadBackward0", math.pi / 180)
+def _angles(name: str, node: str, doc: str, factor: float) -> Callable[..., Tensor]:
+    @requires(f"not input.is_complex()  # {name} is not supported for complex tensors")
+    def function(input: Tensor) -> Tensor:
+        return renamed(R.mul_scalar(_floating(input), factor), node, saves=False)
+
+    return writes(named(function, name, doc))
 
 
-@writes
-def rad2deg(input: Tensor) -> Tensor:
-    """Convert radians to degrees."""
-    return _turned(input, "rad2deg", "Rad2DegBackward0", 180 / math.pi)
-
-
-def _turned(input: Tensor, name: str, node: str, factor: float) -> Any:
-    x = _floating(input)
-    if x._metadata.is_complex:
-        raise RuntimeError(f"{name} is not supported for complex tensors.")
-    return renamed(R.mul_scalar(x, factor), node, saves=False)
+deg2rad = _angles("deg2rad", "Deg2RadBackward0", "Convert degrees to radians.", math.pi / 180)
+rad2deg = _angles("rad2deg", "Rad2DegBackward0", "Convert radians to degrees.", 180 / math.pi)
 
 
 @writes
