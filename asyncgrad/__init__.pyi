@@ -99,11 +99,7 @@ def addbmm(input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: Number = 1, a
 def addbmm_(self: Tensor, batch1: Tensor, batch2: Tensor, *, beta: Number = 1, alpha: Number = 1) -> Tensor:
     """`addbmm`, in place."""
 def addcdiv(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Number = 1, out: Tensor | None = None) -> Tensor:
-    """`input + value * tensor1 / tensor2`, broadcast.
-
-    Raises:
-        RuntimeError: if both `tensor1` and `tensor2` are integers.
-    """
+    """`input + value * tensor1 / tensor2`, broadcast."""
 def addcdiv_(self: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Number = 1) -> Tensor:
     """`addcdiv`, in place."""
 def addcmul(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Number = 1, out: Tensor | None = None) -> Tensor:
@@ -115,6 +111,10 @@ def addmm(input: Tensor, mat1: Tensor, mat2: Tensor, *, beta: Number = 1, alpha:
 
     Args:
         input: a tensor that can be broadcast to (m, n).
+        mat1: of shape (m, k).
+        mat2: of shape (k, n).
+        beta: the factor of the input.
+        alpha: the factor of the product.
     """
 def addmm_(self: Tensor, mat1: Tensor, mat2: Tensor, *, beta: Number = 1, alpha: Number = 1) -> Tensor:
     """`addmm`, in place."""
@@ -143,13 +143,21 @@ def amax(input: Tensor, dim: Ints | None = (), keepdim: builtins.bool = False, *
     """The greatest elements over some axes; the gradient is shared among ties.
 
     Args:
+        input: any real tensor.
         dim: an axis, or a sequence of them; all if it is empty.
+
+    Raises:
+        RuntimeError: for a tensor without elements and no `dim`, or if an axis is named twice.
     """
 def amin(input: Tensor, dim: Ints | None = (), keepdim: builtins.bool = False, *, out: Tensor | None = None) -> Tensor:
     """The smallest elements over some axes; the gradient is shared among ties.
 
     Args:
+        input: any real tensor.
         dim: an axis, or a sequence of them; all if it is empty.
+
+    Raises:
+        RuntimeError: for a tensor without elements and no `dim`, or if an axis is named twice.
     """
 def aminmax(input: Tensor, *, dim: builtins.int | None = None, keepdim: builtins.bool = False, out: Tensor | Sequence[Tensor] | None = None) -> return_types.aminmax:
     """The least and the greatest element, of all or along an axis, as a named tuple."""
@@ -208,13 +216,21 @@ def argmax(input: Tensor, dim: builtins.int | None = None, keepdim: builtins.boo
     """The index of the greatest element, the first of several; no gradient.
 
     Args:
+        input: a real tensor.
         dim: an axis; None for the index into the flattened tensor.
+
+    Raises:
+        RuntimeError: for booleans and complex numbers.
     """
 def argmin(input: Tensor, dim: builtins.int | None = None, keepdim: builtins.bool = False, *, out: Tensor | None = None) -> Tensor:
     """The index of the smallest element, the first of several; no gradient.
 
     Args:
+        input: a real tensor.
         dim: an axis; None for the index into the flattened tensor.
+
+    Raises:
+        RuntimeError: for booleans and complex numbers.
     """
 def argsort(input: Tensor, dim: builtins.int = -1, descending: builtins.bool = False, *, stable: builtins.bool = False, out: Tensor | None = None) -> Tensor:
     """The indices that sort the elements along an axis; see `sort`."""
@@ -283,6 +299,7 @@ def bernoulli(input: Tensor, p: builtins.float | None = None, *, generator: Gene
     Args:
         input: the probabilities, floating; only its shape and dtype matter if `p` is given.
         p: one probability for all elements.
+        generator: the source of the numbers; the default generator if None.
     """
 def bernoulli_(input: Tensor, p: Tensor | builtins.float = 0.5, *, generator: Generator | None = None) -> Tensor:
     """Fill with 1, with one probability or those in a floating tensor, and 0 otherwise."""
@@ -384,6 +401,11 @@ def clip(input: Tensor, min: Tensor | Number | None = None, max: Tensor | Number
         input: any real tensor.
         min: the lower bound: a number, a tensor (broadcast) or None.
         max: the upper bound; it takes precedence where it is below `min`.
+
+    Raises:
+        RuntimeError: without a bound, if an integer dtype can't hold a bound, or if the shapes
+            can't be broadcast.
+        TypeError: if one bound is a number and the other a tensor with axes.
     """
 def clip_(self: Tensor, min: Tensor | Number | None = None, max: Tensor | Number | None = None) -> Tensor:
     """`clip`, in place."""
@@ -522,6 +544,8 @@ def cosine_similarity(x1: Tensor, x2: Tensor, dim: builtins.int = 1, eps: builti
     """The cosines of the angles between vectors along an axis.
 
     Args:
+        x1: a floating tensor.
+        x2: a tensor that can be broadcast against the first.
         eps: the lower bound of the norms.
     """
 from asyncgrad.ops.api.comparison import count_nonzero as count_nonzero
@@ -580,6 +604,8 @@ def diag_embed(input: Tensor, offset: builtins.int = 0, dim1: builtins.int = -2,
     """Matrices with the last axis of a tensor on their diagonals.
 
     Args:
+        input: of shape (..., n).
+        offset: above the main diagonal if positive, below if negative.
         dim1: the axis of rows in the result.
         dim2: the axis of columns.
     """
@@ -590,11 +616,15 @@ def diagonal_scatter(input: Tensor, src: Tensor, offset: builtins.int = 0, dim1:
 
     Args:
         src: of the shape of `diagonal(input, offset, dim1, dim2)`.
+        offset: above the main diagonal if positive, below if negative.
+        dim1: the axis of rows.
+        dim2: the axis of columns.
     """
 def diff(input: Tensor, n: builtins.int = 1, dim: builtins.int = -1, prepend: Tensor | None = None, append: Tensor | None = None, *, out: Tensor | None = None) -> Tensor:
     """The n-th differences of neighbours along an axis.
 
     Args:
+        n: the order of the differences.
         prepend: a tensor that is prepended before taking differences.
         append: a tensor that is appended.
     """
@@ -613,8 +643,14 @@ def divide(input: Tensor | Number, other: Tensor | Number, *, rounding_mode: Rou
     """`input / other`, broadcast.
 
     Args:
+        input: a tensor, or a number.
+        other: a tensor, or a number.
         rounding_mode: None for the true quotient, "trunc" to round it towards 0, "floor" to
             round it down; rounded quotients keep integers and have a gradient of 0.
+
+    Raises:
+        RuntimeError: if the shapes can't be broadcast, for another rounding mode, or where
+            integers are divided by zero and rounded.
     """
 def divide_(self: Tensor, other: Tensor | Number, *, rounding_mode: Rounding | None = None) -> Tensor:
     """`divide`, in place."""
@@ -642,6 +678,7 @@ def empty_strided(size: Ints, stride: Ints, *, dtype: DTypeLike | None = None, d
 
     Args:
         stride: for each axis, the distance of neighbours in memory, in elements.
+        dtype: the dtype; the default one if None.
     """
 from asyncgrad.autograd.modes import enable_grad as enable_grad
 class _Engine:
@@ -709,6 +746,7 @@ def eye(n: builtins.int, m: builtins.int | None = None, *, dtype: DTypeLike | No
     Args:
         n: how many rows there are.
         m: how many columns; `n` if None.
+        dtype: the dtype; the default one if None.
     """
 def feature_alpha_dropout(input: Tensor, p: builtins.float, train: builtins.bool) -> Tensor:
     """`nn.functional.feature_alpha_dropout`, which is told whether it trains."""
@@ -769,6 +807,9 @@ def frac_(self: Tensor) -> Tensor:
 def frexp(input: Tensor, *, out: Tensor | Sequence[Tensor] | None = None) -> return_types.frexp:
     """Split numbers into a mantissa in [0.5, 1), with their sign, and an exponent of 2.
 
+    Args:
+        input: a real floating tensor.
+
     Returns:
         A named tuple of the mantissas and, int32 and without a gradient, of the exponents.
     """
@@ -781,6 +822,10 @@ def full(size: Ints, fill_value: Tensor | Number, *, dtype: DTypeLike | None = N
     Args:
         fill_value: the value: a number, or a tensor without dimensions.
         dtype: the dtype; the number's if None.
+
+    Raises:
+        RuntimeError: if the value does not fit the dtype, or a dtype without gradients is to
+            require them.
     """
 def full_like(input: Tensor, fill_value: Tensor | Number, *, dtype: DTypeLike | None = None, device: DeviceLike | None = None, requires_grad: builtins.bool = False, memory_format: memory_format | None = None, layout: layout | None = None, pin_memory: builtins.bool = False) -> Tensor:
     """One value, in the shape, layout, dtype and device of another tensor. See `empty_like`."""
@@ -796,9 +841,18 @@ def ge(input: Tensor, other: Tensor | Number, *, out: Tensor | None = None) -> T
 def ge_(self: Tensor, other: Tensor | Number) -> Tensor:
     """`ge`, in place."""
 def geometric_(input: Tensor, p: builtins.float, *, generator: Generator | None = None) -> Tensor:
-    """Fill with numbers of trials up to the first success, whose probability is `p`."""
+    """Fill with numbers of trials up to the first success, whose probability is `p`.
+
+    Raises:
+        NotImplementedError: for booleans and complex numbers.
+    """
 def ger(input: Tensor, vec2: Tensor, *, out: Tensor | None = None) -> Tensor:
-    """The outer product of two vectors."""
+    """The outer product of two vectors.
+
+    Args:
+        input: of shape (m,).
+        vec2: of shape (n,).
+    """
 from asyncgrad.amp import get_autocast_dtype as get_autocast_dtype
 from asyncgrad._top_level import get_default_device as get_default_device
 from asyncgrad.ops.api.dtypes import get_default_dtype as get_default_dtype
@@ -847,7 +901,12 @@ def hann_window(window_length: builtins.int, periodic: builtins.bool = True, *, 
 def hardshrink(input: Tensor, lambd: builtins.float = 0.5, *, out: Tensor | None = None) -> Tensor:
     """The elements, and 0 where they are between `-lambd` and `lambd`."""
 def heaviside(input: Tensor, values: Tensor, *, out: Tensor | None = None) -> Tensor:
-    """1 for positive elements, 0 for negative ones, `values` at 0, broadcast; no derivative."""
+    """1 for positive elements, 0 for negative ones, and `values` at 0, broadcast.
+
+    Raises:
+        RuntimeError: for complex numbers, or if the dtypes differ.
+        NotImplementedError: in the backward pass: there is no derivative.
+    """
 def heaviside_(self: Tensor, values: Tensor) -> Tensor:
     """`heaviside`, in place."""
 def hinge_embedding_loss(input: Tensor, target: Tensor, margin: builtins.float = 1.0, reduction: builtins.int = 0) -> Tensor:
@@ -922,6 +981,10 @@ def index_reduce(input: Tensor, dim: builtins.int, index: Tensor, source: Tensor
         source: of the dtype of `input`, and of its shape apart from `dim`.
         reduce: "prod", "mean", "amax" or "amin", whose gradient is shared among ties.
         include_self: include the slices of `input`; else they stay only where none is scattered.
+
+    Raises:
+        NotImplementedError: for extremes of complex numbers, or means of booleans; without
+            `include_self`, for all complex numbers and booleans.
     """
 def index_reduce_(self: Tensor, dim: builtins.int, index: Tensor, source: Tensor, reduce: IndexReduceKind, *, include_self: builtins.bool = True) -> Tensor:
     """`index_reduce`, in place."""
@@ -1037,6 +1100,11 @@ def linspace(start: Tensor | Number, end: Tensor | Number, steps: builtins.int, 
         end: the last, likewise.
         steps: how many numbers.
         dtype: the dtype; if None, the default one or its complex counterpart.
+
+    Raises:
+        RuntimeError: if it is negative, a bound has dimensions, or the dtype is real and a bound
+            is not.
+        NotImplementedError: for booleans.
     """
 from asyncgrad.serialization.archive import load as load
 def log(input: Tensor, *, out: Tensor | None = None) -> Tensor:
@@ -1061,14 +1129,26 @@ def log_softmax(input: Tensor, dim: builtins.int, dtype: DTypeLike | None = None
     """The logarithm of the softmax along `dim`.
 
     Args:
+        input: a tensor of a floating dtype, or of any if `dtype` is given.
         dtype: the floating dtype to compute in.
+
+    Raises:
+        NotImplementedError: for a dtype that is not floating.
     """
 def logaddexp(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor:
-    """`log(exp(input) + exp(other))`, broadcast, without overflow."""
+    """`log(exp(input) + exp(other))`, broadcast, without overflow.
+
+    Raises:
+        NotImplementedError: if both are integers.
+    """
 def logaddexp2(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The logarithm to base 2 of the sum of powers of 2, broadcast."""
 def logcumsumexp(input: Tensor, dim: builtins.int, *, out: Tensor | None = None) -> Tensor:
-    """The cumulative `logsumexp` along an axis of a floating or complex tensor."""
+    """The cumulative `logsumexp` along an axis, without overflow.
+
+    Args:
+        input: a floating or complex tensor.
+    """
 from asyncgrad.ops.api.linalg_legacy import logdet as logdet
 def logical_and(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor:
     """Where both are not 0, broadcast: bool, without a gradient."""
@@ -1102,6 +1182,7 @@ def logsumexp(input: Tensor, dim: Ints | None, keepdim: builtins.bool = False, *
 
     Args:
         input: any tensor; integers become floating.
+        dim: an axis, or a sequence of them.
     """
 long: _DType
 def lt(input: Tensor, other: Tensor | Number, *, out: Tensor | None = None) -> Tensor:
@@ -1140,10 +1221,14 @@ def max(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The greatest element of all, along an axis, or of each pair.
 
     Args:
+        input: any real tensor.
         dim: None for the greatest of all, whose gradient is shared among ties; an axis for a
             named tuple of `values` and `indices`, where all of the gradient goes to the index that
             is returned; another tensor for `maximum`.
         other: the other tensor, by name.
+
+    Raises:
+        RuntimeError: for complex numbers, or a tensor without elements and no `dim`.
     """
 @overload
 def max(input: Tensor, dim: builtins.int, keepdim: builtins.bool = False, *, out: Sequence[Tensor] | None = None) -> return_types.max: ...
@@ -1208,7 +1293,12 @@ def mean(input: Tensor, dim: Ints | None = None, keepdim: builtins.bool = False,
     """The mean over some axes, of a floating or complex tensor.
 
     Args:
+        input: a floating or complex tensor.
+        dim: an axis, or a sequence of them; all if None.
         dtype: the dtype that the elements are converted to first.
+
+    Raises:
+        RuntimeError: for integers and booleans, or if an axis is named twice.
     """
 @overload
 def median(input: Tensor, *, out: Tensor | None = None) -> Tensor:
@@ -1218,6 +1308,9 @@ def median(input: Tensor, *, out: Tensor | None = None) -> Tensor:
         input: a real tensor.
         dim: None for the middle of all elements, whose gradient is shared among ties; an axis for a
             named tuple of `values` and `indices`, where all of the gradient goes to the index.
+
+    Raises:
+        NotImplementedError: for booleans and complex numbers.
     """
 @overload
 def median(input: Tensor, dim: builtins.int, keepdim: builtins.bool = False, *, out: Sequence[Tensor] | None = None) -> return_types.median: ...
@@ -1234,10 +1327,14 @@ def min(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The smallest element of all, along an axis, or of each pair.
 
     Args:
+        input: any real tensor.
         dim: None for the smallest of all, whose gradient is shared among ties; an axis for a
             named tuple of `values` and `indices`, where all of the gradient goes to the index that
             is returned; another tensor for `minimum`.
         other: the other tensor, by name.
+
+    Raises:
+        RuntimeError: for complex numbers, or a tensor without elements and no `dim`.
     """
 @overload
 def min(input: Tensor, dim: builtins.int, keepdim: builtins.bool = False, *, out: Sequence[Tensor] | None = None) -> return_types.min: ...
@@ -1250,7 +1347,11 @@ def minimum(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tenso
 def mm(input: Tensor, mat2: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The product of two matrices, (m, k) and (k, n)."""
 def mode(input: Tensor, dim: builtins.int = -1, keepdim: builtins.bool = False, *, out: Tensor | Sequence[Tensor] | None = None) -> return_types.mode:
-    """The most frequent element along an axis, the least of several, and its index, an int64."""
+    """The most frequent element along an axis, the least of several, and its index, an int64.
+
+    Args:
+        input: a real tensor.
+    """
 def moveaxis(input: Tensor, source: Ints, destination: Ints) -> Tensor:
     """Move axes to other positions; the rest keep their order."""
 from asyncgrad.ops.api.shape import movedim as movedim
@@ -1267,6 +1368,10 @@ def multinomial(input: Tensor, num_samples: builtins.int, replacement: builtins.
         input: the weights, not negative: of shape (n,) or (m, n).
         num_samples: how many to draw from each row.
         replacement: an index may be drawn again.
+        generator: the source of the numbers; the default generator if None.
+
+    Raises:
+        RuntimeError: if the weights are none, or too few to draw from.
     """
 def multiply(input: Tensor | Number, other: Tensor | Number, *, out: Tensor | None = None) -> Tensor:
     """`input * other`, broadcast."""
@@ -1298,6 +1403,9 @@ def nanmedian(input: Tensor, *, out: Tensor | None = None) -> Tensor:
         input: a real tensor.
         dim: None for the middle of all elements, whose gradient is shared among ties; an axis for a
             named tuple of `values` and `indices`, where all of the gradient goes to the index.
+
+    Raises:
+        NotImplementedError: for booleans and complex numbers.
     """
 @overload
 def nanmedian(input: Tensor, dim: builtins.int, keepdim: builtins.bool = False, *, out: Sequence[Tensor] | None = None) -> return_types.nanmedian: ...
@@ -1341,8 +1449,10 @@ def norm(input: Tensor, p: builtins.float | MatrixNorm | None = 'fro', dim: Ints
     """The norm of a tensor as a vector, over some axes; PyTorch's older name.
 
     Args:
+        input: a floating or complex tensor.
         p: the order: a number, "fro" or None for the Euclidean norm, "nuc" for the sum of the
             singular values of matrices.
+        dim: an axis, or a sequence of them; all if None.
         dtype: the dtype that the elements are converted to first.
     """
 def normal(mean: Tensor | builtins.float, std: Tensor | builtins.float = 1.0, size: Ints | None = None, *, generator: Generator | None = None, dtype: DTypeLike | None = None, device: DeviceLike | None = None, requires_grad: builtins.bool = False, layout: layout | None = None, pin_memory: builtins.bool = False, out: Tensor | None = None) -> Tensor:
@@ -1352,7 +1462,13 @@ def normal(mean: Tensor | builtins.float, std: Tensor | builtins.float = 1.0, si
         mean: a tensor, or a number.
         std: a tensor, or a number; tensors are broadcast against one another.
         size: the shape, where both are numbers.
+        generator: the source of the numbers; the default generator if None.
         dtype: the dtype, where both are numbers; the default one if None.
+        device: the device, where both are numbers.
+
+    Raises:
+        RuntimeError: if a deviation is negative or complex.
+        NotImplementedError: for a dtype that is neither floating nor complex.
     """
 def normal_(input: Tensor, mean: builtins.float = 0.0, std: builtins.float = 1.0, *, generator: Generator | None = None) -> Tensor:
     """Fill with normal numbers, floating or complex."""
@@ -1368,7 +1484,12 @@ def ones_like(input: Tensor, *, dtype: DTypeLike | None = None, device: DeviceLi
     """Ones, in the shape, layout, dtype and device of another tensor; see `zeros`."""
 from asyncgrad import optim as optim
 def outer(input: Tensor, vec2: Tensor, *, out: Tensor | None = None) -> Tensor:
-    """The outer product of two vectors."""
+    """The outer product of two vectors.
+
+    Args:
+        input: of shape (m,).
+        vec2: of shape (n,).
+    """
 from asyncgrad.ops.api.activation import pairwise_distance as pairwise_distance
 from asyncgrad.ops.api.linalg_legacy import pca_lowrank as pca_lowrank
 from asyncgrad.ops.api.distances import pdist as pdist
@@ -1387,7 +1508,12 @@ from asyncgrad.ops.api.random import poisson as poisson
 def poisson_nll_loss(input: Tensor, target: Tensor, log_input: builtins.bool = True, full: builtins.bool = False, eps: builtins.float = 1e-08, reduction: builtins.int = 0) -> Tensor:
     """`nn.functional.poisson_nll_loss` with 0, 1 or 2 for none, mean or sum."""
 def polar(abs: Tensor, angle: Tensor, *, out: Tensor | None = None) -> Tensor:
-    """Complex numbers from absolute values and angles in radians; see `complex`."""
+    """Complex numbers from their absolute values and angles.
+
+    Args:
+        abs: the absolute values, float32 or float64.
+        angle: the angles in radians, of that dtype, broadcast.
+    """
 def polygamma(n: builtins.int, input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The derivative of `digamma` of order `n`."""
 def polygamma_(self: Tensor, n: builtins.int) -> Tensor:
@@ -1400,6 +1526,7 @@ def prelu(input: Tensor, weight: Tensor) -> Tensor:
     """The elements, the negative ones times a learnt slope.
 
     Args:
+        input: a floating tensor.
         weight: one slope, or one for each index of the second axis.
     """
 preserve_format: _memory_format
@@ -1407,6 +1534,7 @@ def prod(input: Tensor, dim: builtins.int | None = None, keepdim: builtins.bool 
     """The product of all elements, or along an axis; gradients are exact even at zeros.
 
     Args:
+        dim: an axis; all if None.
         dtype: converted to before the reduction; if None, int64 for integers and booleans.
     """
 from asyncgrad.ops.api.dtypes import promote_types as promote_types
@@ -1417,6 +1545,7 @@ def qr(input: Tensor, some: builtins.bool = True, *, out: Tensor | Sequence[Tens
     """The QR decomposition; see `linalg.qr`.
 
     Args:
+        input: of shape (..., m, n).
         some: the reduced form.
     """
 def quantile(input: Tensor, q: Tensor | builtins.float, dim: builtins.int | None = None, keepdim: builtins.bool = False, *, interpolation: Interpolation = 'linear', out: Tensor | None = None) -> Tensor:
@@ -1439,6 +1568,9 @@ def rand(*sizes: Ints, size: Ints | None = None, generator: Generator | None = N
         sizes: the shape, as one sequence or as several numbers.
         generator: the source of the numbers; the default generator if None.
         dtype: a floating or complex dtype; the default one if None.
+
+    Raises:
+        NotImplementedError: for a dtype that is neither floating nor complex.
     """
 def rand_like(input: Tensor, *, generator: Generator | None = None, dtype: DTypeLike | None = None, device: DeviceLike | None = None, requires_grad: builtins.bool = False, memory_format: memory_format | None = None, layout: layout | None = None, pin_memory: builtins.bool = False) -> Tensor:
     """Numbers uniform in [0, 1), in the shape, dtype and place of another tensor; see `rand`."""
@@ -1451,7 +1583,11 @@ def randint(*bounds: builtins.int | Sequence[builtins.int], low: builtins.int | 
         bounds: see above.
         low: the least integer; 0 if left out.
         high: the exclusive upper bound.
+        generator: the source of the numbers; the default generator if None.
         dtype: any dtype but complex ones; int64 if None.
+
+    Raises:
+        RuntimeError: if there are no integers in [low, high) or the dtype can't hold them.
     """
 def randint_like(input: Tensor, *bounds: builtins.int, low: builtins.int | None = None, high: builtins.int | None = None, generator: Generator | None = None, dtype: DTypeLike | None = None, device: DeviceLike | None = None, requires_grad: builtins.bool = False, memory_format: memory_format | None = None, layout: layout | None = None, pin_memory: builtins.bool = False) -> Tensor:
     """Integers uniform in [low, high), in the shape, dtype and place of another tensor.
@@ -1467,9 +1603,19 @@ def random_(input: Tensor, *args: builtins.int, generator: Generator | None = No
     """Fill with integers uniform in [from, to): `random_()`, `random_(to)` or `random_(from, to)`.
 
     Without `to`, the bound is the largest integer up to which the dtype holds every integer.
+
+    Raises:
+        RuntimeError: if there are no such integers or the dtype can't hold them.
+        NotImplementedError: for complex numbers.
     """
 def randperm(n: builtins.int, *, generator: Generator | None = None, dtype: DTypeLike | None = None, device: DeviceLike | None = None, requires_grad: builtins.bool = False, layout: layout | None = None, pin_memory: builtins.bool = False, out: Tensor | None = None) -> Tensor:
-    """The numbers below `n` in random order; see `zeros`."""
+    """The numbers below `n` in random order; see `zeros`.
+
+    Args:
+        n: how many numbers.
+        generator: the source of random numbers; the default generator if None.
+        dtype: the dtype; int64 if None.
+    """
 from asyncgrad.ops.api.shape import ravel as ravel
 from asyncgrad.ops.api.complex_parts import real as real
 def reciprocal(input: Tensor, *, out: Tensor | None = None) -> Tensor:
@@ -1522,6 +1668,9 @@ def resize_(input: Tensor, *sizes: Ints, memory_format: memory_format | None = N
         input: the tensor, which must not require grad, except in inference mode.
         sizes: the shape, as integers or one sequence of them.
         memory_format: for PyTorch compatibility: the rows are always the last axis.
+
+    Raises:
+        RuntimeError: outside of inference mode if the tensor requires grad; for a negative length.
     """
 def resize_as_(input: Tensor, the_template: Tensor, *, memory_format: memory_format | None = None) -> Tensor:
     """Give a tensor the shape of another, in place: see `resize_`."""
@@ -1539,6 +1688,9 @@ def round(input: Tensor, *, decimals: builtins.int = 0, out: Tensor | None = Non
     Args:
         input: any real tensor.
         decimals: how many decimal places are kept; if negative, places before the point.
+
+    Raises:
+        NotImplementedError: for dtypes that are not rounded, or integers with `decimals`.
     """
 def round_(self: Tensor, *, decimals: builtins.int = 0) -> Tensor:
     """`round`, in place."""
@@ -1580,6 +1732,9 @@ def scatter_reduce(input: Tensor, dim: builtins.int, index: Tensor, src: Tensor,
         src: a tensor of the dtype of `input`.
         reduce: "sum", "prod", "mean", "amax" or "amin", whose gradient is shared among ties.
         include_self: include the elements of `input`; else they stay only where none is scattered.
+
+    Raises:
+        NotImplementedError: for extremes of complex numbers, or means of booleans.
     """
 def scatter_reduce_(self: Tensor, dim: builtins.int, index: Tensor, src: Tensor, reduce: ScatterReduceKind, *, include_self: builtins.bool = True) -> Tensor:
     """`scatter_reduce`, in place."""
@@ -1666,7 +1821,11 @@ def softmax(input: Tensor, dim: builtins.int, dtype: DTypeLike | None = None, *,
     """The exponentials, divided by their sum along `dim`.
 
     Args:
+        input: a tensor of a floating dtype, or of any if `dtype` is given.
         dtype: the floating dtype to compute in.
+
+    Raises:
+        NotImplementedError: for a dtype that is not floating.
     """
 def sort(input: Tensor, dim: builtins.int = -1, descending: builtins.bool = False, stable: builtins.bool | None = False, *, out: Tensor | Sequence[Tensor] | None = None) -> return_types.sort:
     """The sorted `values` along an axis, and their int64 `indices`.
@@ -1674,6 +1833,7 @@ def sort(input: Tensor, dim: builtins.int = -1, descending: builtins.bool = Fals
     NaN is greater than all numbers. Equal elements always keep their order.
 
     Args:
+        input: a real tensor.
         descending: sort the greatest first.
         stable: without effect, as the sort is always stable.
     """
@@ -1716,7 +1876,12 @@ from asyncgrad.ops.api.elementwise import sub as sub
 def sub_(self: Tensor, other: Tensor | Number, *, alpha: Number = 1) -> Tensor:
     """`sub`, in place."""
 def subtract(input: Tensor | Number, other: Tensor | Number, *, alpha: Number = 1, out: Tensor | None = None) -> Tensor:
-    """`input - alpha * other`, broadcast."""
+    """`input - alpha * other`, broadcast.
+
+    Raises:
+        RuntimeError: if the shapes can't be broadcast, for booleans, or if `alpha` has a dtype
+            above theirs.
+    """
 def subtract_(self: Tensor, other: Tensor | Number, *, alpha: Number = 1) -> Tensor:
     """`subtract`, in place."""
 def sum(input: Tensor, dim: Ints | None = None, keepdim: builtins.bool = False, *, dtype: DTypeLike | None = None, out: Tensor | None = None) -> Tensor:
@@ -1731,6 +1896,7 @@ def svd(input: Tensor, some: builtins.bool = True, compute_uv: builtins.bool = T
     """The singular values and vectors, with `U @ diag(S) @ V.mH = input`; see `linalg.svd`.
 
     Args:
+        input: of shape (..., m, n).
         some: the reduced form.
         compute_uv: compute the vectors, which are otherwise zeros.
     """
@@ -1843,8 +2009,14 @@ def true_divide(input: Tensor | Number, other: Tensor | Number, *, rounding_mode
     """`input / other`, broadcast.
 
     Args:
+        input: a tensor, or a number.
+        other: a tensor, or a number.
         rounding_mode: None for the true quotient, "trunc" to round it towards 0, "floor" to
             round it down; rounded quotients keep integers and have a gradient of 0.
+
+    Raises:
+        RuntimeError: if the shapes can't be broadcast, for another rounding mode, or where
+            integers are divided by zero and rounded.
     """
 def true_divide_(self: Tensor, other: Tensor | Number, *, rounding_mode: Rounding | None = None) -> Tensor:
     """`true_divide`, in place."""
@@ -1865,13 +2037,17 @@ def uniform_(input: Tensor, *args: builtins.float, generator: Generator | None =
     """Fill with floating or complex numbers uniform in [from, to): `uniform_(from=0, to=1)`."""
 @overload
 def unique(input: Tensor, sorted: builtins.bool = True, return_inverse: Literal[False] = False, return_counts: Literal[False] = False, dim: builtins.int | None = None) -> Tensor:
-    """The distinct elements, or distinct slices along an axis, in order; no derivative.
+    """The distinct elements, or distinct slices along an axis, in order.
 
     Args:
         sorted: for PyTorch compatibility: they are always sorted.
         return_inverse: also return the index in the result of each element.
         return_counts: also return the number of occurrences of each.
         dim: the axis; None for the elements.
+
+    Raises:
+        RuntimeError: if parts along an axis have no elements.
+        NotImplementedError: in the backward pass: there is no derivative.
     """
 @overload
 def unique(input: Tensor, sorted: builtins.bool = True, *, return_inverse: Literal[True], return_counts: Literal[False] = False, dim: builtins.int | None = None) -> tuple[Tensor, Tensor]: ...
@@ -1883,12 +2059,16 @@ def unique(input: Tensor, sorted: builtins.bool = True, *, return_inverse: Liter
 def unique(input: Tensor, sorted: builtins.bool = True, return_inverse: builtins.bool = False, return_counts: builtins.bool = False, dim: builtins.int | None = None) -> Tensor | tuple[Tensor, ...]: ...
 @overload
 def unique_consecutive(input: Tensor, return_inverse: Literal[False] = False, return_counts: Literal[False] = False, dim: builtins.int | None = None) -> Tensor:
-    """The elements, or slices along an axis, unlike the one before; no derivative.
+    """The elements, or slices along an axis, without those equal to the one before.
 
     Args:
         return_inverse: also return the index in the result of each element.
         return_counts: also return the length of each run.
         dim: the axis; None for the flattened elements.
+
+    Raises:
+        RuntimeError: if parts along an axis have no elements.
+        NotImplementedError: in the backward pass: there is no derivative.
     """
 @overload
 def unique_consecutive(input: Tensor, return_inverse: Literal[True], return_counts: Literal[False] = False, dim: builtins.int | None = None) -> tuple[Tensor, Tensor]: ...
@@ -1923,6 +2103,9 @@ def var(input: Tensor, dim: Ints | None = None, unbiased: builtins.bool | None =
         dim: an axis, or a sequence of them; all if None. A bool here is `unbiased`.
         unbiased: the old form of `correction`: 1 if True, 0 if False.
         correction: subtracted from the number of elements; 1 if left out.
+
+    Raises:
+        RuntimeError: for integers and booleans, or if an axis is named twice.
     """
 def var_mean(input: Tensor, dim: Ints | None = None, unbiased: builtins.bool | None = None, keepdim: builtins.bool = False, *, correction: builtins.float | None = None, out: Tensor | Sequence[Tensor] | None = None) -> tuple[Tensor, Tensor]:
     """What `var` and `mean` return; the arguments are those of `var`."""

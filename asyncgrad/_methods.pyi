@@ -64,7 +64,10 @@ class Methods(Variable):
         """The elements at an index, with PyTorch's rules.
 
         Numbers, slices, None and Ellipsis are applied first and select a view. Lists, masks and integer
-        tensors then select a copy from that view. The steps of slices are positive.
+        tensors then select a copy from that view.
+
+        Raises:
+            ValueError: if a slice has a step that is not positive.
         """
     def __gt__(self, other: Tensor | Number) -> Tensor: ...
     def __iadd__(self, other: Tensor | Number) -> Tensor: ...
@@ -91,7 +94,11 @@ class Methods(Variable):
         """Each element with its sign changed."""
     def __or__(self, other: Tensor | Number) -> Tensor: ...
     def __pos__(self) -> Tensor:
-        """The tensor itself, unless it is of booleans."""
+        """The tensor itself.
+
+        Raises:
+            RuntimeError: for booleans.
+        """
     def __pow__(self, other: Tensor | Number) -> Tensor: ...
     def __radd__(self, other: Tensor | Number) -> Tensor: ...
     def __rand__(self, other: Tensor | Number) -> Tensor: ...
@@ -131,7 +138,11 @@ class Methods(Variable):
     def acosh_(self) -> Tensor:
         """`acosh`, in place."""
     def add(self, other: Tensor | Number, *, alpha: Number = 1, out: Tensor | None = None) -> Tensor:
-        """`input + alpha * other`, broadcast."""
+        """`input + alpha * other`, broadcast.
+
+        Raises:
+            RuntimeError: if the shapes can't be broadcast, or `alpha` has a higher kind of dtype.
+        """
     def add_(self, other: Tensor | Number, *, alpha: Number = 1) -> Tensor:
         """`add`, in place."""
     def addbmm(self, batch1: Tensor, batch2: Tensor, *, beta: Number = 1, alpha: Number = 1, out: Tensor | None = None) -> Tensor:
@@ -139,11 +150,7 @@ class Methods(Variable):
     def addbmm_(self, batch1: Tensor, batch2: Tensor, *, beta: Number = 1, alpha: Number = 1) -> Tensor:
         """`addbmm`, in place."""
     def addcdiv(self, tensor1: Tensor, tensor2: Tensor, *, value: Number = 1, out: Tensor | None = None) -> Tensor:
-        """`input + value * tensor1 / tensor2`, broadcast.
-
-        Raises:
-            RuntimeError: if both `tensor1` and `tensor2` are integers.
-        """
+        """`input + value * tensor1 / tensor2`, broadcast."""
     def addcdiv_(self, tensor1: Tensor, tensor2: Tensor, *, value: Number = 1) -> Tensor:
         """`addcdiv`, in place."""
     def addcmul(self, tensor1: Tensor, tensor2: Tensor, *, value: Number = 1, out: Tensor | None = None) -> Tensor:
@@ -155,6 +162,10 @@ class Methods(Variable):
 
         Args:
             input: a tensor that can be broadcast to (m, n).
+            mat1: of shape (m, k).
+            mat2: of shape (k, n).
+            beta: the factor of the input.
+            alpha: the factor of the product.
         """
     def addmm_(self, mat1: Tensor, mat2: Tensor, *, beta: Number = 1, alpha: Number = 1) -> Tensor:
         """`addmm`, in place."""
@@ -181,13 +192,21 @@ class Methods(Variable):
         """The greatest elements over some axes; the gradient is shared among ties.
 
         Args:
+            input: any real tensor.
             dim: an axis, or a sequence of them; all if it is empty.
+
+        Raises:
+            RuntimeError: for a tensor without elements and no `dim`, or if an axis is named twice.
         """
     def amin(self, dim: Ints | None = (), keepdim: builtins.bool = False, *, out: Tensor | None = None) -> Tensor:
         """The smallest elements over some axes; the gradient is shared among ties.
 
         Args:
+            input: any real tensor.
             dim: an axis, or a sequence of them; all if it is empty.
+
+        Raises:
+            RuntimeError: for a tensor without elements and no `dim`, or if an axis is named twice.
         """
     def aminmax(self, *, dim: builtins.int | None = None, keepdim: builtins.bool = False, out: Tensor | Sequence[Tensor] | None = None) -> return_types.aminmax:
         """The least and the greatest element, of all or along an axis, as a named tuple."""
@@ -232,13 +251,21 @@ class Methods(Variable):
         """The index of the greatest element, the first of several; no gradient.
 
         Args:
+            input: a real tensor.
             dim: an axis; None for the index into the flattened tensor.
+
+        Raises:
+            RuntimeError: for booleans and complex numbers.
         """
     def argmin(self, dim: builtins.int | None = None, keepdim: builtins.bool = False, *, out: Tensor | None = None) -> Tensor:
         """The index of the smallest element, the first of several; no gradient.
 
         Args:
+            input: a real tensor.
             dim: an axis; None for the index into the flattened tensor.
+
+        Raises:
+            RuntimeError: for booleans and complex numbers.
         """
     def argsort(self, dim: builtins.int = -1, descending: builtins.bool = False, *, stable: builtins.bool = False, out: Tensor | None = None) -> Tensor:
         """The indices that sort the elements along an axis; see `sort`."""
@@ -254,6 +281,10 @@ class Methods(Variable):
             size: the shape of the view.
             stride: for each axis, the distance of neighbours, in elements.
             storage_offset: the number of the first element in memory; None for that of `input`.
+
+        Raises:
+            RuntimeError: if an element would be outside of the memory, strides are negative, or their
+                number is not that of the axes.
 
         Example:
             >>> ag.as_strided(ag.arange(5), (3, 3), (1, 1))
@@ -300,6 +331,7 @@ class Methods(Variable):
         Args:
             input: the probabilities, floating; only its shape and dtype matter if `p` is given.
             p: one probability for all elements.
+            generator: the source of the numbers; the default generator if None.
         """
     def bernoulli_(self, p: Tensor | builtins.float = 0.5, *, generator: Generator | None = None) -> Tensor:
         """Fill with 1, with one probability or those in a floating tensor, and 0 otherwise."""
@@ -387,6 +419,11 @@ class Methods(Variable):
             input: any real tensor.
             min: the lower bound: a number, a tensor (broadcast) or None.
             max: the upper bound; it takes precedence where it is below `min`.
+
+        Raises:
+            RuntimeError: without a bound, if an integer dtype can't hold a bound, or if the shapes
+                can't be broadcast.
+            TypeError: if one bound is a number and the other a tensor with axes.
         """
     def clamp_(self, min: Tensor | Number | None = None, max: Tensor | Number | None = None) -> Tensor:
         """`clamp`, in place."""
@@ -405,6 +442,11 @@ class Methods(Variable):
             input: any real tensor.
             min: the lower bound: a number, a tensor (broadcast) or None.
             max: the upper bound; it takes precedence where it is below `min`.
+
+        Raises:
+            RuntimeError: without a bound, if an integer dtype can't hold a bound, or if the shapes
+                can't be broadcast.
+            TypeError: if one bound is a number and the other a tensor with axes.
         """
     def clip_(self, min: Tensor | Number | None = None, max: Tensor | Number | None = None) -> Tensor:
         """`clip`, in place."""
@@ -507,11 +549,17 @@ class Methods(Variable):
         """Matrices with the last axis of a tensor on their diagonals.
 
         Args:
+            input: of shape (..., n).
+            offset: above the main diagonal if positive, below if negative.
             dim1: the axis of rows in the result.
             dim2: the axis of columns.
         """
     def diagflat(self, offset: builtins.int = 0) -> Tensor:
-        """A matrix with all elements of a tensor on a diagonal; see `diag_embed`."""
+        """A matrix with all elements of a tensor on its diagonal.
+
+        Args:
+            offset: above the main diagonal if positive, below if negative.
+        """
     def diagonal(self, offset: builtins.int = 0, dim1: builtins.int = 0, dim2: builtins.int = 1) -> Tensor:
         """A view of the diagonal of two axes, as the last axis.
 
@@ -526,11 +574,15 @@ class Methods(Variable):
 
         Args:
             src: of the shape of `diagonal(input, offset, dim1, dim2)`.
+            offset: above the main diagonal if positive, below if negative.
+            dim1: the axis of rows.
+            dim2: the axis of columns.
         """
     def diff(self, n: builtins.int = 1, dim: builtins.int = -1, prepend: Tensor | None = None, append: Tensor | None = None, *, out: Tensor | None = None) -> Tensor:
         """The n-th differences of neighbours along an axis.
 
         Args:
+            n: the order of the differences.
             prepend: a tensor that is prepended before taking differences.
             append: a tensor that is appended.
         """
@@ -544,8 +596,14 @@ class Methods(Variable):
         """`input / other`, broadcast.
 
         Args:
+            input: a tensor, or a number.
+            other: a tensor, or a number.
             rounding_mode: None for the true quotient, "trunc" to round it towards 0, "floor" to
                 round it down; rounded quotients keep integers and have a gradient of 0.
+
+        Raises:
+            RuntimeError: if the shapes can't be broadcast, for another rounding mode, or where
+                integers are divided by zero and rounded.
         """
     def div_(self, other: Tensor | Number, *, rounding_mode: Rounding | None = None) -> Tensor:
         """`div`, in place."""
@@ -553,8 +611,14 @@ class Methods(Variable):
         """`input / other`, broadcast.
 
         Args:
+            input: a tensor, or a number.
+            other: a tensor, or a number.
             rounding_mode: None for the true quotient, "trunc" to round it towards 0, "floor" to
                 round it down; rounded quotients keep integers and have a gradient of 0.
+
+        Raises:
+            RuntimeError: if the shapes can't be broadcast, for another rounding mode, or where
+                integers are divided by zero and rounded.
         """
     def divide_(self, other: Tensor | Number, *, rounding_mode: Rounding | None = None) -> Tensor:
         """`divide`, in place."""
@@ -618,7 +682,11 @@ class Methods(Variable):
     def fliplr(self) -> Tensor:
         """Reverse the second axis."""
     def flipud(self) -> Tensor:
-        """Reverse the first axis."""
+        """Reverse the first axis.
+
+        Raises:
+            RuntimeError: for a tensor without axes.
+        """
     def float(self, memory_format: memory_format | None = None) -> Tensor:
         """The tensor as float32; itself if it is that."""
     def float_power(self, exponent: Tensor | Number, *, out: Tensor | None = None) -> Tensor:
@@ -648,6 +716,9 @@ class Methods(Variable):
     def frexp(self, *, out: Tensor | Sequence[Tensor] | None = None) -> return_types.frexp:
         """Split numbers into a mantissa in [0.5, 1), with their sign, and an exponent of 2.
 
+        Args:
+            input: a real floating tensor.
+
         Returns:
             A named tuple of the mantissas and, int32 and without a gradient, of the exponents.
         """
@@ -662,9 +733,18 @@ class Methods(Variable):
     def ge_(self, other: Tensor | Number) -> Tensor:
         """`ge`, in place."""
     def geometric_(self, p: builtins.float, *, generator: Generator | None = None) -> Tensor:
-        """Fill with numbers of trials up to the first success, whose probability is `p`."""
+        """Fill with numbers of trials up to the first success, whose probability is `p`.
+
+        Raises:
+            NotImplementedError: for booleans and complex numbers.
+        """
     def ger(self, vec2: Tensor, *, out: Tensor | None = None) -> Tensor:
-        """The outer product of two vectors."""
+        """The outer product of two vectors.
+
+        Args:
+            input: of shape (m,).
+            vec2: of shape (n,).
+        """
     def get_device(self) -> builtins.int:
         """The index of the tensor's device, -1 for the CPU."""
     def greater(self, other: Tensor | Number) -> Tensor:
@@ -684,7 +764,12 @@ class Methods(Variable):
     def hardshrink(self, lambd: builtins.float = 0.5, *, out: Tensor | None = None) -> Tensor:
         """The elements, and 0 where they are between `-lambd` and `lambd`."""
     def heaviside(self, values: Tensor, *, out: Tensor | None = None) -> Tensor:
-        """1 for positive elements, 0 for negative ones, `values` at 0, broadcast; no derivative."""
+        """1 for positive elements, 0 for negative ones, and `values` at 0, broadcast.
+
+        Raises:
+            RuntimeError: for complex numbers, or if the dtypes differ.
+            NotImplementedError: in the backward pass: there is no derivative.
+        """
     def heaviside_(self, values: Tensor) -> Tensor:
         """`heaviside`, in place."""
     def histc(self, bins: builtins.int = 100, min: builtins.float = 0, max: builtins.float = 0, *, out: Tensor | None = None) -> Tensor:
@@ -760,13 +845,21 @@ class Methods(Variable):
             source: of the dtype of `input`, and of its shape apart from `dim`.
             reduce: "prod", "mean", "amax" or "amin", whose gradient is shared among ties.
             include_self: include the slices of `input`; else they stay only where none is scattered.
+
+        Raises:
+            NotImplementedError: for extremes of complex numbers, or means of booleans; without
+                `include_self`, for all complex numbers and booleans.
         """
     def index_reduce_(self, dim: builtins.int, index: Tensor, source: Tensor, reduce: IndexReduceKind, *, include_self: builtins.bool = True) -> Tensor:
         """`index_reduce`, in place."""
     def index_select(self, dim: builtins.int, index: Tensor, *, out: Tensor | None = None) -> Tensor:
         """The slices of `input` along `dim` at `index`, a tensor with at most one axis."""
     def indices(self) -> Tensor:
-        """The indices of the stored rows of a coalesced tensor, of shape (1, rows)."""
+        """The indices of the stored rows, of shape (1, rows).
+
+        Raises:
+            RuntimeError: if the tensor is dense, or may have duplicate rows.
+        """
     def inner(self, other: Tensor, *, out: Tensor | None = None) -> Tensor:
         """The sums of products along the last axes of two tensors.
 
@@ -822,9 +915,16 @@ class Methods(Variable):
             onesided: the conjugate half is missing; if None, the number of frequencies tells.
             length: the length of the signal.
             return_complex: the signal is complex.
+
+        Raises:
+            RuntimeError: if sizes do not fit, or the windows do not cover the signal.
         """
     def item_async(self) -> Coroutine[Any, Any, builtins.int | builtins.float]:
-        """An awaitable `item`: yields to the event loop while the number is computed and copied."""
+        """An awaitable `item`: yields to the event loop while the number is computed and copied.
+
+        Raises:
+            RuntimeError: if there is not exactly one element, or for errors on the device.
+        """
     def kron(self, other: Tensor, *, out: Tensor | None = None) -> Tensor:
         """The Kronecker product: a block of the second tensor for each element of the first."""
     def kthvalue(self, k: builtins.int, dim: builtins.int = -1, keepdim: builtins.bool = False, *, out: Tensor | Sequence[Tensor] | None = None) -> return_types.kthvalue:
@@ -884,16 +984,32 @@ class Methods(Variable):
         """The logarithm of the softmax along `dim`.
 
         Args:
+            input: a tensor of a floating dtype, or of any if `dtype` is given.
             dtype: the floating dtype to compute in.
+
+        Raises:
+            NotImplementedError: for a dtype that is not floating.
         """
     def logaddexp(self, other: Tensor, *, out: Tensor | None = None) -> Tensor:
-        """`log(exp(input) + exp(other))`, broadcast, without overflow."""
+        """`log(exp(input) + exp(other))`, broadcast, without overflow.
+
+        Raises:
+            NotImplementedError: if both are integers.
+        """
     def logaddexp2(self, other: Tensor, *, out: Tensor | None = None) -> Tensor:
         """The logarithm to base 2 of the sum of powers of 2, broadcast."""
     def logcumsumexp(self, dim: builtins.int, *, out: Tensor | None = None) -> Tensor:
-        """The cumulative `logsumexp` along an axis of a floating or complex tensor."""
+        """The cumulative `logsumexp` along an axis, without overflow.
+
+        Args:
+            input: a floating or complex tensor.
+        """
     def logdet(self) -> Tensor:
-        """The logarithms of determinants, NaN for negative ones."""
+        """The logarithms of determinants, NaN for negative ones.
+
+        Args:
+            input: of shape (..., n, n), floating or complex.
+        """
     def logical_and(self, other: Tensor) -> Tensor:
         """Where both are not 0, broadcast: bool, without a gradient."""
     def logical_and_(self, other: Tensor) -> Tensor:
@@ -924,6 +1040,7 @@ class Methods(Variable):
 
         Args:
             input: any tensor; integers become floating.
+            dim: an axis, or a sequence of them.
         """
     def long(self, memory_format: memory_format | None = None) -> Tensor:
         """The tensor as int64; itself if it is that."""
@@ -935,6 +1052,7 @@ class Methods(Variable):
         """The LU decomposition, packed in one matrix, and the pivots; see `linalg.lu_factor`.
 
         Args:
+            input: of shape (..., m, n).
             pivot: must be True: rows are always exchanged.
             get_infos: also return the position of the first 0 on the diagonal of U, or 0.
         """
@@ -944,6 +1062,8 @@ class Methods(Variable):
         """`input` with `value` where the mask holds, broadcast.
 
         Args:
+            input: any tensor; the result has its dtype.
+            mask: a bool tensor.
             value: a number, or a tensor without dimensions.
         """
     def masked_fill_(self, mask: Tensor, value: Tensor | Number) -> Tensor:
@@ -970,10 +1090,14 @@ class Methods(Variable):
         """The greatest element of all, along an axis, or of each pair.
 
         Args:
+            input: any real tensor.
             dim: None for the greatest of all, whose gradient is shared among ties; an axis for a
                 named tuple of `values` and `indices`, where all of the gradient goes to the index that
                 is returned; another tensor for `maximum`.
             other: the other tensor, by name.
+
+        Raises:
+            RuntimeError: for complex numbers, or a tensor without elements and no `dim`.
         """
     @overload
     def max(self, dim: builtins.int, keepdim: builtins.bool = False, *, out: Sequence[Tensor] | None = None) -> return_types.max: ...
@@ -987,7 +1111,12 @@ class Methods(Variable):
         """The mean over some axes, of a floating or complex tensor.
 
         Args:
+            input: a floating or complex tensor.
+            dim: an axis, or a sequence of them; all if None.
             dtype: the dtype that the elements are converted to first.
+
+        Raises:
+            RuntimeError: for integers and booleans, or if an axis is named twice.
         """
     @overload
     def median(self, *, out: Tensor | None = None) -> Tensor:
@@ -997,6 +1126,9 @@ class Methods(Variable):
             input: a real tensor.
             dim: None for the middle of all elements, whose gradient is shared among ties; an axis for a
                 named tuple of `values` and `indices`, where all of the gradient goes to the index.
+
+        Raises:
+            NotImplementedError: for booleans and complex numbers.
         """
     @overload
     def median(self, dim: builtins.int, keepdim: builtins.bool = False, *, out: Sequence[Tensor] | None = None) -> return_types.median: ...
@@ -1005,10 +1137,14 @@ class Methods(Variable):
         """The smallest element of all, along an axis, or of each pair.
 
         Args:
+            input: any real tensor.
             dim: None for the smallest of all, whose gradient is shared among ties; an axis for a
                 named tuple of `values` and `indices`, where all of the gradient goes to the index that
                 is returned; another tensor for `minimum`.
             other: the other tensor, by name.
+
+        Raises:
+            RuntimeError: for complex numbers, or a tensor without elements and no `dim`.
         """
     @overload
     def min(self, dim: builtins.int, keepdim: builtins.bool = False, *, out: Sequence[Tensor] | None = None) -> return_types.min: ...
@@ -1021,7 +1157,11 @@ class Methods(Variable):
     def mm(self, mat2: Tensor, *, out: Tensor | None = None) -> Tensor:
         """The product of two matrices, (m, k) and (k, n)."""
     def mode(self, dim: builtins.int = -1, keepdim: builtins.bool = False, *, out: Tensor | Sequence[Tensor] | None = None) -> return_types.mode:
-        """The most frequent element along an axis, the least of several, and its index, an int64."""
+        """The most frequent element along an axis, the least of several, and its index, an int64.
+
+        Args:
+            input: a real tensor.
+        """
     def moveaxis(self, source: Ints, destination: Ints) -> Tensor:
         """Move axes to other positions; the rest keep their order."""
     def movedim(self, source: Ints, destination: Ints) -> Tensor:
@@ -1039,6 +1179,10 @@ class Methods(Variable):
             input: the weights, not negative: of shape (n,) or (m, n).
             num_samples: how many to draw from each row.
             replacement: an index may be drawn again.
+            generator: the source of the numbers; the default generator if None.
+
+        Raises:
+            RuntimeError: if the weights are none, or too few to draw from.
         """
     def multiply(self, other: Tensor | Number) -> Tensor:
         """`input * other`, broadcast."""
@@ -1069,6 +1213,9 @@ class Methods(Variable):
             input: a real tensor.
             dim: None for the middle of all elements, whose gradient is shared among ties; an axis for a
                 named tuple of `values` and `indices`, where all of the gradient goes to the index.
+
+        Raises:
+            NotImplementedError: for booleans and complex numbers.
         """
     @overload
     def nanmedian(self, dim: builtins.int, keepdim: builtins.bool = False, *, out: Sequence[Tensor] | None = None) -> return_types.nanmedian: ...
@@ -1121,8 +1268,10 @@ class Methods(Variable):
         """The norm of a tensor as a vector, over some axes; PyTorch's older name.
 
         Args:
+            input: a floating or complex tensor.
             p: the order: a number, "fro" or None for the Euclidean norm, "nuc" for the sum of the
                 singular values of matrices.
+            dim: an axis, or a sequence of them; all if None.
             dtype: the dtype that the elements are converted to first.
         """
     def normal_(self, mean: builtins.float = 0.0, std: builtins.float = 1.0, *, generator: Generator | None = None) -> Tensor:
@@ -1132,7 +1281,12 @@ class Methods(Variable):
     def not_equal_(self, other: Tensor | Number) -> Tensor:
         """`not_equal`, in place."""
     def outer(self, vec2: Tensor, *, out: Tensor | None = None) -> Tensor:
-        """The outer product of two vectors."""
+        """The outer product of two vectors.
+
+        Args:
+            input: of shape (m,).
+            vec2: of shape (n,).
+        """
     def permute(self, *order: Ints, dims: Ints | None = None) -> Tensor:
         """The axes in another order."""
     def pin_memory(self, device: DeviceLike | None = None) -> Tensor:
@@ -1141,25 +1295,39 @@ class Methods(Variable):
         Args:
             input: a tensor in host memory.
             device: the accelerator to pin it for.
+
+        Raises:
+            RuntimeError: if there is no accelerator, or the tensor is not in the host's memory.
         """
     def pinverse(self, rcond: Tensor | builtins.float = 1e-15) -> Tensor:
         """The pseudo-inverses of matrices; see `linalg.pinv`."""
     def positive(self) -> Tensor:
-        """The tensor itself, unless it is of booleans."""
+        """The tensor itself.
+
+        Raises:
+            RuntimeError: for booleans.
+        """
     def pow(self, exponent: Tensor | Number, *, out: Tensor | None = None) -> Tensor:
-        """`input` to the power of `exponent`, broadcast."""
+        """`input` to the power of `exponent`, broadcast.
+
+        Raises:
+            RuntimeError: if the shapes can't be broadcast, or for integers to a negative number.
+            NotImplementedError: for booleans.
+        """
     def pow_(self, exponent: Tensor | Number) -> Tensor:
         """`pow`, in place."""
     def prelu(self, weight: Tensor) -> Tensor:
         """The elements, the negative ones times a learnt slope.
 
         Args:
+            input: a floating tensor.
             weight: one slope, or one for each index of the second axis.
         """
     def prod(self, dim: builtins.int | None = None, keepdim: builtins.bool = False, *, dtype: DTypeLike | None = None, out: Tensor | None = None) -> Tensor:
         """The product of all elements, or along an axis; gradients are exact even at zeros.
 
         Args:
+            dim: an axis; all if None.
             dtype: converted to before the reduction; if None, int64 for integers and booleans.
         """
     def put(self, index: Tensor, source: Tensor, accumulate: builtins.bool = False) -> Tensor:
@@ -1176,6 +1344,7 @@ class Methods(Variable):
         """The QR decomposition; see `linalg.qr`.
 
         Args:
+            input: of shape (..., m, n).
             some: the reduced form.
         """
     def quantile(self, q: Tensor | builtins.float, dim: builtins.int | None = None, keepdim: builtins.bool = False, *, interpolation: Interpolation = 'linear', out: Tensor | None = None) -> Tensor:
@@ -1195,6 +1364,10 @@ class Methods(Variable):
         """Fill with integers uniform in [from, to): `random_()`, `random_(to)` or `random_(from, to)`.
 
         Without `to`, the bound is the largest integer up to which the dtype holds every integer.
+
+        Raises:
+            RuntimeError: if there are no such integers or the dtype can't hold them.
+            NotImplementedError: for complex numbers.
         """
     def ravel(self) -> Tensor:
         """Flatten the tensor to one axis, contiguous in memory."""
@@ -1250,6 +1423,9 @@ class Methods(Variable):
             input: the tensor, which must not require grad, except in inference mode.
             sizes: the shape, as integers or one sequence of them.
             memory_format: for PyTorch compatibility: the rows are always the last axis.
+
+        Raises:
+            RuntimeError: outside of inference mode if the tensor requires grad; for a negative length.
         """
     def resize_as_(self, the_template: Tensor, *, memory_format: memory_format | None = None) -> Tensor:
         """Give a tensor the shape of another, in place: see `resize_`."""
@@ -1272,6 +1448,9 @@ class Methods(Variable):
         Args:
             input: any real tensor.
             decimals: how many decimal places are kept; if negative, places before the point.
+
+        Raises:
+            NotImplementedError: for dtypes that are not rounded, or integers with `decimals`.
         """
     def round_(self, *, decimals: builtins.int = 0) -> Tensor:
         """`round`, in place."""
@@ -1304,6 +1483,9 @@ class Methods(Variable):
             src: a tensor of the dtype of `input`.
             reduce: "sum", "prod", "mean", "amax" or "amin", whose gradient is shared among ties.
             include_self: include the elements of `input`; else they stay only where none is scattered.
+
+        Raises:
+            NotImplementedError: for extremes of complex numbers, or means of booleans.
         """
     def scatter_reduce_(self, dim: builtins.int, index: Tensor, src: Tensor, reduce: ScatterReduceKind, *, include_self: builtins.bool = True) -> Tensor:
         """`scatter_reduce`, in place."""
@@ -1347,7 +1529,11 @@ class Methods(Variable):
         """The exponentials, divided by their sum along `dim`.
 
         Args:
+            input: a tensor of a floating dtype, or of any if `dtype` is given.
             dtype: the floating dtype to compute in.
+
+        Raises:
+            NotImplementedError: for a dtype that is not floating.
         """
     def sort(self, dim: builtins.int = -1, descending: builtins.bool = False, stable: builtins.bool | None = False, *, out: Tensor | Sequence[Tensor] | None = None) -> return_types.sort:
         """The sorted `values` along an axis, and their int64 `indices`.
@@ -1355,6 +1541,7 @@ class Methods(Variable):
         NaN is greater than all numbers. Equal elements always keep their order.
 
         Args:
+            input: a real tensor.
             descending: sort the greatest first.
             stable: without effect, as the sort is always stable.
         """
@@ -1406,13 +1593,26 @@ class Methods(Variable):
 
         Returns:
             A complex tensor of shape (..., frequencies, frames).
+
+        Raises:
+            RuntimeError: if sizes do not fit, or `return_complex` is not given for real numbers.
         """
     def sub(self, other: Tensor | Number, *, alpha: Number = 1, out: Tensor | None = None) -> Tensor:
-        """`input - alpha * other`, broadcast."""
+        """`input - alpha * other`, broadcast.
+
+        Raises:
+            RuntimeError: if the shapes can't be broadcast, for booleans, or if `alpha` has a dtype
+                above theirs.
+        """
     def sub_(self, other: Tensor | Number, *, alpha: Number = 1) -> Tensor:
         """`sub`, in place."""
     def subtract(self, other: Tensor | Number, *, alpha: Number = 1, out: Tensor | None = None) -> Tensor:
-        """`input - alpha * other`, broadcast."""
+        """`input - alpha * other`, broadcast.
+
+        Raises:
+            RuntimeError: if the shapes can't be broadcast, for booleans, or if `alpha` has a dtype
+                above theirs.
+        """
     def subtract_(self, other: Tensor | Number, *, alpha: Number = 1) -> Tensor:
         """`subtract`, in place."""
     def sum(self, dim: Ints | None = None, keepdim: builtins.bool = False, *, dtype: DTypeLike | None = None, out: Tensor | None = None) -> Tensor:
@@ -1433,6 +1633,7 @@ class Methods(Variable):
         """The singular values and vectors, with `U @ diag(S) @ V.mH = input`; see `linalg.svd`.
 
         Args:
+            input: of shape (..., m, n).
             some: the reduced form.
             compute_uv: compute the vectors, which are otherwise zeros.
         """
@@ -1489,6 +1690,9 @@ class Methods(Variable):
         Args:
             args, kwargs: those of `to`.
 
+        Raises:
+            RuntimeError: for errors on the device.
+
         Example:
             >>> import asyncio
             >>> async def main():
@@ -1526,8 +1730,14 @@ class Methods(Variable):
         """`input / other`, broadcast.
 
         Args:
+            input: a tensor, or a number.
+            other: a tensor, or a number.
             rounding_mode: None for the true quotient, "trunc" to round it towards 0, "floor" to
                 round it down; rounded quotients keep integers and have a gradient of 0.
+
+        Raises:
+            RuntimeError: if the shapes can't be broadcast, for another rounding mode, or where
+                integers are divided by zero and rounded.
         """
     def true_divide_(self, other: Tensor | Number, *, rounding_mode: Rounding | None = None) -> Tensor:
         """`true_divide`, in place."""
@@ -1562,13 +1772,17 @@ class Methods(Variable):
         """Fill with floating or complex numbers uniform in [from, to): `uniform_(from=0, to=1)`."""
     @overload
     def unique(self, sorted: builtins.bool = True, return_inverse: Literal[False] = False, return_counts: Literal[False] = False, dim: builtins.int | None = None) -> Tensor:
-        """The distinct elements, or distinct slices along an axis, in order; no derivative.
+        """The distinct elements, or distinct slices along an axis, in order.
 
         Args:
             sorted: for PyTorch compatibility: they are always sorted.
             return_inverse: also return the index in the result of each element.
             return_counts: also return the number of occurrences of each.
             dim: the axis; None for the elements.
+
+        Raises:
+            RuntimeError: if parts along an axis have no elements.
+            NotImplementedError: in the backward pass: there is no derivative.
         """
     @overload
     def unique(self, sorted: builtins.bool = True, *, return_inverse: Literal[True], return_counts: Literal[False] = False, dim: builtins.int | None = None) -> tuple[Tensor, Tensor]: ...
@@ -1580,12 +1794,16 @@ class Methods(Variable):
     def unique(self, sorted: builtins.bool = True, return_inverse: builtins.bool = False, return_counts: builtins.bool = False, dim: builtins.int | None = None) -> Tensor | tuple[Tensor, ...]: ...
     @overload
     def unique_consecutive(self, return_inverse: Literal[False] = False, return_counts: Literal[False] = False, dim: builtins.int | None = None) -> Tensor:
-        """The elements, or slices along an axis, unlike the one before; no derivative.
+        """The elements, or slices along an axis, without those equal to the one before.
 
         Args:
             return_inverse: also return the index in the result of each element.
             return_counts: also return the length of each run.
             dim: the axis; None for the flattened elements.
+
+        Raises:
+            RuntimeError: if parts along an axis have no elements.
+            NotImplementedError: in the backward pass: there is no derivative.
         """
     @overload
     def unique_consecutive(self, return_inverse: Literal[True], return_counts: Literal[False] = False, dim: builtins.int | None = None) -> tuple[Tensor, Tensor]: ...
@@ -1609,7 +1827,11 @@ class Methods(Variable):
     def unsqueeze_(self, dim: builtins.int) -> Tensor:
         """`unsqueeze`, in place: the same tensor with other axes."""
     def values(self) -> Tensor:
-        """The values of the stored rows of a coalesced tensor, of shape (rows, ...)."""
+        """The values of the stored rows, of shape (rows, ...).
+
+        Raises:
+            RuntimeError: if the tensor is dense, or may have duplicate rows.
+        """
     def var(self, dim: Ints | None = None, unbiased: builtins.bool | None = None, keepdim: builtins.bool = False, *, correction: Number | None = None, out: Tensor | None = None) -> Tensor:
         """The variance over some axes.
 
@@ -1618,6 +1840,9 @@ class Methods(Variable):
             dim: an axis, or a sequence of them; all if None. A bool here is `unbiased`.
             unbiased: the old form of `correction`: 1 if True, 0 if False.
             correction: subtracted from the number of elements; 1 if left out.
+
+        Raises:
+            RuntimeError: for integers and booleans, or if an axis is named twice.
         """
     def vdot(self, other: Tensor, *, out: Tensor | None = None) -> Tensor:
         """The sum of the products of two vectors, the first conjugated."""

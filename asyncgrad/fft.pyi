@@ -36,6 +36,7 @@ def fftfreq(n: int, d: float = 1.0, *, dtype: DTypeLike | None = None, device: D
     Args:
         n: the number of points.
         d: the distance between two of them.
+        dtype: the dtype; the default one if None.
     """
 def fftn(input: Tensor, s: Ints | None = None, dim: Ints | None = None, norm: FourierNorm | None = None, *, out: Tensor | None = None) -> Tensor:
     """The Fourier transform over some axes.

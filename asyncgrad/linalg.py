@@ -1,7 +1,4 @@
-"""Linear algebra: PyTorch's `torch.linalg`.
-
-Matrices are the last two axes of a floating or complex tensor; its other axes are those of a batch.
-"""
+"""Linear algebra: PyTorch's `torch.linalg`."""
 
 from asyncgrad.errors import LinAlgError
 from asyncgrad.ops.api import linalg_norm, matrices, triangular

@@ -1,7 +1,4 @@
-"""Linear algebra: PyTorch's `torch.linalg`.
-
-Matrices are the last two axes of a floating or complex tensor; its other axes are those of a batch.
-"""
+"""Linear algebra: PyTorch's `torch.linalg`."""
 
 # Written by tools/make_stubs.py from the running package.
 
@@ -23,13 +20,18 @@ def cholesky(A: Tensor, *, upper: bool = False, out: Tensor | None = None) -> Te
     """The Cholesky factors L of positive definite matrices: `L @ L.mH = A`.
 
     Args:
+        A: of shape (..., n, n), floating or complex.
         upper: return `L.mH`, and read the upper triangle instead of the lower one.
 
     Raises:
         LinAlgError: if a matrix is not positive definite. It is a RuntimeError.
     """
 def cholesky_ex(A: Tensor, *, upper: bool = False, check_errors: bool = False, out: Tensor | Sequence[Tensor] | None = None) -> return_types.linalg_cholesky_ex:
-    """`cholesky`, and for each matrix 0 or the order of the minor that is not positive."""
+    """`cholesky`, and for each matrix 0 or the order of the minor that is not positive.
+
+    Raises:
+        LinAlgError: if a matrix is not positive definite and errors are checked.
+    """
 def cond(A: Tensor, p: float | MatrixNorm | None = None, *, out: Tensor | None = None) -> Tensor:
     """The condition numbers of matrices: infinite for singular ones, 0 without elements.
 
@@ -45,22 +47,43 @@ def cross(input: Tensor, other: Tensor, *, dim: int = -1, out: Tensor | None = N
         dim: the axis of the vectors, of length 3.
     """
 def det(A: Tensor, *, out: Tensor | None = None) -> Tensor:
-    """The determinants of square matrices; the gradient is exact at singular ones, too."""
+    """The determinants of square matrices; the gradient is exact at singular ones, too.
+
+    Args:
+        A: of shape (..., n, n), floating or complex.
+    """
 from asyncgrad.ops.api.linalg_norm import diagonal as diagonal
 def eig(A: Tensor, *, out: Tensor | Sequence[Tensor] | None = None) -> return_types.linalg_eig:
-    """The complex eigenvalues and eigenvectors of square matrices."""
+    """The complex eigenvalues and eigenvectors of square matrices.
+
+    Args:
+        A: of shape (..., n, n), floating or complex.
+    """
 def eigh(A: Tensor, UPLO: Triangle = 'L', *, out: Tensor | Sequence[Tensor] | None = None) -> return_types.linalg_eigh:
     """The eigenvalues, in ascending order, and eigenvectors of Hermitian matrices.
 
     Args:
+        A: of shape (..., n, n), floating or complex.
         UPLO: the triangle that is read, "L" or "U".
     """
 def eigvals(A: Tensor, *, out: Tensor | None = None) -> Tensor:
-    """The complex eigenvalues of square matrices."""
+    """The complex eigenvalues of square matrices.
+
+    Args:
+        A: of shape (..., n, n), floating or complex.
+    """
 def eigvalsh(A: Tensor, UPLO: Triangle = 'L', *, out: Tensor | None = None) -> Tensor:
-    """The eigenvalues of Hermitian matrices, in ascending order; see `eigh`."""
+    """The eigenvalues of Hermitian matrices, in ascending order.
+
+    Args:
+        A: of shape (..., n, n), floating or complex.
+        UPLO: the triangle that is read, "L" or "U".
+    """
 def inv(A: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The inverses of square matrices.
+
+    Args:
+        A: of shape (..., n, n), floating or complex.
 
     Raises:
         LinAlgError: if a matrix is singular. It is a RuntimeError.
@@ -69,7 +92,11 @@ def inv_ex(A: Tensor, *, check_errors: bool = False, out: Tensor | Sequence[Tens
     """The inverses of square matrices, and for each matrix 0 if it has one.
 
     Args:
+        A: of shape (..., n, n).
         check_errors: raise for singular matrices; otherwise their inverses are NaN.
+
+    Raises:
+        LinAlgError: if a matrix is singular and errors are checked.
     """
 def lstsq(A: Tensor, B: Tensor, rcond: Tensor | float | None = None, *, driver: LstsqDriver | None = None, out: Tensor | Sequence[Tensor] | None = None) -> return_types.linalg_lstsq:
     """The least-squares solution X of `A @ X = B`.
@@ -91,19 +118,28 @@ def lu(A: Tensor, *, pivot: bool = True, out: Tensor | Sequence[Tensor] | None =
     """The decomposition `A = P @ L @ U`: a permutation, L with ones on the diagonal, and U.
 
     Args:
+        A: of shape (..., m, n), floating or complex.
         pivot: must be True: rows are always exchanged.
     """
 def lu_factor(A: Tensor, *, pivot: bool = True, out: Tensor | Sequence[Tensor] | None = None) -> return_types.linalg_lu_factor:
     """The LU decomposition, packed in one matrix without the ones of L, and the pivots.
 
     Args:
+        A: of shape (..., m, n).
         pivot: must be True: rows are always exchanged.
 
     Returns:
         `LU` and `pivots`: int32, row `i` was exchanged with row `pivots[i] - 1`.
+
+    Raises:
+        LinAlgError: if there is a 0 on the diagonal of U. It is a RuntimeError.
     """
 def lu_factor_ex(A: Tensor, *, pivot: bool = True, check_errors: bool = False, out: Tensor | Sequence[Tensor] | None = None) -> return_types.linalg_lu_factor_ex:
-    """`lu_factor`, and for each matrix 0 or the position of the first 0 on the diagonal of U."""
+    """`lu_factor`, and for each matrix 0 or the position of the first 0 on the diagonal of U.
+
+    Raises:
+        LinAlgError: if there is such a 0 and errors are checked.
+    """
 def lu_solve(LU: Tensor, pivots: Tensor, B: Tensor, *, left: bool = True, adjoint: bool = False, out: Tensor | None = None) -> Tensor:
     """The solutions X of `A @ X = B`, or of `X @ A = B`, from the result of `lu_factor`.
 
@@ -113,10 +149,17 @@ def lu_solve(LU: Tensor, pivots: Tensor, B: Tensor, *, left: bool = True, adjoin
         B: of shape (..., n, k), or (..., k, n) if not `left`.
         left: solve `A @ X = B` instead of `X @ A = B`.
         adjoint: use `A.mH` instead of A.
+
+    Raises:
+        LinAlgError: if there is a 0 on the diagonal.
     """
 from asyncgrad.ops.api.linalg import matmul as matmul
 def matrix_exp(A: Tensor, *, out: Tensor | None = None) -> Tensor:
-    """The exponentials of square matrices."""
+    """The exponentials of square matrices.
+
+    Args:
+        A: of shape (..., n, n), floating or complex.
+    """
 def matrix_norm(A: Tensor, ord: float | MatrixNorm = 'fro', dim: Ints = (-2, -1), keepdim: bool = False, *, dtype: DTypeLike | None = None, out: Tensor | None = None) -> Tensor:
     """The norm of matrices.
 
@@ -134,11 +177,15 @@ def matrix_power(A: Tensor, n: int, *, out: Tensor | None = None) -> Tensor:
     Args:
         A: of shape (..., n, n), of any numbers; of floating or complex ones for a negative power.
         n: the power; negative powers are those of the inverses.
+
+    Raises:
+        LinAlgError: if a matrix has no inverse.
     """
 def matrix_rank(A: Tensor, tol: Tensor | float | None = None, hermitian: bool = False, *, atol: Tensor | float | None = None, rtol: Tensor | float | None = None, out: Tensor | None = None) -> Tensor:
     """The ranks of matrices: the numbers of nonzero singular values; no gradient.
 
     Args:
+        A: of shape (..., m, n), floating or complex.
         tol: the old name of `atol`.
         hermitian: the matrices are Hermitian, which is faster.
         atol: singular values up to this one are treated as 0; 0 if None.
@@ -162,20 +209,30 @@ def norm(A: Tensor, ord: float | MatrixNorm | None = None, dim: Ints | None = No
         dtype: the dtype that the elements are converted to first.
     """
 def pinv(A: Tensor, rcond: Tensor | float | None = None, hermitian: bool = False, *, atol: Tensor | float | None = None, rtol: Tensor | float | None = None, out: Tensor | None = None) -> Tensor:
-    """The pseudo-inverses of matrices; the tolerances are those of `matrix_rank`.
+    """The pseudo-inverses of matrices.
 
     Args:
+        A: of shape (..., m, n), floating or complex.
         rcond: the old name of `rtol`.
+        hermitian: the matrices are Hermitian, which is faster.
+        atol: singular values up to this one are treated as 0.
+        rtol: the same, relative to the greatest; max(m, n) times the machine epsilon of the
+            dtype if both are None.
     """
 def qr(A: Tensor, mode: QrMode = 'reduced', *, out: Tensor | Sequence[Tensor] | None = None) -> return_types.linalg_qr:
     """The QR decomposition: Q with orthonormal columns, and upper triangular R.
 
     Args:
+        A: of shape (..., m, n).
         mode: "reduced" for min(m, n) columns, "complete" for m, "r" for R alone. The further
             columns of a complete Q have no gradient.
     """
 def slogdet(A: Tensor, *, out: Tensor | Sequence[Tensor] | None = None) -> return_types.linalg_slogdet:
-    """The signs of determinants and the logarithms of their absolute values."""
+    """The signs of determinants and the logarithms of their absolute values.
+
+    Args:
+        A: of shape (..., n, n), floating or complex.
+    """
 def solve(A: Tensor, B: Tensor, *, left: bool = True, out: Tensor | None = None) -> Tensor:
     """The solutions X of `A @ X = B`, or of `X @ A = B`.
 
@@ -183,12 +240,21 @@ def solve(A: Tensor, B: Tensor, *, left: bool = True, out: Tensor | None = None)
         A: of shape (..., n, n).
         B: of shape (..., n, k), or vectors of shape (..., n) or (n,).
         left: solve `A @ X = B` instead of `X @ A = B`.
+
+    Raises:
+        LinAlgError: if a matrix is singular. It is a RuntimeError.
     """
 def solve_ex(A: Tensor, B: Tensor, *, left: bool = True, check_errors: bool = False, out: Tensor | Sequence[Tensor] | None = None) -> return_types.linalg_solve_ex:
-    """What `solve` returns, and for each matrix 0 if there is a solution.
+    """The solutions of linear systems, and for each matrix 0 if there is a solution.
 
     Args:
+        A: of shape (..., n, n).
+        B: of shape (..., n, k), or vectors.
+        left: solve `A @ X = B` instead of `X @ A = B`.
         check_errors: raise for singular matrices; otherwise their solutions are NaN.
+
+    Raises:
+        LinAlgError: if a matrix is singular and errors are checked.
     """
 def solve_triangular(A: Tensor, B: Tensor, *, upper: bool, left: bool = True, unitriangular: bool = False, out: Tensor | None = None) -> Tensor:
     """The solutions X of `A @ X = B`, or of `X @ A = B`, with triangular matrices.
@@ -199,11 +265,15 @@ def solve_triangular(A: Tensor, B: Tensor, *, upper: bool, left: bool = True, un
         upper: the matrices are upper triangular.
         left: solve `A @ X = B` instead of `X @ A = B`.
         unitriangular: treat the diagonal as ones.
+
+    Raises:
+        LinAlgError: if there is a 0 on a diagonal.
     """
 def svd(A: Tensor, full_matrices: bool = True, *, driver: str | None = None, out: Tensor | Sequence[Tensor] | None = None) -> return_types.linalg_svd:
     """The singular values in descending order, and the singular vectors: `U @ diag(S) @ Vh = A`.
 
     Args:
+        A: of shape (..., m, n), floating or complex.
         full_matrices: return complete orthonormal bases, with more than min(m, n) vectors.
         driver: as in PyTorch, for CUDA alone; here None.
     """
@@ -211,16 +281,24 @@ def svdvals(A: Tensor, *, driver: str | None = None, out: Tensor | None = None) 
     """The singular values of matrices, in descending order.
 
     Args:
+        A: of shape (..., m, n), floating or complex.
         driver: as in PyTorch, for CUDA alone; here None.
     """
 def tensorinv(A: Tensor, ind: int = 2, *, out: Tensor | None = None) -> Tensor:
-    """The inverse of a tensor as a map from its last axes to its first `ind`."""
+    """The inverse of a tensor as a map from its last axes to its first `ind`.
+
+    Raises:
+        LinAlgError: if the map is singular.
+    """
 def tensorsolve(A: Tensor, B: Tensor, dims: Sequence[int] | None = None, *, out: Tensor | None = None) -> Tensor:
     """The X with `tensordot(A, X, X.ndim) = B`.
 
     Args:
         A: a tensor whose first axes are those of `B`.
         dims: axes of `A` to move to its end first.
+
+    Raises:
+        LinAlgError: if the map is singular.
     """
 def vander(x: Tensor, *, N: int | None = None, out: Tensor | None = None) -> Tensor:
     """Vandermonde matrices: the powers of vectors, from 0 on.
@@ -242,5 +320,10 @@ def vector_norm(x: Tensor, ord: Number = 2, dim: Ints | None = None, keepdim: bo
     Args:
         x: a floating or complex tensor; the result is real.
         ord: the order: any real number, or an infinity; 0 counts nonzero elements.
+        dim: an axis, or a sequence of them; all if None.
         dtype: the dtype that the elements are converted to first.
+
+    Raises:
+        RuntimeError: for integers, a complex order, a dtype of less precision or another kind, or
+            where the norm of no elements is not defined.
     """

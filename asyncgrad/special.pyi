@@ -57,7 +57,11 @@ def log_softmax(input: Tensor, dim: int, dtype: DTypeLike | None = None, *, out:
     """The logarithm of the softmax along `dim`.
 
     Args:
+        input: a tensor of a floating dtype, or of any if `dtype` is given.
         dtype: the floating dtype to compute in.
+
+    Raises:
+        NotImplementedError: for a dtype that is not floating.
     """
 def logit(input: Tensor, eps: float | None = None, *, out: Tensor | None = None) -> Tensor:
     """The logarithm of the odds, `log(x / (1 - x))`.
@@ -71,6 +75,7 @@ def logsumexp(input: Tensor, dim: Ints | None, keepdim: bool = False, *, out: Te
 
     Args:
         input: any tensor; integers become floating.
+        dim: an axis, or a sequence of them.
     """
 def modified_bessel_i0(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The modified Bessel function of the first kind, of order 0."""
@@ -101,6 +106,9 @@ def round(input: Tensor, *, decimals: int = 0, out: Tensor | None = None) -> Ten
     Args:
         input: any real tensor.
         decimals: how many decimal places are kept; if negative, places before the point.
+
+    Raises:
+        NotImplementedError: for dtypes that are not rounded, or integers with `decimals`.
     """
 def scaled_modified_bessel_k0(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """`modified_bessel_k0`, times `exp(x)`."""
@@ -112,7 +120,11 @@ def softmax(input: Tensor, dim: int, dtype: DTypeLike | None = None, *, out: Ten
     """The exponentials, divided by their sum along `dim`.
 
     Args:
+        input: a tensor of a floating dtype, or of any if `dtype` is given.
         dtype: the floating dtype to compute in.
+
+    Raises:
+        NotImplementedError: for a dtype that is not floating.
     """
 def xlog1py(input: Tensor | Number, other: Tensor | Number, *, out: Tensor | None = None) -> Tensor:
     """`input * log1p(other)`, and 0 where `input` is, broadcast."""

@@ -90,6 +90,11 @@ def alpha_dropout(input: Tensor, p: float = 0.5, training: bool = False, inplace
         p: the probability.
         training: False leaves everything as it is.
         inplace: overwrite the input.
+        generator: the source of random numbers; the default generator if None.
+
+    Raises:
+        ValueError: if `p` is not in [0, 1].
+        RuntimeError: for a dtype that is not floating.
     """
 from asyncgrad.ops.api.pooling import avg_pool1d as avg_pool1d
 def avg_pool2d(input: Tensor, kernel_size: Ints, stride: Ints | None = None, padding: Ints = 0, ceil_mode: bool = False, count_include_pad: bool = True, divisor_override: int | None = None, *, out: Tensor | None = None) -> Tensor:
@@ -214,6 +219,8 @@ def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-08) 
     """The cosines of the angles between vectors along an axis.
 
     Args:
+        x1: a floating tensor.
+        x2: a tensor that can be broadcast against the first.
         eps: the lower bound of the norms.
     """
 from asyncgrad.ops.api.loss import cross_entropy as cross_entropy
@@ -226,6 +233,11 @@ def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool 
         p: the probability.
         training: False leaves everything as it is.
         inplace: overwrite the input.
+        generator: the source of random numbers; the default generator if None.
+
+    Raises:
+        ValueError: if `p` is not in [0, 1].
+        RuntimeError: for a dtype that is not floating.
     """
 def dropout1d(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False, *, generator: Generator | None = None) -> Tensor:
     """Zero whole channels at random with probability `p`, and divide the others by `1 - p`.
@@ -235,6 +247,11 @@ def dropout1d(input: Tensor, p: float = 0.5, training: bool = True, inplace: boo
         p: the probability.
         training: False leaves everything as it is.
         inplace: overwrite the input.
+        generator: the source of random numbers; the default generator if None.
+
+    Raises:
+        ValueError: if `p` is not in [0, 1].
+        RuntimeError: for a dtype that is not floating, or too few axes.
     """
 def dropout2d(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False, *, generator: Generator | None = None) -> Tensor:
     """Zero whole channels at random with probability `p`, and divide the others by `1 - p`.
@@ -244,6 +261,11 @@ def dropout2d(input: Tensor, p: float = 0.5, training: bool = True, inplace: boo
         p: the probability.
         training: False leaves everything as it is.
         inplace: overwrite the input.
+        generator: the source of random numbers; the default generator if None.
+
+    Raises:
+        ValueError: if `p` is not in [0, 1].
+        RuntimeError: for a dtype that is not floating, or too few axes.
     """
 def dropout3d(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False, *, generator: Generator | None = None) -> Tensor:
     """Zero whole channels at random with probability `p`, and divide the others by `1 - p`.
@@ -253,6 +275,11 @@ def dropout3d(input: Tensor, p: float = 0.5, training: bool = True, inplace: boo
         p: the probability.
         training: False leaves everything as it is.
         inplace: overwrite the input.
+        generator: the source of random numbers; the default generator if None.
+
+    Raises:
+        ValueError: if `p` is not in [0, 1].
+        RuntimeError: for a dtype that is not floating, or too few axes.
     """
 from asyncgrad.ops.api.activation import elu as elu
 def elu_(input: Tensor, alpha: float = 1.0) -> Tensor:
@@ -267,6 +294,11 @@ def feature_alpha_dropout(input: Tensor, p: float = 0.5, training: bool = False,
         p: the probability.
         training: False leaves everything as it is.
         inplace: overwrite the input.
+        generator: the source of random numbers; the default generator if None.
+
+    Raises:
+        ValueError: if `p` is not in [0, 1].
+        RuntimeError: for a dtype that is not floating, or too few axes.
     """
 from asyncgrad.ops.api.patches import fold as fold
 @overload
@@ -310,6 +342,7 @@ def gelu(input: Tensor, *, approximate: GeluFormula = 'none', out: Tensor | None
     """The elements times the standard normal distribution function of them.
 
     Args:
+        input: a tensor of a floating dtype.
         approximate: "none", or "tanh" for a formula without the error function.
     """
 def glu(input: Tensor, dim: int = -1) -> Tensor:
@@ -486,6 +519,7 @@ def multi_margin_loss(input: Tensor, target: Tensor, p: int = 1, margin: float =
         p: the power, 1 or 2.
         margin: the margin by which it should be greater.
         weight: the weight of each class, of shape (classes,).
+        reduction: "mean", "sum" or "none"; `size_average` and `reduce` are deprecated.
     """
 def multilabel_margin_loss(input: Tensor, target: Tensor, size_average: bool | None = None, reduce: bool | None = None, reduction: Reduction = 'mean') -> Tensor:
     """The sum of `max(0, 1 - right + wrong)` over pairs of scores, by the number of classes.
@@ -493,6 +527,7 @@ def multilabel_margin_loss(input: Tensor, target: Tensor, size_average: bool | N
     Args:
         input: scores of shape (n, classes) or (classes,).
         target: the right classes, int64, of the input's shape; -1 ends a list of them.
+        reduction: "mean", "sum" or "none"; `size_average` and `reduce` are deprecated.
     """
 from asyncgrad.ops.api.margin_loss import multilabel_soft_margin_loss as multilabel_soft_margin_loss
 from asyncgrad.ops.api.loss import nll_loss as nll_loss
@@ -514,6 +549,7 @@ def prelu(input: Tensor, weight: Tensor) -> Tensor:
     """The elements, the negative ones times a learnt slope.
 
     Args:
+        input: a floating tensor.
         weight: one slope, or one for each index of the second axis.
     """
 from asyncgrad.nn.activation_functions import relu as relu
@@ -539,6 +575,7 @@ def soft_margin_loss(input: Tensor, target: Tensor, size_average: bool | None = 
     Args:
         input: scores.
         target: 1 or -1 for each, broadcast.
+        reduction: "mean", "sum" or "none"; `size_average` and `reduce` are deprecated.
     """
 from asyncgrad.nn.activation_functions import softmax as softmax
 from asyncgrad.nn.activation_functions import softmin as softmin

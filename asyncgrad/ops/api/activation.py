@@ -54,6 +54,7 @@ def gelu(input: Floating, *, approximate: GeluFormula = "none") -> Tensor:
     """The elements times the standard normal distribution function of them.
 
     Args:
+        input: a tensor of a floating dtype.
         approximate: "none", or "tanh" for a formula without the error function.
     """
     return R.gelu(input) if approximate == "none" else R.gelu_tanh(input)
@@ -94,7 +95,11 @@ def _normalised(name: str, doc: str) -> Callable[..., Tensor]:
     doc = f"""{doc}
 
     Args:
+        input: a tensor of a floating dtype, or of any if `dtype` is given.
         dtype: the floating dtype to compute in.
+
+    Raises:
+        NotImplementedError: for a dtype that is not floating.
     """
     return writes_exactly(named(function, name, doc))
 
@@ -203,6 +208,7 @@ def prelu(input: Floating, weight: Alike) -> Tensor:
     """The elements, the negative ones times a learnt slope.
 
     Args:
+        input: a floating tensor.
         weight: one slope, or one for each index of the second axis.
     """
     x, slopes = input, weight

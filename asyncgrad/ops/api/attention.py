@@ -132,6 +132,9 @@ def multi_head_attention_forward(
 
     Returns:
         The output, of the shape of the queries, and the weights or None.
+
+    Raises:
+        RuntimeError: with `is_causal` but without the mask.
     """
     separate = (q_proj_weight, k_proj_weight, v_proj_weight)
     if use_separate_proj_weight and any(weight is None for weight in separate):

@@ -224,13 +224,17 @@ def unique(
     input: Tensor, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False,
     dim: Axis | None = None,
 ) -> Any:  # fmt: skip
-    """The distinct elements, or distinct slices along an axis, in order; no derivative.
+    """The distinct elements, or distinct slices along an axis, in order.
 
     Args:
         sorted: for PyTorch compatibility: they are always sorted.
         return_inverse: also return the index in the result of each element.
         return_counts: also return the number of occurrences of each.
         dim: the axis; None for the elements.
+
+    Raises:
+        RuntimeError: if parts along an axis have no elements.
+        NotImplementedError: in the backward pass: there is no derivative.
     """
     _check_parts("unique", input, dim)
     xp = input._metadata.F.xp
@@ -258,12 +262,16 @@ def unique_consecutive(
     return_counts: bool = False,
     dim: Axis | None = None,
 ) -> Any:
-    """The elements, or slices along an axis, unlike the one before; no derivative.
+    """The elements, or slices along an axis, without those equal to the one before.
 
     Args:
         return_inverse: also return the index in the result of each element.
         return_counts: also return the length of each run.
         dim: the axis; None for the flattened elements.
+
+    Raises:
+        RuntimeError: if parts along an axis have no elements.
+        NotImplementedError: in the backward pass: there is no derivative.
     """
     _check_parts("unique_consecutive", input, dim)
     xp, array = input._metadata.F.xp, input._array

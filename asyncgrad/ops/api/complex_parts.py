@@ -20,7 +20,11 @@ _REAL = frozenset({np.dtype("float32"), np.dtype("float64")})
 
 @requires("input.is_complex()  # view_as_real is only supported for complex tensors")
 def view_as_real(input: Tensor) -> Tensor:
-    """A view of complex numbers as pairs of real and imaginary parts along a new last axis."""
+    """A view of complex numbers as pairs of real and imaginary parts along a new last axis.
+
+    Args:
+        input: complex64 or complex128, of shape (...).
+    """
     return R.view_as_real(input)
 
 
@@ -37,6 +41,9 @@ def view_as_complex(input: Tensor) -> Tensor:
 
     Args:
         input: float32 or float64, of shape (..., 2), with adjacent pairs in memory.
+
+    Raises:
+        RuntimeError: for another dtype or shape, or other strides in memory.
 
     Example:
         >>> x = ag.tensor([[3.0, 4.0]])
@@ -82,6 +89,11 @@ def complex(real: Tensor, imag: Tensor) -> Tensor:
 
 @one_node("PolarBackward0", writes_exactly)
 def polar(abs: Tensor, angle: Tensor) -> Tensor:
-    """Complex numbers from absolute values and angles in radians; see `complex`."""
+    """Complex numbers from their absolute values and angles.
+
+    Args:
+        abs: the absolute values, float32 or float64.
+        angle: the angles in radians, of that dtype, broadcast.
+    """
     length, turn = _checked("polar", abs, angle)
     return R.complex(R.mul(length, R.cos(turn)), R.mul(length, R.sin(turn)))

@@ -224,6 +224,9 @@ def float_power(input: Tensor | Number, exponent: Tensor | Number) -> Tensor:
 def frexp(input: Tensor) -> return_types.frexp:
     """Split numbers into a mantissa in [0.5, 1), with their sign, and an exponent of 2.
 
+    Args:
+        input: a real floating tensor.
+
     Returns:
         A named tuple of the mantissas and, int32 and without a gradient, of the exponents.
     """
@@ -258,7 +261,11 @@ def ldexp(input: Tensor, other: Tensor) -> Tensor:
 
 @one_node("LogaddexpBackward0", writes)
 def logaddexp(input: Tensor, other: Tensor) -> Tensor:
-    """`log(exp(input) + exp(other))`, broadcast, without overflow."""
+    """`log(exp(input) + exp(other))`, broadcast, without overflow.
+
+    Raises:
+        NotImplementedError: if both are integers.
+    """
     dtype = result_dtype(input, other)
     check_dtype("logaddexp", dtype, INEXACT)
     input, other = cast(input, dtype), cast(other, dtype)
@@ -332,6 +339,7 @@ def diff(
     """The n-th differences of neighbours along an axis.
 
     Args:
+        n: the order of the differences.
         prepend: a tensor that is prepended before taking differences.
         append: a tensor that is appended.
     """

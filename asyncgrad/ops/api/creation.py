@@ -105,6 +105,7 @@ def empty_strided(
 
     Args:
         stride: for each axis, the distance of neighbours in memory, in elements.
+        dtype: the dtype; the default one if None.
     """
     name = "empty_strided"
     shape, strides = sequence_shape(name, size), sequence_shape(name, stride)
@@ -130,6 +131,10 @@ def full(
     Args:
         fill_value: the value: a number, or a tensor without dimensions.
         dtype: the dtype; the number's if None.
+
+    Raises:
+        RuntimeError: if the value does not fit the dtype, or a dtype without gradients is to
+            require them.
     """
     place = place_of("full", device)
     shape = sequence_shape("full", size)
@@ -376,6 +381,11 @@ def linspace(
         end: the last, likewise.
         steps: how many numbers.
         dtype: the dtype; if None, the default one or its complex counterpart.
+
+    Raises:
+        RuntimeError: if it is negative, a bound has dimensions, or the dtype is real and a bound
+            is not.
+        NotImplementedError: for booleans.
     """
     if level_of((start, end)) is not None:
         return by_parts(linspace, start, end, steps, dtype=dtype, device=device)
@@ -450,6 +460,7 @@ def eye(
     Args:
         n: how many rows there are.
         m: how many columns; `n` if None.
+        dtype: the dtype; the default one if None.
     """
     rows = _count("eye", "n", n)
     columns = rows if m is None else _count("eye", "m", m)

@@ -55,6 +55,11 @@ def tensor(
         dtype: the dtype; taken from the data if None.
         pin_memory: use pinned memory, from which the accelerator copies asynchronously.
 
+    Raises:
+        ValueError: if nested sequences are ragged, or an integer has more than 64 bits.
+        RuntimeError: if values do not fit the dtype, or a dtype without gradients is to require
+            them.
+
     Example:
         >>> ag.tensor([[1.0, 2.0]])
         tensor([[1., 2.]])
@@ -229,6 +234,9 @@ def asarray(
         copy: True always copies, False never does.
         requires_grad: make a result without history require gradients; False detaches a tensor,
             None leaves it its history.
+
+    Raises:
+        ValueError: if `copy` is False and the memory can't be shared.
     """
     wanted = None if dtype is None else as_dtype("asarray", dtype)
     if _is_on_cuda(obj):

@@ -98,7 +98,12 @@ def cdist(
     "p >= 0  # pdist only supports non-negative p values",
 )
 def pdist(input: Matrix, p: float = 2.0) -> Tensor:
-    """The n (n - 1) / 2 distances between pairs of rows of a matrix, by rows; see `cdist`."""
+    """The n (n - 1) / 2 distances between pairs of rows of a matrix, those of the first row first.
+
+    Args:
+        input: floating, of shape (n, k).
+        p: the order of the norm, not negative; infinity for the greatest difference.
+    """
     if is_half(input._metadata.dtype):
         refuse("pdist", input._metadata.dtype)
     first, second = (input._metadata.F.xp.asarray(part) for part in np.triu_indices(len(input), 1))

@@ -81,6 +81,10 @@ def from_dlpack(
         ext_tensor: an object with `__dlpack__` and `__dlpack_device__`.
         copy: True to require a copy, False to forbid one; None for either.
 
+    Raises:
+        RuntimeError: if it is not such an object, or its device is not available.
+        BufferError: if its memory can't be shared.
+
     Example:
         >>> import numpy as np
         >>> ag.from_dlpack(np.arange(3.0))

@@ -62,6 +62,7 @@ def _dropout(
         axes = None if channels is None else channels(name, input)
         return _dropped(name, input, p, training, inplace, generator, axes, alpha=alpha)
 
+    fewer = "" if channels is None else ", or too few axes"
     doc = f"""{what}
 
     Args:
@@ -69,6 +70,11 @@ def _dropout(
         p: the probability.
         training: False leaves everything as it is.
         inplace: overwrite the input.
+        generator: the source of random numbers; the default generator if None.
+
+    Raises:
+        ValueError: if `p` is not in [0, 1].
+        RuntimeError: for a dtype that is not floating{fewer}.
     """
     return named(function, name, doc)
 

@@ -56,7 +56,11 @@ if TYPE_CHECKING:
     "integer dtype"
 )
 def positive(input: Tensor) -> Tensor:
-    """The tensor itself, unless it is of booleans."""
+    """The tensor itself.
+
+    Raises:
+        RuntimeError: for booleans.
+    """
     return input
 
 
@@ -67,6 +71,9 @@ def round(input: Tensor, *, decimals: int = 0) -> Tensor:
     Args:
         input: any real tensor.
         decimals: how many decimal places are kept; if negative, places before the point.
+
+    Raises:
+        NotImplementedError: for dtypes that are not rounded, or integers with `decimals`.
     """
     return R.round_decimals(input, decimals) if decimals else R.round(input)
 
@@ -78,7 +85,11 @@ _ONE = 1
 def add(
     input: Tensor | Number, other: Tensor | Number, *, alpha: Number = 1, out: Tensor | None = None
 ) -> Tensor:
-    """`input + alpha * other`, broadcast."""
+    """`input + alpha * other`, broadcast.
+
+    Raises:
+        RuntimeError: if the shapes can't be broadcast, or `alpha` has a higher kind of dtype.
+    """
     if out is not None:
         return put(out, "add", add(input, other, alpha=alpha))
     if alpha is not _ONE:
@@ -89,7 +100,12 @@ def add(
 def sub(
     input: Tensor | Number, other: Tensor | Number, *, alpha: Number = 1, out: Tensor | None = None
 ) -> Tensor:
-    """`input - alpha * other`, broadcast."""
+    """`input - alpha * other`, broadcast.
+
+    Raises:
+        RuntimeError: if the shapes can't be broadcast, for booleans, or if `alpha` has a dtype
+            above theirs.
+    """
     if out is not None:
         return put(out, "sub", sub(input, other, alpha=alpha))
     if alpha is not _ONE:
@@ -142,8 +158,14 @@ def div(
     """`input / other`, broadcast.
 
     Args:
+        input: a tensor, or a number.
+        other: a tensor, or a number.
         rounding_mode: None for the true quotient, "trunc" to round it towards 0, "floor" to
             round it down; rounded quotients keep integers and have a gradient of 0.
+
+    Raises:
+        RuntimeError: if the shapes can't be broadcast, for another rounding mode, or where
+            integers are divided by zero and rounded.
     """
     if out is not None:
         return put(out, "div", div(input, other, rounding_mode=rounding_mode))
@@ -158,7 +180,12 @@ def div(
 
 
 def pow(input: Tensor | Number, exponent: Tensor | Number, *, out: Tensor | None = None) -> Tensor:
-    """`input` to the power of `exponent`, broadcast."""
+    """`input` to the power of `exponent`, broadcast.
+
+    Raises:
+        RuntimeError: if the shapes can't be broadcast, or for integers to a negative number.
+        NotImplementedError: for booleans.
+    """
     if out is not None:
         return put(out, "pow", pow(input, exponent))
     if not isinstance(input, Variable) and not isinstance(exponent, Variable):
@@ -176,6 +203,11 @@ def clamp(
         input: any real tensor.
         min: the lower bound: a number, a tensor (broadcast) or None.
         max: the upper bound; it takes precedence where it is below `min`.
+
+    Raises:
+        RuntimeError: without a bound, if an integer dtype can't hold a bound, or if the shapes
+            can't be broadcast.
+        TypeError: if one bound is a number and the other a tensor with axes.
     """
     if out is not None:
         exact = not (isinstance(min, Variable) or isinstance(max, Variable))
@@ -344,6 +376,8 @@ def masked_fill(input: Tensor, mask: Mask, value: Tensor | Number) -> Tensor:
     """`input` with `value` where the mask holds, broadcast.
 
     Args:
+        input: any tensor; the result has its dtype.
+        mask: a bool tensor.
         value: a number, or a tensor without dimensions.
     """
     dtype = input._metadata.dtype

@@ -37,7 +37,11 @@ SPACE = "fft_"
 
 
 def _floating(name: str, input: Tensor) -> Any:
-    """The operand of a transform; integers are converted to floating."""
+    """The operand of a transform; integers are converted to floating.
+
+    Raises:
+        RuntimeError: for numbers of half precision.
+    """
     if category(input._metadata.dtype) < 2:
         return cast(input, default_dtype())
     if is_half(input._metadata.dtype):
@@ -292,6 +296,7 @@ def fftfreq(
     Args:
         n: the number of points.
         d: the distance between two of them.
+        dtype: the dtype; the default one if None.
     """
     numbers = np.roll(np.arange(-(n // 2), (n + 1) // 2, dtype=np.float64), (n + 1) // 2)
     return _frequencies("fftfreq", n, d, numbers, dtype, device, requires_grad)

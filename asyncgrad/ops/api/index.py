@@ -86,7 +86,10 @@ def getitem(input: Tensor, index: Index) -> Tensor:
     """The elements at an index, with PyTorch's rules.
 
     Numbers, slices, None and Ellipsis are applied first and select a view. Lists, masks and integer
-    tensors then select a copy from that view. The steps of slices are positive.
+    tensors then select a copy from that view.
+
+    Raises:
+        ValueError: if a slice has a step that is not positive.
     """
     kind = index.__class__
     try:
@@ -889,6 +892,10 @@ def embedding(
         scale_grad_by_freq: divide a row's gradient by how often it occurs in `input`.
         sparse: the table's gradient holds no more than the rows that were looked up; on other
             devices than the CPU it is dense.
+
+    Raises:
+        RuntimeError: if the table has not two axes, or `input` is not of integers; in the backward
+            pass, if both `sparse` and `scale_grad_by_freq` are set.
     """
     index, shape = input, weight._metadata.shape
     if index._batched or (weight._batched and (padding_idx is not None or scale_grad_by_freq)):

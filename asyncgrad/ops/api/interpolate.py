@@ -56,6 +56,9 @@ def interpolate(
         recompute_scale_factor: compute the scale from the sizes instead of `scale_factor`.
         antialias: when shrinking, use all elements that a new element covers, for "bilinear" and
             "bicubic".
+
+    Raises:
+        NotImplementedError: if the mode does not support the number of axes, or the dtype.
     """
     axes = len(input._metadata.shape) - 2
     if mode not in _WITH_CORNERS and align_corners is not None:

@@ -165,7 +165,12 @@ def dot(input: Tensor, tensor: Tensor) -> Tensor:
 
 @writes
 def outer(input: Vector, vec2: Vector) -> Tensor:
-    """The outer product of two vectors."""
+    """The outer product of two vectors.
+
+    Args:
+        input: of shape (m,).
+        vec2: of shape (n,).
+    """
     dtype = result_dtype(input, vec2)
     return R.outer(cast(input, dtype), cast(vec2, dtype))
 
@@ -203,6 +208,10 @@ def addmm(
 
     Args:
         input: a tensor that can be broadcast to (m, n).
+        mat1: of shape (m, k).
+        mat2: of shape (k, n).
+        beta: the factor of the input.
+        alpha: the factor of the product.
     """
     bias, x, y = _aligned("addmm", (2, 2), input, mat1, mat2)
     shape = (x._metadata.shape[0], y._metadata.shape[1])

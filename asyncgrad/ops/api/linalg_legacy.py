@@ -45,7 +45,11 @@ def slogdet(input: Tensor) -> return_types.slogdet:
 
 
 def logdet(input: SquareMatrices) -> Tensor:
-    """The logarithms of determinants, NaN for negative ones."""
+    """The logarithms of determinants, NaN for negative ones.
+
+    Args:
+        input: of shape (..., n, n), floating or complex.
+    """
     sign, size = R.det_sign(input), R.log_abs_det(input)
     if input._metadata.is_complex:
         return R.add(R.log(sign), R.to(size, sign.dtype))
@@ -148,6 +152,7 @@ def lu(input: Tensor, pivot: bool = True, get_infos: Truth = False) -> tuple[Ten
     """The LU decomposition, packed in one matrix, and the pivots; see `linalg.lu_factor`.
 
     Args:
+        input: of shape (..., m, n).
         pivot: must be True: rows are always exchanged.
         get_infos: also return the position of the first 0 on the diagonal of U, or 0.
     """
@@ -188,6 +193,7 @@ def qr(input: Tensor, some: bool = True) -> return_types.qr:
     """The QR decomposition; see `linalg.qr`.
 
     Args:
+        input: of shape (..., m, n).
         some: the reduced form.
     """
     return return_types.qr(*matrices.qr(input, "reduced" if some else "complete"))
@@ -198,6 +204,7 @@ def svd(input: Tensor, some: bool = True, compute_uv: bool = True) -> return_typ
     """The singular values and vectors, with `U @ diag(S) @ V.mH = input`; see `linalg.svd`.
 
     Args:
+        input: of shape (..., m, n).
         some: the reduced form.
         compute_uv: compute the vectors, which are otherwise zeros.
     """

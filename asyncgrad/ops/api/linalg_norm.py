@@ -223,6 +223,7 @@ def matrix_rank(
     """The ranks of matrices: the numbers of nonzero singular values; no gradient.
 
     Args:
+        A: of shape (..., m, n), floating or complex.
         tol: the old name of `atol`.
         hermitian: the matrices are Hermitian, which is faster.
         atol: singular values up to this one are treated as 0; 0 if None.
@@ -250,10 +251,15 @@ def pinv(
     A: Tensor, rcond: ByExample | float | None = None, hermitian: bool = False, *,
     atol: ByExample | float | None = None, rtol: ByExample | float | None = None,
 ) -> Tensor:  # fmt: skip
-    """The pseudo-inverses of matrices; the tolerances are those of `matrix_rank`.
+    """The pseudo-inverses of matrices.
 
     Args:
+        A: of shape (..., m, n), floating or complex.
         rcond: the old name of `rtol`.
+        hermitian: the matrices are Hermitian, which is faster.
+        atol: singular values up to this one are treated as 0.
+        rtol: the same, relative to the greatest; max(m, n) times the machine epsilon of the
+            dtype if both are None.
     """
     x = matrices("linalg.pinv", A, square=hermitian)
     tolerances = _tolerances(x, atol, rtol if rcond is None else rcond)
@@ -326,6 +332,9 @@ def matrix_power(A: Tensor, n: int) -> Tensor:
     Args:
         A: of shape (..., n, n), of any numbers; of floating or complex ones for a negative power.
         n: the power; negative powers are those of the inverses.
+
+    Raises:
+        LinAlgError: if a matrix has no inverse.
     """
     a = A._metadata.shape
     power = abs(n)

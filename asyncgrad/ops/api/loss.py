@@ -163,6 +163,9 @@ def l1_loss(
 
     Args:
         input: a floating or complex tensor.
+        target: a tensor of the same shape.
+        reduction: "mean", "sum" or "none"; `size_average` and `reduce` are deprecated.
+        weight: the weight of each element, of the same shape; the mean is weighted, too.
     """
     x, y = _pair("l1_loss", input, target, warns=True)
     if x._metadata.is_complex:
@@ -184,6 +187,9 @@ def smooth_l1_loss(
     """`d**2 / (2 * beta)` for differences `d` below `beta`, and `d - beta / 2` for others.
 
     Args:
+        input: a floating tensor.
+        target: a tensor of the same shape.
+        reduction: "mean", "sum" or "none"; `size_average` and `reduce` are deprecated.
         beta: the difference at which the loss becomes linear; 0 gives `l1_loss`.
     """
     x, y = _pair("smooth_l1_loss", input, target, warns=True)
@@ -201,6 +207,9 @@ def huber_loss(
     """`d**2 / 2` for differences `d` up to `delta`, and `delta * (d - delta / 2)` for others.
 
     Args:
+        input: a floating tensor.
+        target: a tensor of the same shape.
+        reduction: "mean", "sum" or "none".
         delta: the difference at which the loss becomes linear.
         weight: the weight of each element, of the same shape.
     """
@@ -274,6 +283,7 @@ def binary_cross_entropy(
         input: probabilities.
         target: probabilities of the same shape and dtype.
         weight: the weight of each element, broadcast to the target's shape.
+        reduction: "mean", "sum" or "none"; `size_average` and `reduce` are deprecated.
     """
     x, y = _same_size(
         "binary_cross_entropy",
@@ -304,6 +314,7 @@ def binary_cross_entropy_with_logits(
         input: logits.
         target: probabilities of the same shape; the losses have their dtype.
         weight: the weight of each element, broadcast.
+        reduction: "mean", "sum" or "none"; `size_average` and `reduce` are deprecated.
         pos_weight: the weight of positive targets, broadcast.
     """
     name = "binary_cross_entropy_with_logits"
@@ -493,6 +504,7 @@ def nll_loss(
         target: integer classes of shape (n, ...) or ().
         weight: the weight of each class, of shape (classes,); the mean is weighted, too.
         ignore_index: a class whose elements are ignored.
+        reduction: "mean", "sum" or "none"; `size_average` and `reduce` are deprecated.
     """
     x = input
     if x._metadata.dtype.kind == "V":
@@ -532,7 +544,10 @@ def cross_entropy(
     Args:
         input: logits of shape (n, classes, ...) or (classes,).
         target: integer classes of shape (n, ...) or (), or probabilities of the input's shape.
-        weight, ignore_index: as for `nll_loss`.
+        weight: the weight of each class, of shape (classes,); with integer classes the mean is
+            weighted, too.
+        ignore_index: a class whose elements are ignored.
+        reduction: "mean", "sum" or "none"; `size_average` and `reduce` are deprecated.
         label_smoothing: the share of the target that is spread over all classes, in [0, 1].
     """
     x, metadata = input, input._metadata
@@ -645,6 +660,8 @@ def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -
     """The cosines of the angles between vectors along an axis.
 
     Args:
+        x1: a floating tensor.
+        x2: a tensor that can be broadcast against the first.
         eps: the lower bound of the norms.
     """
     if category(result_dtype(x1, x2)) != 2:

@@ -44,6 +44,7 @@ def margin_ranking_loss(
         input2: the scores to compare with, of the same number of axes.
         target: 1 where the first should be greater, -1 where the second.
         margin: the margin by which it should be greater.
+        reduction: "mean", "sum" or "none"; `size_average` and `reduce` are deprecated.
     """
     return reduced(_at_least_0(-target * (input1 - input2) + float(margin)), reduction)
 
@@ -57,6 +58,7 @@ def hinge_embedding_loss(
     Args:
         input: distances.
         target: 1 or -1 for each, broadcast.
+        reduction: "mean", "sum" or "none"; `size_average` and `reduce` are deprecated.
     """
     far = where(target != 1, _at_least_0(margin - input), 0.0)
     return reduced(far + where(target != -1, input, 0.0), reduction)
@@ -76,6 +78,7 @@ def cosine_embedding_loss(
         input1: vectors of shape (n, d), or one of shape (d,).
         input2: others.
         target: 1 or -1 for each, of shape (n,) or ().
+        reduction: "mean", "sum" or "none"; `size_average` and `reduce` are deprecated.
     """
     a, b, y = input1, input2, target
     lengths = ((a * a).sum(y.ndim) + _COSINE_EPS) * ((b * b).sum(y.ndim) + _COSINE_EPS)
@@ -94,6 +97,7 @@ def soft_margin_loss(
     Args:
         input: scores.
         target: 1 or -1 for each, broadcast.
+        reduction: "mean", "sum" or "none"; `size_average` and `reduce` are deprecated.
     """
     return reduced(in_dtype("soft_margin_loss", R.log1p(R.exp(-target * input)), input), reduction)
 
@@ -113,6 +117,7 @@ def triplet_margin_loss(
         p: the order of the norm that is the distance.
         eps: added to each difference.
         swap: use the distance between positive and negative where it is smaller.
+        reduction: "mean", "sum" or "none"; `size_average` and `reduce` are deprecated.
     """
 
     def distance(a: Tensor, b: Tensor) -> Any:
@@ -129,7 +134,13 @@ def triplet_margin_with_distance_loss(
     """`triplet_margin_loss` with any distance.
 
     Args:
+        anchor: a tensor.
+        positive: a tensor that should be near.
+        negative: a tensor that should be far.
         distance_function: the distance of two tensors; `pairwise_distance` if None.
+        margin: the margin between the two distances.
+        swap: use the distance between positive and negative where it is smaller.
+        reduction: "mean", "sum" or "none".
     """
     distance = pairwise_distance if distance_function is None else distance_function
     return _triplets(distance, anchor, positive, negative, margin, swap, reduction)
@@ -164,6 +175,7 @@ def poisson_nll_loss(
         log_input: the input holds logarithms.
         full: add Stirling's approximation of the terms that depend on the target alone.
         eps: added to expected counts before their logarithm is taken.
+        reduction: "mean", "sum" or "none"; `size_average` and `reduce` are deprecated.
     """
     losses = input.exp() - target * input if log_input else input - target * (input + eps).log()
     if full:
@@ -185,6 +197,7 @@ def gaussian_nll_loss(
             with axes of length 1.
         full: include the constant term.
         eps: the lower bound of variances; the gradient passes below it.
+        reduction: "mean", "sum" or "none".
     """
     v: Any = var if isinstance(var, Variable) else constant(var, input).expand(input.shape)
     if v.shape != input.shape:
@@ -226,6 +239,7 @@ def multi_margin_loss(
         p: the power, 1 or 2.
         margin: the margin by which it should be greater.
         weight: the weight of each class, of shape (classes,).
+        reduction: "mean", "sum" or "none"; `size_average` and `reduce` are deprecated.
     """
     name = "multi_margin_loss"
     x, y = input, target
@@ -255,6 +269,7 @@ def multilabel_margin_loss(
     Args:
         input: scores of shape (n, classes) or (classes,).
         target: the right classes, int64, of the input's shape; -1 ends a list of them.
+        reduction: "mean", "sum" or "none"; `size_average` and `reduce` are deprecated.
     """
     name = "multilabel_margin_loss"
     x, y = input, target
@@ -281,6 +296,7 @@ def multilabel_soft_margin_loss(
         input: logits of shape (..., classes).
         target: 0 or 1 for each.
         weight: the weight of each class, broadcast.
+        reduction: "mean", "sum" or "none"; `size_average` and `reduce` are deprecated.
     """
     losses = -(target * logsigmoid(input) + (1 - target) * logsigmoid(-input))
     if weight is not None:

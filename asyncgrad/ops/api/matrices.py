@@ -69,6 +69,9 @@ def beside(name: str, x: Tensor, y: Tensor) -> tuple[Any, Any]:
 def inv(A: SquareMatrices) -> Tensor:
     """The inverses of square matrices.
 
+    Args:
+        A: of shape (..., n, n), floating or complex.
+
     Raises:
         LinAlgError: if a matrix is singular. It is a RuntimeError.
     """
@@ -80,7 +83,11 @@ def inv_ex(A: SquareMatrices, *, check_errors: bool = False) -> return_types.lin
     """The inverses of square matrices, and for each matrix 0 if it has one.
 
     Args:
+        A: of shape (..., n, n).
         check_errors: raise for singular matrices; otherwise their inverses are NaN.
+
+    Raises:
+        LinAlgError: if a matrix is singular and errors are checked.
     """
     return return_types.linalg_inv_ex(*_with_info(R.inv, zero_pivot, A, check_errors))
 
@@ -93,6 +100,9 @@ def solve(A: SquareMatrices, B: Alike, *, left: bool = True) -> Tensor:
         A: of shape (..., n, n).
         B: of shape (..., n, k), or vectors of shape (..., n) or (n,).
         left: solve `A @ X = B` instead of `X @ A = B`.
+
+    Raises:
+        LinAlgError: if a matrix is singular. It is a RuntimeError.
     """
     return _solved("linalg.solve", A, B, left, R.solve)
 
@@ -120,10 +130,16 @@ def _solved(name: str, A: Tensor, B: Tensor, left: bool, function: Callable[...,
 def solve_ex(
     A: SquareMatrices, B: Alike, *, left: bool = True, check_errors: bool = False
 ) -> return_types.linalg_solve_ex:
-    """What `solve` returns, and for each matrix 0 if there is a solution.
+    """The solutions of linear systems, and for each matrix 0 if there is a solution.
 
     Args:
+        A: of shape (..., n, n).
+        B: of shape (..., n, k), or vectors.
+        left: solve `A @ X = B` instead of `X @ A = B`.
         check_errors: raise for singular matrices; otherwise their solutions are NaN.
+
+    Raises:
+        LinAlgError: if a matrix is singular and errors are checked.
     """
     name = "linalg.solve_ex"
     try:
@@ -187,6 +203,9 @@ def solve_triangular(
         upper: the matrices are upper triangular.
         left: solve `A @ X = B` instead of `X @ A = B`.
         unitriangular: treat the diagonal as ones.
+
+    Raises:
+        LinAlgError: if there is a 0 on a diagonal.
     """
     name = "linalg.solve_triangular"
     of_one_dtype(name, A, B)
@@ -202,7 +221,11 @@ def solve_triangular(
 @writes
 @requires("ind > 0  # Expected a strictly positive integer for 'ind'")
 def tensorinv(A: Tensor, ind: int = 2) -> Tensor:
-    """The inverse of a tensor as a map from its last axes to its first `ind`."""
+    """The inverse of a tensor as a map from its last axes to its first `ind`.
+
+    Raises:
+        LinAlgError: if the map is singular.
+    """
     shape = A._metadata.shape
     first, last = shape[:ind], shape[ind:]
     if prod(first) != prod(last):
@@ -218,6 +241,9 @@ def tensorsolve(A: Tensor, B: Tensor, dims: Sequence[int] | None = None) -> Tens
     Args:
         A: a tensor whose first axes are those of `B`.
         dims: axes of `A` to move to its end first.
+
+    Raises:
+        LinAlgError: if the map is singular.
     """
     if dims is not None:
         ndim = len(A._metadata.shape)
@@ -238,13 +264,21 @@ def tensorsolve(A: Tensor, B: Tensor, dims: Sequence[int] | None = None) -> Tens
 
 @writes_exactly
 def det(A: SquareMatrices) -> Tensor:
-    """The determinants of square matrices; the gradient is exact at singular ones, too."""
+    """The determinants of square matrices; the gradient is exact at singular ones, too.
+
+    Args:
+        A: of shape (..., n, n), floating or complex.
+    """
     return R.det(A)
 
 
 @writes
 def slogdet(A: SquareMatrices) -> return_types.linalg_slogdet:
-    """The signs of determinants and the logarithms of their absolute values."""
+    """The signs of determinants and the logarithms of their absolute values.
+
+    Args:
+        A: of shape (..., n, n), floating or complex.
+    """
     return return_types.linalg_slogdet(R.det_sign(A), R.log_abs_det(A))
 
 
@@ -256,6 +290,7 @@ def cholesky(A: SquareMatrices, *, upper: bool = False) -> Tensor:
     """The Cholesky factors L of positive definite matrices: `L @ L.mH = A`.
 
     Args:
+        A: of shape (..., n, n), floating or complex.
         upper: return `L.mH`, and read the upper triangle instead of the lower one.
 
     Raises:
@@ -272,7 +307,11 @@ def _triangle(lower: Tensor, upper: bool) -> Any:
 def cholesky_ex(
     A: SquareMatrices, *, upper: bool = False, check_errors: bool = False
 ) -> return_types.linalg_cholesky_ex:
-    """`cholesky`, and for each matrix 0 or the order of the minor that is not positive."""
+    """`cholesky`, and for each matrix 0 or the order of the minor that is not positive.
+
+    Raises:
+        LinAlgError: if a matrix is not positive definite and errors are checked.
+    """
     lower, info = _with_info(
         lambda part: R.cholesky(part, upper), partial(bad_minor, upper=upper), A, check_errors
     )
@@ -284,6 +323,7 @@ def qr(A: Matrices, mode: QrMode = "reduced") -> return_types.linalg_qr:
     """The QR decomposition: Q with orthonormal columns, and upper triangular R.
 
     Args:
+        A: of shape (..., m, n).
         mode: "reduced" for min(m, n) columns, "complete" for m, "r" for R alone. The further
             columns of a complete Q have no gradient.
     """
@@ -310,6 +350,7 @@ def eigh(A: SquareMatrices, UPLO: Triangle = "L") -> return_types.linalg_eigh:
     """The eigenvalues, in ascending order, and eigenvectors of Hermitian matrices.
 
     Args:
+        A: of shape (..., n, n), floating or complex.
         UPLO: the triangle that is read, "L" or "U".
     """
     given: Any = (A, UPLO.upper(), [])
@@ -318,20 +359,33 @@ def eigh(A: SquareMatrices, UPLO: Triangle = "L") -> return_types.linalg_eigh:
 
 @writes_exactly
 def eigvalsh(A: SquareMatrices, UPLO: Triangle = "L") -> Tensor:
-    """The eigenvalues of Hermitian matrices, in ascending order; see `eigh`."""
+    """The eigenvalues of Hermitian matrices, in ascending order.
+
+    Args:
+        A: of shape (..., n, n), floating or complex.
+        UPLO: the triangle that is read, "L" or "U".
+    """
     return R.eigh_values(A, UPLO.upper(), [])
 
 
 @writes
 def eig(A: SquareMatrices) -> return_types.linalg_eig:
-    """The complex eigenvalues and eigenvectors of square matrices."""
+    """The complex eigenvalues and eigenvectors of square matrices.
+
+    Args:
+        A: of shape (..., n, n), floating or complex.
+    """
     kept: list[Any] = []
     return return_types.linalg_eig(R.eig_values(A, kept), R.eig_vectors(A, kept))
 
 
 @writes
 def eigvals(A: SquareMatrices) -> Tensor:
-    """The complex eigenvalues of square matrices."""
+    """The complex eigenvalues of square matrices.
+
+    Args:
+        A: of shape (..., n, n), floating or complex.
+    """
     return R.eig_values(A, [])
 
 
@@ -346,6 +400,7 @@ def svd(
     """The singular values in descending order, and the singular vectors: `U @ diag(S) @ Vh = A`.
 
     Args:
+        A: of shape (..., m, n), floating or complex.
         full_matrices: return complete orthonormal bases, with more than min(m, n) vectors.
         driver: as in PyTorch, for CUDA alone; here None.
     """
@@ -365,6 +420,7 @@ def svdvals(A: Matrices, *, driver: str | None = None) -> Tensor:
     """The singular values of matrices, in descending order.
 
     Args:
+        A: of shape (..., m, n), floating or complex.
         driver: as in PyTorch, for CUDA alone; here None.
     """
     return R.svd_values(A, [])

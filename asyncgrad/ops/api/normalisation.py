@@ -199,8 +199,14 @@ def instance_norm(
         running_mean: the mean of each channel, of shape (channels,), which is moved towards the
             examples'; or None.
         running_var: the variance of each channel, likewise.
-        weight, bias, momentum, eps: as for `batch_norm`.
+        weight: the factor of each channel.
+        bias: the summand of each channel.
         use_input_stats: normalise with the moments of the examples instead of the running ones.
+        momentum: the weight of the new moments in the running ones.
+        eps: added to the variance.
+
+    Raises:
+        ValueError: if an example has one value per channel only.
     """
     x = input
     n, channels, *image = x.shape

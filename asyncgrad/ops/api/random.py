@@ -109,6 +109,9 @@ rand = _by_shape(
         sizes: the shape, as one sequence or as several numbers.
         generator: the source of the numbers; the default generator if None.
         dtype: a floating or complex dtype; the default one if None.
+
+    Raises:
+        NotImplementedError: for a dtype that is neither floating nor complex.
     """,
 )
 randn = _by_shape(
@@ -133,7 +136,11 @@ def randint(
         bounds: see above.
         low: the least integer; 0 if left out.
         high: the exclusive upper bound.
+        generator: the source of the numbers; the default generator if None.
         dtype: any dtype but complex ones; int64 if None.
+
+    Raises:
+        RuntimeError: if there are no integers in [low, high) or the dtype can't hold them.
     """
     given: list[Any] = [low, high, size]
     missing = [place for place, value in enumerate(given) if value is None]
@@ -201,7 +208,13 @@ def randperm(
     n: int, *, generator: Generator | None = None, dtype: DTypeLike | None = None,
     device: DeviceLike | None = None, requires_grad: bool = False,
 ) -> Tensor:  # fmt: skip
-    """The numbers below `n` in random order; see `zeros`."""
+    """The numbers below `n` in random order; see `zeros`.
+
+    Args:
+        n: how many numbers.
+        generator: the source of random numbers; the default generator if None.
+        dtype: the dtype; int64 if None.
+    """
     wanted = _INT64 if dtype is None else as_dtype("randperm", dtype)
     count = one_int("randperm", "n", n)
     if count < 0:
@@ -335,6 +348,7 @@ def bernoulli(
     Args:
         input: the probabilities, floating; only its shape and dtype matter if `p` is given.
         p: one probability for all elements.
+        generator: the source of the numbers; the default generator if None.
     """
     if current().batch is not None:
         out = drawn_for(partial(bernoulli, p=p, generator=generator), input)
@@ -383,6 +397,7 @@ def standard_gamma(input: Tensor, generator: Generator | None = None) -> Tensor:
 
     Args:
         input: the shapes: above 0.
+        generator: the source of the numbers; the default generator if None.
     """
     return R.standard_gamma(input, _gamma_values(input, generator))
 
@@ -400,6 +415,7 @@ def binomial(count: Tensor, prob: Tensor, generator: Generator | None = None) ->
     Args:
         count: how many trials; floating.
         prob: the probabilities, floating, broadcast against the counts.
+        generator: the source of the numbers; the default generator if None.
     """
     for what, z in (("count", count), ("prob", prob)):
         if category(z._metadata.dtype) != 2:
@@ -430,7 +446,13 @@ def normal(
         mean: a tensor, or a number.
         std: a tensor, or a number; tensors are broadcast against one another.
         size: the shape, where both are numbers.
+        generator: the source of the numbers; the default generator if None.
         dtype: the dtype, where both are numbers; the default one if None.
+        device: the device, where both are numbers.
+
+    Raises:
+        RuntimeError: if a deviation is negative or complex.
+        NotImplementedError: for a dtype that is neither floating nor complex.
     """
     first = mean if isinstance(mean, Variable) else std
     if not isinstance(first, Variable):
@@ -508,6 +530,10 @@ def multinomial(
         input: the weights, not negative: of shape (n,) or (m, n).
         num_samples: how many to draw from each row.
         replacement: an index may be drawn again.
+        generator: the source of the numbers; the default generator if None.
+
+    Raises:
+        RuntimeError: if the weights are none, or too few to draw from.
     """
     if current().batch is not None:
         draws = partial(multinomial, replacement=replacement, generator=generator)
@@ -699,7 +725,11 @@ def cauchy_(
 @_drawn_into
 @requires("0 < p < 1  # geometric_ expects p to be in (0, 1)")
 def geometric_(input: Tensor, p: float, *, generator: Generator | None = None) -> Tensor:
-    """Fill with numbers of trials up to the first success, whose probability is `p`."""
+    """Fill with numbers of trials up to the first success, whose probability is `p`.
+
+    Raises:
+        NotImplementedError: for booleans and complex numbers.
+    """
     metadata = input._metadata
     check_dtype("geometric_", metadata.dtype, REAL)
     values = source_of(generator).draw("geometric", p, metadata.shape, many=metadata.size)
@@ -723,6 +753,10 @@ def random_(input: Tensor, *args: int, generator: Generator | None = None, **kwa
     """Fill with integers uniform in [from, to): `random_()`, `random_(to)` or `random_(from, to)`.
 
     Without `to`, the bound is the largest integer up to which the dtype holds every integer.
+
+    Raises:
+        RuntimeError: if there are no such integers or the dtype can't hold them.
+        NotImplementedError: for complex numbers.
     """
     x = as_tensor_operand(input, "random_", 1)
     dtype, shape = x._metadata.dtype, x._metadata.shape

@@ -113,7 +113,11 @@ def fliplr(input: AtLeast2D) -> Tensor:
 
 
 def flipud(input: AtLeast1D) -> Tensor:
-    """Reverse the first axis."""
+    """Reverse the first axis.
+
+    Raises:
+        RuntimeError: for a tensor without axes.
+    """
     return flip(input, (0,))
 
 

@@ -83,7 +83,12 @@ def mean(
     """The mean over some axes, of a floating or complex tensor.
 
     Args:
+        input: a floating or complex tensor.
+        dim: an axis, or a sequence of them; all if None.
         dtype: the dtype that the elements are converted to first.
+
+    Raises:
+        RuntimeError: for integers and booleans, or if an axis is named twice.
     """
     if dtype is not None:
         input = cast(input, dtype)
@@ -108,6 +113,9 @@ def var(
         dim: an axis, or a sequence of them; all if None. A bool here is `unbiased`.
         unbiased: the old form of `correction`: 1 if True, 0 if False.
         correction: subtracted from the number of elements; 1 if left out.
+
+    Raises:
+        RuntimeError: for integers and booleans, or if an axis is named twice.
     """
     return _spread_of("var", input, dim, unbiased, keepdim, correction)
 
@@ -163,6 +171,7 @@ def prod(
     """The product of all elements, or along an axis; gradients are exact even at zeros.
 
     Args:
+        dim: an axis; all if None.
         dtype: converted to before the reduction; if None, int64 for integers and booleans.
     """
     metadata = input._metadata
@@ -206,7 +215,11 @@ def _extreme(name: str, greatest: str) -> Callable[..., Any]:
     doc = f"""The {greatest} elements over some axes; the gradient is shared among ties.
 
     Args:
+        input: any real tensor.
         dim: an axis, or a sequence of them; all if it is empty.
+
+    Raises:
+        RuntimeError: for a tensor without elements and no `dim`, or if an axis is named twice.
     """
     return writes_exactly(named(reduce, name, doc))
 
@@ -249,10 +262,14 @@ def _with_index(name: str, greatest: str) -> Callable[..., Any]:
     doc = f"""The {greatest} element of all, along an axis, or of each pair.
 
     Args:
+        input: any real tensor.
         dim: None for the {greatest} of all, whose gradient is shared among ties; an axis for a
             named tuple of `values` and `indices`, where all of the gradient goes to the index that
             is returned; another tensor for `{name}imum`.
         other: the other tensor, by name.
+
+    Raises:
+        RuntimeError: for complex numbers, or a tensor without elements and no `dim`.
     """
     return writes(named(reduce, name, doc))
 
@@ -317,7 +334,11 @@ def _arg_extreme(name: str, greatest: str) -> Callable[..., Tensor]:
     doc = f"""The index of the {greatest} element, the first of several; no gradient.
 
     Args:
+        input: a real tensor.
         dim: an axis; None for the index into the flattened tensor.
+
+    Raises:
+        RuntimeError: for booleans and complex numbers.
     """
     return writes_exactly(named(reduce, name, doc))
 
@@ -375,6 +396,7 @@ def logsumexp(input: Tensor, dim: Ints | None, keepdim: bool = False) -> Tensor:
 
     Args:
         input: any tensor; integers become floating.
+        dim: an axis, or a sequence of them.
     """
     metadata = input._metadata
     if metadata.special and category(metadata.dtype) < 2:
@@ -397,7 +419,11 @@ def cumsum(input: Tensor, dim: Axis, *, dtype: DTypeLike | None = None) -> Tenso
 
 @writes_exactly
 def logcumsumexp(input: Tensor, dim: Axis) -> Tensor:
-    """The cumulative `logsumexp` along an axis of a floating or complex tensor."""
+    """The cumulative `logsumexp` along an axis, without overflow.
+
+    Args:
+        input: a floating or complex tensor.
+    """
     return R.logcumsumexp(input, dim)
 
 
@@ -409,8 +435,10 @@ def norm(
     """The norm of a tensor as a vector, over some axes; PyTorch's older name.
 
     Args:
+        input: a floating or complex tensor.
         p: the order: a number, "fro" or None for the Euclidean norm, "nuc" for the sum of the
             singular values of matrices.
+        dim: an axis, or a sequence of them; all if None.
         dtype: the dtype that the elements are converted to first.
     """
     if isinstance(p, str) and p not in words(MatrixNorm):
@@ -451,7 +479,12 @@ def vector_norm(
     Args:
         x: a floating or complex tensor; the result is real.
         ord: the order: any real number, or an infinity; 0 counts nonzero elements.
+        dim: an axis, or a sequence of them; all if None.
         dtype: the dtype that the elements are converted to first.
+
+    Raises:
+        RuntimeError: for integers, a complex order, a dtype of less precision or another kind, or
+            where the norm of no elements is not defined.
     """
     order: Any = ord
     if isinstance(order, complex):

@@ -190,6 +190,9 @@ def scatter_reduce(
         src: a tensor of the dtype of `input`.
         reduce: "sum", "prod", "mean", "amax" or "amin", whose gradient is shared among ties.
         include_self: include the elements of `input`; else they stay only where none is scattered.
+
+    Raises:
+        NotImplementedError: for extremes of complex numbers, or means of booleans.
     """
     name = "scatter_reduce"
     x, y = input, src
@@ -221,6 +224,10 @@ def index_reduce(
         source: of the dtype of `input`, and of its shape apart from `dim`.
         reduce: "prod", "mean", "amax" or "amin", whose gradient is shared among ties.
         include_self: include the slices of `input`; else they stay only where none is scattered.
+
+    Raises:
+        NotImplementedError: for extremes of complex numbers, or means of booleans; without
+            `include_self`, for all complex numbers and booleans.
     """
     name = "index_reduce"
     x, y = input, source

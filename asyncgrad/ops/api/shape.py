@@ -629,6 +629,9 @@ def pad(
             widths cut elements off.
         mode: "constant", "reflect", "replicate" or "circular".
         value: the value of constant padding, 0 if None.
+
+    Raises:
+        NotImplementedError: if the mode does not support this number of axes.
     """
     shape = input._metadata.shape
     numbers = one_shape("pad", (pad,))

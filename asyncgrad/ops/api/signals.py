@@ -169,6 +169,9 @@ def stft(
 
     Returns:
         A complex tensor of shape (..., frequencies, frames).
+
+    Raises:
+        RuntimeError: if sizes do not fit, or `return_complex` is not given for real numbers.
     """
     is_complex = input._metadata.is_complex
     is_complex = is_complex or (window is not None and window._metadata.is_complex)
@@ -221,6 +224,9 @@ def istft(
         onesided: the conjugate half is missing; if None, the number of frequencies tells.
         length: the length of the signal.
         return_complex: the signal is complex.
+
+    Raises:
+        RuntimeError: if sizes do not fit, or the windows do not cover the signal.
     """
     size, step, weights = _frame("istft", input, n_fft, hop_length, win_length, window)
     width = size if win_length is None else win_length

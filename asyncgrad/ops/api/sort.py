@@ -52,6 +52,7 @@ def sort(
     NaN is greater than all numbers. Equal elements always keep their order.
 
     Args:
+        input: a real tensor.
         descending: sort the greatest first.
         stable: without effect, as the sort is always stable.
     """
@@ -219,6 +220,9 @@ def _middle(name: str, doc: str, place: Callable[[Any, Any], Any]) -> Callable[.
         input: a real tensor.
         dim: None for the middle of all elements, whose gradient is shared among ties; an axis for a
             named tuple of `values` and `indices`, where all of the gradient goes to the index.
+
+    Raises:
+        NotImplementedError: for booleans and complex numbers.
     """
     return writes(named(function, name, doc))
 
@@ -264,7 +268,11 @@ def kthvalue(input: Tensor, k: int, dim: Axis = -1, keepdim: bool = False) -> re
 
 @writes
 def mode(input: Tensor, dim: Axis = -1, keepdim: bool = False) -> return_types.mode:
-    """The most frequent element along an axis, the least of several, and its index, an int64."""
+    """The most frequent element along an axis, the least of several, and its index, an int64.
+
+    Args:
+        input: a real tensor.
+    """
     return _found("mode", "mode", mode, input, dim, keepdim, _most_frequent)
 
 

@@ -52,12 +52,20 @@ def is_coalesced(input: Tensor) -> bool:
 
 
 def indices(input: Tensor) -> Tensor:
-    """The indices of the stored rows of a coalesced tensor, of shape (1, rows)."""
+    """The indices of the stored rows, of shape (1, rows).
+
+    Raises:
+        RuntimeError: if the tensor is dense, or may have duplicate rows.
+    """
     return _tensor(input, _coalesced("indices", input).indices[None])
 
 
 def values(input: Tensor) -> Tensor:
-    """The values of the stored rows of a coalesced tensor, of shape (rows, ...)."""
+    """The values of the stored rows, of shape (rows, ...).
+
+    Raises:
+        RuntimeError: if the tensor is dense, or may have duplicate rows.
+    """
     return _tensor(input, _coalesced("values", input).values)
 
 

@@ -58,6 +58,10 @@ def as_strided(
         stride: for each axis, the distance of neighbours, in elements.
         storage_offset: the number of the first element in memory; None for that of `input`.
 
+    Raises:
+        RuntimeError: if an element would be outside of the memory, strides are negative, or their
+            number is not that of the axes.
+
     Example:
         >>> ag.as_strided(ag.arange(5), (3, 3), (1, 1))
         tensor([[0, 1, 2],
@@ -102,6 +106,9 @@ def resize_(input: Tensor, *sizes: Ints, memory_format: memory_format | None = N
         input: the tensor, which must not require grad, except in inference mode.
         sizes: the shape, as integers or one sequence of them.
         memory_format: for PyTorch compatibility: the rows are always the last axis.
+
+    Raises:
+        RuntimeError: outside of inference mode if the tensor requires grad; for a negative length.
     """
     as_memory_format("resize_", memory_format)
     x = as_tensor_operand(input, "resize_", 1)
@@ -210,6 +217,8 @@ def diag_embed(input: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -
     """Matrices with the last axis of a tensor on their diagonals.
 
     Args:
+        input: of shape (..., n).
+        offset: above the main diagonal if positive, below if negative.
         dim1: the axis of rows in the result.
         dim2: the axis of columns.
     """
@@ -226,7 +235,11 @@ def diag_embed(input: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -
 
 
 def diagflat(input: Tensor, offset: int = 0) -> Tensor:
-    """A matrix with all elements of a tensor on a diagonal; see `diag_embed`."""
+    """A matrix with all elements of a tensor on its diagonal.
+
+    Args:
+        offset: above the main diagonal if positive, below if negative.
+    """
     return diag_embed(R.reshape(input, (input._metadata.size,)), offset)
 
 
@@ -238,6 +251,9 @@ def diagonal_scatter(
 
     Args:
         src: of the shape of `diagonal(input, offset, dim1, dim2)`.
+        offset: above the main diagonal if positive, below if negative.
+        dim1: the axis of rows.
+        dim2: the axis of columns.
     """
     out = for_each(R.clone(input), src)
     part = diagonal(out, offset, dim1, dim2)

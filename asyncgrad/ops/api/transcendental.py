@@ -122,5 +122,10 @@ def logaddexp2(input: Tensor, other: Tensor) -> Tensor:
 @writes_exactly
 @requires("not input.is_complex()  # heaviside is not yet implemented for complex tensors")
 def heaviside(input: Tensor, values: Alike) -> Tensor:
-    """1 for positive elements, 0 for negative ones, `values` at 0, broadcast; no derivative."""
+    """1 for positive elements, 0 for negative ones, and `values` at 0, broadcast.
+
+    Raises:
+        RuntimeError: for complex numbers, or if the dtypes differ.
+        NotImplementedError: in the backward pass: there is no derivative.
+    """
     return R.heaviside(input, values)

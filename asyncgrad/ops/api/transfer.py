@@ -50,6 +50,9 @@ def pin_memory(input: Tensor, device: DeviceLike | None = None) -> Tensor:
     Args:
         input: a tensor in host memory.
         device: the accelerator to pin it for.
+
+    Raises:
+        RuntimeError: if there is no accelerator, or the tensor is not in the host's memory.
     """
     if input._metadata.device is not CPU:
         raise AutogradError(
@@ -91,6 +94,9 @@ def to_async(input: Tensor, *args: Any, **kwargs: Any) -> Coroutine[Any, Any, Te
     Args:
         args, kwargs: those of `to`.
 
+    Raises:
+        RuntimeError: for errors on the device.
+
     Example:
         >>> import asyncio
         >>> async def main():
@@ -113,7 +119,11 @@ async def _arrived(value: Any, events: list[Event]) -> Any:
 
 
 def item_async(input: Tensor) -> Coroutine[Any, Any, int | float]:
-    """An awaitable `item`: yields to the event loop while the number is computed and copied."""
+    """An awaitable `item`: yields to the event loop while the number is computed and copied.
+
+    Raises:
+        RuntimeError: if there is not exactly one element, or for errors on the device.
+    """
     if input._metadata.size != 1:
         input.item()
     device = input._metadata.device

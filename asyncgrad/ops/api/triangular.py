@@ -85,6 +85,7 @@ def lu(A: Inexact, *, pivot: bool = True) -> return_types.linalg_lu:
     """The decomposition `A = P @ L @ U`: a permutation, L with ones on the diagonal, and U.
 
     Args:
+        A: of shape (..., m, n), floating or complex.
         pivot: must be True: rows are always exchanged.
     """
     if getattr(A, "_batched", False):
@@ -98,7 +99,11 @@ def lu(A: Inexact, *, pivot: bool = True) -> return_types.linalg_lu:
 def lu_factor_ex(
     A: Inexact, *, pivot: bool = True, check_errors: bool = False
 ) -> return_types.linalg_lu_factor_ex:
-    """`lu_factor`, and for each matrix 0 or the position of the first 0 on the diagonal of U."""
+    """`lu_factor`, and for each matrix 0 or the position of the first 0 on the diagonal of U.
+
+    Raises:
+        LinAlgError: if there is such a 0 and errors are checked.
+    """
     name = "linalg.lu_factor_ex"
     if getattr(A, "_batched", False):
         return mapped(lu_factor_ex, A, pivot=pivot, check_errors=check_errors)
@@ -137,10 +142,14 @@ def lu_factor(A: Tensor, *, pivot: bool = True) -> return_types.linalg_lu_factor
     """The LU decomposition, packed in one matrix without the ones of L, and the pivots.
 
     Args:
+        A: of shape (..., m, n).
         pivot: must be True: rows are always exchanged.
 
     Returns:
         `LU` and `pivots`: int32, row `i` was exchanged with row `pivots[i] - 1`.
+
+    Raises:
+        LinAlgError: if there is a 0 on the diagonal of U. It is a RuntimeError.
     """
     packed, pivots, _ = lu_factor_ex(A, pivot=pivot, check_errors=True)
     return return_types.linalg_lu_factor(packed, pivots)
@@ -187,6 +196,9 @@ def lu_solve(
         B: of shape (..., n, k), or (..., k, n) if not `left`.
         left: solve `A @ X = B` instead of `X @ A = B`.
         adjoint: use `A.mH` instead of A.
+
+    Raises:
+        LinAlgError: if there is a 0 on the diagonal.
     """
     name = "linalg.lu_solve"
     of_one_dtype(name, LU, B)
@@ -224,5 +236,9 @@ def unpacked(LU: Tensor, pivots: Tensor, data: bool, permutation: bool) -> tuple
 
 @writes
 def matrix_exp(A: SquareMatrices) -> Tensor:
-    """The exponentials of square matrices."""
+    """The exponentials of square matrices.
+
+    Args:
+        A: of shape (..., n, n), floating or complex.
+    """
     return R.matrix_exp(A)
