@@ -124,8 +124,8 @@ class CoroutineNodes:
         try:
             host.node_ended(task, suspended, ended)
         finally:
-            # The error's traceback may hold this frame, which must not hold the error.
-            del ended, waiting, suspended
+            # The error's traceback may hold this frame, which must hold neither error nor graph.
+            del ended, waiting, suspended, running
 
     def stop(self, host: Host, task: GraphTask) -> None:
         """Cancel the coroutine nodes of a pass, once; those that ignore it are given up later."""

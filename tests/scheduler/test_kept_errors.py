@@ -106,12 +106,11 @@ def started(function: Callable[[ag.Tensor], ag.Tensor], size: int) -> tuple[Any,
     return loss.backward(), refs
 
 
-@pytest.mark.asyncio
-@pytest.mark.usefixtures("no_collector")
-@pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("kind", FUNCTIONS)
-async def test_an_error_that_is_kept_holds_no_graph(kind: str, size: int) -> None:
-    """The limit makes the pass begin in the worker: the caller's frames would hold his tensors."""
+async def failed(function: Callable[[ag.Tensor], ag.Tensor], size: int) -> tuple[Any, list[Any]]:
+    """The error of such a pass, and the weak references.
+
+    The limit makes the pass begin in the worker: the caller's frames would hold his tensors.
+    """
     ag.engine().limit(passes=1)
     entered, leave = asyncio.Event(), asyncio.Event()
 
@@ -122,15 +121,46 @@ async def test_an_error_that_is_kept_holds_no_graph(kind: str, size: int) -> Non
     y = ag.ones(3, requires_grad=True) * 2.0
     y.register_hook(wait)
     first = y.sum().backward()
-    future, refs = started(FUNCTIONS[kind], size)
+    future, refs = started(function, size)
     assert not future.done()
     assert all(ref() is not None for ref in refs)
     await entered.wait()
     leave.set()
     await first
     await asyncio.wait([future])
-    error = future.exception()
+    ag.engine().limit()
+    return future.exception(), refs
+
+
+@pytest.mark.asyncio
+@pytest.mark.usefixtures("no_collector")
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("kind", FUNCTIONS)
+async def test_an_error_that_is_kept_holds_no_graph(kind: str, size: int) -> None:
+    error, refs = await failed(FUNCTIONS[kind], size)
     assert isinstance(error, (Stop, RuntimeError))
     assert error.__traceback__ is not None
     assert [ref() for ref in refs] == [None] * len(refs)
-    ag.engine().limit()
+
+
+@pytest.mark.asyncio
+@pytest.mark.usefixtures("no_collector")
+async def test_a_later_error_that_is_kept_holds_no_graph() -> None:
+    """A hook raises it as it is cancelled, because another hook has failed."""
+    kept = []
+
+    async def clean_up(gradient: ag.Tensor) -> None:
+        del gradient
+        try:
+            await asyncio.Event().wait()
+        finally:
+            kept.append(KeyError("cleaning up"))
+            raise kept[0]
+
+    def function(x: ag.Tensor) -> ag.Tensor:
+        return with_hook(clean_up, "tensor")(x) + with_hook(fail_later, "tensor")(x)
+
+    error, refs = await failed(function, 4)
+    assert isinstance(error, Stop)
+    assert kept[0].__traceback__ is not None
+    assert [ref() is None for ref in refs] == [True] * len(refs)
