@@ -141,7 +141,7 @@ def _placing(map_location: str | None) -> Callable[[Any, str], Any]:
 
         def place(storage: Storage, location: str) -> Any:
             found = map_location(storage, location)
-            return CPU if found is None else getattr(found, "device", found)
+            return CPU if found is None else as_device("load", getattr(found, "device", found))
 
         return place
     device = as_device("load", map_location)

@@ -37,15 +37,16 @@ _PUSHES = {
     "BINUNICODE", "BINUNICODE8", "SHORT_BINBYTES", "BINBYTES", "BINBYTES8",
 }  # fmt: skip
 _CONSTANTS: dict[str, Any] = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False}
+_CONTAINERS = {"EMPTY_LIST": list, "EMPTY_DICT": dict, "EMPTY_SET": set}
 _TUPLES = {"EMPTY_TUPLE": 0, "TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3}
 #: All that are supported, by their codes; those not named above are in `_Machine._do`.
 _OPERATIONS = {
     operation.code: operation
     for operation in opcodes
     if operation.name in {
-        *_PUSHES, *_CONSTANTS, *_TUPLES, "PROTO", "FRAME", "STOP", "BINPUT", "LONG_BINPUT",
-        "MEMOIZE", "BINGET", "LONG_BINGET", "MARK", "TUPLE", "EMPTY_LIST", "EMPTY_DICT", "APPEND",
-        "APPENDS", "SETITEM", "SETITEMS", "GLOBAL", "STACK_GLOBAL", "BINPERSID", "REDUCE",
+        *_PUSHES, *_CONSTANTS, *_CONTAINERS, *_TUPLES, "PROTO", "FRAME", "STOP", "BINPUT",
+        "LONG_BINPUT", "MEMOIZE", "BINGET", "LONG_BINGET", "MARK", "TUPLE", "APPEND", "APPENDS",
+        "ADDITEMS", "SETITEM", "SETITEMS", "GLOBAL", "STACK_GLOBAL", "BINPERSID", "REDUCE",
         "NEWOBJ", "BUILD",
     }
 }  # fmt: skip
@@ -140,13 +141,14 @@ class _Machine:
             self._marks.append(len(stack))
         elif name == "TUPLE":
             stack.append(tuple(self._pop_marked()))
-        elif name == "EMPTY_LIST":
-            stack.append([])
-        elif name == "EMPTY_DICT":
-            stack.append({})
+        elif name in _CONTAINERS:
+            stack.append(_CONTAINERS[name]())
         elif name in {"APPEND", "APPENDS"}:
             items = self._pop(1) if name == "APPEND" else self._pop_marked()
             _expect(stack[-1], list).extend(map(self._plain, items))
+        elif name == "ADDITEMS":
+            items = self._pop_marked()
+            _expect(stack[-1], set).update(_set(items))
         elif name in {"SETITEM", "SETITEMS"}:
             items = self._pop(2) if name == "SETITEM" else self._pop_marked()
             self._set_items(_expect(stack[-1], dict), items)
@@ -392,6 +394,6 @@ _CALLS: dict[str, Callable[..., Any]] = {
     **{
         f"{module}.{name}": function
         for module in ("builtins", "__builtin__")
-        for name, function in (("set", _set), ("complex", _complex))
+        for name, function in (("set", _set), ("complex", _complex), ("bytes", lambda: b""))
     },
 }

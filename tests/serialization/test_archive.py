@@ -106,6 +106,7 @@ def test_paths_and_files(tmp_path):
         with pytest.raises(TypeError):
             load(file.fileno())
         assert file.read(2) == b"PK"
+    assert_same(load(path, map_location=lambda tensor, location: location), [ag.ones(2)])
 
 
 def test_memory_that_was_shared_is_shared_again():

@@ -101,7 +101,7 @@ def values():
         "lazy": [lazy.conj(), lazy.mH, torch._neg_view(x.clone()), lazy.conj().requires_grad_()],
         "nested": {"a": [1, (2.5, "ž", None, True)], 3: {"b": [torch.tensor(3.0)]}},
         "numbers": [2**100, -(2**70), float("inf"), 1 + 2j, -1, 255, 65536],
-        "plain": [b"bytes", {1, "a"}, torch.float32, torch.bfloat16, torch.Size([2, 3])],
+        "plain": [b"bytes", b"", {1, "a"}, torch.float32, torch.bfloat16, torch.Size([2, 3])],
         "devices": [torch.device("cpu")],
         "model": torch.nn.BatchNorm1d(2).state_dict(),
         "schedule": torch.optim.lr_scheduler.StepLR(torch.optim.SGD([x]), 3).state_dict(),
@@ -164,7 +164,7 @@ def test_optimisers_go_on_from_pytorchs_files(name, old):
 @pytest.mark.parametrize("protocol", [2, 3, 4, 5])
 @FORMATS
 def test_newer_pickles_are_read(protocol, old):
-    value = {"a": torch.ones(2), "b": b"x", "c": ("d", 2.5)}
+    value = {"a": torch.ones(2), "b": [b"x", b""], "c": ("d", 2.5), "e": {1, "f"}}
     same(load(file_of(value, old, pickle_protocol=protocol)), value)
 
 
