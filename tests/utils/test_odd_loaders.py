@@ -26,6 +26,9 @@ DATA = """
     data.DistributedSampler(Numbers(), 3, -1)
     list(data.DistributedSampler(Numbers(2), 3, 2, shuffle=False))
     data.StackDataset(Numbers(3), a=Numbers(3))
+    data.StackDataset(Numbers(3), Tens()).__getitems__([2, 0])
+    data.StackDataset(a=Numbers(3), b=Tens()).__getitems__([2, 0])
+    list(data.DataLoader(data.StackDataset(Tens(), Numbers()), 2))
     data.default_collate([np.str_("a"), np.str_("b")])
     data.default_collate([range(2), range(2)])
     data.default_collate([{1}, {2}])
@@ -44,6 +47,9 @@ class Numbers(data.Dataset):
         return index
     def __len__(self):
         return self.count
+class Tens(Numbers):
+    def __getitems__(self, indices):
+        return [10 * index for index in indices]
 class Stream(data.IterableDataset):
     def __iter__(self):
         return iter(range(5))

@@ -86,6 +86,13 @@ class StackDataset(Dataset[Any]):
             return {name: dataset[index] for name, dataset in self.datasets.items()}
         return tuple(dataset[index] for dataset in self.datasets)
 
+    def __getitems__(self, indices: Sequence[int]) -> list[Any]:
+        """Several samples, in one call of each dataset's `__getitems__` if it has one."""
+        named = isinstance(self.datasets, dict)
+        datasets = self.datasets.values() if named else self.datasets
+        rows = zip(*[samples_of(dataset, indices) for dataset in datasets], strict=True)
+        return [dict(zip(self.datasets, row, strict=True)) for row in rows] if named else [*rows]
+
     def __len__(self) -> int:
         return self._length
 
@@ -153,11 +160,7 @@ class Subset(Dataset[_Sample_co]):
 
     def __getitems__(self, indices: Sequence[int]) -> Sequence[_Sample_co]:
         """Several samples, in one call of the dataset's `__getitems__` if it has one."""
-        asked = [self.indices[index] for index in indices]
-        if hasattr(self.dataset, "__getitems__"):
-            several: Sequence[_Sample_co] = self.dataset.__getitems__(asked)
-            return several
-        return [self.dataset[index] for index in asked]
+        return samples_of(self.dataset, [self.indices[index] for index in indices])
 
     def __len__(self) -> int:
         return len(self.indices)
@@ -190,6 +193,14 @@ def random_split(
     dealt = randperm(total, generator=generator).tolist()
     ends = list(accumulate(sizes, initial=0))
     return [Subset(dataset, dealt[start:end]) for start, end in pairwise(ends)]
+
+
+def samples_of(dataset: Any, indices: Sequence[int]) -> Sequence[Any]:
+    """Several samples, in one call of the dataset's `__getitems__` if it has one."""
+    if hasattr(dataset, "__getitems__"):
+        several: Sequence[Any] = dataset.__getitems__(indices)
+        return several
+    return [dataset[index] for index in indices]
 
 
 def _length(dataset: Any) -> int:

@@ -21,7 +21,7 @@ from asyncgrad.random import fork_rng, manual_seed
 from asyncgrad.scheduler.registry import refuse_trio, running_loop
 from asyncgrad.tensor import Tensor
 from asyncgrad.utils.data.collate import default_collate, default_convert
-from asyncgrad.utils.data.dataset import IterableDataset
+from asyncgrad.utils.data.dataset import IterableDataset, samples_of
 from asyncgrad.utils.data.sampler import BatchSampler, RandomSampler, SequentialSampler
 from asyncgrad.utils.data.worker import begin, check_begun
 
@@ -195,9 +195,7 @@ class DataLoader(Generic[_Sample_co]):
         dataset = self.dataset
         if self.batch_sampler is None:
             return self._placed(dataset[indices])
-        if hasattr(dataset, "__getitems__"):
-            return self._placed(dataset.__getitems__(indices))
-        return self._placed([dataset[index] for index in indices])
+        return self._placed(samples_of(dataset, indices))
 
     def _load_streamed(self, samples: Iterator[Any]) -> Any:
         if self.batch_size is None:
