@@ -86,10 +86,12 @@ def load(
     """
     import zipfile
 
-    placing = _placing(map_location)
+    if isinstance(map_location, (str, int)):
+        # What is no device is refused even if the file holds no tensors.
+        map_location = as_device("load", map_location)  # type: ignore[assignment]
 
     def placed(memory: Array, location: str) -> Storage:
-        device = placing(from_numpy(memory), location)
+        device = _device_for(map_location, memory, location)
         return Storage(memory if device is CPU else moved(memory, CPU, device), device)
 
     with contextlib.ExitStack() as stack:
@@ -131,21 +133,14 @@ def _reading() -> Iterator[None]:
         ) from error
 
 
-def _placing(map_location: str | None) -> Callable[[Any, str], Any]:
-    """A function from a storage and its saved location to its device."""
-    if map_location is None:
-        return lambda storage, location: CPU
+def _device_for(map_location: Any, memory: Array, location: str) -> Any:
+    """The device of a storage that was saved from a location."""
     if isinstance(map_location, Mapping):
-        return lambda storage, location: as_device("load", map_location.get(location, CPU))
-    if callable(map_location):
-
-        def place(storage: Storage, location: str) -> Any:
-            found = map_location(storage, location)
-            return CPU if found is None else as_device("load", getattr(found, "device", found))
-
-        return place
-    device = as_device("load", map_location)
-    return lambda storage, location: device
+        map_location = map_location.get(location)
+    elif callable(map_location):
+        found = map_location(from_numpy(memory), location)
+        map_location = getattr(found, "device", found)
+    return as_device("load", map_location)
 
 
 class _Archive:

@@ -6,64 +6,50 @@ from typing import Any
 
 import numpy as np
 
+from asyncgrad.ops.bfloat16 import needs_bfloat16
 from asyncgrad.ops.dtype import DType
 
-_DTYPES = {
-    "DoubleStorage": "float64",
-    "FloatStorage": "float32",
-    "HalfStorage": "float16",
-    "LongStorage": "int64",
-    "IntStorage": "int32",
-    "ShortStorage": "int16",
-    "CharStorage": "int8",
-    "ByteStorage": "uint8",
-    "BoolStorage": "bool",
-    "ComplexFloatStorage": "complex64",
-    "ComplexDoubleStorage": "complex128",
-}
-_NAMES = {np.dtype(dtype): name for name, dtype in _DTYPES.items()}
-_BFLOAT16 = "BFloat16Storage"
 #: A storage of bytes, which PyTorch uses for dtypes without a storage type.
 UNTYPED = "UntypedStorage"
-#: Dtypes that have tensors but no storage type in PyTorch.
-_OTHERS = ("uint16", "uint32", "uint64")
+_NAMES = {
+    "float64": "DoubleStorage",
+    "float32": "FloatStorage",
+    "float16": "HalfStorage",
+    "bfloat16": "BFloat16Storage",
+    "int64": "LongStorage",
+    "int32": "IntStorage",
+    "int16": "ShortStorage",
+    "int8": "CharStorage",
+    "uint8": "ByteStorage",
+    "bool": "BoolStorage",
+    "complex64": "ComplexFloatStorage",
+    "complex128": "ComplexDoubleStorage",
+    "uint16": UNTYPED,
+    "uint32": UNTYPED,
+    "uint64": UNTYPED,
+}
+_DTYPES = {name: dtype for dtype, name in _NAMES.items()} | {UNTYPED: "uint8"}
 
 
 def is_storage(module: str, name: str) -> bool:
     """Whether PyTorch has a storage type of that name which asyncgrad can read."""
-    if name == UNTYPED:
-        return module == "torch.storage"
-    return module == "torch" and (name in _DTYPES or name == _BFLOAT16)
+    return name in _DTYPES and module == ("torch.storage" if name == UNTYPED else "torch")
 
 
 def dtype_of(name: str) -> Any:
-    """The dtype of a storage type.
-
-    Raises:
-        ImportError: for bfloat16, which NumPy lacks, without ml_dtypes.
-    """
-    if name == UNTYPED:
-        return np.dtype(np.uint8)
-    if name != _BFLOAT16:
-        return np.dtype(_DTYPES[name])
-    try:
-        import ml_dtypes
-    except ImportError:
-        raise ImportError(
-            "the file holds bfloat16 tensors, which NumPy knows through ml_dtypes: "
-            "pip install ml_dtypes"
-        ) from None
-    return np.dtype(ml_dtypes.bfloat16)
+    """The dtype of a storage type."""
+    return _dtype(_DTYPES[name])
 
 
 def name_of(dtype: Any) -> str:
     """The name of the storage type for a dtype."""
-    return _BFLOAT16 if dtype.name == "bfloat16" else _NAMES.get(dtype, UNTYPED)
+    return _NAMES.get(dtype.name, UNTYPED)
 
 
 def dtype_named(name: str) -> Any:
     """The dtype that PyTorch calls `torch.<name>`, None if asyncgrad has no such dtype."""
-    if name == "bfloat16":
-        return DType(dtype_of(_BFLOAT16))
-    known = {np.dtype(dtype).name: dtype for dtype in (*_DTYPES.values(), *_OTHERS)}
-    return DType(known[name]) if name in known else None
+    return DType(_dtype(name)) if name in _NAMES else None
+
+
+def _dtype(name: str) -> Any:
+    return needs_bfloat16("load") if name == "bfloat16" else np.dtype(name)
