@@ -120,3 +120,33 @@ def test_other_arguments_that_do_not_fit_are_refused():
     with pytest.raises(RuntimeError, match=r"Expected hidden\[0\] size \(1, 2, 1\), got \(1, 1"):
         ag.nn.RNN(1, 1)(unsorted, ag.ones(1, 1, 1))
     assert packed.to(ag.float64).data.dtype == ag.float64
+
+
+def test_the_inverse_of_the_order_is_computed():
+    """Without it, recurrent layers returned final states in the packed order."""
+    rows, sizes, order = np.arange(3.0)[:, None], [2, 1], [1, 0]
+    packed = [
+        library.nn.utils.rnn.PackedSequence(
+            library.tensor(rows), library.tensor(sizes), library.tensor(order)
+        )
+        for library in (torch, ag)
+    ]
+    _alike(*packed)
+    assert packed[1]._replace(batch_sizes=None).unsorted_indices is packed[1].unsorted_indices
+
+
+def test_conversions_are_methods_of_the_class():
+    packed = rnn.pack_sequence([ag.ones(2), ag.ones(1)])
+    assert rnn.PackedSequence.double.__qualname__ == "PackedSequence.double"
+    assert packed.double().data.dtype == ag.float64
+    assert packed.float() is packed
+    assert not packed.is_pinned()
+
+
+def test_a_packed_sequence_is_pinned_as_its_tensors_are(monkeypatch):
+    packed = rnn.pack_sequence([ag.ones(1), ag.ones(2)], enforce_sorted=False)
+    monkeypatch.setattr(ag.Tensor, "pin_memory", lambda tensor: -tensor)
+    pinned = packed.pin_memory()
+    assert type(pinned) is rnn.PackedSequence
+    assert pinned.batch_sizes is packed.batch_sizes
+    assert [part.tolist() for part in pinned] == [[-1.0] * 3, [2, 1], [-1, 0], [-1, 0]]

@@ -8,7 +8,7 @@ inverse.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,20 +23,42 @@ from asyncgrad.records import NamedTuple
 from asyncgrad.types import Tensor
 
 
-class PackedSequence(NamedTuple):
+def _converter(name: str, dtype: str) -> Callable[[PackedSequence], PackedSequence]:
+    def convert(self: PackedSequence) -> PackedSequence:
+        return self.to(dtype)
+
+    convert.__name__, convert.__qualname__ = name, f"PackedSequence.{name}"
+    convert.__doc__ = f"The sequence in {dtype}."
+    return convert
+
+
+class _Packed(NamedTuple):
+    data: Tensor
+    batch_sizes: Tensor
+    sorted_indices: Tensor | None
+    unsorted_indices: Tensor | None
+
+
+class PackedSequence(_Packed):
     """Packed sequences, made by `pack_padded_sequence` and used by recurrent layers.
 
-    Attributes:
+    Args:
         data: of shape (rows, ...).
         batch_sizes: int64, of shape (steps,), on the CPU.
         sorted_indices: the order of the sequences; None if they were sorted already.
-        unsorted_indices: the inverse of that order.
+        unsorted_indices: the inverse of that order; computed if None.
     """
 
-    data: Tensor
-    batch_sizes: Tensor
-    sorted_indices: Tensor | None = None
-    unsorted_indices: Tensor | None = None
+    __slots__ = ()
+
+    def __new__(
+        cls, data: Tensor, batch_sizes: Tensor, sorted_indices: Tensor | None = None,
+        unsorted_indices: Tensor | None = None,
+    ) -> PackedSequence:  # fmt: skip
+        """Compute the inverse of the order if it is not given."""
+        if unsorted_indices is None:
+            unsorted_indices = invert_permutation(sorted_indices)
+        return super().__new__(cls, data, batch_sizes, sorted_indices, unsorted_indices)
 
     def to(self, *args: Any, **kwargs: Any) -> PackedSequence:
         """Convert the data to another dtype or device; the arguments are those of `Tensor.to`."""
@@ -50,42 +72,28 @@ class PackedSequence(NamedTuple):
         """The sequence in host memory."""
         return self.to("cpu")
 
-    def float(self) -> PackedSequence:
-        """The sequence in float32."""
-        return self.to("float32")
+    float = _converter("float", "float32")
+    double = _converter("double", "float64")
+    half = _converter("half", "float16")
+    long = _converter("long", "int64")
+    int = _converter("int", "int32")
+    short = _converter("short", "int16")
+    char = _converter("char", "int8")
+    byte = _converter("byte", "uint8")
 
-    def double(self) -> PackedSequence:
-        """The sequence in float64."""
-        return self.to("float64")
+    def pin_memory(self) -> PackedSequence:
+        """The sequence in pinned memory: see `Tensor.pin_memory`."""
+        orders = [None if x is None else x.pin_memory() for x in self[2:]]
+        return PackedSequence(self.data.pin_memory(), self.batch_sizes, *orders)
 
-    def half(self) -> PackedSequence:
-        """The sequence in float16."""
-        return self.to("float16")
-
-    def long(self) -> PackedSequence:
-        """The sequence in int64."""
-        return self.to("int64")
-
-    def int(self) -> PackedSequence:
-        """The sequence in int32."""
-        return self.to("int32")
-
-    def short(self) -> PackedSequence:
-        """The sequence in int16."""
-        return self.to("int16")
-
-    def char(self) -> PackedSequence:
-        """The sequence in int8."""
-        return self.to("int8")
-
-    def byte(self) -> PackedSequence:
-        """The sequence in uint8."""
-        return self.to("uint8")
+    def is_pinned(self) -> bool:
+        """Whether the data are in pinned memory."""
+        return self.data.is_pinned()
 
     @property
     def is_cuda(self) -> bool:
         """Whether the data are on a CUDA device."""
-        return bool(self.data.is_cuda)
+        return self.data.is_cuda
 
 
 def invert_permutation(permutation: Tensor | None) -> Tensor | None:
@@ -143,7 +151,7 @@ def pack_padded_sequence(
     there = np.arange(numbers[0])[:, None] < numbers
     rows = tensor(np.flatnonzero(there), device=input.device)
     data = index_select(reshape(x, (steps * count, *x.shape[2:])), 0, rows)
-    return PackedSequence(data, tensor(there.sum(1)), order, invert_permutation(order))
+    return PackedSequence(data, tensor(there.sum(1)), order)
 
 
 def pad_packed_sequence(
