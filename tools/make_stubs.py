@@ -363,6 +363,10 @@ def _member(stub: Stub, module: str, name: str, value: Any) -> list[str]:
         rewritten = {*OVERLOADS, "engine"}
         if plain and not made and _defined(value.__module__, name) and name not in rewritten:
             return [f"from {value.__module__} import {name} as {name}"]
+        others = () if module == "asyncgrad" else asyncgrad.__all__
+        for other in others:
+            if getattr(asyncgrad, other) is value:
+                return [f"from asyncgrad import {other} as {name}"]
         return stub.function(name, value)
     kind = "DType" if value is None and name == "bfloat16" else type(value).__qualname__
     origin = "asyncgrad.ops.dtype" if kind == "DType" else type(value).__module__

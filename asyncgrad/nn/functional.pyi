@@ -2,7 +2,6 @@
 
 # Written by tools/make_stubs.py from the running package.
 
-from asyncgrad.choices import ConvPadding
 from asyncgrad.choices import GeluFormula
 from asyncgrad.choices import Reduction
 from asyncgrad.ops.tensors.rng import Generator
@@ -15,14 +14,7 @@ from typing import overload
 
 __all__ = ['adaptive_avg_pool1d', 'adaptive_avg_pool2d', 'adaptive_avg_pool3d', 'adaptive_max_pool1d', 'adaptive_max_pool2d', 'adaptive_max_pool3d', 'affine_grid', 'alpha_dropout', 'avg_pool1d', 'avg_pool2d', 'avg_pool3d', 'batch_norm', 'bilinear', 'binary_cross_entropy', 'binary_cross_entropy_with_logits', 'celu', 'celu_', 'channel_shuffle', 'conv1d', 'conv2d', 'conv3d', 'conv_transpose1d', 'conv_transpose2d', 'conv_transpose3d', 'cosine_embedding_loss', 'cosine_similarity', 'cross_entropy', 'ctc_loss', 'dropout', 'dropout1d', 'dropout2d', 'dropout3d', 'elu', 'elu_', 'embedding', 'embedding_bag', 'feature_alpha_dropout', 'fold', 'fractional_max_pool2d', 'fractional_max_pool3d', 'gaussian_nll_loss', 'gelu', 'glu', 'grid_sample', 'group_norm', 'gumbel_softmax', 'hardshrink', 'hardsigmoid', 'hardswish', 'hardtanh', 'hardtanh_', 'hinge_embedding_loss', 'huber_loss', 'instance_norm', 'interpolate', 'kl_div', 'l1_loss', 'layer_norm', 'leaky_relu', 'leaky_relu_', 'linear', 'local_response_norm', 'log_softmax', 'logsigmoid', 'lp_pool1d', 'lp_pool2d', 'lp_pool3d', 'margin_ranking_loss', 'max_pool1d', 'max_pool2d', 'max_pool3d', 'max_unpool1d', 'max_unpool2d', 'max_unpool3d', 'mish', 'mse_loss', 'multi_head_attention_forward', 'multi_margin_loss', 'multilabel_margin_loss', 'multilabel_soft_margin_loss', 'nll_loss', 'normalize', 'one_hot', 'pad', 'pairwise_distance', 'pdist', 'pixel_shuffle', 'pixel_unshuffle', 'poisson_nll_loss', 'prelu', 'relu', 'relu6', 'relu_', 'rms_norm', 'rrelu', 'rrelu_', 'scaled_dot_product_attention', 'selu', 'selu_', 'sigmoid', 'silu', 'smooth_l1_loss', 'soft_margin_loss', 'softmax', 'softmin', 'softplus', 'softshrink', 'softsign', 'tanh', 'tanhshrink', 'threshold', 'threshold_', 'triplet_margin_loss', 'triplet_margin_with_distance_loss', 'unfold', 'upsample', 'upsample_bilinear', 'upsample_nearest']
 
-def adaptive_avg_pool1d(input: Tensor, output_size: OutputSize) -> Tensor:
-    """The means of windows that divide the line evenly, or nearly.
-
-    Args:
-        input: of shape (n, channels, length) or (channels, length).
-        output_size: the number of windows, or one for each axis; None for as many as there
-            are elements.
-    """
+from asyncgrad import adaptive_avg_pool1d as adaptive_avg_pool1d
 def adaptive_avg_pool2d(input: Tensor, output_size: OutputSize) -> Tensor:
     """The means of windows that divide the plane evenly, or nearly.
 
@@ -125,104 +117,17 @@ from asyncgrad.ops.api.normalisation import batch_norm as batch_norm
 from asyncgrad.ops.api.patches import bilinear as bilinear
 from asyncgrad.ops.api.loss import binary_cross_entropy as binary_cross_entropy
 from asyncgrad.ops.api.loss import binary_cross_entropy_with_logits as binary_cross_entropy_with_logits
-def celu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
-    """The positive elements, and `alpha * (exp(x / alpha) - 1)` of the others."""
-def celu_(input: Tensor, alpha: float = 1.0) -> Tensor:
-    """`celu`, in place."""
+from asyncgrad import celu as celu
+from asyncgrad import celu_ as celu_
 from asyncgrad.ops.api.patches import channel_shuffle as channel_shuffle
-def conv1d(input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Ints = 1, padding: Ints | ConvPadding = 0, dilation: Ints = 1, groups: int = 1) -> Tensor:
-    """The convolution over the last axes (1); the kernel is not flipped.
-
-    Args:
-        input: of shape (n, channels, length) or (channels, length).
-        weight: of shape (outputs, channels / groups, *kernel).
-        bias: of shape (outputs,).
-        stride: the step of the kernel: a number, or one for each axis.
-        padding: zeros added on both sides: a number, or one for each axis; "same" for an output of
-            the input's size, "valid" for none.
-        dilation: the distance between the kernel's elements.
-        groups: into how many groups channels and outputs are divided; each output is computed from
-            the channels of its own group.
-    """
-def conv2d(input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Ints = 1, padding: Ints | ConvPadding = 0, dilation: Ints = 1, groups: int = 1) -> Tensor:
-    """The convolution over the last axes (2); the kernel is not flipped.
-
-    Args:
-        input: of shape (n, channels, rows, columns) or (channels, rows, columns).
-        weight: of shape (outputs, channels / groups, *kernel).
-        bias: of shape (outputs,).
-        stride: the step of the kernel: a number, or one for each axis.
-        padding: zeros added on both sides: a number, or one for each axis; "same" for an output of
-            the input's size, "valid" for none.
-        dilation: the distance between the kernel's elements.
-        groups: into how many groups channels and outputs are divided; each output is computed from
-            the channels of its own group.
-    """
-def conv3d(input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Ints = 1, padding: Ints | ConvPadding = 0, dilation: Ints = 1, groups: int = 1) -> Tensor:
-    """The convolution over the last axes (3); the kernel is not flipped.
-
-    Args:
-        input: of shape (n, channels, layers, rows, columns), or without n.
-        weight: of shape (outputs, channels / groups, *kernel).
-        bias: of shape (outputs,).
-        stride: the step of the kernel: a number, or one for each axis.
-        padding: zeros added on both sides: a number, or one for each axis; "same" for an output of
-            the input's size, "valid" for none.
-        dilation: the distance between the kernel's elements.
-        groups: into how many groups channels and outputs are divided; each output is computed from
-            the channels of its own group.
-    """
-def conv_transpose1d(input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Ints = 1, padding: Ints = 0, output_padding: Ints = 0, groups: int = 1, dilation: Ints = 1) -> Tensor:
-    """The adjoint of `conv1d`: the sum of kernels, each times an element of the input.
-
-    Args:
-        input: of shape (n, channels, length) or (channels, length).
-        weight: of shape (channels, outputs / groups, *kernel).
-        bias: of shape (outputs,).
-        stride: the distance in the output between the kernels of neighbours: a number, or one for
-            each axis.
-        padding: what is cut off the output on both sides.
-        output_padding: what is added to the output's length at the end.
-        groups: see `conv1d`.
-        dilation: the distance between the kernel's elements.
-    """
-def conv_transpose2d(input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Ints = 1, padding: Ints = 0, output_padding: Ints = 0, groups: int = 1, dilation: Ints = 1) -> Tensor:
-    """The adjoint of `conv2d`: the sum of kernels, each times an element of the input.
-
-    Args:
-        input: of shape (n, channels, rows, columns) or (channels, rows, columns).
-        weight: of shape (channels, outputs / groups, *kernel).
-        bias: of shape (outputs,).
-        stride: the distance in the output between the kernels of neighbours: a number, or one for
-            each axis.
-        padding: what is cut off the output on both sides.
-        output_padding: what is added to the output's length at the end.
-        groups: see `conv2d`.
-        dilation: the distance between the kernel's elements.
-    """
-def conv_transpose3d(input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Ints = 1, padding: Ints = 0, output_padding: Ints = 0, groups: int = 1, dilation: Ints = 1) -> Tensor:
-    """The adjoint of `conv3d`: the sum of kernels, each times an element of the input.
-
-    Args:
-        input: of shape (n, channels, layers, rows, columns), or without n.
-        weight: of shape (channels, outputs / groups, *kernel).
-        bias: of shape (outputs,).
-        stride: the distance in the output between the kernels of neighbours: a number, or one for
-            each axis.
-        padding: what is cut off the output on both sides.
-        output_padding: what is added to the output's length at the end.
-        groups: see `conv3d`.
-        dilation: the distance between the kernel's elements.
-    """
+from asyncgrad import conv1d as conv1d
+from asyncgrad import conv2d as conv2d
+from asyncgrad import conv3d as conv3d
+from asyncgrad import conv_transpose1d as conv_transpose1d
+from asyncgrad import conv_transpose2d as conv_transpose2d
+from asyncgrad import conv_transpose3d as conv_transpose3d
 from asyncgrad.ops.api.margin_loss import cosine_embedding_loss as cosine_embedding_loss
-def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-08) -> Tensor:
-    """The cosines of the angles between vectors along an axis.
-
-    Args:
-        x1: a floating tensor.
-        x2: a tensor that can be broadcast against the first.
-        eps: the lower bound of the norms.
-    """
+from asyncgrad import cosine_similarity as cosine_similarity
 from asyncgrad.ops.api.loss import cross_entropy as cross_entropy
 from asyncgrad.ops.api.ctc import ctc_loss as ctc_loss
 def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False, *, generator: Generator | None = None) -> Tensor:
@@ -361,8 +266,7 @@ def group_norm(input: Tensor, num_groups: int, weight: Tensor | None = None, bia
         ValueError: if there is one value per group, and one example.
     """
 from asyncgrad.ops.api.dropout import gumbel_softmax as gumbel_softmax
-def hardshrink(input: Tensor, lambd: float = 0.5, *, out: Tensor | None = None) -> Tensor:
-    """The elements, and 0 where they are between `-lambd` and `lambd`."""
+from asyncgrad import hardshrink as hardshrink
 def hardsigmoid(input: Tensor, inplace: bool = False) -> Tensor:
     """`clamp(x / 6 + 0.5, 0, 1)`: linear from 0 at -3 to 1 at 3."""
 from asyncgrad.ops.api.activation import hardswish as hardswish
@@ -423,57 +327,9 @@ def lp_pool3d(input: Tensor, norm_type: float, kernel_size: Ints, stride: Ints |
         ceil_mode: let the last windows reach beyond the end.
     """
 from asyncgrad.ops.api.margin_loss import margin_ranking_loss as margin_ranking_loss
-@overload
-def max_pool1d(input: Tensor, kernel_size: Ints, stride: Ints | None = None, padding: Ints = 0, dilation: Ints = 1, ceil_mode: bool = False, return_indices: Literal[False] = False) -> Tensor:
-    """The greatest element of each window.
-
-    Args:
-        input: of shape (n, channels, length) or (channels, length).
-        kernel_size: the size of the window: a number, or one for each axis.
-        stride: the step of the window; its size if None.
-        padding: how far windows may reach beyond the sides.
-        dilation: the distance between the window's elements.
-        ceil_mode: let the last windows reach beyond the end.
-        return_indices: also return the elements' indices in their lines.
-    """
-@overload
-def max_pool1d(input: Tensor, kernel_size: Ints, stride: Ints | None = None, padding: Ints = 0, dilation: Ints = 1, ceil_mode: bool = False, *, return_indices: Literal[True]) -> tuple[Tensor, Tensor]: ...
-@overload
-def max_pool1d(input: Tensor, kernel_size: Ints, stride: Ints | None = None, padding: Ints = 0, dilation: Ints = 1, ceil_mode: bool = False, return_indices: bool = False) -> Tensor | tuple[Tensor, Tensor]: ...
-@overload
-def max_pool2d(input: Tensor, kernel_size: Ints, stride: Ints | None = None, padding: Ints = 0, dilation: Ints = 1, ceil_mode: bool = False, return_indices: Literal[False] = False) -> Tensor:
-    """The greatest element of each window.
-
-    Args:
-        input: of shape (n, channels, rows, columns) or (channels, rows, columns).
-        kernel_size: the size of the window: a number, or one for each axis.
-        stride: the step of the window; its size if None.
-        padding: how far windows may reach beyond the sides.
-        dilation: the distance between the window's elements.
-        ceil_mode: let the last windows reach beyond the end.
-        return_indices: also return the elements' indices in their planes.
-    """
-@overload
-def max_pool2d(input: Tensor, kernel_size: Ints, stride: Ints | None = None, padding: Ints = 0, dilation: Ints = 1, ceil_mode: bool = False, *, return_indices: Literal[True]) -> tuple[Tensor, Tensor]: ...
-@overload
-def max_pool2d(input: Tensor, kernel_size: Ints, stride: Ints | None = None, padding: Ints = 0, dilation: Ints = 1, ceil_mode: bool = False, return_indices: bool = False) -> Tensor | tuple[Tensor, Tensor]: ...
-@overload
-def max_pool3d(input: Tensor, kernel_size: Ints, stride: Ints | None = None, padding: Ints = 0, dilation: Ints = 1, ceil_mode: bool = False, return_indices: Literal[False] = False) -> Tensor:
-    """The greatest element of each window.
-
-    Args:
-        input: of shape (n, channels, layers, rows, columns), or without n.
-        kernel_size: the size of the window: a number, or one for each axis.
-        stride: the step of the window; its size if None.
-        padding: how far windows may reach beyond the sides.
-        dilation: the distance between the window's elements.
-        ceil_mode: let the last windows reach beyond the end.
-        return_indices: also return the elements' indices in their volumes.
-    """
-@overload
-def max_pool3d(input: Tensor, kernel_size: Ints, stride: Ints | None = None, padding: Ints = 0, dilation: Ints = 1, ceil_mode: bool = False, *, return_indices: Literal[True]) -> tuple[Tensor, Tensor]: ...
-@overload
-def max_pool3d(input: Tensor, kernel_size: Ints, stride: Ints | None = None, padding: Ints = 0, dilation: Ints = 1, ceil_mode: bool = False, return_indices: bool = False) -> Tensor | tuple[Tensor, Tensor]: ...
+from asyncgrad import max_pool1d as max_pool1d
+from asyncgrad import max_pool2d as max_pool2d
+from asyncgrad import max_pool3d as max_pool3d
 def max_unpool1d(input: Tensor, indices: Tensor, kernel_size: Ints, stride: Ints | None = None, padding: Ints = 0, output_size: Sequence[int] | None = None) -> Tensor:
     """Undo `max_pool1d`: zeros, with each maximum at its former index.
 
@@ -536,37 +392,21 @@ from asyncgrad.ops.api.index import one_hot as one_hot
 from asyncgrad.ops.api.shape import pad as pad
 from asyncgrad.ops.api.activation import pairwise_distance as pairwise_distance
 from asyncgrad.ops.api.distances import pdist as pdist
-def pixel_shuffle(input: Tensor, upscale_factor: int) -> Tensor:
-    """Channels laid out as squares of pixels.
-
-    Args:
-        input: of shape (..., channels * factor**2, height, width).
-    """
-def pixel_unshuffle(input: Tensor, downscale_factor: int) -> Tensor:
-    """Undo `pixel_shuffle`."""
+from asyncgrad import pixel_shuffle as pixel_shuffle
+from asyncgrad import pixel_unshuffle as pixel_unshuffle
 from asyncgrad.ops.api.margin_loss import poisson_nll_loss as poisson_nll_loss
-def prelu(input: Tensor, weight: Tensor) -> Tensor:
-    """The elements, the negative ones times a learnt slope.
-
-    Args:
-        input: a floating tensor.
-        weight: one slope, or one for each index of the second axis.
-    """
+from asyncgrad import prelu as prelu
 from asyncgrad.nn.activation_functions import relu as relu
 from asyncgrad.ops.api.activation import relu6 as relu6
 def relu_(input: Tensor) -> Tensor:
     """`relu`, in place."""
 from asyncgrad.ops.api.normalisation import rms_norm as rms_norm
 from asyncgrad.ops.api.dropout import rrelu as rrelu
-def rrelu_(input: Tensor, lower: float = 0.125, upper: float = 0.3333333333333333, training: bool = False) -> Tensor:
-    """`rrelu`, in place."""
+from asyncgrad import rrelu_ as rrelu_
 from asyncgrad.ops.api.attention import scaled_dot_product_attention as scaled_dot_product_attention
-def selu(input: Tensor, inplace: bool = False) -> Tensor:
-    """A scaled `elu` whose constants keep mean 0 and variance 1 in self-normalising networks."""
-def selu_(input: Tensor) -> Tensor:
-    """`selu`, in place."""
-def sigmoid(input: Tensor, *, out: Tensor | None = None) -> Tensor:
-    """1 / (1 + exp(-x)) of each element."""
+from asyncgrad import selu as selu
+from asyncgrad import selu_ as selu_
+from asyncgrad import sigmoid as sigmoid
 from asyncgrad.ops.api.activation import silu as silu
 from asyncgrad.ops.api.loss import smooth_l1_loss as smooth_l1_loss
 def soft_margin_loss(input: Tensor, target: Tensor, size_average: bool | None = None, reduce: bool | None = None, reduction: Reduction = 'mean') -> Tensor:
@@ -584,13 +424,10 @@ def softplus(input: Tensor, beta: float = 1, threshold: float = 20, *, out: Tens
 def softshrink(input: Tensor, lambd: float = 0.5, *, out: Tensor | None = None) -> Tensor:
     """The elements moved towards 0 by `lambd`, and 0 where they are nearer than that."""
 from asyncgrad.ops.api.activation import softsign as softsign
-def tanh(input: Tensor, *, out: Tensor | None = None) -> Tensor:
-    """The hyperbolic tangent of each element."""
+from asyncgrad import tanh as tanh
 from asyncgrad.ops.api.activation import tanhshrink as tanhshrink
-def threshold(input: Tensor, threshold: float, value: float, inplace: bool = False) -> Tensor:
-    """The elements above a threshold, and one value for the others."""
-def threshold_(input: Tensor, threshold: float, value: float) -> Tensor:
-    """`threshold`, in place."""
+from asyncgrad import threshold as threshold
+from asyncgrad import threshold_ as threshold_
 from asyncgrad.ops.api.margin_loss import triplet_margin_loss as triplet_margin_loss
 from asyncgrad.ops.api.margin_loss import triplet_margin_with_distance_loss as triplet_margin_with_distance_loss
 def unfold(input: Tensor, kernel_size: Ints, dilation: Ints = 1, padding: Ints = 0, stride: Ints = 1) -> Tensor:
