@@ -69,6 +69,11 @@ class _Lazy:
         members = itertools.chain(self._parameters.values(), self._buffers.values())
         return any(map(is_lazy, members))
 
+    def reset_parameters(self: Any) -> None:
+        """Redraw the parameters, which is done anyway when they get their shapes."""
+        if not self.has_uninitialized_params():
+            super().reset_parameters()  # type: ignore[misc]
+
     def initialize_parameters(self: Any, input: Tensor, *rest: Any, **options: Any) -> None:
         """Create the parameters for an input; other arguments of `forward` do not matter.
 

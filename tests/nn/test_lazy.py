@@ -120,3 +120,15 @@ def test_what_does_not_fit_is_refused(name, args, kwargs, shape):
 def test_the_first_call_takes_all_arguments_of_forward():
     layer = ag.nn.LazyConvTranspose1d(3, 2)
     assert layer(ag.ones(1, 2, 5), output_size=[6]).shape == (1, 3, 6)
+
+
+@pytest.mark.parametrize(
+    ("kind", "given"), [("LazyLinear", [2]), ("LazyConv1d", [2, 1]), ("LazyBatchNorm1d", [])]
+)
+def test_parameters_without_a_shape_are_not_redrawn(kind, given):
+    """As in PyTorch: programs that reset all modules of a model may do so before its first call."""
+    layer = getattr(ag.nn, kind)(*given)
+    layer.reset_parameters()
+    assert layer.has_uninitialized_params()
+    layer(ag.ones(2, 3, 4))
+    layer.reset_parameters()
