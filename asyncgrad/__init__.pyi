@@ -4,7 +4,6 @@
 
 from asyncgrad.choices import ConvPadding
 from asyncgrad.choices import IndexReduceKind
-from asyncgrad.choices import Indexing
 from asyncgrad.choices import Interpolation
 from asyncgrad.choices import MatrixNorm
 from asyncgrad.choices import Rounding
@@ -357,8 +356,7 @@ def ceil(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """Each element rounded up; the gradient is 0."""
 def ceil_(self: Tensor) -> Tensor:
     """`ceil`, in place."""
-def celu(input: Tensor, alpha: builtins.float = 1.0, inplace: builtins.bool = False) -> Tensor:
-    """The positive elements, and `alpha * (exp(x / alpha) - 1)` of the others."""
+from asyncgrad.ops.api.activation import celu as celu
 def celu_(input: Tensor, alpha: builtins.float = 1.0) -> Tensor:
     """`celu`, in place."""
 cfloat: _DType
@@ -383,8 +381,7 @@ def cholesky_solve(input: Tensor, input2: Tensor, upper: builtins.bool = False, 
         input2: the Cholesky factors L, of shape (..., n, n).
         upper: they are `L.mH`.
     """
-def chunk(input: Tensor, chunks: builtins.int, dim: builtins.int = 0) -> tuple[Tensor, ...]:
-    """At most `chunks` views of equal length along an axis; the last may be shorter."""
+from asyncgrad.ops.api.shape import chunk as chunk
 from asyncgrad.ops.api.elementwise import clamp as clamp
 def clamp_(self: Tensor, min: Tensor | Number | None = None, max: Tensor | Number | None = None) -> Tensor:
     """`clamp`, in place."""
@@ -540,14 +537,7 @@ def cosh_(self: Tensor) -> Tensor:
     """`cosh`, in place."""
 def cosine_embedding_loss(input1: Tensor, input2: Tensor, target: Tensor, margin: builtins.float = 0, reduction: builtins.int = 0) -> Tensor:
     """`nn.functional.cosine_embedding_loss` with 0, 1 or 2 for none, mean or sum."""
-def cosine_similarity(x1: Tensor, x2: Tensor, dim: builtins.int = 1, eps: builtins.float = 1e-08) -> Tensor:
-    """The cosines of the angles between vectors along an axis.
-
-    Args:
-        x1: a floating tensor.
-        x2: a tensor that can be broadcast against the first.
-        eps: the lower bound of the norms.
-    """
+from asyncgrad.ops.api.loss import cosine_similarity as cosine_similarity
 from asyncgrad.ops.api.comparison import count_nonzero as count_nonzero
 from asyncgrad.ops.api.grids import cov as cov
 from asyncgrad import cpu as cpu
@@ -581,8 +571,7 @@ def cumsum(input: Tensor, dim: builtins.int, *, dtype: DTypeLike | None = None, 
     """
 def cumsum_(self: Tensor, dim: builtins.int, *, dtype: DTypeLike | None = None) -> Tensor:
     """`cumsum`, in place."""
-def cumulative_trapezoid(y: Tensor, x: Tensor | None = None, *, dx: Number | None = None, dim: builtins.int = -1) -> Tensor:
-    """The integrals up to each point but the first; see `trapezoid`."""
+from asyncgrad.ops.api.grids import cumulative_trapezoid as cumulative_trapezoid
 default_generator: _Generator
 def deg2rad(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """Convert degrees to radians."""
@@ -632,8 +621,7 @@ def digamma(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The derivative of the logarithm of the gamma function."""
 def digamma_(self: Tensor) -> Tensor:
     """`digamma`, in place."""
-def dist(input: Tensor, other: Tensor, p: builtins.float = 2) -> Tensor:
-    """The p-norm of `input - other`, broadcast."""
+from asyncgrad.ops.api.composite import dist as dist
 from asyncgrad import distributed as distributed
 from asyncgrad import distributions as distributions
 from asyncgrad.ops.api.elementwise import div as div
@@ -864,16 +852,7 @@ from asyncgrad.settings import get_num_interop_threads as get_num_interop_thread
 from asyncgrad.settings import get_num_threads as get_num_threads
 from asyncgrad.random import get_rng_state as get_rng_state
 from asyncgrad.autograd.passes import grad as grad
-def gradient(input: Tensor, *, spacing: Any = 1, dim: Ints | None = None, edge_order: builtins.int = 1) -> tuple[Tensor, ...]:
-    """Derivatives along axes, of the input's shape: central differences, one-sided at the edges.
-
-    Args:
-        input: values at the points of a grid.
-        spacing: the distance of the points, one for each axis, or for each axis a vector of
-            coordinates.
-        dim: the axis, or several; all if None.
-        edge_order: the order of accuracy at the edges: 1, or 2 with three points.
-    """
+from asyncgrad.ops.api.grids import gradient as gradient
 def greater(input: Tensor, other: Tensor | Number, *, out: Tensor | None = None) -> Tensor:
     """Where `input` is greater than `other`, broadcast: bool, without a gradient."""
 def greater_(self: Tensor, other: Tensor | Number) -> Tensor:
@@ -1315,13 +1294,7 @@ def median(input: Tensor, *, out: Tensor | None = None) -> Tensor:
 @overload
 def median(input: Tensor, dim: builtins.int, keepdim: builtins.bool = False, *, out: Sequence[Tensor] | None = None) -> return_types.median: ...
 from asyncgrad.ops.dtype_device import memory_format as memory_format
-def meshgrid(*tensors: Tensor | Sequence[Tensor], indexing: Indexing | None = None) -> tuple[Tensor, ...]:
-    """The coordinates of all points of a grid, one tensor for each axis.
-
-    Args:
-        tensors: the coordinates along each axis, with at most one axis; or one sequence of them.
-        indexing: "ij" (the default) numbers the axes as the tensors, "xy" exchanges the first two.
-    """
+from asyncgrad.ops.api.shape import meshgrid as meshgrid
 @overload
 def min(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The smallest element of all, along an axis, or of each pair.
@@ -1413,8 +1386,7 @@ def nanquantile(input: Tensor, q: Tensor | builtins.float, dim: builtins.int | N
     """The quantiles without NaN; see `quantile`."""
 def nansum(input: Tensor, dim: Ints | None = None, keepdim: builtins.bool = False, *, dtype: DTypeLike | None = None, out: Tensor | None = None) -> Tensor:
     """The sum over some axes, without NaN."""
-def narrow(input: Tensor, dim: builtins.int, start: Tensor | builtins.int, length: builtins.int) -> Tensor:
-    """A view of `length` elements of an axis, from `start`."""
+from asyncgrad.ops.api.shape import narrow as narrow
 def narrow_copy(input: Tensor, dim: builtins.int, start: Tensor | builtins.int, length: builtins.int, *, out: Tensor | None = None) -> Tensor:
     """A copy of `length` elements of an axis, from `start`."""
 def ne(input: Tensor, other: Tensor | Number, *, out: Tensor | None = None) -> Tensor:
@@ -1496,14 +1468,8 @@ from asyncgrad.ops.api.distances import pdist as pdist
 from asyncgrad.ops.api.shape import permute as permute
 pi: builtins.float
 from asyncgrad.ops.api.linalg_legacy import pinverse as pinverse
-def pixel_shuffle(input: Tensor, upscale_factor: builtins.int) -> Tensor:
-    """Channels laid out as squares of pixels.
-
-    Args:
-        input: of shape (..., channels * factor**2, height, width).
-    """
-def pixel_unshuffle(input: Tensor, downscale_factor: builtins.int) -> Tensor:
-    """Undo `pixel_shuffle`."""
+from asyncgrad.ops.api.activation import pixel_shuffle as pixel_shuffle
+from asyncgrad.ops.api.activation import pixel_unshuffle as pixel_unshuffle
 from asyncgrad.ops.api.random import poisson as poisson
 def poisson_nll_loss(input: Tensor, target: Tensor, log_input: builtins.bool = True, full: builtins.bool = False, eps: builtins.float = 1e-08, reduction: builtins.int = 0) -> Tensor:
     """`nn.functional.poisson_nll_loss` with 0, 1 or 2 for none, mean or sum."""
@@ -1522,13 +1488,7 @@ from asyncgrad.ops.api.elementwise import positive as positive
 from asyncgrad.ops.api.elementwise import pow as pow
 def pow_(self: Tensor, exponent: Tensor | Number) -> Tensor:
     """`pow`, in place."""
-def prelu(input: Tensor, weight: Tensor) -> Tensor:
-    """The elements, the negative ones times a learnt slope.
-
-    Args:
-        input: a floating tensor.
-        weight: one slope, or one for each index of the second axis.
-    """
+from asyncgrad.ops.api.activation import prelu as prelu
 preserve_format: _memory_format
 def prod(input: Tensor, dim: builtins.int | None = None, keepdim: builtins.bool = False, *, dtype: DTypeLike | None = None, out: Tensor | None = None) -> Tensor:
     """The product of all elements, or along an axis; gradients are exact even at zeros.
@@ -1640,15 +1600,7 @@ def renorm(input: Tensor, p: builtins.float, dim: builtins.int, maxnorm: builtin
     """
 def renorm_(self: Tensor, p: builtins.float, dim: builtins.int, maxnorm: builtins.float) -> Tensor:
     """`renorm`, in place."""
-def repeat_interleave(input: Tensor, repeats: Tensor | builtins.int | None = None, dim: builtins.int | None = None, *, output_size: builtins.int | None = None) -> Tensor:
-    """Repeat each element, or each slice along an axis.
-
-    Args:
-        input: the tensor; without `repeats`, the counts, and the result repeats their indices.
-        repeats: the number of repetitions: a number, or a tensor with one for each slice.
-        dim: the axis; None flattens the tensor first.
-        output_size: the expected length of the result; another length raises.
-    """
+from asyncgrad.ops.api.rearrange import repeat_interleave as repeat_interleave
 from asyncgrad.autograd.modes import request as request
 def requires_grad_(self: Tensor, requires_grad: builtins.bool = True) -> Tensor:
     """Start or stop to require a gradient of this leaf.
@@ -1703,8 +1655,7 @@ def rsqrt(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """1 / sqrt(x) of each element."""
 def rsqrt_(self: Tensor) -> Tensor:
     """`rsqrt`, in place."""
-def rsub(input: Tensor, other: Tensor | Number, *, alpha: Number = 1) -> Tensor:
-    """`other - alpha * input`, broadcast."""
+from asyncgrad.ops.api.elementwise import rsub as rsub
 from asyncgrad.serialization.archive import save as save
 from asyncgrad.ops.api.data import scalar_tensor as scalar_tensor
 def scatter(input: Tensor, dim: builtins.int, index: Tensor, src: Tensor | Number | None = None, *, value: Number | None = None, reduce: ScatterKind | None = None, out: Tensor | None = None) -> Tensor:
@@ -1750,12 +1701,9 @@ def searchsorted(sorted_sequence: Tensor, input: Tensor | Number, *, out_int32: 
         sorter: the indices that sort the numbers.
     """
 from asyncgrad.random import seed as seed
-def select(input: Tensor, dim: builtins.int, index: Tensor | builtins.int) -> Tensor:
-    """A view of the slice at `index` along an axis, without that axis."""
-def select_scatter(input: Tensor, src: Tensor, dim: builtins.int, index: builtins.int) -> Tensor:
-    """A copy of `input` with `src` as the slice at `index` along `dim`."""
-def selu(input: Tensor, inplace: builtins.bool = False) -> Tensor:
-    """A scaled `elu` whose constants keep mean 0 and variance 1 in self-normalising networks."""
+from asyncgrad.ops.api.shape import select as select
+from asyncgrad.ops.api.scatter import select_scatter as select_scatter
+from asyncgrad.ops.api.activation import selu as selu
 def selu_(input: Tensor) -> Tensor:
     """`selu`, in place."""
 from asyncgrad import serialization as serialization
@@ -1860,8 +1808,7 @@ def square(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """Each element times itself."""
 def square_(self: Tensor) -> Tensor:
     """`square`, in place."""
-def squeeze(input: Tensor, *dims: Ints, dim: Ints | None = None) -> Tensor:
-    """Remove the axes of length 1, all of them or those in `dim`."""
+from asyncgrad.ops.api.shape import squeeze as squeeze
 def squeeze_(self: Tensor, *dims: Ints, dim: Ints | None = None) -> Tensor:
     """`squeeze`, in place: the same tensor with other axes."""
 def stack(tensors: Sequence[Tensor], dim: builtins.int = 0, *, out: Tensor | None = None) -> Tensor:
@@ -1938,8 +1885,7 @@ def tensordot(a: Tensor, b: Tensor, dims: Ints | Sequence[Sequence[builtins.int]
         dims: the number of last axes of `a` and first axes of `b`, or two sequences of axes.
     """
 from asyncgrad import testing as testing
-def threshold(input: Tensor, threshold: builtins.float, value: builtins.float, inplace: builtins.bool = False) -> Tensor:
-    """The elements above a threshold, and one value for the others."""
+from asyncgrad.ops.api.activation import threshold as threshold
 def threshold_(input: Tensor, threshold: builtins.float, value: builtins.float) -> Tensor:
     """`threshold`, in place."""
 from asyncgrad.ops.api.shape import tile as tile
@@ -1968,14 +1914,7 @@ def trace_passes(path: str | PathLike[str]) -> AbstractContextManager[Recorder]:
 from asyncgrad.ops.api.shape import transpose as transpose
 def transpose_(self: Tensor, dim0: builtins.int, dim1: builtins.int) -> Tensor:
     """`transpose`, in place: the same tensor with other axes."""
-def trapezoid(y: Tensor, x: Tensor | None = None, *, dx: Number | None = None, dim: builtins.int = -1) -> Tensor:
-    """The integral along an axis by the trapezoidal rule.
-
-    Args:
-        y: the values at the points.
-        x: the coordinates: one vector, or a tensor broadcast against `y`.
-        dx: the distance of neighbours, if `x` is not given.
-    """
+from asyncgrad.ops.api.grids import trapezoid as trapezoid
 def trapz(y: Tensor, x: Tensor | None = None, *, dx: Number | None = None, dim: builtins.int = -1) -> Tensor:
     """The integral along an axis by the trapezoidal rule.
 
@@ -2029,10 +1968,8 @@ uint16: _DType
 uint32: _DType
 uint64: _DType
 uint8: _DType
-def unbind(input: Tensor, dim: builtins.int = 0) -> tuple[Tensor, ...]:
-    """Views of all slices along an axis, without that axis."""
-def unflatten(input: Tensor, dim: builtins.int, sizes: Sequence[builtins.int]) -> Tensor:
-    """Split the axis `dim` into several; one of `sizes` may be -1."""
+from asyncgrad.ops.api.shape import unbind as unbind
+from asyncgrad.ops.api.shape import unflatten as unflatten
 def uniform_(input: Tensor, *args: builtins.float, generator: Generator | None = None, **kwargs: builtins.float) -> Tensor:
     """Fill with floating or complex numbers uniform in [from, to): `uniform_(from=0, to=1)`."""
 @overload
@@ -2079,17 +2016,10 @@ def unique_consecutive(input: Tensor, return_inverse: Literal[True], return_coun
 @overload
 def unique_consecutive(input: Tensor, return_inverse: builtins.bool = False, return_counts: builtins.bool = False, dim: builtins.int | None = None) -> Tensor | tuple[Tensor, ...]: ...
 from asyncgrad.ops.api.grids import unravel_index as unravel_index
-def unsafe_chunk(input: Tensor, chunks: builtins.int, dim: builtins.int = 0) -> tuple[Tensor, ...]:
-    """`chunk` in parts that autograd does not treat as views: they can be changed in place."""
-def unsafe_split(input: Tensor, split_size: Ints, dim: builtins.int = 0) -> tuple[Tensor, ...]:
-    """`split` in parts that autograd does not treat as views, so they can be changed in place.
-
-    Changes of a part also change the input's values, but gradients ignore that.
-    """
-def unsafe_split_with_sizes(input: Tensor, split_sizes: Ints, dim: builtins.int = 0) -> tuple[Tensor, ...]:
-    """`unsafe_split` with the lengths of the parts."""
-def unsqueeze(input: Tensor, dim: builtins.int) -> Tensor:
-    """Insert a new axis of length 1 at `dim`."""
+from asyncgrad.ops.api.rearrange import unsafe_chunk as unsafe_chunk
+from asyncgrad.ops.api.rearrange import unsafe_split as unsafe_split
+from asyncgrad.ops.api.rearrange import unsafe_split_with_sizes as unsafe_split_with_sizes
+from asyncgrad.ops.api.shape import unsqueeze as unsqueeze
 def unsqueeze_(self: Tensor, dim: builtins.int) -> Tensor:
     """`unsqueeze`, in place: the same tensor with other axes."""
 from asyncgrad.settings import use_deterministic_algorithms as use_deterministic_algorithms

@@ -380,13 +380,15 @@ def _member(stub: Stub, module: str, name: str, value: Any) -> list[str]:
 
 
 def _defined(module: str, name: str) -> bool:
-    """Whether a type checker sees the function as it is: at the top, no decorator changes it."""
+    """Whether a type checker sees the function as it is: at the top, no decorator changes it.
+
+    Of decorators that may change it, the caller compares the signatures.
+    """
+    unchanged = ("overload", "requires(", "converted", "one_node(")
     return any(
         isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
         and node.name == name
-        and all(
-            ast.unparse(one).startswith(("overload", "requires(")) for one in node.decorator_list
-        )
+        and all(ast.unparse(one).startswith(unchanged) for one in node.decorator_list)
         for node in _source(module).body
     )
 

@@ -3,7 +3,6 @@
 # Written by tools/make_stubs.py from the running package.
 
 from asyncgrad.choices import GeluFormula
-from asyncgrad.choices import Reduction
 from asyncgrad.ops.tensors.rng import Generator
 from asyncgrad.tensor import Tensor
 from asyncgrad.types import Ints
@@ -117,7 +116,7 @@ from asyncgrad.ops.api.normalisation import batch_norm as batch_norm
 from asyncgrad.ops.api.patches import bilinear as bilinear
 from asyncgrad.ops.api.loss import binary_cross_entropy as binary_cross_entropy
 from asyncgrad.ops.api.loss import binary_cross_entropy_with_logits as binary_cross_entropy_with_logits
-from asyncgrad import celu as celu
+from asyncgrad.ops.api.activation import celu as celu
 from asyncgrad import celu_ as celu_
 from asyncgrad.ops.api.patches import channel_shuffle as channel_shuffle
 from asyncgrad import conv1d as conv1d
@@ -127,7 +126,7 @@ from asyncgrad import conv_transpose1d as conv_transpose1d
 from asyncgrad import conv_transpose2d as conv_transpose2d
 from asyncgrad import conv_transpose3d as conv_transpose3d
 from asyncgrad.ops.api.margin_loss import cosine_embedding_loss as cosine_embedding_loss
-from asyncgrad import cosine_similarity as cosine_similarity
+from asyncgrad.ops.api.loss import cosine_similarity as cosine_similarity
 from asyncgrad.ops.api.loss import cross_entropy as cross_entropy
 from asyncgrad.ops.api.ctc import ctc_loss as ctc_loss
 def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False, *, generator: Generator | None = None) -> Tensor:
@@ -250,28 +249,14 @@ def gelu(input: Tensor, *, approximate: GeluFormula = 'none', out: Tensor | None
         input: a tensor of a floating dtype.
         approximate: "none", or "tanh" for a formula without the error function.
     """
-def glu(input: Tensor, dim: int = -1) -> Tensor:
-    """The first half of an axis times the logistic function of the second."""
+from asyncgrad.ops.api.activation import glu as glu
 from asyncgrad.ops.api.grid_sample import grid_sample as grid_sample
-def group_norm(input: Tensor, num_groups: int, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-05) -> Tensor:
-    """Normalise groups of channels to mean 0 and variance 1, then scale and shift.
-
-    Args:
-        input: of shape (n, channels, ...).
-        weight: the factors, of shape (channels,).
-        bias: the summands, of that shape.
-        eps: added to the variance.
-
-    Raises:
-        ValueError: if there is one value per group, and one example.
-    """
+from asyncgrad.ops.api.activation import group_norm as group_norm
 from asyncgrad.ops.api.dropout import gumbel_softmax as gumbel_softmax
 from asyncgrad import hardshrink as hardshrink
-def hardsigmoid(input: Tensor, inplace: bool = False) -> Tensor:
-    """`clamp(x / 6 + 0.5, 0, 1)`: linear from 0 at -3 to 1 at 3."""
+from asyncgrad.ops.api.activation import hardsigmoid as hardsigmoid
 from asyncgrad.ops.api.activation import hardswish as hardswish
-def hardtanh(input: Tensor, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False) -> Tensor:
-    """Clamp the elements between two bounds; the gradient is 0 at the bounds and beyond."""
+from asyncgrad.ops.api.activation import hardtanh as hardtanh
 def hardtanh_(input: Tensor, min_val: float = -1.0, max_val: float = 1.0) -> Tensor:
     """`hardtanh`, in place."""
 from asyncgrad.ops.api.margin_loss import hinge_embedding_loss as hinge_embedding_loss
@@ -366,25 +351,8 @@ def max_unpool3d(input: Tensor, indices: Tensor, kernel_size: Ints, stride: Ints
 from asyncgrad.ops.api.activation import mish as mish
 from asyncgrad.ops.api.loss import mse_loss as mse_loss
 from asyncgrad.ops.api.attention import multi_head_attention_forward as multi_head_attention_forward
-def multi_margin_loss(input: Tensor, target: Tensor, p: int = 1, margin: float = 1.0, weight: Tensor | None = None, size_average: bool | None = None, reduce: bool | None = None, reduction: Reduction = 'mean') -> Tensor:
-    """The sum of `max(0, margin - right + wrong)**p`, divided by the number of classes.
-
-    Args:
-        input: scores of shape (n, classes) or (classes,).
-        target: the right classes, int64, of shape (n,) or ().
-        p: the power, 1 or 2.
-        margin: the margin by which it should be greater.
-        weight: the weight of each class, of shape (classes,).
-        reduction: "mean", "sum" or "none"; `size_average` and `reduce` are deprecated.
-    """
-def multilabel_margin_loss(input: Tensor, target: Tensor, size_average: bool | None = None, reduce: bool | None = None, reduction: Reduction = 'mean') -> Tensor:
-    """The sum of `max(0, 1 - right + wrong)` over pairs of scores, by the number of classes.
-
-    Args:
-        input: scores of shape (n, classes) or (classes,).
-        target: the right classes, int64, of the input's shape; -1 ends a list of them.
-        reduction: "mean", "sum" or "none"; `size_average` and `reduce` are deprecated.
-    """
+from asyncgrad.ops.api.margin_loss import multi_margin_loss as multi_margin_loss
+from asyncgrad.ops.api.margin_loss import multilabel_margin_loss as multilabel_margin_loss
 from asyncgrad.ops.api.margin_loss import multilabel_soft_margin_loss as multilabel_soft_margin_loss
 from asyncgrad.ops.api.loss import nll_loss as nll_loss
 from asyncgrad.ops.api.activation import normalize as normalize
@@ -392,10 +360,10 @@ from asyncgrad.ops.api.index import one_hot as one_hot
 from asyncgrad.ops.api.shape import pad as pad
 from asyncgrad.ops.api.activation import pairwise_distance as pairwise_distance
 from asyncgrad.ops.api.distances import pdist as pdist
-from asyncgrad import pixel_shuffle as pixel_shuffle
-from asyncgrad import pixel_unshuffle as pixel_unshuffle
+from asyncgrad.ops.api.activation import pixel_shuffle as pixel_shuffle
+from asyncgrad.ops.api.activation import pixel_unshuffle as pixel_unshuffle
 from asyncgrad.ops.api.margin_loss import poisson_nll_loss as poisson_nll_loss
-from asyncgrad import prelu as prelu
+from asyncgrad.ops.api.activation import prelu as prelu
 from asyncgrad.nn.activation_functions import relu as relu
 from asyncgrad.ops.api.activation import relu6 as relu6
 def relu_(input: Tensor) -> Tensor:
@@ -404,19 +372,12 @@ from asyncgrad.ops.api.normalisation import rms_norm as rms_norm
 from asyncgrad.ops.api.dropout import rrelu as rrelu
 from asyncgrad import rrelu_ as rrelu_
 from asyncgrad.ops.api.attention import scaled_dot_product_attention as scaled_dot_product_attention
-from asyncgrad import selu as selu
+from asyncgrad.ops.api.activation import selu as selu
 from asyncgrad import selu_ as selu_
 from asyncgrad import sigmoid as sigmoid
 from asyncgrad.ops.api.activation import silu as silu
 from asyncgrad.ops.api.loss import smooth_l1_loss as smooth_l1_loss
-def soft_margin_loss(input: Tensor, target: Tensor, size_average: bool | None = None, reduce: bool | None = None, reduction: Reduction = 'mean') -> Tensor:
-    """The logistic loss `log(1 + exp(-y * x))`.
-
-    Args:
-        input: scores.
-        target: 1 or -1 for each, broadcast.
-        reduction: "mean", "sum" or "none"; `size_average` and `reduce` are deprecated.
-    """
+from asyncgrad.ops.api.margin_loss import soft_margin_loss as soft_margin_loss
 from asyncgrad.nn.activation_functions import softmax as softmax
 from asyncgrad.nn.activation_functions import softmin as softmin
 def softplus(input: Tensor, beta: float = 1, threshold: float = 20, *, out: Tensor | None = None) -> Tensor:
@@ -426,20 +387,11 @@ def softshrink(input: Tensor, lambd: float = 0.5, *, out: Tensor | None = None) 
 from asyncgrad.ops.api.activation import softsign as softsign
 from asyncgrad import tanh as tanh
 from asyncgrad.ops.api.activation import tanhshrink as tanhshrink
-from asyncgrad import threshold as threshold
+from asyncgrad.ops.api.activation import threshold as threshold
 from asyncgrad import threshold_ as threshold_
 from asyncgrad.ops.api.margin_loss import triplet_margin_loss as triplet_margin_loss
 from asyncgrad.ops.api.margin_loss import triplet_margin_with_distance_loss as triplet_margin_with_distance_loss
-def unfold(input: Tensor, kernel_size: Ints, dilation: Ints = 1, padding: Ints = 0, stride: Ints = 1) -> Tensor:
-    """Extract the patches of images as columns: (n, channels * elements of a patch, patches).
-
-    Args:
-        input: of shape (n, channels, rows, columns) or (channels, rows, columns).
-        kernel_size: the size of the patches, a number or one for each axis.
-        dilation: the distance between the patch's elements.
-        padding: zeros on both sides.
-        stride: the distance between patches.
-    """
+from asyncgrad.ops.api.patches import unfold as unfold
 from asyncgrad.ops.api.interpolate import upsample as upsample
 from asyncgrad.ops.api.interpolate import upsample_bilinear as upsample_bilinear
 from asyncgrad.ops.api.interpolate import upsample_nearest as upsample_nearest
