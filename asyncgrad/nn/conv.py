@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from asyncgrad.choices import ConvPadding, ConvPaddingMode, words
 from asyncgrad.nn import functional as F
 from asyncgrad.nn import init
-from asyncgrad.nn.function_module import Declared, unusual
+from asyncgrad.nn.function_module import FunctionModule, unusual
 from asyncgrad.nn.parameter import Parameter
 from asyncgrad.types import DeviceLike, DTypeLike, Ints, Tensor
 
@@ -22,13 +22,13 @@ def for_each(value: _Value | Sequence[_Value], ndim: int) -> tuple[_Value, ...]:
     return tuple(value) if isinstance(value, (tuple, list)) else (value,) * ndim  # type: ignore[return-value]
 
 
-class _ConvNd(Declared):
+class _ConvNd(FunctionModule):
     """The base of convolutions and transposed convolutions."""
 
     #: The number of axes of the image.
     _ndim: int
     #: The function of `nn.functional`.
-    _function: Callable[..., Tensor]
+    _convolve: Callable[..., Tensor]
     transposed: bool
     in_channels: int
     out_channels: int
@@ -37,48 +37,37 @@ class _ConvNd(Declared):
     #: A tuple, or a string with which `conv1d` and its kin choose it.
     padding: Any
 
-    def _prepare(
-        self, in_channels: int, out_channels: int, kernel_size: Ints, stride: Ints,
-        padding: Ints | ConvPadding, dilation: Ints, output_padding: Ints, groups: int, bias: bool,
-        padding_mode: ConvPaddingMode, device: DeviceLike | None, dtype: DTypeLike | None,
-    ) -> None:  # fmt: skip
+    def _keep(self, given: Mapping[str, Any]) -> None:
         """Check and keep the options, and create the parameters."""
+        given = {"output_padding": 0, **given}
+        groups, padding = given["groups"], given["padding"]
         if groups <= 0:
             raise ValueError("groups must be a positive integer")
-        for name, channels in (("in_channels", in_channels), ("out_channels", out_channels)):
-            if channels % groups:
-                raise ValueError(f"{name} ({channels}) must be divisible by groups ({groups})")
-        ndim = self._ndim
-        stride = for_each(stride, ndim)
+        for name in ("in_channels", "out_channels"):
+            if given[name] % groups:
+                raise ValueError(f"{name} ({given[name]}) must be divisible by groups ({groups})")
+        for name in ("kernel_size", "stride", "padding", "dilation", "output_padding"):
+            if not isinstance(given[name], str):
+                given[name] = for_each(given[name], self._ndim)
         if isinstance(padding, str):
             if padding not in words(ConvPadding):
                 raise ValueError(
                     f"Invalid padding string {padding!r}, should be one of 'same', 'valid'"
                 )
-            if padding == "same" and any(s != 1 for s in stride):
+            if padding == "same" and any(s != 1 for s in given["stride"]):
                 raise ValueError("padding='same' is not supported for strided convolutions")
-        else:
-            padding = for_each(padding, ndim)
-        if padding_mode not in _PADDING_MODES:
+        if given["padding_mode"] not in _PADDING_MODES:
             raise ValueError(
                 f"padding_mode must be one of {_PADDING_MODES}, but got padding_mode="
-                f"'{padding_mode}'"
+                f"'{given['padding_mode']}'"
             )
-        self.in_channels = in_channels
-        self.out_channels = out_channels
-        self.kernel_size = for_each(kernel_size, ndim)
-        self.stride = stride
-        self.padding = padding
-        self.dilation = for_each(dilation, ndim)
-        self.output_padding = for_each(output_padding, ndim)
-        self.groups = groups
-        self.padding_mode = padding_mode
-        first, second = (
-            (in_channels, out_channels) if self.transposed else (out_channels, in_channels)
-        )
+        super()._keep(given)
+        self.output_padding = given["output_padding"]
+        channels = self.out_channels, self.in_channels
+        first, second = reversed(channels) if self.transposed else channels
         weight = first, second // groups, *self.kernel_size
-        shapes = {"weight": weight, "bias": (out_channels,) if bias else None}
-        self._add_parameters(shapes, device, dtype)
+        shapes = {"weight": weight, "bias": (self.out_channels,) if given["bias"] else None}
+        self._add_parameters(shapes, given["device"], given["dtype"])
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -101,7 +90,7 @@ class _ConvNd(Declared):
         return ", ".join([sizes, *unusual(self, usual)])
 
 
-class _PlainConvNd(_ConvNd):
+class _PlainConvNd(_ConvNd, shown=()):
     """A convolution that is not transposed, of images with any number of axes."""
 
     transposed = False
@@ -112,11 +101,7 @@ class _PlainConvNd(_ConvNd):
         padding_mode: ConvPaddingMode = "zeros", device: DeviceLike | None = None,
         dtype: DTypeLike | None = None,
     ) -> None:  # fmt: skip
-        super().__init__()
-        self._prepare(
-            in_channels, out_channels, kernel_size, stride, padding, dilation, 0, groups, bias,
-            padding_mode, device, dtype,
-        )  # fmt: skip
+        self._keep(locals())
 
     def forward(self, input: Tensor) -> Tensor:
         """The convolution of an input of shape (n, in_channels, *image), or without n."""
@@ -124,7 +109,7 @@ class _PlainConvNd(_ConvNd):
 
     def _conv_forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         """Convolve with other weights, as subclasses of users do."""
-        convolve, padding = type(self)._function, self.padding
+        convolve, padding = type(self)._convolve, self.padding
         if self.padding_mode != "zeros":
             input = F.pad(input, self._sides(), mode=self.padding_mode)
             padding = 0
@@ -143,7 +128,7 @@ class _PlainConvNd(_ConvNd):
         return [side for pair in reversed(pairs) for side in pair]
 
 
-class _ConvTransposeNd(_ConvNd):
+class _ConvTransposeNd(_ConvNd, shown=()):
     """The adjoint of a convolution of images with any number of axes."""
 
     transposed = True
@@ -154,16 +139,12 @@ class _ConvTransposeNd(_ConvNd):
         bias: bool = True, dilation: Ints = 1, padding_mode: ConvPaddingMode = "zeros",
         device: DeviceLike | None = None, dtype: DTypeLike | None = None,
     ) -> None:  # fmt: skip
-        super().__init__()
         if padding_mode != "zeros":
             raise ValueError(
                 f'Only "zeros" padding mode is supported for {type(self).__name__}, got '
                 f"{padding_mode!r}"
             )
-        self._prepare(
-            in_channels, out_channels, kernel_size, stride, padding, dilation, output_padding,
-            groups, bias, padding_mode, device, dtype,
-        )  # fmt: skip
+        self._keep(locals())
 
     def forward(self, input: Tensor, output_size: Sequence[int] | None = None) -> Tensor:
         """The adjoint, of an input of shape (n, in_channels, *image), or without n.
@@ -173,7 +154,7 @@ class _ConvTransposeNd(_ConvNd):
             output_size: the size of the output; determines `output_padding`.
         """
         extra = self.output_padding if output_size is None else self._extra(input, output_size)
-        convolve = type(self)._function
+        convolve = type(self)._convolve
         return convolve(
             input, self.weight, self.bias, self.stride, self.padding, extra, self.groups,
             self.dilation,
@@ -211,7 +192,7 @@ class _ConvTransposeNd(_ConvNd):
         return tuple(size - low for size, low in zip(wanted, least, strict=True))
 
 
-class Conv1d(_PlainConvNd, ndim=1, function=F.conv1d):
+class Conv1d(_PlainConvNd, ndim=1, convolve=F.conv1d):
     """A convolution of lines.
 
     Args:
@@ -229,15 +210,15 @@ class Conv1d(_PlainConvNd, ndim=1, function=F.conv1d):
     """
 
 
-class Conv2d(_PlainConvNd, ndim=2, function=F.conv2d):
+class Conv2d(_PlainConvNd, ndim=2, convolve=F.conv2d):
     """A convolution of images. The arguments are those of `Conv1d`."""
 
 
-class Conv3d(_PlainConvNd, ndim=3, function=F.conv3d):
+class Conv3d(_PlainConvNd, ndim=3, convolve=F.conv3d):
     """A convolution of volumes. The arguments are those of `Conv1d`."""
 
 
-class ConvTranspose1d(_ConvTransposeNd, ndim=1, function=F.conv_transpose1d):
+class ConvTranspose1d(_ConvTransposeNd, ndim=1, convolve=F.conv_transpose1d):
     """The adjoint of a convolution of lines.
 
     Args:
@@ -250,9 +231,9 @@ class ConvTranspose1d(_ConvTransposeNd, ndim=1, function=F.conv_transpose1d):
     """
 
 
-class ConvTranspose2d(_ConvTransposeNd, ndim=2, function=F.conv_transpose2d):
+class ConvTranspose2d(_ConvTransposeNd, ndim=2, convolve=F.conv_transpose2d):
     """The adjoint of a convolution of images. The arguments are those of `ConvTranspose1d`."""
 
 
-class ConvTranspose3d(_ConvTransposeNd, ndim=3, function=F.conv_transpose3d):
+class ConvTranspose3d(_ConvTransposeNd, ndim=3, convolve=F.conv_transpose3d):
     """The adjoint of a convolution of volumes. The arguments are those of `ConvTranspose1d`."""

@@ -12,15 +12,14 @@ from asyncgrad.core.frames import warn
 from asyncgrad.creation import zeros
 from asyncgrad.nn import functional as F
 from asyncgrad.nn.cells import GATES, advance, check_nonlinearity, reset
-from asyncgrad.nn.function_module import unusual
-from asyncgrad.nn.module import Module
+from asyncgrad.nn.function_module import FunctionModule, unusual
 from asyncgrad.nn.utils.rnn import PackedSequence
 from asyncgrad.ops.api.index import index_select
 from asyncgrad.ops.api.shape import cat, flip, reshape, stack, transpose
 from asyncgrad.types import DeviceLike, DTypeLike, Tensor
 
 
-class RNNBase(Module):
+class RNNBase(FunctionModule, shown=()):
     """Stacked layers of recurrent cells, in one direction or both."""
 
     #: The kind of cell, a key of `GATES`.
@@ -31,20 +30,13 @@ class RNNBase(Module):
         batch_first: bool = False, dropout: float = 0.0, bidirectional: bool = False,
         proj_size: int = 0, device: DeviceLike | None = None, dtype: DTypeLike | None = None,
     ) -> None:  # fmt: skip
-        super().__init__()
         _check_options(input_size, hidden_size, num_layers, dropout, proj_size)
         for name, flag in (("bias", bias), ("batch_first", batch_first)):
             if not isinstance(flag, bool):
                 raise TypeError(f"{name} should be of type bool, got: {type(flag).__name__}")
-        self.mode = mode
-        self.input_size = input_size
-        self.hidden_size = hidden_size
-        self.num_layers = num_layers
+        self._keep(locals())
         self.bias = bias
-        self.batch_first = batch_first
         self.dropout = float(dropout)
-        self.bidirectional = bidirectional
-        self.proj_size = proj_size
         width, out = GATES[mode] * hidden_size, proj_size or hidden_size
         for layer in range(num_layers):
             below = input_size if layer == 0 else out * (1 + bidirectional)
@@ -286,7 +278,7 @@ def _check_options(
 class _OneState(RNNBase):
     """The base of layers whose state is one tensor."""
 
-    def forward(
+    def forward(  # type: ignore[override]
         self, input: Tensor | PackedSequence, hx: Tensor | None = None
     ) -> tuple[Any, Tensor]:
         """The states of the last layer for all steps, and the last states of all layers.
@@ -364,7 +356,7 @@ class LSTM(RNNBase):
             proj_size, device, dtype,
         )  # fmt: skip
 
-    def forward(
+    def forward(  # type: ignore[override]
         self, input: Tensor | PackedSequence, hx: tuple[Tensor, Tensor] | None = None
     ) -> tuple[Any, tuple[Tensor, Tensor]]:
         """The last layer's states for all steps, and all layers' final states and memories.
