@@ -8,7 +8,7 @@ from asyncgrad.choices import BagMode
 from asyncgrad.core.variable import Variable
 from asyncgrad.nn import functional as F
 from asyncgrad.nn import init
-from asyncgrad.nn.function_module import FunctionModule
+from asyncgrad.nn.function_module import FunctionModule, unusual
 from asyncgrad.nn.parameter import Parameter
 from asyncgrad.types import DeviceLike, DTypeLike, Tensor
 
@@ -84,7 +84,8 @@ class Embedding(FunctionModule, function=F.embedding, members=("weight",)):
 
     def extra_repr(self) -> str:
         """The sizes and options, as `repr` shows them."""
-        return _shown(self, "padding_idx", "max_norm", "norm_type", "scale_grad_by_freq", "sparse")
+        sizes = f"{self.num_embeddings}, {self.embedding_dim}"
+        return ", ".join([sizes, *unusual(self, {"padding_idx": None, **_USUAL, "sparse": False})])
 
 
 class EmbeddingBag(FunctionModule, function=F.embedding_bag, members=("weight",)):
@@ -146,21 +147,13 @@ class EmbeddingBag(FunctionModule, function=F.embedding_bag, members=("weight",)
 
     def extra_repr(self) -> str:
         """The sizes and options, as `repr` shows them."""
-        return _shown(self, "max_norm", "norm_type", "scale_grad_by_freq", "mode", "padding_idx")
+        sizes, mode = f"{self.num_embeddings}, {self.embedding_dim}", f"mode={self.mode!r}"
+        last = unusual(self, {"padding_idx": None})
+        return ", ".join([sizes, *unusual(self, _USUAL), mode, *last])
 
 
 #: The values with which options are not shown.
-_USUAL = {
-    "padding_idx": None, "max_norm": None, "norm_type": 2, "scale_grad_by_freq": False,
-    "sparse": False,
-}  # fmt: skip
-
-
-def _shown(table: Embedding | EmbeddingBag, *names: str) -> str:
-    """The sizes of a table, and those options that have unusual values."""
-    options = {name: getattr(table, name) for name in names}
-    parts = [f"{key}={value!r}" for key, value in options.items() if value != _USUAL.get(key, ...)]
-    return ", ".join([f"{table.num_embeddings}, {table.embedding_dim}", *parts])
+_USUAL = {"max_norm": None, "norm_type": 2, "scale_grad_by_freq": False}
 
 
 def _sizes(embeddings: Tensor) -> tuple[int, int]:

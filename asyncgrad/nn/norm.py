@@ -184,17 +184,11 @@ class InstanceNorm1d(_InstanceNorm, axes=(2, 3)):
 
 
 class InstanceNorm2d(_InstanceNorm, axes=(3, 4)):
-    """Normalises each channel of each image by itself.
-
-    The arguments are those of `BatchNorm1d`; by default it has no parameters and no buffers.
-    """
+    """Normalises each channel of each image by itself; see `InstanceNorm1d`."""
 
 
 class InstanceNorm3d(_InstanceNorm, axes=(4, 5)):
-    """Normalises each channel of each volume by itself.
-
-    The arguments are those of `BatchNorm1d`; by default it has no parameters and no buffers.
-    """
+    """Normalises each channel of each volume by itself; see `InstanceNorm1d`."""
 
 
 class LocalResponseNorm(

@@ -176,15 +176,9 @@ class Transformer(Module):
         Args:
             src: of shape (length, n, d_model), or as `batch_first` says.
             tgt: likewise.
-            src_mask: hides parts of `src` from the encoder, as in `MultiheadAttention`.
-            tgt_mask: hides parts of `tgt` from the decoder, likewise.
-            memory_mask: hides parts of the encoder's output from the decoder, likewise.
-            src_key_padding_mask: the elements of `src` to ignore.
-            tgt_key_padding_mask: the elements of `tgt` to ignore.
-            memory_key_padding_mask: the elements of the encoder's output to ignore.
-            src_is_causal: a hint that `src_mask` is the causal one.
-            tgt_is_causal: a hint that `tgt_mask` is the causal one.
-            memory_is_causal: a hint that `memory_mask` is the causal one.
+
+        The others are the masks and hints of the layers: those of `src` for the encoder's, and the
+        rest for the decoder's.
         """
         batch_axis = 0 if self.batch_first else 1
         if src.ndim == 3 and src.shape[batch_axis] != tgt.shape[batch_axis]:

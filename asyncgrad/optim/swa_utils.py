@@ -32,44 +32,24 @@ __all__ = [
 
 def get_swa_avg_fn() -> Callable[[Any, Any, Any], Any]:
     """The plain mean, as a function of the average, the new value and the number averaged."""
-
-    def average(averaged: Tensor, current: Tensor, num_averaged: Tensor) -> Any:
-        return averaged + (current - averaged) / (num_averaged + 1)
-
-    return average
+    return lambda averaged, current, number: averaged + (current - averaged) / (number + 1)
 
 
 def get_ema_avg_fn(decay: float = 0.999) -> Callable[[Any, Any, Any], Any]:
     """An exponential moving average, as a function like that of `get_swa_avg_fn`."""
     _check_decay(decay)
-
-    def average(averaged: Tensor, current: Tensor, num_averaged: Tensor) -> Any:
-        return decay * averaged + (1 - decay) * current
-
-    return average
+    return lambda averaged, current, _: decay * averaged + (1 - decay) * current
 
 
 def get_swa_multi_avg_fn() -> Callable[[Any, Any, Any], None]:
     """The plain mean, as a function that updates a list of averages in place."""
-
-    def average(
-        averaged: Iterable[Tensor], current: Iterable[Tensor], num_averaged: Tensor
-    ) -> None:
-        _move(averaged, current, 1 / (int(num_averaged) + 1))
-
-    return average
+    return lambda averaged, current, number: _move(averaged, current, 1 / (int(number) + 1))
 
 
 def get_ema_multi_avg_fn(decay: float = 0.999) -> Callable[[Any, Any, Any], None]:
     """An exponential moving average, as a function that updates a list of averages in place."""
     _check_decay(decay)
-
-    def average(
-        averaged: Iterable[Tensor], current: Iterable[Tensor], num_averaged: Tensor
-    ) -> None:
-        _move(averaged, current, 1 - decay)
-
-    return average
+    return lambda averaged, current, _: _move(averaged, current, 1 - decay)
 
 
 def _move(averaged: Iterable[Tensor], current: Iterable[Tensor], share: float) -> None:
@@ -233,11 +213,9 @@ class SWALR(LRScheduler):
     """Moves the rate to a constant rate, at which parameters are averaged.
 
     Args:
-        optimizer: the optimiser whose learning rates are changed.
         swa_lr: the constant rate, or one for each group.
         anneal_epochs: the number of epochs until the constant rate is reached.
         anneal_strategy: "cos" or "linear".
-        last_epoch: the last epoch done when resuming, -1 to start.
     """
 
     def __init__(

@@ -34,9 +34,8 @@ def get_total_norm(
 
     Args:
         tensors: one, or many.
-        norm_type: the norm's order; may be `float("inf")`.
-        error_if_nonfinite: raise if the norm is not finite.
-        foreach: accepted for PyTorch compatibility, without effect.
+
+    The other arguments are those of `clip_grad_norm_`.
     """
     tensors = [tensors] if isinstance(tensors, Variable) else list(tensors)
     order = float(norm_type)
@@ -83,10 +82,9 @@ def clip_grads_with_norm_(
     """Scale gradients in place by `max_norm / total_norm`, if that is less than 1.
 
     Args:
-        parameters: one, or many.
-        max_norm: the greatest norm allowed.
         total_norm: the norm that the gradients have.
-        foreach: accepted for PyTorch compatibility, without effect.
+
+    The other arguments are those of `clip_grad_norm_`.
     """
     _scale(_gradients(parameters), max_norm, total_norm)
 
@@ -152,9 +150,9 @@ def clip_grad_value_(
     """Clamp the elements of the gradients to [-clip_value, clip_value], in place.
 
     Args:
-        parameters: one, or many.
         clip_value: the greatest absolute value allowed.
-        foreach: accepted for PyTorch compatibility, without effect.
+
+    The other arguments are those of `clip_grad_norm_`.
 
     Raises:
         NotImplementedError: if a gradient is complex.

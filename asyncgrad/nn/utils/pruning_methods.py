@@ -239,11 +239,7 @@ class RandomUnstructured(_Amount):
 
 
 class L1Unstructured(_Amount):
-    """Prunes the elements of the least absolute values.
-
-    Args:
-        amount: their number, or, as a float in [0, 1], their fraction.
-    """
+    """Prunes the elements of the least absolute values; see `RandomUnstructured`."""
 
     def _scores(self, t: Tensor) -> Tensor:
         return t.abs()

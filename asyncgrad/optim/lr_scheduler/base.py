@@ -15,6 +15,8 @@ from asyncgrad.optim.optimizer import Optimizer
 class LRScheduler:
     """A schedule of the learning rate; subclasses define `get_lr`.
 
+    All schedules have these arguments.
+
     Args:
         optimizer: the optimiser whose learning rates are changed.
         last_epoch: the last epoch done when resuming, -1 to start.

@@ -43,10 +43,8 @@ class SequentialLR(_Combined):
     """Runs schedules one after another.
 
     Args:
-        optimizer: the optimiser whose learning rates are changed.
         schedulers: the schedules, made for the same optimiser.
         milestones: the epochs at which the second and later ones take over.
-        last_epoch: the last epoch done when resuming, -1 to start.
     """
 
     def __init__(

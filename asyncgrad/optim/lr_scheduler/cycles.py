@@ -42,7 +42,6 @@ class CyclicLR(_MomentumScheduler):
     """Moves the rate up and down between two bounds, and momentum the other way.
 
     Args:
-        optimizer: the optimiser whose learning rates, and momenta or first betas, are changed.
         base_lr: the lower bound, or one for each group.
         max_lr: the upper bound, or one for each group.
         step_size_up: the number of steps from the lower to the upper bound.
@@ -55,7 +54,6 @@ class CyclicLR(_MomentumScheduler):
         cycle_momentum: change the momentum, too.
         base_momentum: the lower bound of the momentum, or one for each group.
         max_momentum: the upper bound of the momentum, or one for each group.
-        last_epoch: the last step done when resuming, -1 to start.
 
     Raises:
         ValueError: for an unknown mode, if the number of bounds is not that of groups, or if
@@ -128,11 +126,9 @@ class CosineAnnealingWarmRestarts(base.LRScheduler):
     """Lowers the rate along half a cosine to `eta_min`, then restarts from the initial rate.
 
     Args:
-        optimizer: the optimiser whose learning rates are changed.
         T_0: the number of epochs until the first restart.
         T_mult: the factor by which the period grows after each restart.
         eta_min: the lowest rate.
-        last_epoch: the last epoch done when resuming, -1 to start.
     """
 
     def __init__(
@@ -191,7 +187,6 @@ class OneCycleLR(_MomentumScheduler):
     """Raises the rate to `max_lr`, then lowers it far below its start; momentum does the opposite.
 
     Args:
-        optimizer: the optimiser whose learning rates, and momenta or first betas, are changed.
         max_lr: the highest rate, or one for each group.
         total_steps: the number of steps; by default `epochs` times `steps_per_epoch`.
         epochs: the number of epochs.
@@ -204,7 +199,6 @@ class OneCycleLR(_MomentumScheduler):
         div_factor: the ratio of the highest rate to the first.
         final_div_factor: the ratio of the first rate to the last.
         three_phase: first fall to the first rate in as many steps as it rose, then to the last.
-        last_epoch: the last step done when resuming, -1 to start.
 
     Raises:
         ValueError: if an option is out of its range, or the optimiser has no momentum.

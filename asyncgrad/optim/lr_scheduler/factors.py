@@ -15,9 +15,7 @@ class LambdaLR(LRScheduler):
     """Sets the rate to the initial rate times a function of the epoch.
 
     Args:
-        optimizer: the optimiser whose learning rates are changed.
         lr_lambda: the function, or one for each group.
-        last_epoch: the last epoch done when resuming, -1 to start.
     """
 
     _parts = ("lr_lambdas",)

@@ -15,7 +15,6 @@ class ReduceLROnPlateau(LRScheduler):
     """Multiplies the rate by a factor when a metric stops improving.
 
     Args:
-        optimizer: the optimiser whose learning rates are changed.
         mode: "min" if a lower metric is better, "max" if a higher one is.
         factor: the factor of the rate.
         patience: the number of epochs without improvement to tolerate.
