@@ -165,6 +165,7 @@ def take_report(
     """
     if node not in task.launched:
         raise ValueError(f"{node!r} was not handed out by this pass, or has reported already")
-    del task.launched[node]
     if task.state is RUNNING:
         deliver(task, node, following or stored_edges(node), gradients, fresh)
+    # Last, because an interrupt may come before: without a report the pass must not go on.
+    task.launched.pop(node, None)

@@ -303,26 +303,30 @@ class GraphTask(PassState):
             secure(self, node)
         self.stepping = True
         try:
-            waiting = step(result) if self.context is None else self.context.run(step, result)
+            try:
+                waiting = step(result) if self.context is None else self.context.run(step, result)
+            except StopIteration as stop:
+                self.stepping = False
+                if stop.value is not None and self.state is RUNNING:
+                    received, fresh = stop.value
+                    following = stored_edges(node)
+                    # Looked up again: the node itself may be what moves the pass to a device.
+                    streams = self.streams
+                    if streams is not None:
+                        self.within(streams.deliver, self, node, following, received, fresh)
+                    elif self.recorded is None or self.context is None:
+                        deliver(self, node, following, received, fresh)
+                    else:
+                        # In the context, so that sums are recorded as in this pass, not in its
+                        # caller.
+                        self.context.run(deliver, self, node, following, received, fresh)
+                # Last, because an interrupt may come before: without a report the pass must not go
+                # on.
+                self.launched.pop(node, None)
+                return
             suspended = Suspended(node, steps, waiting, self.new_context())
-        except StopIteration as stop:
-            self.stepping = False
-            self.launched.pop(node, None)
-            if stop.value is not None and self.state is RUNNING:
-                received, fresh = stop.value
-                following = stored_edges(node)
-                # Looked up again: the node itself may be what moves the pass to a device.
-                streams = self.streams
-                if streams is not None:
-                    self.within(streams.deliver, self, node, following, received, fresh)
-                elif self.recorded is None or self.context is None:
-                    deliver(self, node, following, received, fresh)
-                else:
-                    # In the context, so that sums are recorded as in this pass, not in its caller.
-                    self.context.run(deliver, self, node, following, received, fresh)
         except BaseException as error:
             self.stepping = False
-            self.launched.pop(node, None)
             self.fail(error, node)
             # `result` may be the error thrown here, whose traceback holds this frame.
             result = None
@@ -354,8 +358,8 @@ class GraphTask(PassState):
             # The error's traceback holds this frame, which must not hold the error.
             error = None
         elif (node.cost if self.streams is None else host_cost(node)) > HEAVY_NS:
-            self.launched.pop(node, None)
             self.make_ready(node, Resumed(steps, result), False)
+            self.launched.pop(node, None)
         else:
             self._resume(node, steps, result)
 

@@ -231,20 +231,19 @@ class PassState:
 
     def fail(self, error: BaseException, node: Node | None = None) -> None:
         """End the pass with an error: the first wins, later ones become notes on it."""
-        if node is not None:
-            self.launched.pop(node, None)
         # A cancellation that was reported before the error takes effect first.
         self.drain()
-        if self.state in ENDED:
-            return
-        if self.error is None and self.state is not DRAINING:
+        if self.state is RUNNING or self.state is NEW:
             self.error = error
             if node is not None:
                 note_failure(error, node)
             self.state = DRAINING
             self._forget()
-        elif error is not self.error:
+        elif self.state is DRAINING and error is not self.error:
             self.later_errors += (error,)
+        if node is not None:
+            # Last, because an interrupt may come before: without the error the pass must not go on.
+            self.launched.pop(node, None)
 
     def cancel(self) -> bool:
         """Ask the pass to end; False if it has ended.

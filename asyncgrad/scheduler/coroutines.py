@@ -112,8 +112,8 @@ class CoroutineNodes:
             if known and not waiting.cancelling():
                 ended = Ended(error=asyncio.CancelledError())
             else:
-                # Neither the node nor the engine cancelled it: the loop is cancelling all tasks.
-                ended = Ended(cancelled=known)
+                # By the engine, as the pass is ending, or by a loop that cancels all its tasks.
+                ended = Ended(cancelled=True)
         else:
             ended = Ended(error=waiting.exception())
             if ended.error is None:

@@ -62,6 +62,7 @@ class Engine(RunningPasses):
         self.emptied: asyncio.Future[None] | None = None
         self._closer: AsyncGenerator[None, None] | None = None
         try:
+            self.thread_segments.threads.start()
             self.collections.watch()
             if loop_thread.shorten_slice(self):
                 # The loop's thread gets a core as soon as it wakes, so none is left idle for it.
@@ -186,9 +187,10 @@ class Engine(RunningPasses):
         return [*FOR_USERS, *(name for name in super().__dir__() if name.startswith("__"))]
 
     def close(self, ended: Callable[[], None] | None = None) -> None:
-        """Stop the threads, the last of which calls `ended`; later passes run on the loop."""
-        if self.closed:
-            return
+        """Stop the threads, the last of which calls `ended`; later passes run on the loop.
+
+        It may be called again, as when an interrupt has cut it short.
+        """
         self.closed = True
         # Both refer to the loop, which would keep the loop and the engine alive together.
         self._closer = self.emptied = None

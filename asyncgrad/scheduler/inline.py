@@ -133,10 +133,7 @@ def _run_to_end(task: GraphTask) -> None:
             _await_nodes(task, started, ended)
     except BaseException as interrupt:
         task.fail(interrupt)
-        for running, suspended in started.items():
-            running.end()
-            task.resume(suspended.node, suspended.steps, None, None)
-        discard_all(task)
+        _end_nodes(task, started)
         task.outcome()
     finally:
         if timer is not None:
@@ -169,36 +166,39 @@ def _await_nodes(
     while task.state is RUNNING and task.suspended and len(started) < LIMIT:
         # The node leaves the list only below, so that no interrupt in between loses it.
         suspended = task.suspended[0]
-        try:
-            running = OnPortal(wait_for_node(suspended.waiting), suspended.context, ended.put)
-        except BaseException as failure:
-            task.fail(failure)
-            break
+        running = OnPortal(wait_for_node(suspended.waiting), suspended.context, ended.put)
         started[running] = suspended
         del task.suspended[0]
         running.start()
     task.drain()
     if task.state is RUNNING:
-        try:
-            over = [_first_of(ended, task)]
-        except BaseException as interrupt:
-            # This thread was interrupted.
-            task.fail(interrupt)
+        running = _first_of(ended, task)
         task.drain()
+        if task.state is RUNNING:
+            _take_result(task, started, running)
     if task.state is not RUNNING:
-        over = list(started)
-        for running in over:
-            running.cancel()
-        discard_all(task)
-    for running in over:
-        result, error = running.result()
-        if running.cancelled and isinstance(error, CancelledError):
-            # The pass itself cancelled the node, so this is not an error.
-            error = None
-        suspended = started.pop(running)
-        task.resume(suspended.node, suspended.steps, result, error)
-        # The error's traceback leads to this frame, which must not hold the error.
-        del running, result, error
+        _end_nodes(task, started)
+
+
+def _end_nodes(task: GraphTask, started: dict[OnPortal, Suspended]) -> None:
+    """Cancel the coroutine nodes of a pass that is over, and wait until all have ended."""
+    for running in started:
+        running.cancel()
+    discard_all(task)
+    for running in tuple(started):
+        _take_result(task, started, running)
+
+
+def _take_result(task: GraphTask, started: dict[OnPortal, Suspended], running: OnPortal) -> None:
+    """Resume a node with the result of its coroutine; blocks until there is one."""
+    result, error = running.result()
+    if running.cancelled and isinstance(error, CancelledError):
+        # The pass itself cancelled the node, so this is not an error.
+        error = None
+    suspended = started.pop(running)
+    task.resume(suspended.node, suspended.steps, result, error)
+    # The error's traceback leads to this frame, which must not hold the error.
+    del running, result, error
 
 
 def _first_of(ended: SimpleQueue[OnPortal], task: GraphTask) -> OnPortal:

@@ -12,7 +12,7 @@ from asyncgrad.core.commit import check_staged
 from asyncgrad.core.conclude import Member
 from asyncgrad.core.graph_task import GraphTask
 from asyncgrad.core.states import DONE, RUNNING
-from asyncgrad.scheduler.completion import end_as_decided
+from asyncgrad.scheduler.completion import end_as_decided, for_another, is_stop
 from asyncgrad.scheduler.coroutines import GRACE
 from asyncgrad.scheduler.portal import OnPortal
 from asyncgrad.scheduler.segments import outlast, retrieve
@@ -63,6 +63,8 @@ def conclude_inline(task: GraphTask) -> None:
         task.error = interrupt
     else:
         if error is not None:
+            if is_stop(error):
+                raise error
             task.later_errors += (error,)
 
 
@@ -73,7 +75,7 @@ async def _decide(task: GraphTask) -> None:
         return
     # Participants promise others that the commit does not fail, so it is checked before.
     check_staged(task.staged)
-    calls = [asyncio.ensure_future(_call(method)) for method in methods]
+    calls = [asyncio.ensure_future(_stopping(_call(method))) for method in methods]
     for call in calls:
         call.add_done_callback(retrieve)
     try:
@@ -84,21 +86,26 @@ async def _decide(task: GraphTask) -> None:
         for call in calls:
             call.cancel()
         await outlast(*calls)
+    stop = None
     try:
         for call in calls:
-            call.result()
+            stop = call.result()
+            if stop is not None:
+                raise stop
     finally:
         # The error's traceback holds this frame, which must not hold the error.
-        del call, calls
+        del call, calls, stop
 
 
 async def _tell(task: GraphTask, grace: float) -> None:
     """Call `commit` or `abort` of all at the same time; those that abort have `grace` seconds."""
     committed = task.state is DONE
     verb = "commit" if committed else "abort"
-    calls: dict[asyncio.Future[None], Member] = {
-        asyncio.ensure_future(_tell_one(task, member, verb)): member for member in task.members
+    calls: dict[asyncio.Future[BaseException | None], Member] = {
+        asyncio.ensure_future(_stopping(_tell_one(task, member, verb))): member
+        for member in task.members
     }
+    stop: BaseException | None = None
     # Nothing that happens while this waits changes the decision. An interrupt of a thread that is
     # blocked cancels this, and must find that all have been told.
     await outlast(*calls, seconds=None if committed else grace)
@@ -113,8 +120,11 @@ async def _tell(task: GraphTask, grace: float) -> None:
             message += f" has not ended in {grace} s: its pass ends without it"
         elif call.cancelled():
             message += " was cancelled by something else than its pass"
-        elif (error := call.exception()) is not None:
+        elif (error := call.exception() or call.result()) is not None:
             message += " failed"
+            if is_stop(error) and not for_another.get():
+                stop = error
+                continue
             if not committed:
                 task.later_errors += (error,)
                 continue
@@ -126,16 +136,41 @@ async def _tell(task: GraphTask, grace: float) -> None:
         if error is not None:
             facts["exception"] = error
         asyncio.get_running_loop().call_exception_handler(facts)
+    if stop is not None:
+        try:
+            raise stop
+        finally:
+            # As in `_decide`.
+            del stop, error, call, calls
 
 
 async def _tell_one(task: GraphTask, member: Member, verb: str) -> None:
-    """Call `commit` or `abort` of a participant, once."""
-    function = getattr(member.participant, verb)
+    """Call `commit` or `abort` of a participant that is still to be told, and await it."""
     others = [other for other in task.members if other is not member]
-    if len(others) < len(task.members):
-        # If an interrupt ends this or another call, `task.members` are those still to be told.
+    if len(others) == len(task.members):
+        return
+    try:
+        found: Any = getattr(member.participant, verb)()
+    except (Exception, SystemExit):
         task.members = others
-        await _call(function)
+        raise
+    waits = isawaitable(found)
+    # Not before: if an interrupt ends this or another call, `task.members` are still to be told.
+    task.members = others
+    if waits:
+        await found
+
+
+async def _stopping(call: Awaitable[None]) -> BaseException | None:
+    """Await a call; return an error that is meant to stop the program.
+
+    Raised in a task, it would stop the loop, which others may share, before all have been told.
+    """
+    try:
+        await call
+    except (KeyboardInterrupt, SystemExit) as stop:
+        return stop
+    return None
 
 
 async def _call(function: Callable[[], Any]) -> None:

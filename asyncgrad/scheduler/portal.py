@@ -45,7 +45,11 @@ def _serve(started: Future[AbstractEventLoop]) -> None:
         # A loop policy may have set an eager task factory.
         loop.set_task_factory(None)
         started.set_result(loop)
-        await loop.create_future()
+        try:
+            await loop.create_future()
+        finally:
+            # A task has raised SystemExit or KeyboardInterrupt: the next pass starts another loop.
+            _loops.clear()
 
     try:
         asyncio.run(main())

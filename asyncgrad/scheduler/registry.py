@@ -71,11 +71,11 @@ def refuse_trio(name: str) -> None:
 
 def _sweep() -> None:
     """Close the engines of loops that were closed or freed without a shut-down."""
-    with _changing:
-        abandoned = [key for key, engine in list(_engines.items()) if engine.is_abandoned()]
-        engines = [_engines.pop(key) for key in abandoned]
-    for engine in engines:
-        engine.close()
+    for engine in tuple(_engines.values()):
+        if engine.is_abandoned():
+            # An interrupt may come before it is forgotten: then it is closed again.
+            engine.close()
+            _forget(engine)
 
 
 def _after_collection() -> None:

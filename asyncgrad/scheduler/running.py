@@ -220,15 +220,21 @@ class RunningPasses(Host):
         # From here on the pass can't be cancelled.
         task.ending = True
         self.log(task, "concludes with its participants")
-        run = partial(self.thread_segments.finish, self, task)
         # Not `create_task`: an eager task factory would call participants at once, in here.
-        concluding = self._concluding[task] = asyncio.Task(
-            conclude(task, self.nodes.grace, run), loop=self.loop, context=task.new_context()
-        )
+        concluding = asyncio.Task(self._concludes(task), loop=self.loop, context=task.new_context())
         concluding.add_done_callback(partial(self._concluded, task))
+        self._concluding[task] = concluding
+
+    async def _concludes(self, task: GraphTask) -> None:
+        # Otherwise an interrupt has cut `_conclude` off, and it is called again.
+        if self._concluding.get(task) is asyncio.current_task():
+            # Nothing follows, so neither a change nor a cancellation matters here.
+            await conclude(task, self.nodes.grace, partial(self.thread_segments.finish, self, task))
 
     def _concluded(self, task: GraphTask, concluding: asyncio.Task[None]) -> None:
-        self._concluding.pop(task, None)
+        if self._concluding.get(task) is not concluding:
+            return
+        del self._concluding[task]
         # The pass ends even if the loop, which may cancel all its tasks, has cancelled this one.
         if not concluding.cancelled() and (error := concluding.exception()) is not None:
             task.later_errors += (error,)

@@ -27,7 +27,7 @@ class ThreadSegments:
     """The jobs in the threads of one engine."""
 
     def __init__(self, queue: DeviceQueue) -> None:
-        """Start the threads."""
+        """Make the threads, which the engine starts."""
         self._queue = queue
         #: Passes that a thread owns, or will own when one is free.
         self.tasks: dict[GraphTask, ThreadJob] = {}

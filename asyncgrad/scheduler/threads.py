@@ -1,4 +1,4 @@
-"""The threads of an engine, which are started with it and end with it.
+"""The threads of an engine, which start and end with it.
 
 `Thread.start` blocks until the thread runs, which takes 15 ms in a busy interpreter. So one extra
 thread starts the others. If the system allows no more threads, it does their work itself.
@@ -36,7 +36,7 @@ class Threads:
     """
 
     def __init__(self, number: int, name: str, kept: int = 0) -> None:
-        """Start the threads, without waiting for that."""
+        """Prepare the threads; `start` starts them."""
         #: To leave cores to the event loop, so many idle threads don't share the work of others.
         self.kept = kept
         #: True for each job, False for each thread that should end.
@@ -58,6 +58,9 @@ class Threads:
             # The threads are daemons, because `_end_all` waits for them when the interpreter ends.
             member = Thread(target=self._work, name=f"{name}_{place}", daemon=True)
             self._members.append(member)
+
+    def start(self) -> None:
+        """Start the threads, without waiting for that."""
         self._starting.acquire()
         try:
             start_new_thread(self._start, ())
@@ -140,10 +143,9 @@ class Threads:
         """Let the threads end after the jobs that they were given; the last one calls `ended`."""
         if ended is not None:
             self._ended.append(ended)
-        if not self.closed:
-            self.closed = True
-            for _ in self._members:
-                self._calls.put(False)
+        self.closed = True
+        for _ in self._members:
+            self._calls.put(False)
         if not self._present:
             self._leave()
 

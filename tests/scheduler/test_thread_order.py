@@ -28,6 +28,7 @@ class Held:
 
     def __init__(self) -> None:
         self.threads = Threads(1, "test")
+        self.threads.start()
         self.log: list[Any] = []
 
     def __enter__(self) -> Held:

@@ -1,0 +1,247 @@
+"""KeyboardInterrupt anywhere in an awaited pass: the loop can be ended, and nothing is left."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from interrupts import interrupt
+from passes import HEAVY, calls, chain, give_way, leaf
+
+import asyncgrad as ag
+from asyncgrad.scheduler import blas, threads, yielding
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+FILES = {
+    str(path)
+    for package in ("core", "scheduler")
+    for path in (Path(ag.__file__).parent / package).glob("*.py")
+}
+
+
+class Joins:
+    """A participant that notes how the pass has ended."""
+
+    def __init__(self) -> None:
+        self.told: list[str] = []
+
+    async def prepare(self, gradients: Any) -> None:
+        await asyncio.sleep(0)
+
+    async def commit(self) -> None:
+        self.told.append("commit")
+
+    async def abort(self) -> None:
+        self.told.append("abort")
+
+
+class Decides(Joins):
+    """One that has promised others to do as they decide."""
+
+    async def decide(self) -> None:
+        await asyncio.sleep(0)
+
+
+def coroutines(x: ag.Tensor, y: ag.Tensor, members: list[Any]) -> ag.Tensor:
+    return (calls(chain(calls(x, give_way), 3), give_way) + calls(y, give_way)).sum()
+
+
+def in_threads(x: ag.Tensor, y: ag.Tensor, members: list[Any]) -> ag.Tensor:
+    return (chain(chain(x, 2, cost=HEAVY), 2, cost=HEAVY) + y * 1.0).sum()
+
+
+def joined(x: ag.Tensor, y: ag.Tensor, members: list[Any]) -> ag.Tensor:
+    async def node() -> None:
+        for member in members:
+            ag.autograd.graph.join(member)
+        await asyncio.sleep(0)
+
+    return (calls(x, node) + y * 1.0).sum()
+
+
+def end(loop: asyncio.AbstractEventLoop) -> None:
+    """End a loop as `asyncio.run` does."""
+    tasks = asyncio.all_tasks(loop)
+    for task in tasks:
+        task.cancel()
+    if tasks:
+        _, pending = loop.run_until_complete(asyncio.wait(tasks, timeout=30))
+        assert not pending
+    loop.run_until_complete(loop.shutdown_asyncgens())
+    loop.close()
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(
+    ("made", "members"),
+    [(coroutines, []), (in_threads, []), (joined, [Joins, Joins]), (joined, [Decides, Joins])],
+)
+def test_all_or_nothing_wherever_an_interrupt_comes(
+    made: Callable[..., ag.Tensor], members: list[Any]
+) -> None:
+    at, seen = 1, set()
+    interrupted = True
+    while interrupted:
+        x, y = leaf(), leaf()
+        joining = [member() for member in members]
+        loss = made(x, y, joining)
+        loop = asyncio.new_event_loop()
+        futures: list[Any] = []
+
+        async def main(loss: ag.Tensor = loss, futures: list[Any] = futures) -> None:
+            futures.append(loss.backward())
+            await futures[0]
+
+        def run(loop: Any = loop, main: Any = main) -> None:
+            loop.run_until_complete(loop.create_task(main()))
+
+        interrupted = interrupt(at, run, run.__code__, FILES, not_as_a_task_waits)
+        end(loop)
+        done = x.grad is not None
+        assert (y.grad is not None) == done, at
+        for member in joining:
+            assert member.told in ([], ["commit" if done else "abort"]), at
+            assert member.told or not done, at
+        if futures:
+            assert futures[0].committed() == done, at
+        assert not blas.one_thread.holders
+        seen.add(done)
+        at += 1
+    assert seen == {True, False}
+    assert done
+
+
+def not_as_a_task_waits() -> None:
+    """Interrupt, unless asyncio is making a task wait for a future: it would wait for ever."""
+    frame: Any = sys._getframe()
+    while frame is not None:
+        if frame.f_code.co_name == "add_done_callback":
+            return
+        frame = frame.f_back
+    raise KeyboardInterrupt
+
+
+def fails_in(verb: str, error: type[BaseException]) -> Any:
+    class Stops(Decides):
+        async def prepare(self, gradients: Any) -> None:
+            if verb == "abort":
+                raise ValueError("planned")
+
+        async def decide(self) -> None:
+            await self.note("decide")
+
+        async def commit(self) -> None:
+            await self.note("commit")
+
+        async def abort(self) -> None:
+            await self.note("abort")
+
+        async def note(self, what: str) -> None:
+            self.told.append(what)
+            if what == verb:
+                raise error("planned")
+
+    return Stops()
+
+
+@pytest.mark.filterwarnings("ignore:a backward pass:RuntimeWarning")
+@pytest.mark.parametrize("blocks", [True, False])
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
+@pytest.mark.parametrize("verb", ["decide", "commit", "abort"])
+def test_a_participant_that_stops_the_program_stops_no_other(
+    verb: str, error: type[BaseException], blocks: bool
+) -> None:
+    """The others are told, the error is raised once, and the loop of blocking passes goes on."""
+    x, members = leaf(), [fails_in(verb, error), Joins()]
+    loss = joined(x, leaf(), members)
+    if blocks:
+        with pytest.raises(error, match="planned"):
+            loss.backward()
+    else:
+
+        async def main() -> None:
+            await loss.backward()
+
+        loop = asyncio.new_event_loop()
+        task = loop.create_task(main())
+        with pytest.raises(error, match="planned"):
+            loop.run_until_complete(task)
+        end(loop)
+        if verb != "commit":
+            assert task.cancelled() or task.exception() is not None
+    how = "commit" if verb == "commit" else "abort"
+    assert members[1].told == [how]
+    assert members[0].told[-1] == how
+    assert (x.grad is not None) == (verb == "commit")
+    calls(leaf(), give_way).sum().backward()
+
+
+def stops() -> None:
+    raise KeyboardInterrupt
+
+
+def test_an_engine_whose_making_is_interrupted_leaves_no_thread(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(yielding.YieldQueue, "__init__", lambda *_: stops())
+    made: list[Any] = []
+    real = threads.start_new_thread
+    monkeypatch.setattr(threads, "start_new_thread", lambda *facts: made.append(real(*facts)))
+
+    async def main() -> None:
+        ag.engine()
+
+    with pytest.raises(KeyboardInterrupt):
+        asyncio.run(main())
+    assert not made
+
+
+def test_an_engine_whose_close_is_interrupted_can_be_closed_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found: list[Any] = []
+
+    async def main() -> None:
+        engine = ag.engine()
+        members = engine.thread_segments.threads
+        with members._starting:
+            found.extend(members._members)
+        with monkeypatch.context() as patch:
+            patch.setattr(threads.Threads, "close", lambda *_: stops())
+            with pytest.raises(KeyboardInterrupt):
+                engine.close()
+        assert engine in blas.one_thread.holders
+        engine.close()
+        assert engine not in blas.one_thread.holders
+
+    asyncio.run(main())
+    for thread in found:
+        thread.join(30)
+    assert not any(thread.is_alive() for thread in found)
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_task_that_stops_the_loop_of_blocking_passes_ends_no_later_pass() -> None:
+    """It is not awaited by the pass that has started it."""
+
+    async def exits() -> None:
+        raise SystemExit
+
+    async def node() -> None:
+        task = asyncio.create_task(exits())
+        task.add_done_callback(lambda task: task.exception())
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+
+    x = leaf()
+    with pytest.raises(RuntimeError, match="CancelledError"):
+        calls(x, node).sum().backward()
+    assert x.grad is None
+    calls(x, give_way).sum().backward()
+    assert x.grad is not None
