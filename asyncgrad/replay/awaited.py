@@ -25,7 +25,7 @@ from asyncgrad.errors import AutogradError, note_failure
 from asyncgrad.replay.anew import BailError
 from asyncgrad.replay.program import Program
 from asyncgrad.replay.steps import UnrepeatableError
-from asyncgrad.replay.whole import WholeCall
+from asyncgrad.replay.whole_graph import WholeCall
 from asyncgrad.replay.writer import CHANGED
 from asyncgrad.scheduler import engine_of
 

@@ -83,7 +83,5 @@ def _moved(cast: Any, source: Any, target: Any, array: Any) -> Any:
 
 
 def run_on(device: Any, function: Any, *args: Any) -> Any:
-    """Call a function in a device's current stream; with None for the host, just call it."""
-    if device is None:
-        return function(*args)
+    """Call a function in a device's current stream."""
     return device.run_in(current_stream(device), function, *args)

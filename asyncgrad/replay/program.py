@@ -36,7 +36,7 @@ from asyncgrad.replay.steps import (
     UnrepeatableError,
     places_in,
 )
-from asyncgrad.replay.whole import WholeCall
+from asyncgrad.replay.whole_graph import WholeCall
 from asyncgrad.replay.writer import Writer
 
 #: Held while a program is written: two threads may ask for it at once.
@@ -54,15 +54,9 @@ class Program:
     """
 
     def __init__(self, recorder: KnownArrays, outputs: Any, returned: Any = None) -> None:
-        """Choose the steps.
+        """Choose the steps; raises if a check would come after an effect.
 
-        Args:
-            recorder: has recorded a call that can be repeated.
-            outputs: the template of what the program returns.
-            returned: the template of that part which the caller of the function gets.
-
-        Raises:
-            UnrepeatableError: if a check would come after an effect.
+        Of `outputs`, the caller of the function gets that part of which `returned` is the template.
         """
         self._steps = recorder.steps
         self._families = Families(recorder)

@@ -1,7 +1,15 @@
-"""The CUDA graph of a whole call: passes, clipping and steps of optimisers, launched as one."""
+"""A call with passes and steps of optimisers that a CUDA device repeats by one launch.
+
+Operations, passes, clipping and updates become one CUDA graph, which changes the weights in place.
+The host takes other steps before it, such as `zero_grad`, or after it, such as schedules of the
+learning rate. A launch needs the state in which the graph was captured. In any other state, for
+example where an unfreed graph needs the old weights, the call is replayed step by step.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cached_property
 from threading import local
 from typing import Any
 
@@ -23,8 +31,19 @@ from asyncgrad.errors import AutogradError
 from asyncgrad.optim.captured import CapturedStep, StepFacts
 from asyncgrad.replay.captured import DeviceGraph, last_uses, take_steps
 from asyncgrad.replay.device_arrays import run_on, shares_memory
-from asyncgrad.replay.steps import GRADIENTS_ONLY, Commit, Load, Made, filled, sources_in
-from asyncgrad.replay.whole_steps import Sorted, parameters_of
+from asyncgrad.replay.memory import Families, Memory, Plan
+from asyncgrad.replay.steps import (
+    GRADIENTS_ONLY,
+    Again,
+    Commit,
+    Load,
+    Made,
+    Place,
+    filled,
+    sources_in,
+)
+from asyncgrad.replay.whole_steps import Sorted, has_effect, parameters_of
+from asyncgrad.replay.writer import Writer
 
 #: It is captured so often within as many launches. Then calls are made step by step for a while.
 _MOST, _LAUNCHES = 4, 50
@@ -34,11 +53,6 @@ class WholeGraph(DeviceGraph):
     """A function of the arrays that come in. It changes weights, and sets `.grad`s."""
 
     def __init__(self, device: Any, found: Sorted) -> None:
-        """Keep what is to be captured.
-
-        Args:
-            found: which steps the graph stands for.
-        """
         super().__init__(device)
         self._steps = found
         self._over = last_uses(found.inside, found.outs)
@@ -57,9 +71,7 @@ class WholeGraph(DeviceGraph):
     def is_ready(self, arguments: Any, *, waits: bool = True) -> bool:
         """Whether a call can be made by one launch; captures the graph if it has to be.
 
-        Args:
-            arguments: the tensors among the call's arguments.
-            waits: the launch waits for the device before it sets `.grad`s, as passes do.
+        The launch `waits` for the device before it sets `.grad`s, as passes do.
         """
         if self.reason is not None or is_held_here(self._lock):
             return False
@@ -241,6 +253,40 @@ class WholeGraph(DeviceGraph):
 
     def _within(self, function: Any, *args: Any) -> Any:
         return run_on(self._device, function, *args)
+
+
+class WholeCall:
+    """What the host does before and after a graph, and the graph between."""
+
+    def __init__(
+        self, device: Any, steps: list[Any], outputs: Any, families: Families, constants: set[Place]
+    ) -> None:
+        """Sort the steps; raises an `UnrepeatableError` if they can't be captured as one."""
+        found = self._steps = Sorted(device, steps, outputs, families, constants)
+        self.graph = WholeGraph(device, found)
+        call = Again("graph", self.graph, tuple(found.inputs), {}, tuple(found.outs), True)
+        steps = [*found.before, call, *found.after]
+        plan = Plan(steps, outputs, families)
+        #: The memory of one call.
+        self.new_memory: Callable[[], Memory] = plan.new_memory
+        self._writer = Writer(constants, steps, outputs, plan, divided=False)
+        self.anew = [step.name for step in (*found.before, *found.after) if has_effect(step)]
+        #: The expected nanoseconds of the caller's time.
+        self.cost = 20_000 * (len(found.inputs) + len(found.outs) + len(found.leaves))
+
+    @cached_property
+    def run(self) -> Any:
+        """The function of a program, of which the graph is one step."""
+        return self._writer.function()
+
+    def words(self) -> str:
+        """What becomes of the call, for `explain()`."""
+        found, graph = self._steps, self.graph
+        updates = [f"the step of {type(optimizer).__name__}" for optimizer in found.updates]
+        what = " and ".join([f"{len(found.inside) - len(updates)} operations", *updates])
+        if graph.reason is None:
+            return f"{what} {'are' if graph.is_captured else 'can be'} one CUDA graph"
+        return f"{what} are no CUDA graph: {graph.reason}"
 
 
 def _bump(variable: Variable, times: int) -> None:
