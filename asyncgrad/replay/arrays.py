@@ -26,7 +26,6 @@ from asyncgrad.replay.device_arrays import copying, is_array
 from asyncgrad.replay.known import is_record
 from asyncgrad.replay.looks import line
 from asyncgrad.replay.names import is_own
-from asyncgrad.replay.regions import Region
 from asyncgrad.replay.steps import (
     COPY,
     Compute,
@@ -35,10 +34,12 @@ from asyncgrad.replay.steps import (
     Made,
     Output,
     Place,
+    Region,
     Same,
     Source,
     UnrepeatableError,
-    moves,
+    places_in,
+    sources_in,
 )
 from asyncgrad.replay.unchanged import is_value
 
@@ -80,9 +81,9 @@ class KnownArrays:
     """
 
     def __init__(self, call: Recorded) -> None:
+        self.call = call
         #: Why the call can't be repeated, or None.
         self.reason: str | None = None
-        self.strict = call.strict
         self.steps: list[Any] = []
         #: Arrays that every replay starts with as they are.
         self.constants: set[Place] = set()
@@ -111,9 +112,6 @@ class KnownArrays:
         self.outdated: set[Source] = set()
         self.earlier: list[tuple[int, list[Place]]] = []
         self._outputs: dict[int, Any] = {}
-        self._is_there = call.is_there
-        self._holds = call.holds
-        self._values_hold = call.values_hold
         #: The identities of containers that a replay can't make anew.
         self._containers = {id(container) for container in call.containers}
         #: The outputs that require grad, each with its tensor; and the others.
@@ -123,6 +121,8 @@ class KnownArrays:
         self.values: dict[int, Place] = {}
         #: The identities of those that have been found in what the function returns.
         self.returned: set[int] = set()
+        #: The places in the function's code at which Python has read values of tensors.
+        self.looked_at: list[int] = []
         #: How many passes have started in this call, and what is watched of those that run.
         self.passes = 0
         self._passes: dict[Any, Any] = {}
@@ -149,7 +149,7 @@ class KnownArrays:
             return
         self.reason = f"{why} ({line()})"
         self.steps.clear()
-        if self.strict:
+        if self.call.strict:
             raise AutogradError(f"compile(fullgraph=True): {self.reason}")
 
     # -- arrays -----------------------------------------------------------------------------------
@@ -164,6 +164,12 @@ class KnownArrays:
             self.has_views = self.has_views or getattr(array, "base", None) is not None
         elif array.base is not None:
             self.has_views = True
+        return place
+
+    def compute(self, name: str, function: Any, arguments: Any, array: Any, cost: int = 0) -> Place:
+        """Add a step that makes an array; returns its place."""
+        place = self.new(array)
+        self.steps.append(Compute(name, function, arguments, place, cost))
         return place
 
     def make_anew(self, place: Place) -> None:
@@ -181,6 +187,7 @@ class KnownArrays:
     def forget(self) -> None:
         """Drop arrays and arguments; the pool keeps no more than before. Ignore later reports."""
         self.reason = self.reason or "the call has ended"
+        self.call = Recorded()
         for source in self.sources.values():
             if source.argument is not None:
                 source.tensor = None
@@ -233,8 +240,7 @@ class KnownArrays:
         """The place of an array that a step has made; None if there is none."""
         if self.views and id(array) in self.views:
             owner, view = self.views.pop(id(array))
-            changed, place = self.known[id(owner)], self.new(view)
-            self.steps.append(Compute("view", Region(owner, view).of, (changed,), place, 0))
+            self.compute("view", Region(owner, view).of, (self.known[id(owner)],), view)
         return self.known.get(id(array))
 
     def knows(self, array: Any) -> bool:
@@ -242,10 +248,10 @@ class KnownArrays:
         return self.found(array) is not None or id(array) in self._holders
 
     def template(self, value: Any, *, tensors: bool = False) -> Any:
-        """A value with places for its arrays; raises for what a replay could not make again.
+        """A value with places for its arrays, and for tensors if these are not to be kept.
 
-        Args:
-            tensors: keep tensors; otherwise they become their arrays.
+        Raises:
+            UnrepeatableError: for what a replay could not make again.
         """
         if (known := self.known.get(id(value))) is not None and not self.views:
             return known
@@ -284,7 +290,7 @@ class KnownArrays:
         parts = tuple([self.template(part, tensors=tensors) for part in value])
         if all(map(is_, parts, value)):
             return value
-        return parts if is_plain else None if any(map(moves, parts)) else value
+        return parts if is_plain else None if places_in(parts) or sources_in(parts) else value
 
     def _given(self, tensor: Any) -> Any:
         """The template of a tensor that a function is given."""
@@ -319,7 +325,7 @@ class KnownArrays:
         if isinstance(key, tuple):
             for part in key:
                 self._key(part)
-        elif not (is_value(type(key)) or self._is_there(key)):
+        elif not (is_value(type(key)) or self.call.is_there(key)):
             raise UnrepeatableError("it returns a dictionary with a key that it has made or got")
         return key
 
@@ -368,7 +374,7 @@ class KnownArrays:
             kind in CONSTANTS and (kind is not type or is_own(value.__module__))
         ):
             return value
-        if self._is_there(value):  # That is compared at each call.
+        if self.call.is_there(value):  # That is compared at each call.
             return Same(value)
         if id(value) in self._containers:
             raise UnrepeatableError("it returns a list or the like twice, or one that it is given")

@@ -26,15 +26,7 @@ _MOST = 4
 def with_graphs(
     steps: list[Any], outputs: Any, families: Any, device: Any
 ) -> tuple[list[Any], list[CapturedSteps]]:
-    """Replace steps that can be captured together by one step that launches them.
-
-    Args:
-        outputs: the template of what it returns.
-        families: which places share memory.
-
-    Returns:
-        All steps, and those among them that replace several.
-    """
+    """Replace steps that can be captured together by one step each; returns all, and these."""
     ends = ends_of(steps, outputs)
     lists = lists_in(steps)
     # These tensors most often have the same array in each call.
@@ -183,11 +175,7 @@ class CapturedSteps(DeviceGraph):
         self._constant = [True] * len(self._inputs)
 
     def pays(self, families: Any, loaded: set[Place]) -> bool:
-        """Whether the steps may be captured, and are more than the copies that a graph needs.
-
-        Args:
-            loaded: places of arrays that are not copied.
-        """
+        """Whether the steps may be captured, and are more than copies of what is not `loaded`."""
         if any(not place.sample.is_array for place in (*self._inputs, *self._outs)):
             return False
         copied = set(self._inputs) - loaded

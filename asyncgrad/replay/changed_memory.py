@@ -18,17 +18,18 @@ from asyncgrad.core.versions import owner_of
 from asyncgrad.ops.memory import unlocked
 from asyncgrad.replay.arrays import KnownArrays, Recorded
 from asyncgrad.replay.device_arrays import copying, is_array
-from asyncgrad.replay.regions import Put, Region
 from asyncgrad.replay.steps import (
     COPY,
     IN_PLACE,
     Again,
-    Compute,
     Gradient,
     Place,
+    Put,
+    Region,
     Same,
     Source,
     UnrepeatableError,
+    report,
 )
 
 #: Why a call can't be repeated that changes what others may see.
@@ -53,10 +54,9 @@ class ChangedMemory(KnownArrays):
         self._roots: dict[int, int] = {}
         self._compared = 0
 
+    @report
     def changing(self, tensor: Any) -> None:
         """Take note of a tensor that is about to be changed in place."""
-        if self.reason is not None:
-            return
         array = tensor._array
         if is_inference(tensor):
             own = False
@@ -65,15 +65,14 @@ class ChangedMemory(KnownArrays):
             own = array is not None
         else:
             own = tensor._edge is None and not (current().grad and requires_grad(tensor))
-        if own:
-            self._changing = tensor
-            place = self.known.get(id(array))
-            if place in self.constants:
-                # A replay starts with the values that it has now.
-                self.keep(array)
-                place.sample = array.copy()
-        else:
-            self.refuse(_SHARED)
+        if not own:
+            raise UnrepeatableError(_SHARED)
+        self._changing = tensor
+        place = self.known.get(id(array))
+        if place in self.constants:
+            # A replay starts with the values that it has now.
+            self.keep(array)
+            place.sample = array.copy()
 
     def _owners(self, array: Any) -> tuple[Source | Gradient, ...]:
         """The tensors that were there before the call, and `.grad`s, in whose memory an array lies.
@@ -93,13 +92,7 @@ class ChangedMemory(KnownArrays):
         return tuple(found)
 
     def _write(self, tensor: Any, put: Any, values: tuple[Any, ...]) -> None:
-        """Add a step that changes memory which others see.
-
-        Args:
-            tensor: one in that memory.
-            put: the function that changes the tensor's array.
-            values: the templates of its other arguments.
-        """
+        """Add a step that changes memory which others see, by `put(array, *values)`."""
         owners = self._owners(tensor._array)
         counter = tensor._counter
         holder: Any = None
@@ -139,26 +132,19 @@ class ChangedMemory(KnownArrays):
         self._compared = len(self.places)
         return roots.get(id(array if array.base is None else array.base)) == id(array)
 
+    @report
     def assigned(self, tensor: Any, result: Any) -> None:
         """Take the report of the values that a tensor gets in place."""
         changing, self._changing = self._changing, None
-        if self.reason is not None:
-            return
         array = tensor._array
         outside = bool(self._owners(array))
         if changing is not tensor or (outside and current().grad and requires_grad(result)):
-            self.refuse("it changes a tensor in place")
-            return
-        try:
-            values = self.array_of(result)
-            if outside:
-                self._write(tensor, partial(_assign, tensor._metadata.F), (values,))
-                return
-        except UnrepeatableError as error:
-            self.refuse(str(error))
-            return
-        if result._array.dtype != array.dtype:
-            self.refuse("it changes a tensor in place by values of another dtype")
+            raise UnrepeatableError("it changes a tensor in place")
+        values = self.array_of(result)
+        if outside:
+            self._write(tensor, partial(_assign, tensor._metadata.F), (values,))
+        elif result._array.dtype != array.dtype:
+            raise UnrepeatableError("it changes a tensor in place by values of another dtype")
         else:
             self._assign(array, values)
 
@@ -172,38 +158,33 @@ class ChangedMemory(KnownArrays):
         changing, self._changing = self._changing, None
         tensor, array = inputs[0], inputs[0]._array
         if self._owners(array):
-            if changing is tensor and not (current().grad and any(map(requires_grad, inputs))):
-                self._write(tensor, kernel, arguments[1:])
-            else:
-                self.refuse(_SHARED)
+            if changing is not tensor or (current().grad and any(map(requires_grad, inputs))):
+                raise UnrepeatableError(_SHARED)
+            self._write(tensor, kernel, arguments[1:])
             return
-        step = Compute(name, partial(_of_copy, kernel), arguments, None, cost)
+        function = partial(_of_copy, kernel)
         owner = self._owner(array)
         if owner is None:
-            self.refuse(_SHARED)
-        elif owner is array:
+            raise UnrepeatableError(_SHARED)
+        if owner is array:
             self._change(owner)
-            step.outs = self.new(owner)
-            self.steps.append(step)
+            self.compute(name, function, arguments, owner, cost)
         else:
-            step.outs = self.new(array.copy())
-            self.steps.append(step)
-            self._assign(array, step.outs)
+            made = self.compute(name, function, arguments, array.copy(), cost)
+            self._assign(array, made)
 
     def _assign(self, array: Any, values: Place) -> None:
         """Add a step that gives an array other values."""
         owner = self._owner(array)
         if owner is array:
             if not array.flags.c_contiguous:
-                self.refuse("it changes a tensor in place by values of another layout")
-                return
+                raise UnrepeatableError("it changes a tensor in place by values of another layout")
             self._change(owner)
             self._copy(values, array)
         else:
             before = self._change(owner)
             put = Put(Region(owner, array))
-            cost = 500 + array.size
-            self.steps.append(Compute("put", put, (before, values), self.new(owner), cost))
+            self.compute("put", put, (before, values), owner, 500 + array.size)
 
     def _change(self, owner: Any) -> Place:
         """Give what was read so far of an array memory of its own; returns its place so far."""
@@ -222,17 +203,17 @@ class ChangedMemory(KnownArrays):
                 place.sample = Region(owner, view).of(before.sample)
         return before
 
+    @report
     def copied(self, array: Any, copy: Any) -> None:
         """Take the report of a copy of an array that is known."""
-        known = self.found(array) if self.reason is None else None
-        if known is not None:
+        if (known := self.found(array)) is not None:
             self._copy(known, copy)
 
     def _copy(self, place: Place, copy: Any) -> None:
         function = copying(copy)
         if place.sample.strides != copy.strides:
             function = partial(function, order="C")
-        self.steps.append(Compute(COPY, function, (place,), self.new(copy), 500 + copy.size))
+        self.compute(COPY, function, (place,), copy, 500 + copy.size)
 
     def effect(self, step: Again) -> None:
         """Add a step after which arrays have to be read again."""
@@ -260,14 +241,11 @@ class ChangedMemory(KnownArrays):
 
 
 def _put(holder: Any, owners: Any, put: Any, array: Any, *args: Any) -> None:
-    """Change an array in place.
+    """Change an array in place by `put`.
 
     Args:
         holder: a tensor that has the version counter, None if others don't see that.
-        owners: all tensors that are known to lie in that memory.
-        put: the function that changes the array.
-        array: the array.
-        args: the function's other arguments.
+        owners: all tensors that are known to lie in that memory, for what orders steps.
     """
     if holder is not None:
         bump_version(holder)

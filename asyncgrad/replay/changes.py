@@ -32,6 +32,7 @@ from asyncgrad.replay.steps import (
     Source,
     UnrepeatableError,
     places_in,
+    report,
 )
 
 #: The classes of this package whose methods may call user code when a replay calls them anew.
@@ -81,7 +82,7 @@ class Changes(ChangedMemory):
 
         That code may read it, and the call may undo the change before it ends.
         """
-        if self.reason is None and not self._holds():
+        if self.reason is None and not self.call.holds():
             self.refuse(CHANGED)
 
     def again(
@@ -90,6 +91,7 @@ class Changes(ChangedMemory):
         """Call a function that a replay calls anew, without recording what it does inside.
 
         Args:
+            function: what is called.
             args: its positional arguments. Iterators are turned into lists.
             kwargs: its keyword arguments.
             effect: it changes something; otherwise it takes arrays and depends on nothing else.
@@ -211,27 +213,25 @@ class Changes(ChangedMemory):
             return self.values_of(value)
         own = is_own(type(value).__module__)
         own = own and not (isinstance(value, Variable) or is_array(value))
-        if effect and (own or (isinstance(value, (Module, Optimizer)) and self._is_there(value))):
+        there = isinstance(value, (Module, Optimizer)) and self.call.is_there(value)
+        if effect and (own or there):
             # An optimiser, a schedule or a module, whose identity is checked at each call.
             return Same(value)
         return self.template(value, tensors=effect)
 
+    @report
     def reads_gradient(self, tensor: Any, grad: Any) -> None:
         """Take note that `.grad` of a tensor is read."""
-        if self.reason is not None:
-            return
         source = self.sources.get(id(tensor))
         if grad is not None and requires_grad(grad):
-            self.refuse("it reads a .grad with a graph")
-            return
+            raise UnrepeatableError("it reads a .grad with a graph")
         if source is None:
             self._reads_own_gradient(tensor, grad)
             return
         layouts: tuple[Any, ...] = (_layout(grad),)
         if self._changed:
             if grad is None or source not in self._committed_to:
-                self.refuse("it reads .grad after a change")
-                return
+                raise UnrepeatableError("it reads .grad after a change")
             # The pass adds in place, or makes the layout of the recorded call.
             if self._called:
                 # That code may have dropped it.
@@ -253,8 +253,7 @@ class Changes(ChangedMemory):
         if grad is not None:
             _, leaf = self.gradients.get(id(grad), (grad, source))
             if leaf is not source or id(grad) in self.sources:
-                self.refuse("it reads a .grad that is another tensor, too")
-                return
+                raise UnrepeatableError("it reads a .grad that is another tensor, too")
             self.gradients[id(grad)] = grad, source
             place = self.new(grad._array)
             self._there.add(place)
@@ -278,19 +277,15 @@ class Changes(ChangedMemory):
             return
         place = self._own_gradients.get(id(leaf))
         if place is None or place.sample.dtype != grad._array.dtype:
-            self.refuse("it reads .grad of a tensor that it has made")
-        elif id(leaf) not in self._own_read:
+            raise UnrepeatableError("it reads .grad of a tensor that it has made")
+        if id(leaf) not in self._own_read:
             self._own_read.add(id(leaf))
-            self._read_first(place, grad._array)
-
-    def _read_first(self, place: Place, array: Any) -> None:
-        """Give the array of a `.grad` its place, which is that of the gradient or of a copy."""
-        if self.known.get(id(array)) is place:
-            return
-        if array.strides == place.sample.strides or array.flags.c_contiguous:
+            array = grad._array
+            if self.known.get(id(array)) is place:
+                return
+            if array.strides != place.sample.strides and not array.flags.c_contiguous:
+                raise UnrepeatableError("it reads a .grad of another layout than its gradient")
             self._copy(place, array)
-        else:
-            self.refuse("it reads a .grad of another layout than its gradient")
 
 
 def _are_made(outs: Any, new: set[Place]) -> bool:

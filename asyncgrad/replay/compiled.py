@@ -256,10 +256,8 @@ class Compiled(Generic[_P, _R]):
     def _divide(self, why: str, places: list[int], reached: Reached | None = None) -> bool:
         """Divide the function; whether later calls are made in other parts than before.
 
-        Args:
-            why: why it can't be one program.
-            places: where Python looks, in the byte code. What can't be followed is found anyway.
-            reached: what the function reads, if something of it has changed.
+        Where Python looks, as `places` say, is cut, and so is what can't be followed, and what has
+        `reached` something that has changed.
         """
         if self._fullgraph or self._passing:
             return False

@@ -21,16 +21,10 @@ class Division:
     """Which parts there are. It is never changed: other cuts make another division."""
 
     def __init__(self, flow: Flow, cuts: set[int], compiled: Callable[..., Any]) -> None:
-        """Choose the points from which the function is called as it is.
+        """Choose the points from which the function is called as it is, `cuts` among them.
 
-        Args:
-            flow: the function's code.
-            cuts: points where calls must be.
-            compiled: makes a compiled function of a part, the variables that it takes and its
-                first point.
-
-        Raises:
-            UnrepeatableError: if nothing is left to be compiled.
+        `compiled` makes a compiled function of a part, the variables that it takes and its first
+        point.
         """
         self.flow = flow
         self.cuts = cuts
@@ -95,12 +89,7 @@ class Divider:
     """Divides one function, further at each look that turns up."""
 
     def __init__(self, function: Any, compiled: Callable[..., Any]) -> None:
-        """Note the function.
-
-        Args:
-            function: a function, or a method of an instance.
-            compiled: see `Division`.
-        """
+        """Note the function, which may be a method; `compiled` is that of `Division`."""
         self._compiled = compiled
         self._flow: Flow | None = None
         #: The points whose lines are called, and those for which a division was tried last.
@@ -121,12 +110,7 @@ class Divider:
         return f" ({self._flow.lines(self._cuts)})" if self._flow and self._cuts else ""
 
     def changes(self, paths: list[str], functions: list[Any]) -> str:
-        """The lines that seem to change an object, in words; nothing if there are none.
-
-        Args:
-            paths: the access paths of what has changed, such as `self.scale`.
-            functions: those that may be called there.
-        """
+        """The lines that seem to change an object, in words; see `where_changing`."""
         flow = self._flow
         changed = {name for path in paths for name in path.split(".")}
         found = flow and (flow.changing() or flow.calling(functions, changed))
@@ -142,12 +126,8 @@ class Divider:
     def where_changing(self, paths: list[str], functions: list[Any]) -> bool:
         """Divide the function where it names what has changed, or else seems to change an object.
 
-        Args:
-            paths: the access paths of what has changed, such as `self.scale`.
-            functions: those that may be called there.
-
-        Returns:
-            Whether that brings something new.
+        Whether that brings something new. What has changed has access paths such as `self.scale`,
+        and `functions` may be called there.
         """
         flow = self._flow
         if flow is None:
@@ -160,23 +140,11 @@ class Divider:
         return self._divide(flow.changing()) or self._divide(flow.calling(functions, changed))
 
     def where_named(self, name: str) -> bool:
-        """Divide the function where it reads a global, an outer variable or an attribute.
-
-        Returns:
-            Whether that brings something new.
-        """
+        """Divide it where it reads a global, outer variable or attribute; whether that is new."""
         return self._flow is not None and self._divide(self._flow.naming(name))
 
     def where_read(self, names: set[str], start: int | None) -> bool:
-        """Divide the function where it reads variables.
-
-        Args:
-            names: the variables.
-            start: the point at which they have the values in question, None for the beginning.
-
-        Returns:
-            Whether that brings something new.
-        """
+        """Divide it where it reads what variables hold at a point; whether that is new."""
         flow = self._flow
         return flow is not None and self._divide(
             {point for name in names for point in flow.reading(start, name)}

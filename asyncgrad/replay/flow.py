@@ -197,11 +197,7 @@ class Flow:
     def calling(self, functions: Iterable[Any], changed: set[str]) -> set[int]:
         """The points from which code names those of some functions that change something.
 
-        And those that name such functions themselves.
-
-        Args:
-            functions: the functions.
-            changed: names of what has changed.
+        And those that name such functions themselves; `changed` has names of what has changed.
         """
         mine = self.code.co_filename, self.code.co_firstlineno
         codes = [one.__code__ for one in functions]
@@ -234,12 +230,7 @@ class Flow:
         )
 
     def reading(self, start: int | None, name: str) -> set[int]:
-        """The points from which code reads the value that a variable has at a point.
-
-        Args:
-            start: that point, None for the beginning.
-            name: the variable.
-        """
+        """The points from which code reads what a variable holds at a point, None for the start."""
         found: set[int] = set()
         todo = [self._first if start is None else start]
         while todo:
@@ -259,9 +250,7 @@ class Flow:
     def live(self, places: set[int], at_exit: dict[int, set[str]]) -> dict[int, set[str]]:
         """Which variables are read after each instruction's start, before they are set.
 
-        Args:
-            places: the instructions.
-            at_exit: what is read where these are left.
+        `at_exit` says what is read where the instructions are left.
         """
         held: dict[int, set[str]] = {place: set() for place in places}
         changed = True
@@ -281,18 +270,12 @@ class Flow:
         return held
 
     def part(self, start: int | None, exits: frozenset[int], exit_numbers: dict[Any, int]) -> Any:
-        """A part of the function.
+        """A part of the function, from its first point, None for the arguments alone, to `exits`.
 
-        Args:
-            start: its first point; None for one that only takes the arguments.
-            exits: the points at which it ends.
-            exit_numbers: gets the numbers of exits, by point and variables.
+        `exit_numbers` gets the numbers of exits, by point and variables.
 
         Returns:
             A function with the part's code, and the variable for each parameter; None: no value.
-
-        Raises:
-            UnrepeatableError: if it can't be made.
         """
         code = self.code
         body, read = set[int](), set[str]()

@@ -110,14 +110,7 @@ class Graph:
     """What is known of the graph of one recorded call's results."""
 
     def __init__(self, recorder: Changes, returned: Any) -> None:
-        """Follow the recorded call's own graph.
-
-        Args:
-            returned: the template of what the function returns.
-
-        Raises:
-            UnrepeatableError: if a replay could not make it again.
-        """
+        """Follow the recorded call's own graph; raises if a replay could not make it again."""
         #: The outputs that require grad.
         self._outputs = [output for output, _ in recorder.with_graph]
         #: For each gradient that leaves the graph: where it goes.
@@ -238,15 +231,7 @@ class Graph:
     # -- replays ----------------------------------------------------------------------------------
 
     def finish(self, returned: Any, arguments: Any) -> Any:
-        """Give the results of a replay their node.
-
-        Args:
-            returned: what the program has returned.
-            arguments: the tensors among the call's arguments.
-
-        Returns:
-            What the function returns.
-        """
+        """Give the results of a program their node; returns what the function returns."""
         result, outs, saved, watched = returned
         edges = tuple([gradient_edge(tensor_of(source, arguments)) for source in self._slots])
         node = GraphNode()
@@ -276,11 +261,7 @@ class Graph:
     # -- passes -----------------------------------------------------------------------------------
 
     def made_again(self, front: GraphNode) -> tuple[list[Any], Any]:
-        """Make the nodes of the recorded call again, with what a replay has saved for them.
-
-        Returns:
-            The nodes, and that of the first result.
-        """
+        """Make the nodes of the recorded call for a replay; returns them and the result's own."""
         kept = front.saved
         # What is left where everything was released: nodes that have saved no arrays.
         arrays = {} if kept.__class__ is Freed else dict(zip(self._saved, kept, strict=True))
@@ -317,8 +298,7 @@ class Graph:
     def wanted(self, flags: Any) -> dict[int, list[bool]]:
         """The nodes of a pass by number, in their order, with the edges that it needs.
 
-        Args:
-            flags: for each outgoing gradient whether it is wanted; None if all are.
+        `flags` says which outgoing gradients are wanted; None if all are.
         """
         sources: Any = set(self._slots)
         if flags is not None:
@@ -342,11 +322,7 @@ class Graph:
         return found
 
     def record(self, front: GraphNode, gradient: Any, key: Any) -> Any:
-        """Run a pass through the nodes, and keep it as a program if that can be.
-
-        Returns:
-            The gradients for the edges of the node, or None.
-        """
+        """Run a pass through the nodes, and keep it as a program; None if that can't be."""
         nodes, _ = self.made_again(front)
         recorder = KnownArrays(Recorded())
         watch = WatchedPass(recorder)
@@ -374,11 +350,7 @@ class Graph:
     def _observed(
         self, nodes: Sequence[Any], gradient: Any, flags: Any, watch: WatchedPass
     ) -> dict[Any, Any]:
-        """Run a pass through the nodes, each of which is watched.
-
-        Returns:
-            By source, the gradients that have arrived there.
-        """
+        """Run a pass through nodes, each of which is watched; returns what arrives, by source."""
         buffers: dict[int, InputBuffer] = {}
         arrived: dict[Any, Any] = {}
 

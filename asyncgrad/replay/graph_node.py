@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 from asyncgrad.core.node import Freed, Node, as_edge, stored_edges
 from asyncgrad.core.run_node import apply_rule, call_node, is_wanted, some_pulls
@@ -12,33 +12,13 @@ from asyncgrad.core.variable import AccumulateGrad
 from asyncgrad.ops.registry import RECORDED
 
 
-class Graph(Protocol):
-    """What a `GraphNode` asks of the graph that it stands for: a `replay.graph.Graph`."""
-
-    #: The numbers of nodes that have saved something.
-    saving: set[int]
-    #: By wanted gradients and layout of the given one: a program, and whether its arrays are new.
-    backwards: dict[Any, Any]
-
-    def nodes_run(self, flags: Any) -> Any:
-        """Which of the nodes that can run once a pass runs."""
-
-    def wanted(self, flags: Any) -> dict[int, list[bool]]:
-        """The nodes of a pass by number, with the edges that it needs."""
-
-    def record(self, front: Any, gradient: Any, key: Any) -> Any:
-        """Run a pass, and keep it as a program; None if that can't be."""
-
-    def made_again(self, front: Any) -> tuple[list[Any], Any]:
-        """Make the nodes of an eager call, and return them with the result's own."""
-
-
 class State:
     """What a `GraphNode` knows besides what it has saved."""
 
     __slots__ = ("freed", "fresh", "graph", "made", "ran", "slots", "versions")
 
-    def __init__(self, graph: Graph, versions: list[int]) -> None:
+    def __init__(self, graph: Any, versions: list[int]) -> None:
+        #: The `replay.graph.Graph` that the node stands for.
         self.graph = graph
         #: The expected versions of what the node's `guard` holds.
         self.versions = versions

@@ -60,9 +60,8 @@ def way_of(frame: Any) -> tuple[tuple[str, ...], Any]:
 def is_only_returned(names: tuple[str, ...], frame: Any, code: Any, value: Any) -> bool:
     """Whether a value that is read from a tensor does nothing but to be returned.
 
-    Args:
-        code: the code of the compiled function. A number that is read in another function counts as
-            used, because that function may be called by code in C.
+    A number that is read in another function than the compiled one, of this `code`, counts as
+    used, because that function may be called by code in C.
     """
     # Other functions make other values of it.
     if names not in _LOOKS and not (names == _FLOAT and type(value) is float):
@@ -80,12 +79,7 @@ def is_only_returned(names: tuple[str, ...], frame: Any, code: Any, value: Any) 
 
 
 def _returns(code: Any, at: int, name: str) -> bool:
-    """Whether the value of a call only becomes part of what the code returns.
-
-    Args:
-        at: the place of the call.
-        name: the function of tensors that is called.
-    """
+    """Whether the value of a call, at this place, only becomes part of what is returned."""
     before: list[Any] = []
     #: For each value on the stack whether it is the number, or a new container that holds it.
     stack = [False] * _DEPTH + [True]

@@ -20,8 +20,7 @@ from asyncgrad.devices.arena import Arena, Lives
 from asyncgrad.devices.pool import POOL
 from asyncgrad.ops.device_check import device_of
 from asyncgrad.replay.device_arrays import shares_memory
-from asyncgrad.replay.regions import Put
-from asyncgrad.replay.steps import Again, Commit, Compute, Opaque, Place, places_in
+from asyncgrad.replay.steps import Again, Commit, Compute, Opaque, Place, Put, places_in
 
 if TYPE_CHECKING:
     from asyncgrad.replay.arrays import KnownArrays
@@ -114,11 +113,7 @@ class Families:
             self._compare(recorder.steps, recorder.lists)
 
     def _compare(self, steps: list[Any], lists: bool) -> None:
-        """Join the families of places that share memory.
-
-        Args:
-            lists: some step makes a list for intermediate values.
-        """
+        """Join the families of places that share memory; `lists` if some step makes a list."""
         for step in steps:
             if not lists:
                 outs: Any = step.outs if step.__class__ is Compute else None
@@ -185,12 +180,7 @@ class Plan:
     """Which step writes into which buffer."""
 
     def __init__(self, steps: list[Any], outputs: Any, families: Families) -> None:
-        """Choose buffers.
-
-        Args:
-            outputs: the template of what the function returns.
-            families: which places share memory.
-        """
+        """Choose buffers; `outputs` is the template of what the function returns."""
         ends = self.ends = ends_of(steps, outputs)
         #: By the place that is made there: the number of the buffer.
         self.buffers: dict[Place, int] = {}

@@ -218,11 +218,7 @@ def _known_variables(
 def _owners(
     instructions: list[dis.Instruction], place: int, variables: dict[str, set[str]]
 ) -> set[str]:
-    """The names under which that is found which an instruction takes, "" if that is computed.
-
-    Args:
-        variables: under which names that is found which variables hold.
-    """
+    """The names under which that is found which an instruction takes, "" if that is computed."""
     while not instructions[place].is_jump_target:
         place -= 1
         one = instructions[place]
@@ -261,12 +257,7 @@ def function_in(part: Any) -> Any:
 
 
 def names_of_methods(kinds: list[Any], names: set[str]) -> set[str]:
-    """The names in this package's code that calls of some methods lead to.
-
-    Args:
-        kinds: the classes, which are this package's.
-        names: those of the methods, which stand for themselves, too.
-    """
+    """The names in this package's code that calls of some methods lead to, and their own."""
     scopes: list[Any] = [*map(vars, kinds)]
     found, todo, done = set(names), [*names], set()
     while todo:

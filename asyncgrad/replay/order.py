@@ -192,8 +192,7 @@ def is_change(step: Any) -> bool:
 def is_lasting(step: Any, graded: bool) -> bool:
     """Whether a change would happen twice, or get lost, if the call were then made eagerly.
 
-    Args:
-        graded: the program has added to some `.grad` or read one.
+    The program may have added to some `.grad` or read one before (`graded`).
     """
     if not is_change(step):
         return False

@@ -81,10 +81,8 @@ class Owners:
     def _find_owners(self, tables: list[Any], instances: list[Any], kinds: list[Any]) -> bool:
         """Find out whose attributes are named; whether that is new.
 
-        Args:
-            tables: dictionaries of all that is known, by name.
-            instances: instances of the user's classes.
-            kinds: the user's classes, each with whether the code may use the class itself.
+        All that is known by name is in `tables`, and `kinds` are the user's classes, each with
+        whether the code may use the class itself.
         """
         computed = [table["__getattr__"] for table in tables if "__getattr__" in table]
         is_open = (

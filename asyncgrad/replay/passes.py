@@ -18,7 +18,7 @@ from asyncgrad.core.variable import AccumulateGrad, Variable
 from asyncgrad.replay.arrays import Recorded
 from asyncgrad.replay.changes import OUTGROWN, Changes
 from asyncgrad.replay.device_arrays import copying
-from asyncgrad.replay.steps import CHANGED, COPY, Commit, Compute, Place, UnrepeatableError
+from asyncgrad.replay.steps import CHANGED, COPY, Commit, Place, UnrepeatableError, report
 from asyncgrad.replay.users_code import UsersCode, check_lasting, check_waits, record_function
 from asyncgrad.replay.watched_pass import WatchedPass, is_one
 
@@ -31,7 +31,6 @@ class Passes(Changes):
 
     def __init__(self, call: Recorded) -> None:
         super().__init__(call)
-        self._waits = call.waits
         self._thread = get_ident()
         modes = current()
         self.inference = modes.inference
@@ -40,10 +39,9 @@ class Passes(Changes):
         #: Passes that record themselves.
         self._recorded: list[GraphTask] = []
 
+    @report
     def begin(self, task: GraphTask) -> None:
         """Watch a pass that is about to start."""
-        if self.reason is not None:
-            return
         self.passes += 1
         if task.observer is not None or current().anomaly:
             self.refuse("its passes are traced")
@@ -53,7 +51,7 @@ class Passes(Changes):
             self.refuse(GRAPH_OF_ARGUMENT)
         elif (
             task.recorded is None
-            and not self._waits
+            and not self.call.waits
             and awaited_here()
             # In another thread, the portal runs it while the caller waits.
             and get_ident() == self._thread
@@ -63,7 +61,7 @@ class Passes(Changes):
             self.refuse("it runs a pass within a pass")
         elif self.outgrown and any(map(self.is_outgrown, behind(task.root))):
             self.refuse(OUTGROWN)
-        elif self._waits and not self._values_hold():
+        elif self.call.waits and not self.call.values_hold():
             # Other tasks may read it while the pass is awaited, even if the call undoes the change.
             self.refuse(CHANGED)
         elif task.recorded is None:
@@ -110,7 +108,7 @@ class Passes(Changes):
 
     def check_lasting(self, hook: Any) -> None:
         """Raise for a hook that the call has made if a later call might make a different one."""
-        check_lasting(hook, self._is_there)
+        check_lasting(hook, self.call.is_there)
 
     def _stream(self, device: Any) -> Any:
         """The stream of a device that is current in the recorded call."""
@@ -165,8 +163,7 @@ class Passes(Changes):
         else:
             # `grad` returns a copy where others may hold the array.
             array = tensor._array
-            copy = Compute(COPY, copying(array), (place,), self.new(array), tensor._metadata.cost)
-            self.steps.append(copy)
+            self.compute(COPY, copying(array), (place,), array, tensor._metadata.cost)
 
     def _end_in_streams(self, staged: list[Any], task: GraphTask) -> None:
         """Note that a pass ends that waits for the device."""

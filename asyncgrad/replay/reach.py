@@ -21,7 +21,7 @@ import gc
 import types
 import typing
 from collections import OrderedDict, defaultdict, namedtuple
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from asyncgrad.amp import GradScaler
@@ -354,9 +354,6 @@ class Reached(Unchanged, Owners):
         self._access_paths[id(value)] = where
         self._parts(value, where)
 
-    def _slice(self, value: slice, where: str) -> None:
-        self._parts((value.start, value.stop, value.step), where)
-
     def _method(self, value: Any, where: str) -> None:
         owner = value.__self__
         self._follow(value.__func__, where, (owner,))
@@ -381,12 +378,6 @@ class Reached(Unchanged, Owners):
         self._extras(vars(value), where)
         self._dict(value, where)
 
-    def _cached(self, value: Any, where: str) -> None:
-        raise UnrepeatableError(f"{where} keeps earlier results")
-
-    def _by_class(self, value: Any, where: str) -> None:
-        raise UnrepeatableError(f"{where} chooses a function by the class of its argument")
-
     def _cached_property(self, value: Any, where: str) -> None:
         self._attributes.append((value, "func"))
         self._follow(value.func, where)
@@ -396,9 +387,6 @@ class Reached(Unchanged, Owners):
             # It gets the class, and may make an instance of it.
             self._names.add("__class__")
         self._follow(value.__func__, where)
-
-    def _property(self, value: property, where: str) -> None:
-        self._parts((value.fget, value.fset, value.fdel), where)
 
     def _builtin(self, value: Any, where: str) -> None:
         if (
@@ -481,10 +469,8 @@ class Reached(Unchanged, Owners):
     def _take_class(self, kind: Any, where: str, seen: dict[int, Any]) -> None:
         """Follow a class.
 
-        Args:
-            where: how errors call it.
-            seen: which classes were followed: what makes instances is followed only if the class
-                itself is met, and not if there is merely an instance.
+        What makes instances is followed only if the class itself is met (`seen` is `self._seen`),
+        and not if there is merely an instance.
         """
         check_class(kind, where)
         constructors = CONSTRUCTORS if seen is self._bare else frozenset()
@@ -666,7 +652,7 @@ class Reached(Unchanged, Owners):
             if function.__name__ in {"namedtuple", "NamedTuple"}:
                 self._set.add(ANY)
             if hasattr(function, "registry"):
-                self._by_class(function, where)
+                _by_class(self, function, where)
             return
         self._names.update({SHOWING} if module == dataclasses.__name__ else ())
         self.functions.append(function)
@@ -751,6 +737,21 @@ def start_of(arguments: Sequence[Any], records: Sequence[type], given: Sequence[
     return [*arguments, *others] if same else [object()]
 
 
+def _named_parts(*names: str) -> Callable[[Reached, Any, str], None]:
+    """What follows some attributes of a value."""
+    return lambda self, value, where: self._parts([getattr(value, x) for x in names], where)
+
+
+def _refusing(why: str) -> Callable[[Reached, Any, str], None]:
+    """What raises for a value that can't be followed."""
+
+    def refuse(_: Reached, __: Any, where: str) -> None:
+        raise UnrepeatableError(f"{where} {why}")
+
+    return refuse
+
+
+_by_class = _refusing("chooses a function by the class of its argument")
 #: How values of some types are followed.
 _BY_TYPE: dict[type, Any] = {
     Tensor: lambda *_: None,
@@ -758,7 +759,7 @@ _BY_TYPE: dict[type, Any] = {
     frozenset: Reached._parts,
     list: Reached._list,
     set: Reached._list,
-    slice: Reached._slice,
+    slice: _named_parts("start", "stop", "step"),
     dict: Reached._dict,
     OrderedDict: Reached._ordered_dict,
     defaultdict: Reached._default_dict,
@@ -776,11 +777,11 @@ _BY_TYPE: dict[type, Any] = {
     contextlib.nullcontext: lambda self, value, where: self._dict(vars(value), where),
     functools.partialmethod: Reached._partial,
     functools.cached_property: Reached._cached_property,
-    functools.singledispatchmethod: Reached._by_class,
-    type(functools.lru_cache(len)): Reached._cached,
+    functools.singledispatchmethod: _by_class,
+    type(functools.lru_cache(len)): _refusing("keeps earlier results"),
     staticmethod: Reached._wrapped,
     classmethod: Reached._wrapped,
-    property: Reached._property,
+    property: _named_parts("fget", "fset", "fdel"),
     # A field of a named tuple is an item, which has been followed.
     type(vars(namedtuple("_Pair", "first"))["first"]): lambda *_: None,
 }

@@ -22,7 +22,6 @@ from asyncgrad.ops.device_check import device_of
 from asyncgrad.ops.op import Op
 from asyncgrad.ops.registry import OPS
 from asyncgrad.ops.tensors.transfer import TO, moved
-from asyncgrad.replay.arrays import Recorded
 from asyncgrad.replay.device_arrays import constant, is_array, transfer
 from asyncgrad.replay.looks import is_only_returned, line, way_of
 from asyncgrad.replay.passes import Passes
@@ -30,14 +29,13 @@ from asyncgrad.replay.steps import (
     LOOK,
     MADE,
     Again,
-    Compute,
     Opaque,
     Place,
     Same,
     UnrepeatableError,
     item_at,
-    moves,
     places_in,
+    report,
 )
 from asyncgrad.replay.unchanged import same_value
 
@@ -56,12 +54,6 @@ _SMALL = 16
 class Recorder(Passes):
     """Takes down the steps of one call; `reason` says why it can't be repeated, or is None."""
 
-    def __init__(self, call: Recorded) -> None:
-        super().__init__(call)
-        self._code = call.code
-        #: The places in the function's code at which Python has read values of tensors.
-        self.looked_at: list[int] = []
-
     def looked(self, what: str) -> None:
         """Note that Python sees values."""
         self._note_place()
@@ -72,7 +64,7 @@ class Recorder(Passes):
         frame: Any = sys._getframe(1)
         place = None
         while frame is not None:
-            if frame.f_code is self._code:
+            if frame.f_code is self.call.code:
                 place = frame.f_lasti
             frame = frame.f_back
         if place is not None:
@@ -99,11 +91,10 @@ class Recorder(Passes):
         names, frame = way_of(sys._getframe(1))
         # Only values of these types are new objects, so that their identity tells them from others.
         if type(value) in {float, complex, list} and is_only_returned(
-            names, frame, self._code, value
+            names, frame, self.call.code, value
         ):
-            made = self.values[id(value)] = self.new(value)
-            self.steps.append(Compute("value", read, (place,), made, 0))
-        elif self.strict or frame is None or x._metadata.size > _SMALL:
+            self.values[id(value)] = self.compute("value", read, (place,), value)
+        elif self.call.strict or frame is None or x._metadata.size > _SMALL:
             self.looked("item(), bool(), tolist() or the like")
         else:
             arguments = (place, Same(read), Same(value))
@@ -139,8 +130,7 @@ class Recorder(Passes):
                 node = out._edge
                 is_op = node.__class__ is OpNode
                 cost = node.cost if is_op else _cost(op, inputs, attributes, out)
-                place = self.new(array)
-                self.steps.append(Compute(name, kernel, tuple(arguments), place, cost))
+                self.compute(name, kernel, tuple(arguments), array, cost)
             else:
                 self._computed(op, inputs, attributes, out)
         except UnrepeatableError as error:
@@ -153,11 +143,10 @@ class Recorder(Passes):
         if device.streamed and device.stream_in(current().streams) is not self._stream(device):
             raise UnrepeatableError("it enters another stream")
         if op is TO:
-            if self._waits and not out._metadata.device.streamed:
+            if self.call.waits and not out._metadata.device.streamed:
                 raise UnrepeatableError("it copies to the host on an event loop")
             function = transfer(inputs[0], out, attributes[1])
-            place = self.array_of(inputs[0])
-            self.steps.append(Compute(name, function, (place,), self.new(out._array), 0))
+            self.compute(name, function, (self.array_of(inputs[0]),), out._array)
             return
         known: Any = OPS.get(name)
         if known is not op or not op.repeats:
@@ -180,9 +169,9 @@ class Recorder(Passes):
         if kept.__class__ is list and id(kept) not in self.known:
             # The op puts intermediate values into this list, for its gradient.
             self.lists = True
-            self.steps.append(Compute("list", list, (), self.new(kept), 0))
+            self.compute("list", list, (), kept)
         arguments = (*arrays, *map(self.template, attributes))
-        if name == "getitem" and moves(arguments[1]):
+        if name == "getitem" and places_in(arguments[1]):
             raise UnrepeatableError("indexing with a tensor is not repeated")
         if name in {"index", "put", "put_add"} and any(
             x.sample.dtype.kind == "b" for x in places_in(arguments[len(inputs) :])
@@ -192,7 +181,7 @@ class Recorder(Passes):
         if changes:
             self.put(inputs, name, kernel, arguments, cost)
             return
-        self.steps.append(Compute(name, kernel, arguments, self.new(out._array), cost))
+        self.compute(name, kernel, arguments, out._array, cost)
         if kept.__class__ is list:
             self._contents(self.known[id(kept)], kept, ())
 
@@ -202,69 +191,53 @@ class Recorder(Passes):
             way = (*path, number)
             if is_array(value):
                 if self.found(value) is None:
-                    out = self.new(value)
-                    self.steps.append(Compute("item", item_at, (place, way), out, 0))
+                    self.compute("item", item_at, (place, way), value)
             elif isinstance(value, (tuple, list)):
                 self._contents(place, value, way)
 
+    @report
     def compared(self, name: str, x: Any, number: Any, out: Any) -> None:
         """Take the report of a comparison with a number."""
-        if self.reason is not None:
-            return
-        try:
-            arguments = (self.array_of(x), number)
-        except UnrepeatableError as error:
-            self.refuse(f"{name}: {error}")
-            return
         metadata = x._metadata
-        place = self.new(out._array)
-        self.steps.append(Compute(name, metadata.kernels[name], arguments, place, metadata.cost))
+        arguments = (self.array_of(x), number)
+        self.compute(name, metadata.kernels[name], arguments, out._array, metadata.cost)
 
+    @report
     def made_anew(self, value: Any, make: Any, args: tuple[Any, ...]) -> None:
         """Take note of what follows from no array, such as a copy of a random generator."""
-        if self.reason is None:
-            place = self.known[id(value)] = self.new(value if is_array(value) else Opaque())
-            self.keep(value)
-            given = tuple([self.known[id(x)] for x in args])
-            self.steps.append(Compute(MADE, make, given, place, 0))
+        sample = value if is_array(value) else Opaque()
+        given = tuple([self.known[id(x)] for x in args])
+        self.known[id(value)] = self.compute(MADE, make, given, sample)
+        self.keep(value)
 
+    @report
     def constant(self, array: Any) -> None:
         """Take note of an array whose values depend on Python values alone."""
-        if self.reason is not None:
-            return
         if device_of(array) is None:
             self.constants.add(self.new(array))
         else:
-            self.steps.append(Compute("constant", constant(array), (), self.new(array), 0))
+            self.compute("constant", constant(array), (), array)
 
+    @report
     def detached(self, tensor: Any) -> None:
         """Take note which tensor's array a new tensor gets, if two tensors share that array."""
         source = self.sources.get(id(tensor))
-        if self.reason is None and source is not None and id(tensor._array) in self._shared:
-            try:
-                self._load(source)
-            except UnrepeatableError as error:
-                self.refuse(str(error))
+        if source is not None and id(tensor._array) in self._shared:
+            self._load(source)
 
     def cuts_off(self, tensor: Any) -> None:
         """Take note of a tensor that is detached in place, which fails for views."""
         if id(tensor) in self.sources:
             self.refuse("it detaches a tensor in place that it has not made")
 
+    @report
     def followed(self, array: Any, function: Any, args: tuple[Any, ...]) -> None:
         """Take note of an array that was made by a function that is no op."""
-        if self.reason is not None:
-            return
         name = getattr(function, "__name__", "a function").strip("_")
-        try:
-            arguments = tuple([self.values_of(x) for x in args])
-        except UnrepeatableError as error:
-            self.refuse(f"{name}: {error}")
-            return
+        arguments = tuple([self.values_of(x) for x in args])
         if isinstance(args[0], Variable):
             function = partial(_array_of, function)
-        cost = 5_000 + 10 * array.size
-        self.steps.append(Compute(name, function, arguments, self.new(array), cost))
+        self.compute(name, function, arguments, array, 5_000 + 10 * array.size)
 
     def created(self, name: str, array: Any) -> None:
         """Take note of a tensor that no op has computed, but the function `name`."""

@@ -6,9 +6,14 @@ program starts from, and tuples, lists and dictionaries for themselves.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import wraps
 from operator import attrgetter
 from typing import Any
 
+import numpy as np
+
+from asyncgrad.aliases import Array
 from asyncgrad.core.variable import wrap
 from asyncgrad.ops.fused import Once
 from asyncgrad.records import NamedTuple
@@ -36,6 +41,55 @@ class UnrepeatableError(Exception):
     def __init__(self, why: str, name: str | None = None) -> None:
         super().__init__(why)
         self.name = name
+
+
+def report(method: Callable[..., None]) -> Callable[..., None]:
+    """Decorate a method that takes a report: once the call can't be repeated, none counts."""
+
+    @wraps(method)
+    def taken(self: Any, *args: Any) -> None:
+        if self.reason is None:
+            try:
+                method(self, *args)
+            except UnrepeatableError as error:
+                self.refuse(str(error))
+
+    return taken
+
+
+class Region:
+    """Where the elements of a view lie in the contiguous array that owns its memory."""
+
+    __slots__ = ("_dtype", "_offset", "_shape", "_strides")
+
+    def __init__(self, owner: Array, view: Array) -> None:
+        start, own = (x.__array_interface__["data"][0] for x in (owner, view))
+        self._offset = own - start
+        self._shape, self._strides, self._dtype = view.shape, view.strides, view.dtype
+
+    def of(self, owner: Array) -> Any:
+        """The view of another array of the owner's layout."""
+        return np.ndarray(self._shape, self._dtype, owner, self._offset, self._strides)
+
+
+class Put:
+    """Puts values into a region of a copy, which may be the array itself if nothing else reads it.
+
+    It is called as `put(owner, values, out)`, where `out` may be the owner.
+    """
+
+    __slots__ = ("region",)
+
+    def __init__(self, region: Region) -> None:
+        self.region = region
+
+    def __call__(self, owner: Array, values: Array, out: Array | None = None) -> Any:
+        """Return the owner with other values there: in new memory, or in `out`."""
+        made = np.empty_like(owner) if out is None else out
+        if made is not owner:
+            made[...] = owner
+        self.region.of(made)[...] = values
+        return made
 
 
 class Opaque:
@@ -288,17 +342,6 @@ def filled(template: Any, arrays: dict[Any, Any]) -> Any:
     if kind is dict:
         return {key: filled(part, arrays) for key, part in template.items()}
     return template
-
-
-def moves(template: Any) -> bool:
-    """Whether a template holds a place."""
-    if template.__class__ is Place:
-        return True
-    if isinstance(template, (tuple, list)):
-        return any(map(moves, template))
-    if isinstance(template, slice):
-        return any(map(moves, (template.start, template.stop, template.step)))
-    return isinstance(template, (Source, Made))
 
 
 def is_list(step: Any) -> bool:

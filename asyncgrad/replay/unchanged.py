@@ -239,8 +239,7 @@ class Unchanged:
     def _written(self, *, merged: bool) -> Callable[[], bool] | None:
         """Code that makes the same checks by identity alone, if they are few and of usual kinds.
 
-        Args:
-            merged: check all values of a dictionary at once, which makes fewer checks, each slower.
+        With `merged` all values of a dictionary are checked at once: fewer checks, each slower.
         """
         if self._hooked:
             return None

@@ -110,12 +110,7 @@ def _note_function(recorder: Any, function: Any, args: Any, arguments: Any, resu
 
 
 def check_lasting(value: Any, is_there: Any) -> None:
-    """Raise for a hook that the call has made if a later call might make a different one.
-
-    Args:
-        value: the hook, or what it holds.
-        is_there: whether a value was there before the call.
-    """
+    """Raise for a hook, or a part of one, that a later call might make differently."""
     kind = type(value)
     if kind in _PLAIN or is_there(value):
         return
@@ -147,9 +142,6 @@ def check_waits(steps: list[Any], called: list[tuple[Again, bool]]) -> None:
     """Raise if user code that awaits something runs beside other user code in a pass.
 
     A replay runs one after the other. If the first waited for the second, it would never end.
-
-    Args:
-        called: the steps that call user code in the pass, each with whether the code was awaited.
     """
     if len(called) < 2 or not any(waited for _, waited in called):
         return
@@ -200,13 +192,9 @@ class UsersCode:
         self._recorder = recorder
 
     def began(self, task: Any, node: Any, function: Any, args: tuple[Any, ...]) -> Any:
-        """Take the report that code is about to run.
+        """Take the report that code is about to run, by a function of the engine.
 
-        Args:
-            function: the function of the engine that runs the code.
-
-        Returns:
-            What `ended` takes, None where nothing is to be noted.
+        What is returned goes to `ended`; it is None where nothing is to be noted.
         """
         recorder = self._recorder
         if function is call_apply and not isinstance(node, (FunctionNode, Passage)):

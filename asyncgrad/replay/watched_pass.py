@@ -150,36 +150,28 @@ class WatchedPass:
 def saved_in(recorder: KnownArrays, node: Any, saved: Any) -> Any:
     """The template of what a node has saved, at the places where it was when the node was made."""
     later = [places for number, places in recorder.earlier if number > node.sequence_nr]
-    if not later:
-        return recorder.template(saved)
-    known = recorder.known
     earlier = {id(place.sample): place for places in reversed(later) for place in places}
-    present = {key: known[key] for key in earlier if key in known}
-    known.update(earlier)
-    try:
-        return recorder.template(saved)
-    finally:
-        for key in earlier:
-            del known[key]
-        known.update(present)
+    return _template(recorder, saved, earlier) if earlier else recorder.template(saved)
+
+
+def _template(recorder: KnownArrays, value: Any, earlier: dict[int, Place]) -> Any:
+    """The template of a value of which some arrays are at `earlier` places."""
+    if (place := earlier.get(id(value))) is not None:
+        return place
+    kind = value.__class__
+    if kind is tuple or (kind is list and id(value) not in recorder.known):
+        return kind([_template(recorder, part, earlier) for part in value])
+    return recorder.template(value)
 
 
 def steps_of(
     step: Compute, rule: Rule, at: int | None, received: Any, outs: list[Place | None],
     new: list[Place],
 ) -> Sequence[Compute]:  # fmt: skip
-    """The steps that repeat what a node has computed.
+    """The steps that repeat what a node has computed, of which `new` are new arrays.
 
     If the gradients are large, each is a step of its own, with what it needs. That by the first
     input comes last: what only others need is free by then.
-
-    Args:
-        step: computes all gradients at once.
-        rule: the node's rule.
-        at: the number of the pull that was called, None for the rule as a whole.
-        received: what it has returned.
-        outs: the places of the gradients.
-        new: those of them that were not there before.
     """
     several = received.__class__ is tuple
     for x in received if several else (received,):

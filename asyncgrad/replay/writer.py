@@ -337,8 +337,6 @@ class Writer:
     def _returned(self, template: Any, lines: list[str]) -> str:
         """The text of what the function returns."""
         kind = template.__class__
-        if kind is Source:
-            return self._source(template)
         if kind is Output:
             name = self._wrapped.get(id(template))
             if name is None:
@@ -351,10 +349,6 @@ class Writer:
                     self._constants["counter_of"] = counter_of
                     lines.append(f"counter_of({name}).value = {template.version}")
             return name
-        if kind is Gradient:
-            return f"{self._source(template.source)}._autograd.grad"
-        if kind is Place or kind is Same:
-            return self._expression(template)
         if kind is list:
             whole, parts = template
             text = "".join(f"{self._returned(part, lines)}, " for part in parts)
@@ -370,7 +364,7 @@ class Writer:
                 f"({self._constant(key)}, {self._returned(part, lines)}), " for key, part in pairs
             )
             return f"{self._constant(whole)}(({text}))"
-        return self._constant(template)
+        return self._expression(template)
 
 
 def _is_varied(template: Any) -> bool:
