@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 import asyncgrad as ag
@@ -102,3 +104,18 @@ def test_a_part_that_is_returned_is_that_of_an_eager_call():
         assert part.grad_fn.name() == "SplitBackward0"
         with pytest.raises(RuntimeError, match="returns multiple views"):
             part.add_(1)
+
+
+def test_a_masked_part_has_the_node_of_any_other() -> None:
+    """While a call is recorded the elements are not counted, but the node's name stays."""
+    w = ag.tensor([1.0, 2.0, 3.0], requires_grad=True)
+
+    def function(x: Any) -> Any:
+        y = x * w
+        y[x > 1] = 0
+        return y * 2, y
+
+    fast = ag.compile(function)
+    for number in range(3):
+        x = ag.arange(3.0) + number
+        assert fast(x)[1].grad_fn.name() == function(x)[1].grad_fn.name() == "IndexPutBackward0"

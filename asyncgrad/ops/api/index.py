@@ -187,7 +187,7 @@ def setitem(input: Tensor, index: Index, value: Tensor | Number) -> None:
     if arrays is not None:
         if number is not None and _is_mask(target, arrays, watched):
             kept = target._metadata.dtype.type(number).item()
-            in_place.change(target, "__setitem__", R.masked_fill, watched[0], kept)
+            in_place.change(target, "__setitem__", _put_masked, watched[0], kept)
             return
         if number is not None:
             value = constant(number, input)
@@ -196,6 +196,10 @@ def setitem(input: Tensor, index: Index, value: Tensor | Number) -> None:
         in_place.fill(target, number, "__setitem__")
     else:
         in_place.copy(target, value, "__setitem__")
+
+
+def _put_masked(target: Tensor, mask: Tensor, number: Number) -> Any:
+    return renamed(R.masked_fill(target, mask, number), "IndexPutBackward0")
 
 
 def _is_mask(target: Tensor, arrays: tuple[Any, ...], watched: tuple[Any, ...]) -> bool:
