@@ -32,14 +32,20 @@ from asyncgrad.core.node_streams import note_streams
 from asyncgrad.core.run_node import some_pulls
 from asyncgrad.core.saved_values import run_rule
 from asyncgrad.core.states import InputBuffer
-from asyncgrad.core.variable import AccumulateGrad, counter_of, gradient_edge, is_inference
+from asyncgrad.core.variable import (
+    AccumulateGrad,
+    autograd_meta,
+    counter_of,
+    gradient_edge,
+    is_inference,
+)
 from asyncgrad.core.versions import VersionCounter
 from asyncgrad.replay.arrays import ONE_ARRAY, KnownArrays, Recorded
 from asyncgrad.replay.changes import OUTGROWN, Changes
 from asyncgrad.replay.graph_node import GraphNode, State
 from asyncgrad.replay.memory import Families
 from asyncgrad.replay.program import Program
-from asyncgrad.replay.steps import Load, Place, Source, UnrepeatableError, filled, places_in
+from asyncgrad.replay.steps import Load, Made, Place, Source, UnrepeatableError, filled, places_in
 from asyncgrad.replay.watched_pass import WatchedPass, saved_in
 
 #: How many programs of passes are kept for one graph.
@@ -61,7 +67,8 @@ class _Recorded:
         self.kind: Any = node.__class__ if node.rule is None else OpNode
         self.metadata = node.output_metadata
         self.cost = node.cost
-        #: Where its gradients go: the number of a node, a source or None. And to which input.
+        #: Where its gradients go: the number of a node, a source, a leaf of the call's own as a
+        #: `Made`, or None. And to which input.
         self.edges = edges
         self.positions = [as_edge(stored).input_nr for stored in stored_edges(node)]
         #: The template of what it saves, or a `Freed`.
@@ -138,7 +145,7 @@ class Graph:
         if not recorder.given.isdisjoint(saved):
             raise UnrepeatableError("its graph has saved a tensor that others have been given")
         #: What the node saves.
-        self._saved = list(dict.fromkeys(saved))
+        self._saved = list(dict.fromkeys([*saved, *[leaf.place for leaf in self._own_leaves]]))
         self._constants = [place for place in self._saved if place in recorder.constants]
         parts = [self._outputs, self._saved, self._watched]
         self.template = [tuple, [returned, *[[tuple, part] for part in parts]]]
@@ -153,13 +160,18 @@ class Graph:
             if (edge := gradient_edge(source.tensor)) is not None
         }
         found: dict[Any, None] = {}
+        own: dict[Any, Made] = {}
         slots: list[tuple[int, int, Source]] = []
         todo = [tensor._edge for _, tensor in recorder.with_graph]
         if any(edge.__class__ is Edge for edge in todo):
             raise UnrepeatableError("it returns a part of a tensor that it has split")
         while todo:
             node: Any = todo.pop()
-            if node in found or _is_unseen_leaf(node):
+            if node in found:
+                continue
+            if _is_unseen_leaf(node):
+                leaf = node.variable
+                own[node] = own.get(node) or Made(recorder.array_of(leaf), leaf._metadata)
                 continue
             found[node] = None
             if node.rule is None and node._form is None:
@@ -176,7 +188,7 @@ class Graph:
             raise UnrepeatableError("what it returns has a graph that leads to no other tensor")
         self._slots = [source for *_, source in sorted(slots, key=lambda slot: slot[:2])]
         nodes = sorted(found, key=lambda node: node.sequence_nr)
-        numbers = {node: number for number, node in enumerate(nodes)}
+        numbers: dict[Any, Any] = {node: number for number, node in enumerate(nodes)} | own
         counted = self._counters(recorder, nodes)
         for node in nodes:
             edges = [
@@ -189,6 +201,8 @@ class Graph:
                     raise UnrepeatableError(OUTGROWN)
                 known.describe(node, recorder, counted)
             self._nodes.append(known)
+        #: Those leaves, which are made anew: gradients with graphs lead there, too.
+        self._own_leaves = [*own.values()]
         #: The numbers of the nodes of the outputs.
         self._roots = [numbers[tensor._edge] for _, tensor in recorder.with_graph]
 
@@ -265,7 +279,11 @@ class Graph:
         kept = front.saved
         # What is left where everything was released: nodes that have saved no arrays.
         arrays = {} if kept.__class__ is Freed else dict(zip(self._saved, kept, strict=True))
-        leaving = dict(zip(self._slots, front.following, strict=True))
+        leaving: dict[Any, Any] = dict(zip(self._slots, front.following, strict=True))
+        for leaf in self._own_leaves if arrays else ():
+            variable = filled(leaf, arrays)
+            autograd_meta(variable).requires_grad = True
+            leaving[leaf] = gradient_edge(variable)
         freed = {number: one for ran, one in front.version.freed for number in ran}
         stream = getattr(front, "stream", None)
         nodes: list[Any] = []

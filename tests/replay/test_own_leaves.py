@@ -166,6 +166,28 @@ def test_a_pass_outside_to_own_leaves(use: Any) -> None:
         assert found[0] == found[1]
 
 
+def test_gradients_of_gradients_lead_to_own_leaves() -> None:
+    """A gradient with a graph requires grad because a leaf of the call's own does."""
+
+    def function(x: Any) -> Any:
+        leaf = x.detach().requires_grad_()
+        return (leaf @ WEIGHT).sum()
+
+    fast = ag.compile(function)
+    for number in range(4):
+        found = []
+        for call in (function, fast):
+            result = call(ag.arange(6.0).reshape(2, 3) / (number + 1))
+            (slope,) = ag.grad(result, WEIGHT, create_graph=True)
+            end = slope.grad_fn
+            while end.next_functions:
+                end = end.next_functions[0][0]
+            (slope * slope).sum().backward()
+            found.append((slope.tolist(), end.variable.tolist(), end.variable.grad.tolist()))
+        assert found[0] == found[1]
+    assert "1 recorded, 3 replayed" in fast.explain()
+
+
 def test_own_leaves_on_a_device_with_streams() -> None:
     """A pass that commits nothing still ends as passes over such a device do."""
 
