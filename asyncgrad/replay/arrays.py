@@ -110,6 +110,8 @@ class KnownArrays:
         self.loaded: dict[Source, Place] = {}
         #: Those to read again, as user code may give them other arrays; and what older nodes saved.
         self.outdated: set[Source] = set()
+        #: Such code has been called.
+        self.called = False
         self.earlier: list[tuple[int, list[Place]]] = []
         self._outputs: dict[int, Any] = {}
         #: The identities of containers that a replay can't make anew.
@@ -217,6 +219,9 @@ class KnownArrays:
             return self._load(source)
         if tensor._batched:
             raise UnrepeatableError("it is given a batch")
+        if self.called and id(tensor._array) in self._holders:
+            # It was made of that tensor before the code was called, or after it.
+            raise UnrepeatableError("code of yours may have given a tensor that it uses new memory")
         return self.place_of(tensor._array)
 
     def place_of(self, array: Any) -> Place:

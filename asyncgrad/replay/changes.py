@@ -58,8 +58,6 @@ class Changes(ChangedMemory):
         #: By leaf: the layout of its `.grad` before the call. And those that are looked for.
         self._layouts_before = {x: _layout(grad_of(x.tensor)) for x in self.sources.values()}
         self._layouts: set[Any] = set()
-        #: User code has been called.
-        self._called = False
         #: The leaves whose `.grad` is read.
         self._read: list[Source] = []
         #: By the identity of the version counter of a parameter that graphs held when an optimiser
@@ -73,7 +71,7 @@ class Changes(ChangedMemory):
         """
         self._changed = True
         self.foreign.update(step.made)
-        self._called = True
+        self.called = True
         self.outdated.update(self.loaded)
         self.steps.append(step)
 
@@ -233,7 +231,7 @@ class Changes(ChangedMemory):
             if grad is None or source not in self._committed_to:
                 raise UnrepeatableError("it reads .grad after a change")
             # The pass adds in place, or makes the layout of the recorded call.
-            if self._called:
+            if self.called:
                 # That code may have dropped it.
                 there = source, Same(layouts)
                 self.steps.append(Again(".grad", _has_layout, there, {}, Same(True), True))

@@ -117,7 +117,7 @@ class Recorder(Passes):
                 _ordinary.get(name) is op
                 and array.__class__ is np.ndarray
                 and id(array) not in known
-                and not self.views
+                and not (self.views or self.called)
             ):
                 # The usual case: one new array, from tensors and plain values.
                 arguments = []

@@ -954,6 +954,35 @@ def test_tensors_that_user_code_changes(change, way):
     assert scenario(ag.compile) == scenario(lambda function: function)
 
 
+@pytest.mark.parametrize("how", ["data", "detach()", "contiguous()"])
+def test_memory_from_before_user_code_gave_a_tensor_other_memory(how):
+    """A tensor made before has the old values, and one made afterwards has the new ones."""
+
+    def scenario(compiler):
+        w = leaf()
+        calls = []
+
+        def turn(p):
+            calls.append(None)
+            if len(calls) > 3:
+                p.data = p.data - p.grad
+
+        w.register_post_accumulate_grad_hook(turn)
+
+        @compiler
+        def step(x):
+            if how == "contiguous()":
+                before = w.contiguous().detach()
+            else:
+                before = w.data if how == "data" else w.detach()
+            (w * x).tanh().sum().backward()
+            return before * w.detach()
+
+        return [step(ag.full((3,), n + 1.0)).tolist() for n in range(7)]
+
+    assert scenario(ag.compile) == scenario(lambda function: function)
+
+
 def test_a_gradient_that_a_hook_drops():
     """The code may ask whether there is one: a stale answer is an error."""
     w = ag.tensor([1.0, 2.0], requires_grad=True)
