@@ -12,6 +12,7 @@ from __future__ import annotations
 from asyncio.events import _get_running_loop
 from collections.abc import Generator
 from contextvars import copy_context
+from operator import is_
 from time import perf_counter_ns
 from typing import Any
 
@@ -25,6 +26,7 @@ from asyncgrad.errors import AutogradError, note_failure
 from asyncgrad.replay.anew import BailError
 from asyncgrad.replay.program import Program
 from asyncgrad.replay.steps import UnrepeatableError
+from asyncgrad.replay.unchanged import Unchanged
 from asyncgrad.replay.whole_graph import WholeCall
 from asyncgrad.replay.writer import CHANGED
 from asyncgrad.scheduler import engine_of
@@ -39,11 +41,14 @@ class OtherPathError(UnrepeatableError):
     """This call runs other lines than the recorded one, so another recorded call may fit."""
 
 
-def replay(program: Program, tensors: Any, state: list[int]) -> Any:
+def replay(
+    program: Program, tensors: Any, state: list[int], watched: Unchanged | None = None
+) -> Any:
     """Run a program and return what the function returns, or a coroutine if that takes longer.
 
     Args:
-        state: gets what the program has changed so far (see `writer.CHANGED`).
+        state: gets what the program has changed so far (see `writer.CHANGED`). If other tasks may
+            run meanwhile, it also gets whether user code has changed something in `watched`.
 
     Raises:
         UnrepeatableError: if the call has to be made eagerly; nothing has changed then.
@@ -66,7 +71,7 @@ def replay(program: Program, tensors: Any, state: list[int]) -> Any:
                 and engine_of(loop).runs_at_once(program.cost)
             ):
                 return _timed(program, None, tensors, state)
-        return _waited_for(_Replay(program, tensors, state).run(), state)
+        return _waited_for(_Replay(program, tensors, state, watched).run(), state)
     except Exception as error:
         raise _failure(error, state) from None
 
@@ -179,11 +184,13 @@ class Part(Node):
         if request is None:
             return
         function, *arguments = request
+        before = replay.seen()
         try:
             replay.answer = yield from function(current().graph_task, *arguments)
         except BaseException as error:
             note_failure(error, arguments[2])
             raise
+        replay.blame(before)
         # This code may have changed tensors that are not read any more, and that is no error. The
         # others have been compared by `within`.
         replay.note_versions()
@@ -204,9 +211,14 @@ class Part(Node):
 class _Replay:
     """One run of a program on an event loop."""
 
-    def __init__(self, program: Program, tensors: Any, state: list[int]) -> None:
+    def __init__(
+        self, program: Program, tensors: Any, state: list[int], watched: Unchanged | None
+    ) -> None:
         self._program = program
         self._state = state
+        self._watched = watched
+        if watched is not None:
+            state.append(False)
         walk = program.walk
         self._memory = program.take_memory()
         self._walk = walk(tensors, state, self._memory.buffers)
@@ -231,7 +243,9 @@ class _Replay:
         try:
             while not self._ended:
                 if parts[place][0] == "change":
+                    before = self.seen()
                     self._program.call(self._memory, next, self._walk)
+                    self.blame(before)
                     place += 1
                     continue
                 last = place
@@ -255,6 +269,17 @@ class _Replay:
         finally:
             self._held = []
             self._walk.close()
+
+    def seen(self) -> Any:
+        """What the function can read, if user code may change that."""
+        return None if self._watched is None else self._watched.seen()
+
+    def blame(self, before: Any) -> None:
+        """Note whether user code, and not another task, has changed what was seen before."""
+        if before is not None:
+            now = self.seen()
+            same = len(now[0]) == len(before[0]) and all(map(is_, now[0], before[0]))
+            self._state[1] |= not (same and now[1] == before[1])
 
     def _hold(self) -> None:
         """Hold the counters of what is read, so that optimisers write into new arrays instead."""

@@ -219,8 +219,9 @@ class Compiled(Generic[_P, _R]):
             why = self._obstacle(entry, awaited=True)
             if program is not None and why is None:
                 state = [0]
+                watched = entry.reached if entry.callers and entry.calls_users_code else None
                 try:
-                    result = replay(program, tensors, state)
+                    result = replay(program, tensors, state, watched)
                     if result.__class__ is CoroutineType:
                         # Other tasks run meanwhile. A cancellation here ends the pass that runs.
                         result = await result
@@ -411,7 +412,7 @@ class Compiled(Generic[_P, _R]):
         Raises:
             AutogradError: if so, and the call can't be made again.
         """
-        if not entry.is_stale():
+        if state[1:] == [False] or not entry.is_stale():
             return False
         if state[0] == CHANGED_FOR_GOOD:
             raise AutogradError(f"compile: {_STALE}. Leave that code out of the compiled function.")

@@ -62,12 +62,14 @@ class Entry:
         if _holds_values(returned):
             self.callers = found
 
+    @property
+    def calls_users_code(self) -> bool:
+        """Whether a replay calls user code before the function reads more."""
+        return any(caller is True or calls_users_code(caller) for caller in self.callers)
+
     def is_stale(self) -> bool:
         """Whether user code that was called anew may have changed what the function read then."""
-        for caller in self.callers:
-            if caller is True or calls_users_code(caller):
-                return not self.reached.holds()
-        return False
+        return self.calls_users_code and not self.reached.holds()
 
 
 def _callers_of(step: Any) -> list[Any]:

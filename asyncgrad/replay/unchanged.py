@@ -216,6 +216,21 @@ class Unchanged:
                 values = islice(values, length, None)
         return found + [self._access_paths.get(id(held), "") for held in self._empty if held]
 
+    def seen(self) -> tuple[list[Any], ...]:
+        """All that is compared as it is now: by identity, and by value."""
+        states = [
+            *map(function_state, self.functions),
+            *map(meta_state, self._metas),
+            *map(_hooks_state, self._hooked),
+        ]
+        try:
+            objects = self._present()
+        except (KeyError, ValueError):
+            objects = []
+        objects += [part for state in states for part in state]
+        sizes = [*map(len, self._sized), *map(len, self._empty), *map(tuple, self._classes)]
+        return objects, [*sizes, *map(_tensor_state, self.tensors)]
+
     def holds(self) -> bool:
         """Whether all that the function can read is as it was."""
         code = self._code_of_checks

@@ -13,6 +13,7 @@ from replay_counts import replays
 
 import asyncgrad as ag
 from asyncgrad import nn
+from asyncgrad.errors import AutogradError
 from asyncgrad.replay import awaited
 
 
@@ -536,3 +537,41 @@ async def test_cancelled_in_any_part_it_has_made_its_changes_whole(monkeypatch):
             break
     assert len(outcomes) >= 2
     assert ag.engine().live == set()
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("who", ["task", "hook"])
+async def test_changes_of_other_tasks_are_not_put_down_to_hooks(who, monkeypatch):
+    """A replay goes on with what it has read; after a change by a hook it can't."""
+    w = ag.tensor([1.0, 2.0], requires_grad=True)
+    scales, calls = [1.0], []
+
+    def hook(_):
+        if len(calls) == 4 and who == "hook":
+            scales[0] = 2.0
+
+    w.register_hook(hook)
+
+    @ag.compile
+    async def step(x):
+        w.grad = None
+        await (x * w).sum().backward()
+        return w.grad * scales[0]
+
+    advance = awaited._Replay.advance
+
+    def as_another_task_would(self, place):
+        if len(calls) == 4 and who == "task":
+            scales[0] = 2.0
+        return advance(self, place)
+
+    monkeypatch.setattr(awaited._Replay, "advance", as_another_task_would)
+    for number in range(6):
+        calls.append(None)
+        if number == 3 and who == "hook":
+            with pytest.raises(AutogradError, match="called anew, such as a hook, has changed"):
+                await step(ag.ones(2))
+        else:
+            expected = 1.0 if number < 4 else 2.0
+            assert (await step(ag.ones(2))).tolist() == [expected] * 2
+    assert replays(step) == (4 if who == "task" else 3)
