@@ -10,6 +10,8 @@ copied to new arrays, because the next launch overwrites it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
+from itertools import groupby
 from typing import Any
 
 from asyncgrad.core.locks import RLock, is_held_here
@@ -33,20 +35,15 @@ def with_graphs(
     loaded = {x.out for x in steps if x.__class__ is Load and x.source.argument is None}
     found: list[Any] = []
     groups: list[CapturedSteps] = []
-    start = 0
-    while start < len(steps):
-        end = start
-        while end < len(steps) and is_work_of_the_device(steps[end], lists):
-            end += 1
-        if end > start:
-            group = CapturedSteps(device, steps[start:end], ends, end)
-            if group.pays(families, loaded):
-                groups.append(group)
-                found.append(group.step())
-            else:
-                found += steps[start:end]
-        found += steps[end : end + 1]
-        start = end + 1
+    end = 0
+    for works, part in groupby(steps, partial(is_work_of_the_device, lists=lists)):
+        together = [*part]
+        end += len(together)
+        group = CapturedSteps(device, together, ends, end) if works else None
+        if group is not None and group.pays(families, loaded):
+            groups.append(group)
+            together = [group.step()]
+        found += together
     return found, groups
 
 

@@ -10,6 +10,7 @@ nothing else reads, whoever sees the result.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from math import prod
 from typing import TYPE_CHECKING, Any
@@ -188,57 +189,40 @@ class Plan:
         self.kinds: list[tuple[Any, Any]] = []
         #: Places of arrays that are so large that they come from the pool.
         self.lent: set[Place] = set()
-        #: Places whose arrays nothing else refers to: `commit` may keep them.
-        self.owned: set[Place] = set()
         #: By the place that is made there: the operand whose memory it takes.
         self.taken: dict[Place, Place] = {}
         self._families = families
         seen = {families.of(place) for place in (*families.foreign, *places_in(outputs))}
-        committed: dict[Place, int] = {}
-        for step in steps:
+        staged: list[tuple[int, Place]] = []
+        for number, step in enumerate(steps):
             if step.__class__ is Again:
                 seen.update(map(families.of, step.read))
             elif step.__class__ is Commit:
-                for _, place in step.staged:
-                    root = families.of(place)
-                    committed[root] = committed.get(root, 0) + 1
+                staged += [(number, place) for _, place in step.staged]
+        committed = Counter([families.of(place) for _, place in staged])
         members: dict[Place, list[Place]] = {}
+        #: By family: the number of the last step that reads or makes one of it.
         last: dict[Place, int] = {}
         for place, number in ends.items():
             root = families.of(place)
             members.setdefault(root, []).append(place)
             last[root] = max(last.get(root, -1), number)
-        for number, step in enumerate(steps):
-            if step.__class__ is not Commit:
-                continue
-            for _, place in step.staged:
-                root = families.of(place)
-                if (
-                    committed[root] == 1
-                    and root not in seen
-                    and members[root] == [place]
-                    and last[root] == number
-                    and place.sample.is_array
-                ):
-                    self.owned.add(place)
-        seen |= set(committed)
+        #: Places without a family that nobody else can see, with the last step of each.
         alone = {
             places[0]: last[root]
             for root, places in members.items()
-            if len(places) == 1 and root not in seen
+            if len(places) == 1 and root not in seen and committed[root] < 2
         }
-        self._choose(steps, seen, last, alone)
+        #: Places whose arrays nothing else refers to: `commit` may keep them.
+        self.owned = {x for number, x in staged if alone.get(x) == number and x.sample.is_array}
+        for _, place in staged:
+            alone.pop(place, None)
+        self._choose(steps, seen.union(committed), last, alone)
 
     def _choose(
         self, steps: list[Any], seen: set[Place], last: dict[Place, int], alone: dict[Place, int]
     ) -> None:
-        """Choose where results go.
-
-        Args:
-            seen: the families that others can see.
-            last: by family, the number of the last step that reads or makes one of it.
-            alone: the same for places without a family that nobody else can see.
-        """
+        """Choose where results go; `seen` are the families that others can see."""
         free: dict[Any, list[int]] = {}
         dying: dict[int, list[Place]] = {}
         for root, number in last.items():

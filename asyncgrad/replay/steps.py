@@ -135,11 +135,15 @@ class Step:
 
     __slots__ = ("made", "read")
 
+    #: Functions that give the templates of what a step reads and makes.
+    _reads: Any = staticmethod(lambda _: ())
+    _makes: Any = _reads
+
     def __getattr__(self, name: str) -> Any:
         """The places: Python calls this if they are not known yet."""
-        if name not in _TEMPLATES:
+        if name not in {"made", "read"}:
             raise AttributeError(name)
-        template = _TEMPLATES[name][self.__class__](self)
+        template = self._reads(self) if name == "read" else self._makes(self)
         found = (template,) if template.__class__ is Place else tuple(places_in(template))
         setattr(self, name, found)
         return found
@@ -149,6 +153,9 @@ class Compute(Step):
     """A step: arrays from arrays."""
 
     __slots__ = ("arguments", "cost", "function", "name", "outs", "over")
+
+    _reads = attrgetter("arguments")
+    _makes = attrgetter("outs")
 
     def __init__(self, name: str, function: Any, arguments: Any, outs: Any, cost: int) -> None:
         """Note what is called, and the template of what it returns: places, None, tuples."""
@@ -168,6 +175,8 @@ class Load(Step):
     """A step: read the present array of a source, or of its `.grad`."""
 
     __slots__ = ("gradient", "out", "source")
+
+    _makes = attrgetter("out")
 
     def __init__(self, source: Source, out: Place, gradient: bool) -> None:
         self.source = source
@@ -190,6 +199,9 @@ class Again(Step):
     """A step: call a function anew, and compare what it returns besides arrays."""
 
     __slots__ = ("arguments", "effect", "function", "keywords", "name", "outs", "users")
+
+    _reads = attrgetter("arguments", "keywords")
+    _makes = attrgetter("outs")
 
     def __init__(
         self, name: str, function: Any, arguments: Any, keywords: Any, outs: Any, effect: bool,
@@ -214,6 +226,8 @@ class Commit(Step):
 
     __slots__ = ("staged", "streamed", "waits")
 
+    _reads = attrgetter("staged")
+
     def __init__(
         self, staged: list[tuple[Source, Place]], *, streamed: bool = False, waits: bool = True
     ) -> None:
@@ -227,23 +241,6 @@ class Commit(Step):
         self.staged = staged
         self.streamed = streamed
         self.waits = waits
-
-
-#: By class: the templates of what steps read and make.
-_TEMPLATES: dict[str, dict[type, Any]] = {
-    "read": {
-        Compute: attrgetter("arguments"),
-        Load: lambda _: (),
-        Again: attrgetter("arguments", "keywords"),
-        Commit: attrgetter("staged"),
-    },
-    "made": {
-        Compute: attrgetter("outs"),
-        Load: attrgetter("out"),
-        Again: attrgetter("outs"),
-        Commit: lambda _: (),
-    },
-}
 
 
 class Output:
