@@ -147,6 +147,9 @@ def _result(
         if given and not dirty:
             return view_of_input(value, None)
         view = view_of(value)
+        if view is None and not given and requires_grad(value):
+            # `forward` has recorded its computation, or returns a tensor from elsewhere.
+            return value.detach()
         if view is not None and view.creation_meta == "no_grad_mode" and current().grad:
             view.creation_meta = "in_custom_function"
         return value

@@ -163,6 +163,29 @@ def test_results_that_are_not_differentiable(T, log):
 
 
 @both
+def test_results_that_lead_elsewhere_are_cut_off(T, log):
+    """What `forward` records itself never leads past `backward`."""
+    weight = leaf(T, 1.0, 2.0)
+
+    def forward(ctx, x):
+        with T.enable_grad():
+            a, b = weight * x, weight + x
+        ctx.mark_non_differentiable(b)
+        return a, b
+
+    made = function(T, forward, lambda ctx, g, h: g * 5)
+    for x in (T.ones(2, dtype=T.float64), leaf(T, 3.0, 4.0)):
+        a, b = made.apply(x)
+        log(a, a.is_leaf, b, b.is_leaf)
+        with T.no_grad():
+            log(*made.apply(x))
+        if x.requires_grad:
+            yield (a + b).sum().backward()
+            log(x.grad)
+    log(weight.grad, weight.requires_grad)
+
+
+@both
 def test_which_results_got_gradients(T, log):
     def forward(ctx, x):
         ctx.set_materialize_grads(False)
