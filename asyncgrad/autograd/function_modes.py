@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from inspect import iscoroutinefunction
 from typing import Any
 
 from asyncgrad.aliases import Value
@@ -164,8 +165,14 @@ def apply_to_examples(
 ) -> Any:  # fmt: skip
     """Call a Function on examples of a batch; `separate`: it has a `setup_context`."""
     name = function.__name__
+    if iscoroutinefunction(rule or function.forward):
+        raise AutogradError(
+            f"{name}: vmap can't await a coroutine function, and forward() (or the vmap "
+            f"staticmethod, if there is one) is one. Override vmap by a function that awaits "
+            f"nothing."
+        )
     if level.loops and rule is None:
-        return by_parts(function.apply, *args)
+        return _one_by_one(function, args)
     if not separate:
         raise AutogradError(
             f"In order to use {name} with vmap, you must override the setup_context staticmethod: "
@@ -177,7 +184,7 @@ def apply_to_examples(
                 f"You tried to vmap over {name}, but it does not have vmap support. Please "
                 f"override and implement the vmap staticmethod or set generate_vmap_rule=True."
             )
-        return by_parts(function.apply, *args)
+        return _one_by_one(function, args)
     if function.generate_vmap_rule:
         raise AutogradError(
             f"You tried to vmap over {name}, but it has both generate_vmap_rule=True and an "
@@ -209,6 +216,22 @@ def apply_to_examples(
             )
         shown = [_shown(x, dim, level) for x, dim in zip(outputs, dims, strict=True)]
         return unflatten(out_structure, shown)
+
+
+def _one_by_one(function: Value, args: tuple[Any, ...]) -> Any:
+    """Call a Function once for each example; what it returns beside tensors is the last one's."""
+    given, structure = flatten(args)
+    last: list[Any] = []
+
+    def tensors(*given: Value) -> tuple[Variable, ...]:
+        last[:] = flatten(function.apply(*unflatten(structure, given)))
+        return tuple([x for x in last[0] if isinstance(x, Variable)])
+
+    batches = iter(by_parts(tensors, *given))
+    outputs, out_structure = last
+    return unflatten(
+        out_structure, [next(batches) if isinstance(x, Variable) else x for x in outputs]
+    )
 
 
 def _shown(x: Value, dim: int | None, level: Level) -> Any:

@@ -471,6 +471,20 @@ def test_module(T, log):
     G.vmap = staticmethod(lambda i, d, x: (x, 0))
     attempted(log, "generate_vmap_rule=True and", vmap(G.apply), x)
 
+    class P(G):
+        vmap = T.autograd.Function.vmap
+
+        @staticmethod
+        def forward(i):
+            return i * 2, 5, None, i.sum()
+
+        @staticmethod
+        def backward(ctx, g, *others):
+            return g * ctx.saved_tensors[0]
+
+    log(vmap(P.apply, out_dims=(0, None, None, 0))(x))
+    log(vmap(F.grad(lambda x: P.apply(x)[0].sum()))(x))
+
     class N(T.autograd.Function):
         @staticmethod
         def forward(i):

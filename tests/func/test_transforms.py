@@ -626,6 +626,24 @@ def test_custom_functions(T, log):
         yield from _raised(log, lambda: f.vmap(lambda x: cube(x, 2))(x))  # noqa: B023  run at once
 
 
+def test_vmap_refuses_functions_that_have_to_be_awaited():
+    """Otherwise an error would speak of coroutines as of tensors."""
+
+    class Later(ag.autograd.Function):
+        generate_vmap_rule = True
+
+        @staticmethod
+        async def forward(x):
+            return x * 2
+
+        @staticmethod
+        def setup_context(ctx, inputs, output):
+            pass
+
+    with pytest.raises(RuntimeError, match="Later: vmap can't await a coroutine function"):
+        ag.func.vmap(Later.apply)(ag.ones(3, 2))
+
+
 def test_passes_inside_of_vmap():
     """A pass in the function gives each example its gradient; PyTorch has none there."""
     x = _x(ag, 4, 3).requires_grad_()
