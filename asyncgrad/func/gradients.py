@@ -164,11 +164,13 @@ async def _vjp(func: Callable[..., Any], primals: tuple[Any, ...], has_aux: bool
                 f"outputs to the function. cotangents: {given_structure}, primal output: "
                 f"{out_structure}"
             )
-        for vector in given:
-            if not is_tensor(vector):
+        for place, (vector, root) in enumerate(zip(given, outputs, strict=True)):
+            if vector is None and root.numel() == 1:
+                given[place] = ones_like(root)
+            elif not is_tensor(vector):
                 raise TypeError(
-                    f"vjp_fn: gradients can be either Tensors or None, but got "
-                    f"{type(vector).__name__}. Pass one Tensor for each output."
+                    f"vjp_fn: gradients can be either Tensors, or None for outputs of one "
+                    f"element, but got {type(vector).__name__}. Pass one Tensor for each output."
                 )
         # The cotangents may belong to a `vmap` around this call but not around the function's.
         inner = current().batch

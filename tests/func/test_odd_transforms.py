@@ -17,6 +17,8 @@ TRANSFORMS = """
     func.grad(lambda a: a.requires_grad_().sum())(x)
     func.grad(partial(product, x * 2))(x)
     func.vjp(square, x)[1](1.0)
+    func.vjp(cubes, x)[1](None)
+    func.vjp(lambda a: (a, cubes(a)), x)[1]((x, None))
     func.vjp(lambda a: {"q": a}, x)[1](x)
     func.vjp(lambda a: (a, 3), x)
     func.jvp(square, x, x)
