@@ -27,8 +27,9 @@ __all__ = ["hessian", "hvp", "jacobian", "jvp", "vhp", "vjp"]
 def _product(program: Callable[..., Any]) -> Product:
     """A function that computes a product with a vector, from the coroutine that does so.
 
-    All four have the signature below; the coroutine gets the inputs as a tuple, and whether they
-    were a single tensor.
+    The coroutine gets the inputs as a tuple, and whether they were a single tensor. It returns the
+    outputs and whether there is a single one; the product, the tensors that it is shaped like, and
+    whether that is a single one; and strict mode's messages.
     """
 
     def computed(
@@ -37,8 +38,18 @@ def _product(program: Callable[..., Any]) -> Product:
         strict: bool = False,
     ) -> Any:  # fmt: skip
         single, given = parts.tuple_of(inputs, "inputs", program.__name__)
-        running = program(func, single, given, v, create_graph, strict)
-        return run_multi_pass(running, program.__name__, waits=waits(func))
+
+        async def finished() -> Any:
+            outputs, alone, found, like, one, messages = await program(
+                func, single, given, v, create_graph, strict
+            )
+            product = parts.filled(found, like, strict, create_graph, messages)
+            return (
+                parts.finished(outputs, alone, create_graph),
+                parts.finished(product, one, create_graph),
+            )
+
+        return run_multi_pass(finished(), program.__name__, waits=waits(func))
 
     return named(computed, program.__name__, program.__doc__ or "")
 
@@ -51,7 +62,9 @@ async def _with_gradient(
     with enable_grad():
         tensors = parts.prepared(given, create_graph)
         v = parts.input_vector(v, tensors, single, create_graph, name)
-        out, gradients = await parts.gradient_of(func, tensors, name, strict)
+        out = await parts.scalar_output(func, tensors, name, strict)
+        gradients = await parts.grad_where_required((out,), tensors, None, True)
+        parts.check_dependent(gradients, "jacobian", strict)
     return out, tensors, gradients, v
 
 
@@ -68,9 +81,6 @@ async def vjp(
         create_graph: make the results differentiable.
         strict: raise where an output does not depend on an input, instead of giving zeros.
 
-    Raises:
-        RuntimeError: if `v` does not fit, or if `strict` and an output is independent of an input.
-
     Example:
         >>> x = ag.tensor([1.0, 2.0])
         >>> y, product = ag.autograd.functional.vjp(lambda x: x * x, x, ag.tensor([1.0, 1.0]))
@@ -85,10 +95,7 @@ async def vjp(
         else:
             v = parts.vector(v, outputs, alone, create_graph, "vjp")
     found = await parts.grad_where_required(outputs, tensors, v, create_graph)
-    product = parts.filled(found, tensors, strict, create_graph, parts.BACK)
-    return parts.finished(outputs, alone, create_graph), parts.finished(
-        product, single, create_graph
-    )
+    return outputs, alone, found, tensors, single, parts.BACK
 
 
 @_product
@@ -111,24 +118,26 @@ async def jvp(
         gradients = await parts.grad_where_required(outputs, tensors, dummies, True)
         parts.check_dependent(gradients, "grad_inputs", strict)
         found = await parts.grad_where_required(gradients, dummies, v, create_graph)
-    product = parts.filled(found, outputs, strict, create_graph, parts.BACK_TRICK)
-    return parts.finished(outputs, alone, create_graph), parts.finished(
-        product, alone, create_graph
-    )
+    return outputs, alone, found, outputs, alone, parts.BACK_TRICK
 
 
-def _check_strategy(strategy: Strategy) -> None:
-    """Raise for an unknown strategy."""
+def _check_strategy(
+    name: str, option: str, strategy: Strategy, create_graph: bool, strict: bool, vectorize: bool
+) -> None:
+    """Raise for an unknown strategy, and for options that forward mode does not support."""
     if strategy not in words(Strategy):
         raise AssertionError(
             'Expected strategy to be either "forward-mode" or "reverse-mode". Hint: If your '
             'function has more outputs than inputs, "forward-mode" tends to be more performant. '
             'Otherwise, prefer to use "reverse-mode".'
         )
-
-
-def _check_forward(strict: bool, vectorize: bool) -> None:
-    """Raise for options that forward mode does not support."""
+    if strategy == "reverse-mode":
+        return
+    if create_graph:
+        raise NotImplementedError(
+            f'{name}: `create_graph=True` and `{option}="forward-mode"` are not supported '
+            f'together. Set create_graph=False or {option}="reverse-mode".'
+        )
     if strict:
         raise AutogradError(
             'strict=True and strategy="forward-mode" are not supported together. Set '
@@ -170,19 +179,12 @@ def jacobian(
         outputs a tuple of these; for several of both, a tuple by output of tuples by input.
 
     Raises:
-        NotImplementedError: for forward mode with `create_graph` or without `vectorize`.
-        RuntimeError: if `strict` and an output is independent of an input, or with `vectorize`.
+        NotImplementedError: for forward mode with `create_graph`.
+        RuntimeError: for `strict` with `vectorize`.
     """
-    _check_strategy(strategy)
-    if strategy == "forward-mode":
-        if create_graph:
-            raise NotImplementedError(
-                'jacobian: `create_graph=True` and `strategy="forward-mode"` are not supported '
-                'together. Set create_graph=False or strategy="reverse-mode".'
-            )
-        _check_forward(strict, vectorize)
-    parts.tuple_of(inputs, "inputs", "jacobian")
-    program = parts.jacobian_program(func, inputs, create_graph, strict, vectorize, strategy)
+    _check_strategy("jacobian", "strategy", strategy, create_graph, strict, vectorize)
+    single, given = parts.tuple_of(inputs, "inputs", "jacobian")
+    program = parts.jacobian_program(func, single, given, create_graph, strict, vectorize, strategy)
     return run_multi_pass(program, "jacobian", waits=waits(func))
 
 
@@ -211,12 +213,12 @@ def hessian(
 
     Returns:
         A tensor of the input's shape twice over; for several inputs a tuple of tuples.
-
-    Raises:
-        NotImplementedError: for forward mode with `create_graph` or without `vectorize`.
     """
-    single, _ = parts.tuple_of(inputs, "inputs", "hessian")
-    _check_strategy(outer_jacobian_strategy)
+    single, given = parts.tuple_of(inputs, "inputs", "hessian")
+    _check_strategy(
+        "hessian", "outer_jacobian_strategy", outer_jacobian_strategy, create_graph, strict,
+        vectorize,
+    )  # fmt: skip
 
     async def scalar(*tensors: Value) -> Any:
         return (await parts.scalar_output(func, tensors, "hessian", strict)).squeeze()
@@ -225,24 +227,17 @@ def hessian(
         if outer_jacobian_strategy == "forward-mode":
             # `prepared` would make a new leaf, and a new leaf would not have the tangent.
             tensors = tuple(tensor.requires_grad_() for tensor in tensors)
-        out = await parts.jacobian_program(scalar, tensors, True, False, False)
+        out = await parts.jacobian_program(scalar, False, tensors, True, False, False)
         parts.check_dependent(out, "jacobian", strict)
         return out
 
     async def program() -> Any:
         rows = await parts.jacobian_program(
-            gradient, inputs, create_graph, strict, vectorize, outer_jacobian_strategy
+            gradient, single, given, create_graph, strict, vectorize, outer_jacobian_strategy
         )
         # The inner Jacobian always comes in a tuple; one input alone has no tuple.
         return rows[0] if single else rows
 
-    if outer_jacobian_strategy == "forward-mode":
-        if create_graph:
-            raise NotImplementedError(
-                'hessian: create_graph=True and outer_jacobian_strategy="forward-mode" are not '
-                "supported together. Set one of them otherwise."
-            )
-        _check_forward(strict, vectorize)
     return run_multi_pass(program(), "hessian", waits=waits(func))
 
 
@@ -260,8 +255,7 @@ async def vhp(
         "vhp", func, single, given, v, create_graph, strict
     )
     found = await parts.grad_where_required(gradients, tensors, v, create_graph)
-    product = parts.filled(found, tensors, strict, create_graph, parts.DOUBLE_BACK)
-    return parts.finished((out,), True, create_graph), parts.finished(product, single, create_graph)
+    return (out,), True, found, tensors, single, parts.DOUBLE_BACK
 
 
 @_product
@@ -281,5 +275,4 @@ async def hvp(
         second = await parts.grad_where_required(gradients, tensors, dummies, True)
         parts.check_dependent(second, "hessian", strict)
         found = await parts.grad_where_required(second, dummies, v, create_graph)
-    product = parts.filled(found, tensors, strict, create_graph, parts.DOUBLE_BACK_TRICK)
-    return parts.finished((out,), True, create_graph), parts.finished(product, single, create_graph)
+    return (out,), True, found, tensors, single, parts.DOUBLE_BACK_TRICK

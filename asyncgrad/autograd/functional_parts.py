@@ -101,7 +101,7 @@ def input_vector(v: Value, tensors: Value, alone: bool, create_graph: bool, name
     return vector(v, tensors, alone, create_graph, name)
 
 
-def unpacked(rows: Value, alone: bool, single: bool) -> Any:
+def _unpacked(rows: Value, alone: bool, single: bool) -> Any:
     """Drop the tuple by output or by input where there is only a single tensor."""
     if single:
         rows = tuple(row[0] for row in rows)
@@ -131,12 +131,6 @@ def filled(
         zeros_like(tensor) if gradient is None else gradient
         for gradient, tensor in zip(found, like, strict=True)
     )
-
-
-def row_messages(place: int) -> tuple[str, str]:
-    """Strict mode's messages; as in PyTorch, the second puts the output's number for an input's."""
-    missing = f"Output {place} of the user-provided function is independent of input {{}}."
-    return missing, _JACOBIAN.format(place)
 
 
 def check_dependent(tensors: Value, what: str, strict: bool) -> None:
@@ -184,16 +178,6 @@ async def scalar_output(func: Callable[..., Any], tensors: Value, name: str, str
     return outputs[0]
 
 
-async def gradient_of(
-    func: Callable[..., Any], tensors: Value, name: str, strict: bool
-) -> tuple[Any, Any]:
-    """The user's function's output of one element, and its gradient, recorded."""
-    out = await scalar_output(func, tensors, name, strict)
-    gradients = await grad_where_required((out,), tensors, None, True)
-    check_dependent(gradients, "jacobian", strict)
-    return out, gradients
-
-
 async def grad_where_required(
     outputs: Sequence[Any], tensors: Sequence[Any], vectors: Value, create_graph: bool,
     retain_graph: bool | None = None,
@@ -218,14 +202,13 @@ async def grad_where_required(
 
 
 async def jacobian_program(
-    func: Callable[..., Any], inputs: Value, create_graph: bool, strict: bool, vectorize: bool,
-    strategy: Strategy = "reverse-mode",
+    func: Callable[..., Any], single: bool, given: tuple[Any, ...], create_graph: bool,
+    strict: bool, vectorize: bool, strategy: Strategy = "reverse-mode",
 ) -> Any:  # fmt: skip
     """The Jacobian, by the chosen strategy."""
-    single, given = tuple_of(inputs, "inputs", "jacobian")
     if strategy == "forward-mode":
-        alone, blocks = await blocks_forward(func, given)
-        return unpacked(blocks, alone, single)
+        alone, blocks = await _blocks_forward(func, given)
+        return _unpacked(blocks, alone, single)
     with enable_grad():
         tensors = prepared(given, create_graph)
         alone, outputs = await outputs_of(func, tensors, "jacobian", strict)
@@ -245,18 +228,21 @@ async def jacobian_program(
             )
     if not create_graph:
         rows = tuple(tuple(block.detach() for block in row) for row in rows)
-    return unpacked(rows, alone, single)
+    return _unpacked(rows, alone, single)
 
 
 async def _rows(place: int, out: Value, tensors: Value, create_graph: bool, strict: bool) -> Any:
     """The derivatives of one output, computed one row at a time."""
     flat = out.reshape(-1)
+    missing = f"Output {place} of the user-provided function is independent of input {{}}."
+    # As in PyTorch, the second message has the output's number in place of an input's.
+    messages = missing, _JACOBIAN.format(place)
     rows = []
     for row in range(out.numel()):
         found = await grad_where_required(
             (flat[row],), tensors, None, create_graph, retain_graph=True
         )
-        rows.append(filled(found, tensors, strict, create_graph, row_messages(place)))
+        rows.append(filled(found, tensors, strict, create_graph, messages))
     if not rows:
         return tuple(blank(tensor, *out.shape) for tensor in tensors)
     return tuple(
@@ -288,13 +274,8 @@ def blank(tensor: Value, *lead: int) -> Any:
     return zeros((*lead, *tensor.shape), dtype=tensor.dtype, device=tensor.device)
 
 
-async def blocks_forward(func: Callable[..., Any], inputs: tuple[Any, ...]) -> tuple[bool, Any]:
-    """The derivatives of all outputs of a function by all inputs.
-
-    Returns:
-        Whether there is a single output; and for each output, a tuple with one tensor by input, of
-        the output's shape followed by the input's.
-    """
+async def _blocks_forward(func: Callable[..., Any], inputs: tuple[Any, ...]) -> tuple[bool, Any]:
+    """Whether there is a single output; and for each output, its derivatives by each input."""
     count = sum(x.numel() for x in inputs)
     level = Level(count, "error", current().batch, loops=True, tangents=True)
     with Mode(batch=level), nested_level():
@@ -302,15 +283,13 @@ async def blocks_forward(func: Callable[..., Any], inputs: tuple[Any, ...]) -> t
             make_dual(x, lift_batch(unit, level))
             for x, unit in zip(inputs, unit_vectors(inputs, inputs, 0, count), strict=True)
         ]
-        found = await call(func, *duals)
-        alone, outputs = tuple_of(found, "outputs of the user-provided function", "jacobian")
-        columns = [batch_of(_tangent(out), level) for out in outputs]
+        alone, outputs = await outputs_of(func, duals, "jacobian", False)
+        columns = []
+        for out in outputs:
+            value, tangent = unpack_dual(out)
+            tangent = zeros_like(value) if tangent is None else tangent
+            columns.append(batch_of(tangent.detach(), level))
     return alone, tuple(blocks_of_columns(column, inputs) for column in columns)
-
-
-def _tangent(out: Value) -> Any:
-    value, tangent = unpack_dual(out)
-    return (zeros_like(value) if tangent is None else tangent).detach()
 
 
 # -- shared with `asyncgrad.func` -----------------------------------------------------------------
