@@ -54,6 +54,8 @@ def linear(
             become a `.grad` without a copy.
         more: further fields of `Entry`.
     """
+    # What the names of its attributes mean is not known.
+    more.setdefault("batch", None)
     return _entry.linear(name, forward, adjoint, attributes=attributes, fresh=fresh, **more)
 
 

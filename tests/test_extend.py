@@ -131,3 +131,17 @@ def test_a_function_without_rules_is_constant():
     out = f(ag.tensor([1.0, -2.0], requires_grad=True))
     assert out.tolist() == [False, True]
     assert not out.requires_grad
+
+
+def test_attributes_of_linear_functions_may_have_any_names():
+    """`vmap` took one called `dim` for an axis, and added one to it."""
+    rolled = extend.register(
+        extend.linear(
+            "rolled_by_dim",
+            lambda xp, x, dim: xp.roll(x, dim, -1),
+            lambda F, g, dim: F.roll(g, (-dim,), (-1,)),
+            attributes=("dim",),
+        )
+    )
+    x = ag.arange(6.0).reshape(2, 3)
+    assert ag.func.vmap(lambda row: rolled(row, 1))(x).tolist() == rolled(x, 1).tolist()
