@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from enum import Enum
 from functools import partial
 from typing import Any, Self
 from weakref import WeakKeyDictionary
@@ -47,9 +46,6 @@ class autocast:
         enabled: has to be False; for a device kind that is missing here, True is only a warning, as
             in PyTorch.
         cache_enabled: accepted for PyTorch's programs, without effect.
-
-    Raises:
-        RuntimeError: if `enabled` is True and the device kind is available.
     """
 
     def __init__(
@@ -109,14 +105,6 @@ def custom_bwd(bwd: Callable[..., Any] | None = None, *, device_type: str) -> An
     return (lambda function: function) if bwd is None else bwd
 
 
-class _Stage(Enum):
-    """What the scaler has done with an optimizer since the last update."""
-
-    READY = "ready"
-    UNSCALED = "unscaled"
-    STEPPED = "stepped"
-
-
 #: By the names in a state dict, the attributes of a scaler.
 _STATE = {
     "scale": "_scale", "growth_factor": "_growth_factor", "backoff_factor": "_backoff_factor",
@@ -170,8 +158,9 @@ class GradScaler:
         self._growth_interval = growth_interval
         #: The number of steps in a row with finite gradients.
         self._growth_tracker = 0
-        #: By optimizer: what the scaler has done, and whether a gradient was not finite.
-        self._seen: WeakKeyDictionary[Optimizer, tuple[_Stage, bool | None]] = WeakKeyDictionary()
+        #: By optimizer whose gradients were unscaled since the last update: whether it has made its
+        #: step, and whether a gradient was not finite.
+        self._seen: WeakKeyDictionary[Optimizer, tuple[bool, bool | None]] = WeakKeyDictionary()
 
     def scale(self, outputs: object) -> Any:
         """Multiply a loss, or each loss of an iterable, by the scale."""
@@ -216,14 +205,14 @@ class GradScaler:
         if not self._enabled:
             return
         self._check_used("unscale_")
-        stage, _ = self._seen.get(optimizer, (_Stage.READY, None))
-        if stage is _Stage.UNSCALED:
+        if optimizer in self._seen:
+            stepped, _ = self._seen[optimizer]
             raise RuntimeError(
-                "unscale_() has already been called on this optimizer since the last update()."
+                "unscale_() is being called after step()."
+                if stepped
+                else "unscale_() has already been called on this optimizer since the last update()."
             )
-        if stage is _Stage.STEPPED:
-            raise RuntimeError("unscale_() is being called after step().")
-        self._seen[optimizer] = _Stage.UNSCALED, self._unscale(optimizer)
+        self._seen[optimizer] = False, self._unscale(optimizer)
 
     def _check_used(self, name: str) -> None:
         check_awaited(f"GradScaler.{name}")
@@ -265,15 +254,15 @@ class GradScaler:
         if "closure" in kwargs:
             raise RuntimeError("Closure use is not currently supported if GradScaler is enabled.")
         self._check_used("step")
-        if self._seen.get(optimizer, (_Stage.READY, None))[0] is _Stage.STEPPED:
-            raise RuntimeError("step() has already been called since the last update().")
         if optimizer not in self._seen:
             self.unscale_(optimizer)
-        _, infinite = self._seen[optimizer]
+        stepped, infinite = self._seen[optimizer]
+        if stepped:
+            raise RuntimeError("step() has already been called since the last update().")
         if infinite is None:
             raise AssertionError("No inf checks were recorded for this optimizer.")
         found = None if infinite else optimizer.step(*args, **kwargs)
-        self._seen[optimizer] = _Stage.STEPPED, infinite
+        self._seen[optimizer] = True, infinite
         return found
 
     @called_anew
@@ -339,11 +328,7 @@ class GradScaler:
         return self._enabled
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave out what is known of optimizers.
-
-        Raises:
-            AssertionError: between an optimizer's gradients and `update`.
-        """
+        """Refuse to pickle what is known of optimizers."""
         if self._seen:
             raise AssertionError(
                 "A GradScaler instance may only be pickled at the beginning of an iteration, or at "
@@ -361,11 +346,7 @@ class GradScaler:
         return {name: getattr(self, attribute) for name, attribute in _STATE.items()}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restore a state; does nothing if the scaler is disabled.
-
-        Raises:
-            RuntimeError: if the state is empty.
-        """
+        """Restore a state, which may not be empty; does nothing if the scaler is disabled."""
         if not self._enabled:
             return
         if not state_dict:
