@@ -7,7 +7,6 @@ from typing import Any
 
 from asyncgrad.aliases import Gradient, Value
 from asyncgrad.autograd.edges import GradientEdge, stored
-from asyncgrad.core.frames import warn
 from asyncgrad.core.metadata import Metadata
 from asyncgrad.core.modes import current
 from asyncgrad.core.node import Identity
@@ -49,17 +48,6 @@ def inputs_of(inputs: Value, function: str) -> tuple[Any, ...]:
     if not wanted:
         raise AutogradError(f"`inputs` argument to `{function}()` cannot be empty.")
     return wanted
-
-
-def by_old_name(grad_tensors: Value, grad_variables: Value) -> Any:
-    """The gradients of the roots, given as `grad_variables`; warns that the name is deprecated."""
-    warn("`grad_variables` is deprecated. Use `grad_tensors` instead.", FutureWarning)
-    if grad_tensors is not None:
-        raise AutogradError(
-            "`grad_tensors` and `grad_variables` (deprecated) arguments both passed to "
-            "`backward()`. Please only use `grad_tensors`."
-        )
-    return grad_variables
 
 
 def differentiable_edge(tensor: Value) -> Any:

@@ -9,7 +9,6 @@ from asyncgrad.aliases import DType, Value
 from asyncgrad.autograd.arguments import (
     ONES,
     batches_of,
-    by_old_name,
     differentiable_edge,
     implicit_gradient,
     inputs_of,
@@ -72,13 +71,17 @@ def backward(
         A `BackwardFuture` on a running loop. Without a loop, the pass has ended when this returns.
 
     Raises:
-        RuntimeError: if a root requires no grad or its gradient does not fit; from the future,
-            for errors on a device.
-        ValueError: if the deadline is NaN.
+        RuntimeError: from the future, for errors on a device.
         TimeoutError: from the future, if the deadline has passed.
     """
     if grad_variables is not None:
-        grad_tensors = by_old_name(grad_tensors, grad_variables)
+        warn("`grad_variables` is deprecated. Use `grad_tensors` instead.", FutureWarning)
+        if grad_tensors is not None:
+            raise AutogradError(
+                "`grad_tensors` and `grad_variables` (deprecated) arguments both passed to "
+                "`backward()`. Please only use `grad_tensors`."
+            )
+        grad_tensors = grad_variables
     roots = sequence_of(tensors)
     return backward_from(
         roots, grad_tensors, retain_graph, create_graph, inputs, priority, deadline, wait
@@ -177,9 +180,8 @@ def grad(
         keys of `inputs`; without a running loop, the tuple or dictionary itself.
 
     Raises:
-        RuntimeError: if an output or input requires no grad, or a gradient does not fit; from the
-            future, if an input is not part of the graph, or for errors on a device.
-        ValueError: if `materialize_grads` comes with `allow_unused=False`, or the deadline is NaN.
+        RuntimeError: from the future, if an input is not part of the graph, or for errors on a
+            device.
         TimeoutError: from the future, if the deadline has passed.
     """
     if allow_unused is not None:
@@ -200,8 +202,11 @@ def grad(
     keys = tuple(inputs) if type(inputs) is dict else None
     around = None if current().batch is None else level_of((*roots, *tensors))
     if around is not None:
-        flags = (retain_graph, create_graph, allow_unused, is_grads_batched, materialize_grads)
-        program = _grad_of_examples(roots, tensors, keys, grad_outputs, flags)
+        program = _grad_of_examples(
+            roots, tensors, keys, grad_outputs, retain_graph=retain_graph,
+            create_graph=create_graph, allow_unused=allow_unused,
+            is_grads_batched=is_grads_batched, materialize_grads=materialize_grads,
+        )  # fmt: skip
         return run_multi_pass(program, "grad", waits=False)
     edges, metadata = [], []
     # A loop instead of two comprehensions, each of which would be a function call.
@@ -292,7 +297,7 @@ def _as_given(given: tuple[Any, ...], captured: Value, facts: Value) -> Any:
 
 
 async def _grad_of_examples(
-    roots: tuple[Any, ...], tensors: tuple[Any, ...], keys: Value, given: Value, flags: Any
+    roots: tuple[Any, ...], tensors: tuple[Any, ...], keys: Value, given: Value, **flags: Any
 ) -> Any:
     """`grad` inside of a `vmap`: it runs on the tensors that hold the batches."""
     level = current().batch
@@ -304,17 +309,7 @@ async def _grad_of_examples(
             implicit_gradient(root._metadata)
         ones = RECORDED.add_scalar(RECORDED.zeros_of(bottoms[place]), 1)
         gradients.append(ones if vector is None else unwrap_batch(vector, level))
-    retain_graph, create_graph, allow_unused, batched, materialize = flags
-    found = await grad(
-        bottoms,
-        [unwrap_batch(x, level) for x in tensors],
-        gradients,
-        retain_graph,
-        create_graph,
-        allow_unused=allow_unused,
-        is_grads_batched=batched,
-        materialize_grads=materialize,
-    )
+    found = await grad(bottoms, [unwrap_batch(x, level) for x in tensors], gradients, **flags)
     results = [None if gradient is None else wrap_batch(gradient, level) for gradient in found]
     return tuple(results) if keys is None else dict(zip(keys, results, strict=True))
 

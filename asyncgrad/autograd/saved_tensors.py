@@ -91,16 +91,10 @@ class save_on_cpu(saved_tensors_hooks):
         if pin_memory:
             offload = Offload()
             super().__init__(offload.pack, offload.unpack)
-            return
-
-        def pack(tensor: Value) -> tuple[Any, Any]:
-            return tensor.device, tensor if str(tensor.device) == "cpu" else tensor.cpu()
-
-        def unpack(packed: tuple[Any, Any]) -> Any:
-            device, tensor = packed
-            return tensor if device == tensor.device else tensor.to(device)
-
-        super().__init__(pack, unpack)
+        else:
+            super().__init__(
+                lambda tensor: (tensor.cpu(), tensor.device), lambda packed: packed[0].to(packed[1])
+            )
 
 
 class save_to_disk(saved_tensors_hooks):
@@ -119,7 +113,7 @@ class save_to_disk(saved_tensors_hooks):
         async def unpack(file: _File) -> Any:
             # Pass the path: the thread might keep a `_File`, and so the file on disk, alive.
             tensor = wrap(await asyncio.to_thread(_read, file.path, file.metadata), file.metadata)
-            return tensor if file.device == tensor.device else tensor.to(file.device)
+            return tensor.to(file.device)
 
         def pack(tensor: Value) -> Any:
             # Copy now: the tensor may change before the coroutine runs.
@@ -270,13 +264,10 @@ _OUTSIDE = (
 def allow_mutation_on_saved_tensors() -> Iterator[MutationContext]:
     """Let saved tensors be changed in place, by cloning them before the change.
 
-    Passes over a graph recorded here have to run here, too.
+    Passes over a graph recorded here have to run here, too. Such contexts are not nested.
 
     Yields:
         The context, with the tensors saved and cloned so far.
-
-    Raises:
-        RuntimeError: if such contexts are nested.
     """
     if current().before_change is not None:
         raise AutogradError("allow_mutation_on_saved_tensors contexts cannot be nested")

@@ -53,9 +53,6 @@ def vmap(
         A function of the same arguments. On a running loop it returns a future if `func` is a
         coroutine function or a transform.
 
-    Raises:
-        RuntimeError: for another `randomness`, or if the function reads values.
-
     Example:
         >>> dot = ag.func.vmap(lambda x, y: (x * y).sum(), in_dims=(0, None))
         >>> dot(ag.ones(3, 2), ag.tensor([1.0, 2.0])).tolist()
@@ -215,15 +212,12 @@ def _joined(chunks: list[Any]) -> Any:
     first, dims, structure = chunks[0]
     if len(chunks) == 1:
         return unflatten(structure, first)
-    return unflatten(
-        structure,
-        [
-            parts[0] if dim is None else cat(parts, dim)
-            for dim, parts in zip(
-                dims, map(list, zip(*[chunk[0] for chunk in chunks], strict=True)), strict=True
-            )
-        ],
-    )
+    outputs = zip(*[leaves for leaves, _, _ in chunks], strict=True)
+    joined = [
+        parts[0] if dim is None else cat(parts, dim)
+        for dim, parts in zip(dims, outputs, strict=True)
+    ]
+    return unflatten(structure, joined)
 
 
 def _check_out_dims(out_dims: Tree, name: str) -> None:
