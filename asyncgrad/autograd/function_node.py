@@ -63,12 +63,11 @@ class FunctionCtx:
 
     def save_for_forward(self, *tensors: Tensor | None) -> None:
         """Keep tensors for `jvp`."""
-        for tensor in tensors:
-            if tensor is not None and not isinstance(tensor, Variable):
-                raise AssertionError(
-                    "save_for_forward expects all arguments to be tensors; you should save "
-                    "non-tensors as attributes on ctx."
-                )
+        if not all(tensor is None or isinstance(tensor, Variable) for tensor in tensors):
+            raise AssertionError(
+                "save_for_forward expects all arguments to be tensors; you should save "
+                "non-tensors as attributes on ctx."
+            )
         self.saved_for_forward = tensors
 
     def mark_dirty(self, *tensors: Tensor) -> None:

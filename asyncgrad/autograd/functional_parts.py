@@ -180,7 +180,7 @@ async def scalar_output(func: Callable[..., Any], tensors: Value, name: str, str
 
 async def grad_where_required(
     outputs: Sequence[Any], tensors: Sequence[Any], vectors: Value, create_graph: bool,
-    retain_graph: bool | None = None,
+    retain_graph: bool | None = None, batched: bool = False,
 ) -> Sequence[Any]:  # fmt: skip
     """`grad` of the outputs that require grad; None for all inputs if none does."""
     vectors = (None,) * len(outputs) if vectors is None else vectors
@@ -189,12 +189,13 @@ async def grad_where_required(
         for out, vector in zip(outputs, vectors, strict=True)
         if out is not None and out.requires_grad
     ]
-    if not pairs:
+    if not pairs or not tensors:
         return (None,) * len(tensors)
     roots, gradients = zip(*pairs, strict=True)
     found: Sequence[Any] = await grad(
-        roots, tensors, gradients, retain_graph, create_graph, allow_unused=True
-    )
+        roots, tensors, gradients, retain_graph, create_graph, allow_unused=True,
+        is_grads_batched=batched,
+    )  # fmt: skip
     return found
 
 
@@ -255,13 +256,7 @@ async def _rows_at_once(outputs: Value, tensors: Value, create_graph: bool) -> A
     """The derivatives of all outputs by all inputs, from one pass with batched gradients."""
     count = sum(out.numel() for out in outputs)
     units = unit_vectors(outputs, outputs, 0, count)
-    pairs = [(out, unit) for out, unit in zip(outputs, units, strict=True) if out.requires_grad]
-    found: Any = (None,) * len(tensors)
-    if pairs:
-        roots, batches = zip(*pairs, strict=True)
-        found = await grad(
-            roots, tensors, batches, None, create_graph, allow_unused=True, is_grads_batched=True
-        )
+    found = await grad_where_required(outputs, tensors, units, create_graph, batched=True)
     columns = [
         blank(tensor, count) if rows is None else rows
         for rows, tensor in zip(found, tensors, strict=True)

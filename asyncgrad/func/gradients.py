@@ -7,11 +7,11 @@ import weakref
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from asyncgrad.autograd import passes
+from asyncgrad.autograd.functional_parts import grad_where_required
 from asyncgrad.autograd.modes import enable_grad
 from asyncgrad.autograd.signatures import gradient, gradient_and_value
 from asyncgrad.core.modes import Mode, current
-from asyncgrad.creation import ones_like
+from asyncgrad.creation import ones_like, zeros_like
 from asyncgrad.errors import AutogradError
 from asyncgrad.func.levels import argument, cut_off, differentiated, is_tensor, leads_beyond
 from asyncgrad.ops.batching import Level, unwrap_batch, wrap_batch
@@ -219,31 +219,14 @@ async def pulled(
     retain_graph: bool | None = None, batched: bool = False,
 ) -> Any:  # fmt: skip
     """The gradients of some tensors by others; zeros where there is no dependence."""
-    pairs = [
-        (root, vector) for root, vector in zip(roots, vectors, strict=True) if root.requires_grad
-    ]
-    if not pairs or not arguments:
-        return [_zeros(x, vectors[0].shape[0] if batched else None) for x in arguments]
-    outputs, gradients = zip(*pairs, strict=True)
-    found = await passes.grad(
-        outputs,
-        arguments,
-        gradients,
-        retain_graph,
-        create_graph,
-        allow_unused=True,
-        is_grads_batched=batched,
+    found = await grad_where_required(
+        roots, arguments, vectors, create_graph, retain_graph, batched
     )
-    size = gradients[0].shape[0] if batched else None
+    size = vectors[0].shape[:1] if batched else ()
     return [
-        _zeros(x, size) if gradient is None else gradient
+        zeros_like(x).expand((*size, *x.shape)) if gradient is None else gradient
         for x, gradient in zip(arguments, found, strict=True)
     ]
-
-
-def _zeros(x: Tensor, size: int | None) -> Any:
-    zeros = ones_like(x) * 0
-    return zeros if size is None else zeros.expand(size, *x.shape)
 
 
 def outward(
