@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
+from functools import partial
 from operator import index
 from typing import Any
 
@@ -79,14 +80,15 @@ class Pipeline:
         self, x: Tree, target: Tree, loss_fn: Callable[[Any, Any], Any], *,
         deadline: float | None = None,
     ) -> Tensor:  # fmt: skip
-        """Compute the mean loss of a batch and its gradients, committed at the end, or never.
+        """Compute the loss of a batch and its gradients, committed at the end, or never.
 
         Args:
             x: the batch: a tensor of shape (N, ...) with N examples, or a tuple, list or dictionary
                 of such tensors, of which the first stage takes a micro-batch.
             target: what the loss function compares with: one tensor of shape (N, ...) or several.
             loss_fn: gives the mean loss of a micro-batch from the last stage's result and the
-                targets; it can be pickled, and runs on the last stage's worker.
+                targets; or the sum, if it is a loss module or a `functools.partial` with
+                `reduction="sum"`. It can be pickled, and runs on the last stage's worker.
             deadline: a time of the loop's clock, at which the step is given up; None for that of
                 `asyncgrad.request`.
 
@@ -138,6 +140,7 @@ class Pipeline:
             # Also those that stage no gradients, as they keep what the step has begun there.
             within.touched.update(stage.rank for stage in self._stages)
             step = next(last.site.numbers)
+            is_sum = _is_sum(loss_fn)
 
             async def run(number: int) -> Any:
                 turn_of_passes.set(number)
@@ -151,7 +154,7 @@ class Pipeline:
                     call = last(value, own_target)
                     end = self._stages[-1].number
                     call.place = Place(within.key, step, len(self._stages) - 1, end, number)
-                    share = (stop - start) / rows
+                    share = 1.0 if is_sum else (stop - start) / rows
                     if self._schedule == "1f1b":
                         own = shared.place(last.site)
                         call.at_once = own, share, call.deadline, current().priority
@@ -179,6 +182,13 @@ class Pipeline:
             await site.call(stage.rank, "remote", number, _with_loss, (stage, loss_fn), {})
             self._loss = loss_fn, part
         return self._loss[1]
+
+
+def _is_sum(loss_fn: Any) -> bool:
+    """Whether a loss function says that it adds up, and does not average."""
+    if isinstance(loss_fn, partial):
+        return loss_fn.keywords.get("reduction") == "sum"
+    return getattr(loss_fn, "reduction", None) == "sum"
 
 
 def _with_loss(stage: RemoteModule, loss_fn: Callable[..., Any]) -> Any:

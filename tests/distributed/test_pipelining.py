@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import gc
 import random
 from collections import Counter
@@ -288,6 +289,32 @@ async def test_parameters_of_a_loss_do_not_lose_their_gradients() -> None:
             await pipeline.step(x, target, loss)
         weighted = await pipeline.step(x, target, loss.requires_grad_(False))
         assert weighted == 2 * await pipeline.step(x, target, mean_square)
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("schedule", ["1f1b", "gpipe"])
+@pytest.mark.parametrize(
+    "loss_fn",
+    [
+        ag.nn.MSELoss(reduction="sum"),
+        functools.partial(ag.nn.functional.mse_loss, reduction="sum"),
+        ag.nn.functional.mse_loss,
+    ],
+    ids=["module", "partial", "mean"],
+)
+async def test_micro_batches_add_up_to_the_loss_of_the_batch(schedule: str, loss_fn: Any) -> None:
+    """Of a sum no share is taken: it would be neither the sum of the batch nor its mean."""
+    x, target = data()
+    here = Layer(0)
+    expected = loss_fn(here(x), target)
+    await expected.backward()
+    async with world_of(Engine(1)) as world:
+        stage = await world.remote(0, Layer, 0)
+        pipeline = Pipeline([stage], microbatches=3, schedule=schedule)
+        loss = await pipeline.step(x, target, loss_fn)
+        assert loss.item() == pytest.approx(expected.item())
+        for found, own in zip(await stage.apply(gradients), gradients(here), strict=True):
+            np.testing.assert_allclose(found, own)
 
 
 @pytest.mark.asyncio
