@@ -26,6 +26,14 @@ _UNKNOWN = (
 )
 
 
+def unlike(how: str) -> AutogradError:
+    """The error for a model that was not awaited."""
+    return AutogradError(
+        f"DistributedDataParallel: the ranks' parameters {how}: await the model once, `model = "
+        f"await DistributedDataParallel(module)`"
+    )
+
+
 class Part:
     """This rank's part in averaging the gradients of one pass."""
 
@@ -110,8 +118,11 @@ class Part:
         used = np.array([self._gradients.get(p) is not None or p in model.used for p in places])
         # Its name has the other ranks notice that they put other models into the pass.
         tag = self._called(), *self._mail("used")[1:]
-        everywhere = await group.exchange(tag, dict.fromkeys(range(group.size), used), used)
-        used = np.logical_or.reduce(everywhere)
+        own = used, None if model.is_equal else await offload(model.digest)
+        everywhere = await group.exchange(tag, dict.fromkeys(range(group.size), own), own)
+        if any(digest != own[1] for _, digest in everywhere):
+            raise unlike("differ")
+        used = np.logical_or.reduce([its for its, _ in everywhere])
         averages: dict[int, Any] = {}
         for bucket in range(len(model.buckets)):
             averages |= await self._reducing[bucket]
@@ -184,6 +195,7 @@ class Voting(Part):
     async def commit(self) -> None:
         """Tell the others, if this rank decides."""
         self.model.used.clear()
+        self.model.is_equal = True
         self._leave()
         await self._group.site.on_loop(self._end(decision=True))
 

@@ -13,6 +13,7 @@ import weakref
 from collections.abc import Coroutine, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from hashlib import blake2b
 from itertools import count
 from typing import Any
 
@@ -61,6 +62,9 @@ class Reducer:
         self.hooks: list[RemovableHandle] = []
         #: The model belongs to the caller of the world, who asks for its passes.
         self.is_replica = False
+        #: The ranks are known to have had equal parameters.
+        self.is_equal = False
+        self._compared = list(module.parameters())
         #: Why the ranks are no longer equal.
         self.broken: str | None = None
         group.starts.add(self)
@@ -86,6 +90,14 @@ class Reducer:
         self.group.check()
         if self.broken is not None:
             raise PassEndedError(self.broken)
+
+    def digest(self) -> bytes:
+        """What the ranks compare if nobody has awaited the model."""
+        found = blake2b()
+        for parameter in self._compared:
+            found.update(f"{parameter.dtype} {parameter.shape}".encode())
+            found.update(parameter._array.tobytes())
+        return found.digest()
 
     @contextmanager
     def no_sync(self) -> Iterator[None]:

@@ -715,7 +715,7 @@ async def misuse() -> None:
     with pytest.raises(TypeError, match="expected a Module"):
         DDP(mean_square)
     model = DDP(Net())
-    with pytest.raises(RuntimeError, match="await the model once"):
+    with ag.no_grad(), pytest.raises(RuntimeError, match="await the model once"):
         model(batch())
     await model
     with pytest.raises(RuntimeError, match="not reduced"):
@@ -806,6 +806,32 @@ async def test_what_was_sent_for_a_failed_pass_is_not_kept() -> None:
     async with world_of(engine) as world:
         await world.run(fails_again_and_again)
     assert kept == [0, 0]
+
+
+async def not_awaited(factor: float) -> Any:
+    """A model that differs by a factor on rank 1."""
+    module = Net()
+    with ag.no_grad():
+        module.second.mul_(factor if dist.get_rank() else 1.0)
+    model = DDP(module, bucket_cap_mb=1e-6)
+    try:
+        for _ in range(2):
+            await mean_square(model, batch() * dist.get_rank()).backward()
+    except RuntimeError as error:
+        assert module.first.grad is None
+        return str(error)
+    with ag.no_grad():
+        return model(batch()).tolist(), module.first.grad.tolist()
+
+
+@pytest.mark.asyncio
+async def test_the_first_pass_of_a_model_that_was_not_awaited_compares_parameters() -> None:
+    """PyTorch's users write no `await` there, and mostly make the same model on all ranks."""
+    async with world_of(Engine(3)) as world:
+        first, *others = await world.run(not_awaited, 1.0)
+        assert others == [first] * 2
+        for found in await world.run(not_awaited, 2.0):
+            assert found.startswith("DistributedDataParallel: the ranks' parameters differ: await")
 
 
 async def unlike_models() -> None:

@@ -14,6 +14,7 @@ from asyncgrad.autograd.modes import is_grad_enabled, no_grad
 from asyncgrad.core.hooks import RemovableHandle
 from asyncgrad.core.variable import hooks_of
 from asyncgrad.creation import zeros
+from asyncgrad.distributed.averages import unlike
 from asyncgrad.distributed.group import current_group
 from asyncgrad.distributed.reduction import Reducer
 from asyncgrad.distributed.waiting import begins
@@ -25,10 +26,11 @@ class DistributedDataParallel(Module):
     """A module of which every rank has a copy, with gradients averaged over the ranks.
 
     Make it within `World.run`, on all ranks in the same order, and await it once: it then has rank
-    0's parameters and buffers. Every pass reduces its gradients while it goes on, in buckets; they
-    have the same bits on all ranks. A pass succeeds on all ranks, or on none. Passes of one model
-    follow one another. A parameter that no rank has used gets no gradient. Buffers that a forward
-    changes later, running statistics for example, are each rank's own.
+    0's parameters and buffers. If it is not awaited, its first pass compares the ranks' parameters,
+    and fails unless they are equal. Every pass reduces its gradients while it goes on, in buckets;
+    they have the same bits on all ranks. A pass succeeds on all ranks, or on none. Passes of one
+    model follow one another. A parameter that no rank has used gets no gradient. Buffers that a
+    forward changes later, running statistics for example, are each rank's own.
 
     Args:
         module: this rank's copy, of the same structure on all.
@@ -101,7 +103,6 @@ class DistributedDataParallel(Module):
         buckets = _buckets(parameters, owners, bucket_cap_mb * 1e6)
         self._state = Reducer(group, parameters, buckets, module)
         self._cap_mb = bucket_cap_mb
-        self._is_open = False
         for place, parameter in enumerate(parameters):
             # A hook of the node comes after those of the parameter, whenever these are registered.
             extras, _ = hooks_of(parameter, "average the gradient of")
@@ -134,19 +135,17 @@ class DistributedDataParallel(Module):
             with no_grad():
                 for tensor, value in zip(own, values, strict=True):
                     tensor.copy_(value)
-        self._is_open = True
+        self._state.is_equal = True
         return self
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Call the module."""
-        if not self._is_open:
-            raise AutogradError(
-                "DistributedDataParallel: the ranks' parameters may differ: await the model once, "
-                "`model = await DistributedDataParallel(module)`"
-            )
         self._state.check()
         if is_grad_enabled():
             self._state.check_parameters(self.module.parameters())
+        elif not self._state.is_equal:
+            # No pass follows that would compare them.
+            raise unlike("may differ")
         return self.module(*args, **kwargs)
 
     def no_sync(self) -> AbstractContextManager[None]:
