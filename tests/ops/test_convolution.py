@@ -125,3 +125,18 @@ def test_bad_numbers_are_refused(call):
     theirs = refused(lambda: call(torch.nn.functional, torch.zeros))
     assert theirs is not None
     assert refused(lambda: call(ag.nn.functional, ag.zeros)) is theirs
+
+
+@pytest.mark.parametrize("shape", [(0, 1, 1), (0, 1, 0), (0, 1, 3)])
+@pytest.mark.parametrize("padding", [0, 1])
+def test_no_images_have_outputs_of_any_length(shape, padding):
+    def outcome(T):
+        x = T.zeros(shape, requires_grad=True)
+        try:
+            out = T.nn.functional.conv_transpose1d(x, T.ones(1, 1, 2), padding=padding)
+        except RuntimeError:
+            return RuntimeError
+        out.sum().backward()
+        return tuple(out.shape), tuple(x.grad.shape)
+
+    assert outcome(ag) == outcome(pytest.importorskip("torch"))

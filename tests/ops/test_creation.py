@@ -514,3 +514,12 @@ def test_a_list_that_holds_itself_is_refused():
 def test_numbers_in_a_row_are_written_into_any_shape(make):
     for part in (lambda T: T.zeros(2, 2), lambda T: T.zeros(2, 3).narrow(1, 1, 2)):
         oracle.compare(make(torch, part(torch)), make(ag, part(ag)))
+
+
+def test_bounds_of_lines_of_integers_are_converted_first():
+    torch = pytest.importorskip("torch")
+    for bounds in ((-3, 3, 4), (0, 255, 4), (2.9, 9.9, 3)):
+        assert (
+            ag.linspace(*bounds, dtype=ag.uint8).tolist()
+            == torch.linspace(*bounds, dtype=torch.uint8).tolist()
+        )

@@ -280,3 +280,35 @@ def test_functions_of_several_steps_round_once(dtype, function):
     # Sums in float32 may lie on the other side of the middle between two numbers.
     step = 2.0 ** (-7 if dtype == "bfloat16" else -10)
     np.testing.assert_allclose(found.double().numpy(), expected.double().numpy(), rtol=step)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("factors", [(1, 1), (0.7, 0.3), (0, 1), (1, 0.3)])
+@pytest.mark.parametrize(("name", "shapes"), [
+    ("addmv", ((8,), (8, 4), (4,))),
+    ("addmm", ((8, 8), (8, 4), (4, 8))),
+    ("addbmm", ((8, 8), (4, 8, 4), (4, 4, 8))),
+    ("baddbmm", ((4, 8, 8), (4, 8, 4), (4, 4, 8))),
+])  # fmt: skip
+def test_sums_of_products_round_where_pytorchs_do(dtype, factors, name, shapes):
+    """The products are of few bits, so that the order in which they are added does not matter."""
+    rng = np.random.default_rng(0)
+    arrays = [rng.integers(-16, 17, shape) / 8 for shape in shapes]
+    found, expected = (
+        getattr(T, name)(
+            *[T.tensor(a.tolist()).to(getattr(T, dtype)) for a in arrays],
+            beta=factors[0], alpha=factors[1],
+        )
+        for T in (ag, torch)
+    )  # fmt: skip
+    assert found.tolist() == expected.tolist()
+
+
+def test_a_threshold_is_not_rounded_before_it_is_compared():
+    x = [1.0, 0.1, 0.3]
+    for name in ("float16", "bfloat16"):
+        found, expected = (
+            T.nn.functional.threshold(T.tensor(x).to(getattr(T, name)), 0.1, 0.3).tolist()
+            for T in (ag, torch)
+        )
+        assert found == expected

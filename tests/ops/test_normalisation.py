@@ -96,3 +96,12 @@ def test_parameters_of_other_dtypes_are_refused(name, dtypes):
         getattr(m.nn.functional, name)(x, *before, weight[0], weight[0])
 
     oracle.check_refused(program)
+
+
+@pytest.mark.parametrize("eps", [0.0, -0.5, -2.0])
+def test_instance_norm_takes_any_eps(eps):
+    """PyTorch checks that of `batch_norm` alone."""
+    torch = pytest.importorskip("torch")
+    x = [[[1.0, 2.0, 4.0]]]
+    found, expected = (T.nn.functional.instance_norm(T.tensor(x), eps=eps) for T in (ag, torch))
+    np.testing.assert_allclose(found.numpy(), expected.numpy(), rtol=1e-5)

@@ -214,3 +214,25 @@ def test_bad_tensors_are_refused_and_left_alone():
     with pytest.raises(RuntimeError, match="layout"):
         ag.zeros(2, layout=torch.sparse_coo)
     assert ag.zeros(2, layout=ag.strided, pin_memory=False).tolist() == [0, 0]
+
+
+def _empty(T, dtype):
+    return T.empty(0, dtype=dtype)
+
+
+@pytest.mark.parametrize("call", [
+    lambda T, as_: T.abs(T.ones(2) * 1j, out=as_(T.float64)),
+    lambda T, as_: T.abs(T.ones(2) * 1j, out=as_(T.complex64)),
+    lambda T, as_: T.linalg.eig(T.eye(2), out=(as_(T.complex128), as_(T.complex128))),
+    lambda T, as_: T.linalg.lstsq(
+        T.eye(2), T.eye(2), out=(as_(T.float64), as_(T.float64), as_(T.int32), as_(T.float64))
+    ),
+])  # fmt: skip
+def test_dtypes_are_converted_where_pytorch_converts_them(call):
+    torch = pytest.importorskip("torch")
+    found, expected = (call(T, functools.partial(_empty, T)) for T in (ag, torch))
+    several = isinstance(expected, tuple)
+    pairs = zip(found, expected, strict=True) if several else [(found, expected)]
+    for ours, theirs in pairs:
+        assert ours.dtype.name == str(theirs.dtype).removeprefix("torch.")
+        np.testing.assert_allclose(ours.numpy(), theirs.numpy())

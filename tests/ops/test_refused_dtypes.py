@@ -98,6 +98,50 @@ CALLS = {
         for ndim in (1, 2, 3)
         for dtype in ("uint8", "int8", "int32", "int64", "bool", "complex64")
     },
+    **{
+        f"{name} of booleans": lambda T, call=call: call(T, T.ones(2, 2) > 0)
+        for name, call in {
+            "mm": lambda T, x: T.mm(x, x),
+            "bmm": lambda T, x: T.bmm(x[None], x[None]),
+            "mv": lambda T, x: T.mv(x, x[0]),
+            "dot": lambda T, x: T.dot(x[0], x[0]),
+            "vdot": lambda T, x: T.vdot(x[0], x[0]),
+            "addmm": lambda T, x: T.addmm(x, x, x),
+            "addmv": lambda T, x: T.addmv(x[0], x, x[0]),
+            "baddbmm": lambda T, x: T.baddbmm(x[None], x[None], x[None]),
+            "matmul": lambda T, x: x @ x[:, 0],
+            "inner": lambda T, x: T.inner(x, x),
+            "tensordot": lambda T, x: T.tensordot(x, x, 1),
+            "einsum": lambda T, x: T.einsum("ij,jk->ik", x, x),
+            "linear": lambda T, x: T.nn.functional.linear(x, x),
+        }.items()
+    },
+    **{
+        f"{name}{ndim}d of {dtype}": lambda T, name=name, ndim=ndim, dtype=dtype: getattr(
+            T.nn.functional, f"{name}{ndim}d"
+        )(*[T.ones([1] * 2 + [n] * ndim, dtype=getattr(T, dtype)) for n in (4, 2)])
+        for name, dtypes in {
+            "conv": ("bool",),
+            "conv_transpose": ("bool", "uint8", "int8", "int16", "int32"),
+        }.items()
+        for ndim in (1, 2, 3)
+        for dtype in dtypes
+    },
+    **{
+        f"{name} of {dtype}": lambda T, name=name, dtype=dtype: getattr(T, name)(
+            *[T.ones(2, dtype=getattr(T, dtype))] * 2
+        )
+        for name in ("hypot", "nextafter")
+        for dtype in ("bool", "int32")
+    },
+    "cross of two dtypes": lambda T: T.linalg.cross(T.ones(3), T.ones(3, dtype=T.float64)),
+    "cross by its older name": lambda T: T.cross(T.ones(3), T.ones(3, dtype=T.int64), 0),
+    "linspace beyond bytes": lambda T: T.linspace(0, 300, 4, dtype=T.uint8),
+    "linspace beyond int32": lambda T: T.linspace(0, 2**40, 3, dtype=T.int32),
+    "linspace to infinity": lambda T: T.linspace(0, float("inf"), 4, dtype=T.int64),
+    "linspace beyond halves": lambda T: T.linspace(0, 70000, 4, dtype=T.float16),
+    "abs into integers": lambda T: T.abs(T.ones(2) * 1j, out=T.ones(2, dtype=T.int64)),
+    "a complex frame of real numbers": lambda T: T.constant_pad_nd(T.ones(2), (1, 1), 1j),
     "nuclear norm of integers": lambda T: T.norm(T.ones(2, 2, dtype=T.int64), "nuc"),
     "nuclear norm in half precision": lambda T: T.norm(T.ones(2, 2, dtype=T.float16), "nuc"),
     "nuclear norm of NaN": lambda T: T.norm(T.full((2, 2), float("nan")), "nuc"),

@@ -190,3 +190,10 @@ def test_whether_a_result_is_the_operand_itself_is_as_in_pytorch(call):
         out = call(T, x)
         found.append((out is x, out.is_leaf, out._is_view()))
     assert found[0] == found[1]
+
+
+def test_a_frame_of_complex_numbers():
+    x = ag.tensor([1j])
+    assert ag.constant_pad_nd(x, (1, 2), 2 - 1j).tolist() == [2 - 1j, 1j, 2 - 1j, 2 - 1j]
+    with pytest.raises(TypeError, match="must be float"):
+        ag.nn.functional.pad(x, (1, 1), value=2j)

@@ -194,7 +194,9 @@ def softshrink(input: Floating, lambd: float = 0.5) -> Tensor:
 @one_node("ThresholdBackward0")
 def threshold(input: Real, threshold: float, value: float, inplace: InPlace = False) -> Tensor:
     """The elements above a threshold, and one value for the others."""
-    return where(input <= threshold, input.new_full((), value), input)
+    # Compared before the threshold is rounded to the input's dtype.
+    known = cast(input.detach(), computing_dtype(input._metadata.dtype))
+    return where(known <= threshold, input.new_full((), value), input)
 
 
 @one_node("PreluKernelBackward0")

@@ -12,14 +12,14 @@ from asyncgrad.core.variable import Variable, wrap
 from asyncgrad.ops import return_types
 from asyncgrad.ops.api.complex_parts import real
 from asyncgrad.ops.api.elementwise import add, check_factor, where
-from asyncgrad.ops.api.linalg import bmm, dot, mv, outer
+from asyncgrad.ops.api.linalg import addmm, bmm, dot, mv, outer
 from asyncgrad.ops.api.reduction import amax, amin, mean, norm, std, sum, var, vector_norm
 from asyncgrad.ops.api.shape import cat, expand, narrow
 from asyncgrad.ops.arguments import of_one_dtype
 from asyncgrad.ops.batching import mapped
 from asyncgrad.ops.bfloat16 import floating_info
 from asyncgrad.ops.converted import accumulates, one_node, writes, writes_exactly
-from asyncgrad.ops.dtype import INEXACT, REAL, check_dtype
+from asyncgrad.ops.dtype import INEXACT, REAL, check_dtype, is_half
 from asyncgrad.ops.float32_compute import computing_dtype
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.node_names import joined, renamed
@@ -66,6 +66,23 @@ def _with(name: str, input: Tensor, product: Tensor, beta: Number, alpha: Number
     return cast(add(_scaled(wide, beta), product), dtype)
 
 
+def _held(name: str, factor: Number, dtype: Any) -> Any:
+    """A factor of half-precision sums, which PyTorch rounds first."""
+    number = fitted(name, factor, dtype)
+    return float(dtype.type(number)) if is_half(dtype) else number
+
+
+def _beside_product(
+    name: str, product: Callable[..., Any], input: Tensor, factors: tuple[Tensor, Tensor],
+    beta: Number, alpha: Number,
+) -> Any:  # fmt: skip
+    """`_with` a product of matrices; half precision is rounded once, at the end."""
+    dtype = input._metadata.dtype
+    of_one_dtype(name, input, *factors)
+    x, *parts = (cast(part, computing_dtype(dtype)) for part in (input, *factors))
+    return cast(_with(name, x, product(*parts), beta, alpha), dtype)
+
+
 def _in_one_dtype(*tensors: Tensor) -> list[Any]:
     """The result's dtype, and the operands in it, or in float32 if it is of half precision."""
     dtype = result_dtype(*tensors)
@@ -96,7 +113,12 @@ def addmv(
     input: Tensor, mat: Tensor, vec: Tensor, *, beta: Number = 1, alpha: Number = 1
 ) -> Tensor:
     """`beta * input + alpha * mat @ vec`."""
-    return _with("addmv", input, mv(mat, vec), beta, alpha)
+    dtype = input._metadata.dtype
+    beta, alpha = _held("addmv", beta, dtype), _held("addmv", alpha, dtype)
+    if is_half(dtype) and beta != 0:
+        # As in PyTorch, this product is rounded, and then the sum.
+        input, beta = _scaled(input, beta), 1
+    return _beside_product("addmv", mv, input, (mat, vec), beta, alpha)
 
 
 @one_node("AddrBackward0", writes)
@@ -110,8 +132,8 @@ def addr(
         check_factor(key, value, dtype.kind)
     x, first, second = (cast(one, dtype) for one in tensors)
     # In half precision PyTorch, too, rounds after each step, and multiplies by `alpha` first.
-    product = outer(_scaled(first, fitted("addr", alpha, dtype)), second)
-    return _with("addr", x, product, beta, 1)
+    product = outer(_scaled(first, _held("addr", alpha, dtype)), second)
+    return _with("addr", x, product, _held("addr", beta, dtype), 1)
 
 
 @one_node("BaddbmmBackward0", writes_exactly)
@@ -119,7 +141,7 @@ def baddbmm(
     input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: Number = 1, alpha: Number = 1
 ) -> Tensor:
     """`beta * input + alpha * batch1 @ batch2`, matrix by matrix."""
-    return _with("baddbmm", input, bmm(batch1, batch2), beta, alpha)
+    return _beside_product("baddbmm", bmm, input, (batch1, batch2), beta, alpha)
 
 
 @one_node("AddbmmBackward0", writes_exactly)
@@ -128,6 +150,12 @@ def addbmm(
 ) -> Tensor:
     """`beta * input + alpha *` the sum of all `batch1 @ batch2`."""
     products = bmm(batch1, batch2)
+    if is_half(products._metadata.dtype) and len(products):
+        # As in PyTorch, the sum is rounded after each product.
+        out = expand(input, products._metadata.shape[1:])
+        for x, y in zip(batch1, batch2, strict=True):
+            out, beta = addmm(out, x, y, beta=beta, alpha=alpha), 1
+        return out
     return _with("addbmm", input, sum(products, 0, dtype=products.dtype), beta, alpha)
 
 

@@ -6,9 +6,12 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from asyncgrad.choices import ConvPadding, words
 from asyncgrad.ops.arguments import whole_numbers
 from asyncgrad.ops.columns import Geometry
+from asyncgrad.ops.dtype import INEXACT, REAL, check_dtype
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.node_names import renamed
 from asyncgrad.ops.requirements import unmet
@@ -120,6 +123,8 @@ def _convolution(ndim: int) -> Callable[..., Tensor]:
         padding: Ints | ConvPadding = 0, dilation: Ints = 1, groups: int = 1,
     ) -> Tensor:  # fmt: skip
         strides, dilations = _steps(name, ndim, input, weight, stride, dilation, groups)
+        if input._metadata.special:
+            check_dtype(name, input._metadata.dtype, f"{REAL}c")
         shape, kernel = input._metadata.shape, weight._metadata.shape
         if shape[-ndim - 1] != kernel[1] * groups or kernel[0] % groups or kernel[0] < groups:
             raise unmet(name, f"Given groups={groups}, weight of size {list(kernel)}, expected "
@@ -163,6 +168,8 @@ def _transposed(ndim: int) -> Callable[..., Tensor]:
     ) -> Tensor:  # fmt: skip
         strides, dilations = _steps(name, ndim, input, weight, stride, dilation, groups)
         shape, kernel = input._metadata.shape, weight._metadata.shape
+        if input._metadata.special and input._metadata.dtype != np.int64:
+            check_dtype(name, input._metadata.dtype, INEXACT)
         pads = for_each(name, "padding", padding, ndim)
         extra = for_each(name, "output_padding", output_padding, ndim)
         if min(pads) < 0 or min(extra) < 0:
@@ -182,7 +189,7 @@ def _transposed(ndim: int) -> Callable[..., Tensor]:
             raise unmet(name, "Only zero batch or zero channel inputs are supported", input=input)
         axes = zip(shape[-ndim:], kernel[2:], strides, dilations, pads, extra, strict=True)
         image = tuple((n - 1) * s + d * (k - 1) + 1 - 2 * p + e for n, k, s, d, p, e in axes)
-        if min(image) <= 0:
+        if min(image) < (1 if input._metadata.size else 0):
             raise unmet(name, f"Given input size per channel: {list(shape[-ndim:])}. "
                         f"Calculated output size per channel: {list(image)}. Output "
                         "size is too small. Use less padding")  # fmt: skip

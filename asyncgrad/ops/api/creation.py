@@ -429,8 +429,8 @@ def _line(
         raise unmet(name, f"inferred dtype {default_complex_dtype()} can't be safely cast to "
                     "passed dtype", dtype=wanted)  # fmt: skip
     check_dtype(name, wanted, f"{REAL}c")
-    if category(wanted) == 1:
-        first, last = int(first), int(last)
+    if category(wanted) < 3:
+        first, last = fitted(name, first, wanted), fitted(name, last, wanted)
     if base is not None:
         base = complex(base) if is_complex else float(base)
     # Computed from both ends, so that the last number is exactly `end`.

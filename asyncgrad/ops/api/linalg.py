@@ -16,6 +16,7 @@ from asyncgrad.ops.api.shape import squeeze
 from asyncgrad.ops.arguments import is_expandable, of_one_dtype, one_dim
 from asyncgrad.ops.converted import writes, writes_exactly
 from asyncgrad.ops.dispatch import product_dispatch
+from asyncgrad.ops.dtype import refuse
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.node_names import renamed
 from asyncgrad.ops.promotion import (
@@ -66,9 +67,17 @@ def _misaligned(name: str, a: tuple[int, ...], b: tuple[int, ...]) -> RuntimeErr
     )
 
 
-def _aligned(name: str, ndims: tuple[int, int], *operands: object) -> Any:
+def _check_factors(name: str, *tensors: Tensor) -> Any:
+    """Check that tensors are of one dtype; PyTorch has no products of matrices of booleans."""
+    found = of_one_dtype(name, *tensors)
+    if tensors[-1]._metadata.dtype.kind == "b" and all(x._metadata.size for x in tensors[-2:]):
+        refuse(name, tensors[-1]._metadata.dtype)
+    return found
+
+
+def _aligned(name: str, ndims: tuple[int, int], *operands: Tensor) -> Any:
     """Operands of one dtype; the last two are factors with so many axes, which align."""
-    found = of_one_dtype(name, *operands)
+    found = _check_factors(name, *operands)
     a, b = found[-2]._metadata.shape, found[-1]._metadata.shape
     if (len(a), len(b)) != ndims:
         for place, ndim in enumerate(ndims, len(found) - 1):
@@ -95,8 +104,8 @@ def _matmul(input: Tensor, other: Tensor) -> Tensor:
     if not a or not b:
         raise unmet("matmul", "both arguments to matmul need to be at least 1D. Multiply by a "
                     "number with *", input=x, other=y)  # fmt: skip
-    if x._metadata.dtype != y._metadata.dtype:
-        of_one_dtype("matmul", x, y)
+    if x._metadata.dtype is not y._metadata.dtype or x._metadata.special:
+        _check_factors("matmul", x, y)
     if a[-1] != b[max(len(b) - 2, 0)]:
         raise _misaligned("matmul", a, b)
     if len(a) == 2 and len(b) == 2:
@@ -193,7 +202,7 @@ def inner(input: Tensor, other: Tensor) -> Tensor:
     a, b = input._metadata.shape, other._metadata.shape
     if not a or not b:
         return R.mul(input, other)
-    of_one_dtype("inner", input, other)
+    _check_factors("inner", input, other)
     if len(a) == 1 and len(b) == 1:
         return R.dot(input, other)
     first, second = tuple(range(len(a) - 1)), tuple(range(len(a), len(a) + len(b) - 1))
@@ -236,8 +245,12 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """
     a, b = input._metadata.shape, weight._metadata.shape
     dtype = input._metadata.dtype
-    if weight._metadata.dtype != dtype or (bias is not None and bias._metadata.dtype != dtype):
-        of_one_dtype("linear", input, weight, *([] if bias is None else [bias]))
+    if (
+        weight._metadata.dtype is not dtype
+        or (bias is not None and bias._metadata.dtype is not dtype)
+        or input._metadata.special
+    ):
+        _check_factors("linear", *([] if bias is None else [bias]), input, weight)
     if a and len(b) == 2 and a[-1] != b[-1]:
         raise _misaligned("linear", a, b[::-1])
     if not a or len(b) not in {1, 2} or a[-1] != b[-1]:
@@ -262,7 +275,7 @@ def tensordot(a: Tensor, b: Tensor, dims: Ints | Sequence[Sequence[int]] | Tenso
     Args:
         dims: the number of last axes of `a` and first axes of `b`, or two sequences of axes.
     """
-    x, y = of_one_dtype("tensordot", a, b)
+    x, y = _check_factors("tensordot", a, b)
     shape, other = x._metadata.shape, y._metadata.shape
     if isinstance(dims, Variable):
         dims = dims.tolist()
@@ -351,7 +364,7 @@ def einsum(*args: str | Tensor | Sequence[object]) -> Tensor:
         tensors[place] = x
     out = tensors[0]
     for y, (x_sum, labels) in zip(tensors[1:], contractions, strict=True):
-        if out._metadata.dtype != y._metadata.dtype:
+        if out._metadata.dtype is not y._metadata.dtype or out._metadata.special:
             out, y = _of_one_dtype(out, y, *labels)
         out = R.contract(R.sum(out, x_sum, False) if x_sum else out, y, *labels)
     if final_sum:
@@ -366,7 +379,7 @@ def _of_one_dtype(x: Tensor, y: Tensor, first: Any, second: Any, kept: Any) -> t
     """Promote operands of different dtypes, unless their products are summed."""
     if not set(first).intersection(second).issubset(kept):
         # Sums of products are products of matrices, which have one dtype.
-        of_one_dtype("einsum", x, y)
+        _check_factors("einsum", x, y)
     dtype = promote_dtypes(x._metadata.dtype, y._metadata.dtype)
     return cast(x, dtype), cast(y, dtype)
 

@@ -16,7 +16,7 @@ from asyncgrad.ops.node_names import no_view
 from asyncgrad.ops.promotion import as_tensor_operand, cast, promote_dtypes
 from asyncgrad.ops.requirements import requires, unmet
 from asyncgrad.ops.tensors.new_tensors import new_beside
-from asyncgrad.types import Axis, ByExample, Matrices, SquareMatrices, Tensor, Truth
+from asyncgrad.types import Alike, Axis, ByExample, Matrices, SquareMatrices, Tensor, Truth
 
 __all__ = [
     "chain_matmul", "cholesky", "cholesky_inverse", "cholesky_solve", "cross", "det", "inverse",
@@ -219,7 +219,7 @@ def svd(input: Tensor, some: bool = True, compute_uv: bool = True) -> return_typ
 
 @writes_exactly
 @requires("dim is not None or 3 in input.shape  # no dimension of size 3 in input")
-def cross(input: Tensor, other: Tensor, dim: Axis | None = None) -> Tensor:
+def cross(input: Tensor, other: Alike, dim: Axis | None = None) -> Tensor:
     """The cross products of vectors of length 3 along an axis.
 
     Args:

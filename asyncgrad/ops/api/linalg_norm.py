@@ -443,7 +443,7 @@ def vecdot(x: Inexact, y: Tensor, *, dim: int = -1) -> Tensor:
 
 
 @writes_exactly
-def cross(input: Tensor, other: Tensor, *, dim: Axis = -1) -> Tensor:
+def cross(input: Tensor, other: Alike, *, dim: Axis = -1) -> Tensor:
     """The cross products of vectors of length 3 along an axis.
 
     Args:

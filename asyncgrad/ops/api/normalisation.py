@@ -137,6 +137,14 @@ def batch_norm(
     Raises:
         ValueError: in training, if there is one value per channel only, or `eps` is out of range.
     """
+    return _batch_norm(input, running_mean, running_var, weight, bias, training, momentum, eps)
+
+
+def _batch_norm(
+    input: Tensor, running_mean: Tensor | None, running_var: Tensor | None, weight: Tensor | None,
+    bias: Tensor | None, training: bool, momentum: float, eps: float,
+) -> Any:  # fmt: skip
+    """`batch_norm` with any `eps`, as PyTorch's instance norm takes it."""
     name = "batch_norm"
     metadata = input._metadata
     shape = metadata.shape
@@ -222,7 +230,7 @@ def instance_norm(
         for part in (running_mean, running_var, weight, bias)
     )
     flat = R.reshape(x, (1, n * channels, *image))
-    out = batch_norm(flat, mean, var, scale, shift, use_input_stats, momentum, eps)
+    out = _batch_norm(flat, mean, var, scale, shift, use_input_stats, momentum, eps)
     if use_input_stats and n:
         for running, moved in ((running_mean, mean), (running_var, var)):
             if running is not None and moved is not None:

@@ -23,10 +23,11 @@ from asyncgrad.ops.api.pooling import (
 )
 from asyncgrad.ops.api.shape import narrow, pad, reshape, transpose
 from asyncgrad.ops.converted import one_node
+from asyncgrad.ops.dtype import REAL, check_dtype
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.requirements import requires, unmet
 from asyncgrad.ops.signatures import named
-from asyncgrad.types import AtLeast3D, Ints, Real, Tensor
+from asyncgrad.types import AtLeast3D, Ints, Tensor
 
 #: Max- and average-pooling of lines, images and volumes.
 _POOLS = ((max_pool1d, avg_pool1d), (max_pool2d, avg_pool2d), (max_pool3d, avg_pool3d))
@@ -154,7 +155,7 @@ def channel_shuffle(input: AtLeast3D, groups: int) -> Tensor:
 
 @requires("input.ndim >= 3  # Expected 3D or higher dimensionality input", error=ValueError)
 def local_response_norm(
-    input: Real, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0
+    input: Tensor, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0
 ) -> Tensor:
     """Divide elements by a power of the mean square over neighbouring channels.
 
@@ -168,6 +169,7 @@ def local_response_norm(
     x = input
     if not x.numel():
         return x
+    check_dtype("local_response_norm", x._metadata.dtype, REAL)
     channels = x.shape[1]
     frame = (0, 0) * (x.ndim - 2) + (size // 2, (size - 1) // 2)
     squares = pad(x * x, frame)

@@ -47,7 +47,12 @@ def function_of(op: Op) -> Callable[..., Any]:
 
         def function(input, *, out=None):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
             result = dispatch(input)
-            return result if out is None else put(out, name, result, exact=exact)
+            # A result in another dtype than a complex input's, as that of `abs`, is converted.
+            return (
+                result
+                if out is None
+                else put(out, name, result, exact=exact and not input._metadata.is_complex)
+            )
 
     else:
 

@@ -17,6 +17,7 @@ from asyncgrad.ops.api.index import index_select
 from asyncgrad.ops.api.shape import (
     cat,
     chunk,
+    constant_pad,
     diagonal,
     expand,
     flip,
@@ -27,8 +28,8 @@ from asyncgrad.ops.api.shape import (
     split,
     transpose,
     view,
+    widths_of,
 )
-from asyncgrad.ops.api.shape import pad as padded
 from asyncgrad.ops.arguments import one_dim, one_int
 from asyncgrad.ops.batching import by_parts, level_of
 from asyncgrad.ops.converted import converted, one_node, writes
@@ -39,7 +40,7 @@ from asyncgrad.ops.promotion import as_tensor_operand, cast, result_dtype
 from asyncgrad.ops.requirements import requires, unmet
 from asyncgrad.ops.signatures import named
 from asyncgrad.ops.tensors.transfer import on_host
-from asyncgrad.types import AtLeast1D, AtLeast2D, Axis, Ints, Matrix, Tensor
+from asyncgrad.types import AtLeast1D, AtLeast2D, Axis, Ints, Matrix, Number, Tensor
 
 __all__ = [
     "adjoint", "atleast_1d", "atleast_2d", "atleast_3d", "block_diag", "broadcast_shapes",
@@ -321,9 +322,9 @@ def _splitter(name: str, axis: int, least: int) -> Callable[..., Any]:
     return _placed(named(function, name, doc))
 
 
-def constant_pad_nd(input: Tensor, pad: Sequence[int], value: float = 0) -> Tensor:
+def constant_pad_nd(input: Tensor, pad: Sequence[int], value: Number = 0) -> Tensor:
     """Pad the last axes with a number, as `nn.functional.pad` does."""
-    return padded(input, pad, "constant", value)
+    return constant_pad(input, widths_of(input, pad), value)
 
 
 def _unwatched(part: Any) -> Any:

@@ -29,7 +29,6 @@ from asyncgrad.ops.promotion import (
     as_tensor_operand,
     cast,
     check_device,
-    number_argument,
     promote_dtypes,
     tensor_operands,
 )
@@ -42,7 +41,7 @@ from asyncgrad.ops.split_nodes import (
     several,
 )
 from asyncgrad.ops.table.shape import Named
-from asyncgrad.types import AtLeast1D, AtLeast2D, Axis, DTypeLike, Ints, Tensor
+from asyncgrad.types import AtLeast1D, AtLeast2D, Axis, DTypeLike, Ints, Number, Tensor
 
 __all__ = [
     "broadcast_tensors", "broadcast_to", "cat", "chunk", "clone", "diag", "diagonal", "flatten",
@@ -633,23 +632,15 @@ def pad(
     Raises:
         NotImplementedError: if the mode does not support this number of axes.
     """
-    shape = input._metadata.shape
-    numbers = one_shape("pad", (pad,))
-    if len(numbers) % 2:
-        raise RuntimeError(f"Padding length must be divisible by 2, got {list(numbers)}")
-    if len(numbers) > 2 * len(shape):
-        raise unmet("pad", "Padding length should be less than or equal to two times the input "
-                    "dimension", pad=numbers, input=input)  # fmt: skip
-    pairs = tuple(zip(numbers[::2], numbers[1::2], strict=True))[::-1]
-    widths = ((0, 0),) * (len(shape) - len(pairs)) + pairs
+    widths, shape, count = widths_of(input, pad), input._metadata.shape, len(pad) // 2
     if mode == "constant":
-        return _constant_pad(input, widths, 0 if value is None else value)
+        return constant_pad(input, widths, 0 if value is None else value)
     if value is not None and value != 0:
         raise RuntimeError(f'Padding mode "{mode}" doesn\'t take in value argument')
-    if len(pairs) not in {1, 2, 3} or len(shape) not in {len(pairs) + 1, len(pairs) + 2}:
-        raise unmet("pad", f"Padding size {len(numbers)} is not supported for {len(shape)}D input "
+    if count not in {1, 2, 3} or len(shape) not in {count + 1, count + 2}:
+        raise unmet("pad", f"Padding size {2 * count} is not supported for {len(shape)}D input "
                     "tensor: 1 to 3 axes are padded of one or two more",
-                    NotImplementedError, pad=numbers, input=input)  # fmt: skip
+                    NotImplementedError, pad=pad, input=input)  # fmt: skip
     _check_frame(mode, shape, widths)
     cut = tuple((min(before, 0), min(after, 0)) for before, after in widths)
     wider = tuple((max(before, 0), max(after, 0)) for before, after in widths)
@@ -660,17 +651,29 @@ def pad(
     framed = R.frame(input, wider, mode)
     if is_cut and mode != "circular":
         framed = R.pad(framed, cut, 0)
-    return renamed(framed, _PAD_NODES[mode].format(len(pairs)), saves=True)
+    return renamed(framed, _PAD_NODES[mode].format(count), saves=True)
 
 
-def _constant_pad(x: Tensor, widths: tuple[tuple[int, int], ...], value: float) -> Any:
+def widths_of(x: Tensor, pad: Sequence[int]) -> tuple[tuple[int, int], ...]:
+    """The widths before and after each axis."""
+    ndim, numbers = len(x._metadata.shape), one_shape("pad", (pad,))
+    if len(numbers) % 2:
+        raise RuntimeError(f"Padding length must be divisible by 2, got {list(numbers)}")
+    if len(numbers) > 2 * ndim:
+        raise unmet("pad", "Padding length should be less than or equal to two times the input "
+                    "dimension", pad=numbers, input=x)  # fmt: skip
+    pairs = tuple(zip(numbers[::2], numbers[1::2], strict=True))[::-1]
+    return ((0, 0),) * (ndim - len(pairs)) + pairs
+
+
+def constant_pad(x: Tensor, widths: tuple[tuple[int, int], ...], value: Number) -> Any:
+    """Pad with a number; negative widths cut elements off."""
     shape = x._metadata.shape
     for n, (before, after) in zip(shape, widths, strict=True):
         if n + before + after < 0 or -before > n or -after > n:
             raise unmet("pad", f"The input size {n}, plus negative padding {before} and {after} "
                         "resulted in a negative output size", **{"input.shape": shape})  # fmt: skip
-    number = number_argument("pad", "value", value)
-    return R.pad(x, widths, fitted("pad", number, x._metadata.dtype))
+    return R.pad(x, widths, fitted("pad", value, x._metadata.dtype))
 
 
 #: PyTorch's node for each mode; circular padding is copied piece by piece there.

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from asyncgrad.devices.fp_errors import without_fp_errors
-from asyncgrad.ops.dtype import FLOATING, check_dtype
+from asyncgrad.ops.dtype import FLOATING, INEXACT, check_dtype, refuse
 from asyncgrad.ops.fused import widened
 from asyncgrad.ops.namespace import IgnoringFpErrors
 from asyncgrad.ops.op import Op, Refused, binary, unary
@@ -163,6 +163,14 @@ def _logit_pull(F: Namespace, g: Value, x: Value) -> Any:
 def _same_sign(F: Namespace, g: Value, x: Value, out: Value) -> Any:
     """The gradient, negated where the sign was changed; 0 where x is 0."""
     return F.mul(g, F.mask(F.div(out, x), x != 0))
+
+
+def _not_of_integers(name: str) -> Callable[..., None]:
+    def check(x: Any, y: Any) -> None:
+        if not {x._metadata.dtype.kind, y._metadata.dtype.kind} & {*INEXACT}:
+            refuse(name, x._metadata.dtype)
+
+    return check
 
 
 OPS = (
@@ -367,6 +375,7 @@ OPS = (
         IgnoringFpErrors("hypot"),
         of_real=True,
         numbers="none",
+        check=_not_of_integers("hypot"),
         doc="The length of the hypotenuse, `sqrt(input**2 + other**2)`, broadcast.",
     ),
     binary(
@@ -400,6 +409,7 @@ OPS = (
         pulls={"x": lambda F, g, x, y: F.mask(g, x != y), "y": lambda F, g: F.zeros_of(g)},
         linear=True,
         numbers="none",
+        check=_not_of_integers("nextafter"),
         doc="The next number after `input` in the direction of `other`.",
     ),
 )

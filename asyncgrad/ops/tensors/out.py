@@ -31,6 +31,10 @@ _TOO_LARGE = ("too big", "too large", "Maximum allowed")
 _JOINING = {"cat", "stack", "hstack", "vstack", "dstack", "column_stack"}
 
 
+#: The named tuples whose tensors are converted into the dtypes of `out`.
+_CONVERTED = {"linalg_eig", "linalg_lstsq"}
+
+
 def put(out: Any, name: str, result: Any, *, exact: bool = False) -> Any:
     """Write a function's result into the tensor, or tensors, that the caller gave.
 
@@ -48,18 +52,19 @@ def put(out: Any, name: str, result: Any, *, exact: bool = False) -> Any:
         RuntimeError: if a gradient would have to flow, or dtype or device do not fit.
     """
     if isinstance(result, tuple):
-        return _put_all(out, name, result)
+        exact = type(result).__name__ not in _CONVERTED
+        return _put_all(out, name, result, exact=exact)
     _check(out, name, result, exact=exact)
     return _write(out, name, result)
 
 
-def _put_all(out: Any, name: str, results: Any) -> Any:
+def _put_all(out: Any, name: str, results: Any, *, exact: bool) -> Any:
     if not isinstance(out, (tuple, list)) or len(out) != len(results):
         raise TypeError(
             f"{name}(): argument 'out' must be tuple of {len(results)} Tensors, not {class_of(out)}"
         )
     for one, result in zip(out, results, strict=True):
-        _check(one, name, result, exact=True)
+        _check(one, name, result, exact=exact)
     return type(results)(*[_write(o, name, r) for o, r in zip(out, results, strict=True)])
 
 
