@@ -15,7 +15,7 @@ from asyncgrad.distributions.distribution import (
     open_uniform,
     standard_normal,
 )
-from asyncgrad.ops.api.creation import full_like
+from asyncgrad.ops.api.creation import full_like, zeros_like
 from asyncgrad.ops.api.elementwise import where
 from asyncgrad.ops.api.random import rand, standard_gamma
 from asyncgrad.ops.api.special import ndtr
@@ -131,10 +131,11 @@ class Laplace(_LocationScale):
 class Cauchy(_LocationScale):
     """The Cauchy distribution with median `loc`; it has no mean and no finite variance."""
 
-    _deviation = math.inf
     _information = math.log(4 * math.pi)
 
     mean = computed(lambda self: full_like(self.loc, math.nan), "NaN: the mean does not exist.")
+    variance = computed(lambda self: full_like(self.loc, math.inf), "Infinity, for every scale.")
+    stddev = variance
 
     def _log_density(self, z: Tensor) -> Tensor:
         return -math.log(math.pi) - (z**2).log1p()
@@ -213,7 +214,7 @@ class Exponential(OfRate):
     support = constraints.nonnegative
 
     mean = computed(lambda self: self.rate.reciprocal())
-    mode = computed(lambda self: self.rate * 0)
+    mode = computed(lambda self: zeros_like(self.rate))
     stddev = mean
     variance = computed(lambda self: self.rate**-2)
 
@@ -341,7 +342,7 @@ class _Half(Distribution):
     def _whole(self) -> Any:
         return self._symmetric(0.0, self.scale, validate_args=False)
 
-    mode = computed(lambda self: self.scale * 0)
+    mode = computed(lambda self: zeros_like(self.scale))
 
     def _drawn(self, shape: tuple[int, ...]) -> Tensor:
         return self._whole._drawn(shape).abs()

@@ -42,6 +42,9 @@ DISTRIBUTIONS = """
     D.TransformedDistribution(D.Exponential(1.0), D.AffineTransform(0.0, 1e20)).icdf(t(1e-20))
     D.TransformedDistribution(D.Exponential(1.0), D.AffineTransform(0.0, -2.0)).cdf(t(-0.5))
     D.Exponential(t(2)).sample()
+    D.Cauchy(0.0, leaf).variance.requires_grad
+    D.HalfNormal(leaf).mode.requires_grad
+    D.Exponential(leaf).mode.requires_grad
     D.Cauchy(t(0), t(1)).sample()
     D.relaxed_categorical.ExpRelaxedCategorical(t(0.5), T.ones(3)).mean
     D.relaxed_categorical.ExpRelaxedCategorical(t(0.5), T.ones(3)).mode
@@ -74,6 +77,7 @@ TRANSFORMS = """
 
 _BEFORE = """
 P = t([[2.0, 0.5], [0.5, 1.0]])
+leaf = t(1.0, requires_grad=True)
 infinite = t([float("inf"), 1.0])
 wide = D.AffineTransform(0.0, 2.0, event_dim=1)
 class Plain(D.Distribution):
