@@ -10,6 +10,7 @@ calls, asks the recorded namespace for.
 from __future__ import annotations
 
 import dis
+import functools
 import inspect
 import sys
 from pathlib import Path
@@ -175,6 +176,7 @@ def entries_of(function: Any, seen: set[int] | None = None) -> dict[str, Op]:
     return found
 
 
+@functools.cache
 def _loaded(code: CodeType) -> list[tuple[str, str | None]]:
     """The globals that code reads, each with the attribute that it reads of it."""
     loaded: list[tuple[str, str | None]] = []
