@@ -1,13 +1,13 @@
-"""Upsampling, patches (unfold and fold), channel shuffle and power-average pooling."""
+"""Upsampling, patches (unfold and fold), and shuffles of channels and pixels."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from asyncgrad.choices import ResizeMode
 from asyncgrad.nn import functional as F
 from asyncgrad.nn.function_module import FunctionModule
-from asyncgrad.types import Ints, Tensor
+from asyncgrad.types import Ints
 
 
 class Upsample(FunctionModule, function=F.interpolate):
@@ -95,39 +95,26 @@ class ChannelShuffle(FunctionModule, function=F.channel_shuffle):
         self._keep(locals())
 
 
-class _LPPool(FunctionModule, shown=("norm_type", "kernel_size", "stride", "ceil_mode")):
-    """The p-norm of each window.
+class PixelShuffle(FunctionModule, function=F.pixel_shuffle):
+    """Channels laid out as squares of pixels.
 
     Args:
-        norm_type: p.
-        kernel_size: the size of the window.
-        stride: the step of the window; its size if None.
-        ceil_mode: let the last windows reach beyond the end.
+        upscale_factor: the length of the squares.
+
+    Shapes:
+        (..., channels * factor**2, h, w) becomes (..., channels, h * factor, w * factor).
     """
 
-    _pool: Callable[..., Tensor]
-
-    def __init__(
-        self, norm_type: float, kernel_size: Ints, stride: Ints | None = None,
-        ceil_mode: bool = False,
-    ) -> None:  # fmt: skip
+    def __init__(self, upscale_factor: int) -> None:
         self._keep(locals())
 
-    def forward(self, input: Tensor) -> Tensor:
-        """The norms of an input of shape (n, channels, *image), or without n."""
-        # As in PyTorch the power is floating, so that powers of integers are floating, too.
-        return type(self)._pool(
-            input, float(self.norm_type), self.kernel_size, self.stride, self.ceil_mode
-        )
 
+class PixelUnshuffle(FunctionModule, function=F.pixel_unshuffle):
+    """The inverse of `PixelShuffle`.
 
-class LPPool1d(_LPPool, pool=F.lp_pool1d):
-    """The p-norm of each window of a line."""
+    Args:
+        downscale_factor: the length of the squares.
+    """
 
-
-class LPPool2d(_LPPool, pool=F.lp_pool2d):
-    """The p-norm of each window of an image."""
-
-
-class LPPool3d(_LPPool, pool=F.lp_pool3d):
-    """The p-norm of each window of a volume."""
+    def __init__(self, downscale_factor: int) -> None:
+        self._keep(locals())

@@ -12,7 +12,6 @@ from typing import Any
 
 from asyncgrad.nn import (
     activation,
-    activation_composite,
     adaptive,
     alone,
     attention,
@@ -26,7 +25,6 @@ from asyncgrad.nn import (
     lazy,
     linear,
     loss,
-    margin_losses,
     module,
     norm,
     padding,
@@ -35,13 +33,12 @@ from asyncgrad.nn import (
     recurrent,
     state,
     transformer,
-    transformer_layers,
 )
 from asyncgrad.submodules import offer
 
 #: For each of PyTorch's files, the files here that have its modules.
 _FILES: dict[str, tuple[ModuleType, ...]] = {
-    "activation": (activation, attention, activation_composite),
+    "activation": (activation, attention),
     "adaptive": (adaptive,),
     "batchnorm": (alone, norm, lazy),
     "channelshuffle": (images,),
@@ -53,15 +50,15 @@ _FILES: dict[str, tuple[ModuleType, ...]] = {
     "fold": (images,),
     "instancenorm": (norm, lazy),
     "linear": (linear, lazy),
-    "loss": (loss, margin_losses),
+    "loss": (loss,),
     "module": (module,),
     "normalization": (norm,),
     "padding": (padding,),
-    "pixelshuffle": (activation_composite,),
-    "pooling": (images, pooling),
+    "pixelshuffle": (images,),
+    "pooling": (pooling,),
     "rnn": (cells, recurrent),
     "sparse": (embedding,),
-    "transformer": (transformer, transformer_layers),
+    "transformer": (transformer,),
     "upsampling": (images,),
 }
 #: Other names that programs import from PyTorch's files.

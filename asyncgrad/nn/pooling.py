@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from asyncgrad.nn import functional as F
 from asyncgrad.nn.conv import for_each
@@ -211,3 +211,41 @@ class FractionalMaxPool2d(_FractionalMaxPool, function=F.fractional_max_pool2d, 
 
 class FractionalMaxPool3d(_FractionalMaxPool, function=F.fractional_max_pool3d, ndim=3):
     """Fractional max-pooling of a volume. The arguments are those of `FractionalMaxPool2d`."""
+
+
+class _LPPool(FunctionModule, shown=("norm_type", "kernel_size", "stride", "ceil_mode")):
+    """The p-norm of each window.
+
+    Args:
+        norm_type: p.
+        kernel_size: the size of the window.
+        stride: the step of the window; its size if None.
+        ceil_mode: let the last windows reach beyond the end.
+    """
+
+    _pool: Callable[..., Tensor]
+
+    def __init__(
+        self, norm_type: float, kernel_size: Ints, stride: Ints | None = None,
+        ceil_mode: bool = False,
+    ) -> None:  # fmt: skip
+        self._keep(locals())
+
+    def forward(self, input: Tensor) -> Tensor:
+        """The norms of an input of shape (n, channels, *image), or without n."""
+        # As in PyTorch the power is floating, so that powers of integers are floating, too.
+        return type(self)._pool(
+            input, float(self.norm_type), self.kernel_size, self.stride, self.ceil_mode
+        )
+
+
+class LPPool1d(_LPPool, pool=F.lp_pool1d):
+    """The p-norm of each window of a line."""
+
+
+class LPPool2d(_LPPool, pool=F.lp_pool2d):
+    """The p-norm of each window of an image."""
+
+
+class LPPool3d(_LPPool, pool=F.lp_pool3d):
+    """The p-norm of each window of a volume."""
