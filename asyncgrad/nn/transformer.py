@@ -140,12 +140,8 @@ class TransformerDecoderLayer(_Layer, attentions=("self_attn", "multihead_attn")
         Args:
             tgt: of shape (length, n, d_model), or as `batch_first` says.
             memory: the other sequence, likewise.
-            tgt_mask: hides parts of `tgt`, as in `MultiheadAttention`.
-            memory_mask: hides parts of `memory`, likewise.
-            tgt_key_padding_mask: the elements of `tgt` to ignore, likewise.
-            memory_key_padding_mask: the elements of `memory` to ignore, likewise.
-            tgt_is_causal: a hint that `tgt_mask` is the causal one.
-            memory_is_causal: a hint that `memory_mask` is the causal one.
+
+        The others are masks and hints for each sequence, as those of `TransformerEncoderLayer`.
         """
         own = tgt_key_padding_mask, tgt_mask, tgt_is_causal
         other = memory_key_padding_mask, memory_mask, memory_is_causal
