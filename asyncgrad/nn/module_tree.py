@@ -110,7 +110,12 @@ class Members:
             raise KeyError(f"attribute '{name}' already exists")
 
     def register_parameter(self, name: str, param: Parameter | None) -> None:
-        """Add a parameter, or None for a parameter that the module does not have."""
+        """Add a parameter, or None for a parameter that the module does not have.
+
+        Raises:
+            KeyError: if the name is taken, empty or has a dot.
+            ValueError: if the parameter is not a leaf.
+        """
         self._check_name("parameter", "_parameters", name)
         if param is not None and not isinstance(param, Parameter):
             raise TypeError(
@@ -141,6 +146,9 @@ class Members:
             name: the attribute's name.
             tensor: the buffer, or None for a buffer that the module does not have.
             persistent: include it in the state dict.
+
+        Raises:
+            KeyError: if the name is taken, empty or has a dot.
         """
         self._check_name("buffer", "_buffers", name)
         if tensor is not None and not isinstance(tensor, Tensor):
@@ -155,7 +163,11 @@ class Members:
             self._non_persistent_buffers_set.add(name)
 
     def register_module(self, name: str, module: Members | None) -> None:
-        """Add a module under a name."""
+        """Add a module under a name.
+
+        Raises:
+            KeyError: if the name is taken, empty or has a dot.
+        """
         if module is not None and not isinstance(module, Members):
             raise TypeError(f"{class_of(module)} is not a Module subclass")
         self._check_name("module", "_modules", name)
@@ -180,6 +192,9 @@ class Members:
 
         Args:
             strict: require that there is already a module at the path.
+
+        Raises:
+            AttributeError: if a parent in the path (with `strict`, also its end) is not a module.
         """
         if target == "":
             raise ValueError("Cannot set the submodule without a target name!")

@@ -39,6 +39,10 @@ class LBFGS(Optimizer):
         history_size: the number of gradients kept to estimate the curvature.
         line_search_fn: "strong_wolfe" to search along each direction, or None.
 
+    Raises:
+        ValueError: if `lr` is negative or there are several groups.
+        RuntimeError: in a step, for another `line_search_fn`.
+
     Example:
         >>> x = ag.tensor([3.0, 4.0], requires_grad=True)
         >>> optimizer = ag.optim.LBFGS([x], line_search_fn="strong_wolfe")
@@ -67,6 +71,9 @@ class LBFGS(Optimizer):
 
         Args:
             closure: computes the loss and its gradients anew.
+
+        Raises:
+            PendingBackwardError: if this task has not awaited a pass that it started.
         """
         self._check_awaited("step")
         iterations = self._iterations()
@@ -83,6 +90,9 @@ class LBFGS(Optimizer):
 
         Args:
             closure: computes the loss and its gradients anew; may be a coroutine function.
+
+        Raises:
+            PendingBackwardError: if this task has not awaited a pass that it started.
         """
         self._check_awaited("step_async")
         args = (self, closure)

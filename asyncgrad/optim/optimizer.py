@@ -42,12 +42,14 @@ _PASSES = 4
 class Optimizer(Hooked):
     """Updates parameters from their gradients.
 
-    Subclasses define `_update`, which updates one parameter, or `step`. A step and `zero_grad`
-    raise `PendingBackwardError` if this task has not awaited a pass that it started.
+    Subclasses define `_update`, which updates one parameter, or `step`.
 
     Args:
         params: tensors, pairs of a name and a tensor, or dictionaries with `params` and options.
         defaults: the options of groups that do not set their own.
+
+    Raises:
+        ValueError: if `params` is empty, a tensor is no leaf, or a tensor is in two groups.
     """
 
     def __init__(self, params: Params, defaults: dict[str, Any]) -> None:
@@ -84,6 +86,9 @@ class Optimizer(Hooked):
         Args:
             param_group: a dictionary with `params` and options. It becomes the group itself, and
                 gets the options that it lacks.
+
+        Raises:
+            ValueError: if a tensor is no leaf or already in a group, or only some have names.
         """
         if not isinstance(param_group, dict):
             raise TypeError(f"param_group must be a dict, but got {type(param_group).__name__}")
@@ -162,6 +167,9 @@ class Optimizer(Hooked):
 
         Args:
             closure: computes the loss and its gradients anew before the step.
+
+        Raises:
+            PendingBackwardError: if this task has not awaited a pass that it started.
         """
         self._check_awaited("step")
         loss = None if closure is None else self._evaluate(closure)
@@ -186,6 +194,9 @@ class Optimizer(Hooked):
 
         Args:
             closure: computes the loss and its gradients anew; may be a coroutine function.
+
+        Raises:
+            PendingBackwardError: if this task has not awaited a pass that it started.
         """
         self._check_awaited("step_async")
         unrepeatable("calls step_async()")
@@ -286,7 +297,11 @@ class Optimizer(Hooked):
 
     @called_anew
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Drop the gradients of all parameters, or set them to zero."""
+        """Drop the gradients of all parameters, or set them to zero.
+
+        Raises:
+            PendingBackwardError: if this task has not awaited a pass that it started.
+        """
         self._check_awaited("zero_grad")
         for group in self.param_groups:
             for parameter in group["params"]:

@@ -103,6 +103,9 @@ def weight_norm(module: Module, name: str = "weight", dim: int | None = 0) -> Mo
     Args:
         module: the module that has the parameter.
         dim: the axis along which each slice has its own length; one length for all if None.
+
+    Raises:
+        RuntimeError: if it is normalised so already.
     """
     warn(
         "weight_norm is deprecated in favour of nn.utils.parametrizations.weight_norm",
@@ -142,6 +145,9 @@ def spectral_norm(
         eps: the lower bound of norms that vectors are divided by.
         dim: the axis of the matrix's rows; 0, or that of the outputs for transposed convolutions,
             if None.
+
+    Raises:
+        RuntimeError: if it is normalised so already.
     """
     weight = _parameter(module, "spectral_norm", name)
     hook = _SpectralNorm(name, n_power_iterations, rows_axis(module, dim), eps)
