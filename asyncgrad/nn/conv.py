@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from asyncgrad.choices import ConvPadding, ConvPaddingMode, words
 from asyncgrad.nn import functional as F
-from asyncgrad.nn import init
-from asyncgrad.nn.function_module import FunctionModule, unusual
+from asyncgrad.nn.function_module import unusual
+from asyncgrad.nn.linear import _Weighted
 from asyncgrad.nn.parameter import Parameter
 from asyncgrad.types import DeviceLike, DTypeLike, Ints, Tensor
 
@@ -22,7 +21,7 @@ def for_each(value: _Value | Sequence[_Value], ndim: int) -> tuple[_Value, ...]:
     return tuple(value) if isinstance(value, (tuple, list)) else (value,) * ndim  # type: ignore[return-value]
 
 
-class _ConvNd(FunctionModule):
+class _ConvNd(_Weighted):
     """The base of convolutions and transposed convolutions."""
 
     #: The number of axes of the image.
@@ -69,14 +68,6 @@ class _ConvNd(FunctionModule):
         shapes = {"weight": weight, "bias": (self.out_channels,) if given["bias"] else None}
         self._add_parameters(shapes, given["device"], given["dtype"])
         self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        """Redraw the parameters, uniform in +-1/sqrt(number of inputs)."""
-        init.kaiming_uniform_(self.weight, a=math.sqrt(5))
-        fan_in = math.prod(self.weight.shape[1:])
-        if self.bias is not None and fan_in:
-            bound = 1 / math.sqrt(fan_in)
-            init.uniform_(self.bias, -bound, bound)
 
     def extra_repr(self) -> str:
         """The sizes, and the options that differ from the defaults."""

@@ -26,7 +26,19 @@ class Identity(Module):
         return input
 
 
-class Linear(FunctionModule, shown=("in_features", "out_features", "bias")):
+class _Weighted(FunctionModule):
+    """The base of linear maps and convolutions."""
+
+    def reset_parameters(self) -> None:
+        """Redraw the parameters, uniform in +-1/sqrt(number of inputs)."""
+        init.kaiming_uniform_(self.weight, a=math.sqrt(5))
+        if self.bias is not None:
+            fan_in = math.prod(self.weight.shape[1:])
+            bound = 1 / math.sqrt(fan_in) if fan_in else 0
+            init.uniform_(self.bias, -bound, bound)
+
+
+class Linear(_Weighted, shown=("in_features", "out_features", "bias")):
     """`x @ weight.T + bias`.
 
     Args:
@@ -48,13 +60,6 @@ class Linear(FunctionModule, shown=("in_features", "out_features", "bias")):
         shapes = {"weight": (out_features, in_features), "bias": (out_features,) if bias else None}
         self._add_parameters(shapes, device, dtype)
         self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        """Redraw the parameters, uniform in +-1/sqrt(number of inputs)."""
-        init.kaiming_uniform_(self.weight, a=math.sqrt(5))
-        if self.bias is not None:
-            bound = 1 / math.sqrt(self.in_features) if self.in_features > 0 else 0
-            init.uniform_(self.bias, -bound, bound)
 
     def forward(self, input: Tensor) -> Tensor:
         """Apply the map to an input of shape (..., in_features)."""

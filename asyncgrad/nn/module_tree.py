@@ -248,8 +248,7 @@ class Members:
 
     def modules(self, remove_duplicate: bool = True) -> Iterator[Any]:
         """This module and all submodules; with `remove_duplicate`, each only once."""
-        for _, module in self.named_modules(remove_duplicate=remove_duplicate):
-            yield module
+        return (module for _, module in self.named_modules(remove_duplicate=remove_duplicate))
 
     def named_children(self) -> Iterator[tuple[str, Any]]:
         """The direct submodules, each once, with their names."""
@@ -261,8 +260,7 @@ class Members:
 
     def children(self) -> Iterator[Any]:
         """The direct submodules, each once."""
-        for _, module in self.named_children():
-            yield module
+        return (module for _, module in self.named_children())
 
     def _named_members(
         self, table: str, prefix: str, recurse: bool, remove_duplicate: bool
@@ -290,8 +288,7 @@ class Members:
 
     def parameters(self, recurse: bool = True) -> Iterator[Parameter]:
         """All parameters, each once."""
-        for _, parameter in self.named_parameters(recurse=recurse):
-            yield parameter
+        return (parameter for _, parameter in self.named_parameters(recurse=recurse))
 
     def named_buffers(
         self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
@@ -301,8 +298,7 @@ class Members:
 
     def buffers(self, recurse: bool = True) -> Iterator[Tensor]:
         """All buffers, each once."""
-        for _, buffer in self.named_buffers(recurse=recurse):
-            yield buffer
+        return (buffer for _, buffer in self.named_buffers(recurse=recurse))
 
 
 #: What may be assigned to a registered name: table, class, and their names in error messages.

@@ -85,10 +85,6 @@ class RNNBase(FunctionModule, shown=()):
         """Run over a tensor or a packed sequence; return the outputs and the final states."""
         if isinstance(input, PackedSequence):
             return self._packed(input, hx)
-        return self._sequence(input, hx)
-
-    def _sequence(self, input: Tensor, hx: tuple[Any, ...] | None) -> tuple[Any, tuple[Any, ...]]:
-        """Run over a tensor; return the outputs and the final states."""
         self._check_input(input)
         batched = input.ndim == 3
         x = input if batched else reshape(input, (input.shape[0], 1, input.shape[1]))

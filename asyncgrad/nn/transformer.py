@@ -36,21 +36,13 @@ def _activation(activation: Activation | Callable[[Tensor], Tensor]) -> Callable
     return found
 
 
-def _attended(
-    heads: Any, x: Tensor, other: Tensor, padding: Tensor | None, mask: Tensor | None,
-    is_causal: bool,
-) -> Tensor:  # fmt: skip
-    """The result of attention from one sequence to another."""
-    found: Tensor
-    found, _ = heads(x, other, other, padding, False, mask, is_causal=is_causal)
-    return found
-
-
 class _Layer(Declared):
     """The base of the layers: attention, once or twice, then a feedforward network."""
 
     #: The attributes that are attention modules.
     _attentions: tuple[str, ...]
+    self_attn: MultiheadAttention
+    multihead_attn: MultiheadAttention
 
     def __init__(
         self, d_model: int, nhead: int, dim_feedforward: int = 2048, dropout: float = 0.1,
@@ -119,8 +111,8 @@ class TransformerEncoderLayer(_Layer, attentions=("self_attn",)):
             src_key_padding_mask: the elements to ignore, likewise.
             is_causal: a hint that `src_mask` is the causal one.
         """
-        masks = src_key_padding_mask, src_mask, is_causal
-        return self._run(src, lambda x: _attended(self.self_attn, x, x, *masks))
+        masks = src_key_padding_mask, False, src_mask
+        return self._run(src, lambda x: self.self_attn(x, x, x, *masks, is_causal=is_causal)[0])
 
 
 class TransformerDecoderLayer(_Layer, attentions=("self_attn", "multihead_attn")):
@@ -143,12 +135,12 @@ class TransformerDecoderLayer(_Layer, attentions=("self_attn", "multihead_attn")
 
         The others are masks and hints for each sequence, as those of `TransformerEncoderLayer`.
         """
-        own = tgt_key_padding_mask, tgt_mask, tgt_is_causal
-        other = memory_key_padding_mask, memory_mask, memory_is_causal
+        own = tgt_key_padding_mask, False, tgt_mask
+        other = memory_key_padding_mask, False, memory_mask
         return self._run(
             tgt,
-            lambda x: _attended(self.self_attn, x, x, *own),
-            lambda x: _attended(self.multihead_attn, x, memory, *other),
+            lambda x: self.self_attn(x, x, x, *own, is_causal=tgt_is_causal)[0],
+            lambda x: self.multihead_attn(x, memory, memory, *other, is_causal=memory_is_causal)[0],
         )
 
 

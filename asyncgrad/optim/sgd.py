@@ -82,11 +82,8 @@ class SGD(ElementwiseOptimizer):
             self._update(group, parameter, gradient.dense())
             return
         rows = gradient.coalesce()
-        step = rows.values * self._values(parameter).dtype.type(float(group["lr"]))
-        if group["maximize"]:
-            self._values(parameter)[rows.indices] += step
-        else:
-            self._values(parameter)[rows.indices] -= step
+        values, lr = self._values(parameter), float(group["lr"])
+        values[rows.indices] += rows.values * values.dtype.type(lr if group["maximize"] else -lr)
 
 
 class ASGD(ElementwiseOptimizer):
