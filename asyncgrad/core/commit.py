@@ -64,9 +64,10 @@ def commit(
             be differentiated again; None where they are arrays.
         wait: block while another pass commits; otherwise the result is then False.
         prepared: what devices have computed already.
-        begin, end: called first and last, with the commit lock held. If `begin` returns changes,
-            these take the place of what is staged.
-        task: the pass, to note that it is committed: an interrupt may be raised after that.
+        begin, end: called first and last, with the commit lock held, and `end` twice if there is an
+            interrupt. If `begin` returns changes, these take the place of what is staged.
+        task: the pass, to note that it is committed. An interrupt may be raised after that, and
+            after `end`.
 
     Raises:
         RuntimeError: if a gradient does not fit its leaf, or a `.grad` is read-only.
@@ -89,17 +90,18 @@ def commit(
             _unfinished = whole
             try:
                 _apply_all(*whole)
+                if end is not None:
+                    end()
             except BaseException:
                 # On the host nothing that it calls fails, so this is an interrupt. Update the other
                 # leaves, too.
                 _apply_all(*whole)
+                if end is not None:
+                    end()
+                raise
+            finally:
                 if task is not None:
                     task.committed = True
-                raise
-            if task is not None:
-                task.committed = True
-            if end is not None:
-                end()
         finally:
             _unfinished = None
             try:
@@ -257,9 +259,12 @@ def _made_anew(staged: Sequence[Staged], recorded: Namespace) -> _Changes:
 
 
 def commit_revocably(
-    staged: Sequence[Staged], recorded: Namespace, wait: bool, prepared: Sequence[Prepared] = ()
-) -> Callable[[bool], bool] | None:
+    staged: Sequence[Staged], recorded: Namespace, wait: bool, prepared: Sequence[Prepared] = (),
+    task: Any = None,
+) -> Callable[[bool], bool] | None:  # fmt: skip
     """Commit gradients, and return a function that undoes it; None where `commit` returns False.
+
+    The pass `task` gets it, too, as `revoke`: an interrupt may be raised instead of the result.
 
     `revoke(wait)` restores every `.grad` that nobody has changed since the commit. `revoke(False)`
     changes nothing and returns False if it would have to copy much, or if another pass commits.
@@ -287,10 +292,13 @@ def commit_revocably(
     after: list[Any] = []
 
     def note_versions() -> None:
+        after.clear()
         for meta, _, _ in before:
             # None if another thread has just dropped the `.grad`.
             new = meta.grad
             after.append((new, None if new is None else version_of(new)))
+        if task is not None:
+            task.revoke = revoke
 
     def put_back() -> _Changes:
         # All are checked before any is restored. To restore one raises the version of every `.grad`

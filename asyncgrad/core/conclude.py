@@ -153,8 +153,8 @@ def commit_and_call_back(task: PassState) -> Steps[None]:
     shared = streams is not None and streams.shares(task)
     if task.watch is not None and streams is None:
         task.watch.commits(task.staged)
-    task.revoke = yield from commit_in_turn(
-        task, lambda wait: commit_revocably(task.staged, task.recorded, wait, prepared)
+    yield from commit_in_turn(
+        task, lambda wait: commit_revocably(task.staged, task.recorded, wait, prepared, task)
     )
     task.staged.clear()
     prepared.clear()

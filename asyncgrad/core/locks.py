@@ -51,8 +51,13 @@ class Shared:
     def drop(self, holder: Any) -> None:
         """Set what was before, if nobody else needs it; the holder may not have called `hold`."""
         with self.lock:
-            self.holders.discard(holder)
-            self._change()
+            try:
+                self.holders.discard(holder)
+                self._change()
+            except BaseException:
+                # An interrupt, perhaps in the midst of `end`: nobody would call that again.
+                self._change()
+                raise
 
     def _change(self) -> None:
         """Set it, or what was before, as the holders need it now."""
@@ -63,11 +68,12 @@ class Shared:
         self._is_changing = True
         try:
             while self._in_force != bool(self.holders):
-                self._in_force = not self._in_force
                 if self._in_force:
-                    self._begin()
-                else:
                     self._end()
+                    self._in_force = False
+                else:
+                    self._in_force = True
+                    self._begin()
         finally:
             self._is_changing = False
 

@@ -156,6 +156,24 @@ def test_all_leaves_of_a_device_or_none_wherever_an_interrupt_comes() -> None:
     assert seen == {(0.0,) * 4, (2.0,) * 4}
 
 
+def test_what_callbacks_have_not_seen_is_taken_back_wherever_an_interrupt_comes() -> None:
+    """The pass has failed, though its gradients were added before its callbacks."""
+    at, seen = 1, set()
+    interrupted = True
+    while interrupted:
+        x, called = ag.ones(3, requires_grad=True), []
+        y = x * 2.0
+        note = partial(called.append, True)
+        y.register_hook(lambda gradient, note=note: ag.autograd.graph.queue_callback(note))
+        loss = y.sum()
+        interrupted = interrupt(at, loss.backward, commits.commit.__code__, COMMIT)
+        assert (x.grad is not None) == bool(called), at
+        seen.add(bool(called))
+        at += 1
+    assert seen == {True, False}
+    assert called
+
+
 class Replaced:
     """A commit that writes new values into `.grad`s."""
 

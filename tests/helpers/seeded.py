@@ -81,6 +81,9 @@ class StandIn:
         self._waiting = 0
         self._number = number
 
+    def start(self) -> None:
+        pass
+
     def submit(
         self, job: Callable[[], None], urgency: Any = ORDINARY, then: Any = None
     ) -> None:  # fmt: skip

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ from interrupts import interrupt
 from passes import HEAVY, calls, chain, give_way, leaf
 
 import asyncgrad as ag
+from asyncgrad.core.locks import Shared
 from asyncgrad.scheduler import blas, threads, yielding
 
 if TYPE_CHECKING:
@@ -226,8 +228,27 @@ def test_an_engine_whose_close_is_interrupted_can_be_closed_again(
     assert not any(thread.is_alive() for thread in found)
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-def test_a_task_that_stops_the_loop_of_blocking_passes_ends_no_later_pass() -> None:
+def test_a_setting_ends_though_an_interrupt_comes_meanwhile() -> None:
+    """Nobody would end it later: who held it has dropped it."""
+    ended: list[None] = []
+
+    def end() -> None:
+        ended.append(None)
+        if len(ended) == 1:
+            raise KeyboardInterrupt
+
+    setting = Shared(lambda: None, end)
+    setting.hold("test")
+    with pytest.raises(KeyboardInterrupt):
+        setting.drop("test")
+    assert len(ended) == 2
+    setting.drop("test")
+    assert len(ended) == 2
+
+
+def test_a_task_that_stops_the_loop_of_blocking_passes_ends_no_later_pass(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """It is not awaited by the pass that has started it."""
 
     async def exits() -> None:
@@ -240,8 +261,12 @@ def test_a_task_that_stops_the_loop_of_blocking_passes_ends_no_later_pass() -> N
         await asyncio.sleep(0)
 
     x = leaf()
+    monkeypatch.setattr(threading, "excepthook", lambda *_: None)
     with pytest.raises(RuntimeError, match="CancelledError"):
         calls(x, node).sum().backward()
+    for thread in threading.enumerate():
+        if thread.name == "asyncgrad portal":
+            thread.join(30)
     assert x.grad is None
     calls(x, give_way).sum().backward()
     assert x.grad is not None
