@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from asyncgrad.core.exec_info import Inner
 from asyncgrad.core.node import Edge, OpNode
 from asyncgrad.core.pass_state import PassState
 
@@ -72,7 +73,7 @@ def count_needed(task: PassState, steps: int) -> bool:
             if not count(task, steps):
                 return False
             if info.all_requested and (root.following or info.should_execute(root)):
-                info.run_everything()
+                info.needed = Inner(info.needed)
                 return True
         task.dependencies.clear()
         task.walk = info.walk(root, task.dependencies, _STEPS)

@@ -52,10 +52,6 @@ class ExecInfo:
         if run:
             self.needed, self.captures = set(captures), {}
 
-    def run_everything(self) -> None:
-        """Note that every reachable leaf is requested, so that every node is needed."""
-        self.needed = _Inner(self.needed)
-
     def should_execute(self, node: Node) -> bool:
         """Whether the pass runs the node or captures its gradient."""
         return node in self.needed or node in self.captures
@@ -117,7 +113,7 @@ class Everything:
         return True
 
 
-class _Inner:
+class Inner:
     """The set of all nodes that are not leaves, and some leaves."""
 
     __slots__ = ("_leaves",)

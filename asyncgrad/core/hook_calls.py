@@ -15,12 +15,13 @@ from asyncgrad.errors import AutogradError, class_of
 
 
 class Settled:
-    """A result that is there already. It can be awaited, which needs no loop as it never waits."""
+    """A result that is there already. Awaiting it gives itself, and never waits."""
 
     __slots__ = ()
 
     def __await__(self) -> Steps[Any]:
-        raise NotImplementedError
+        yield from ()
+        return self
 
 
 def tensor_hooks(task: PassState, node: Node, gradients: list[Any]) -> Steps[list[Any]]:

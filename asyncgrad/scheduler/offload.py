@@ -10,7 +10,6 @@ from inspect import iscoroutine
 from typing import Any, ParamSpec, TypeVar, cast
 from weakref import ref
 
-from asyncgrad.aliases import Value
 from asyncgrad.core.modes import Modes, current, install
 from asyncgrad.errors import AutogradError, described
 from asyncgrad.scheduler.engine import Engine
@@ -58,7 +57,10 @@ async def offload(function: Callable[_P, _T], /, *args: _P.args, **kwargs: _P.kw
     running = running_engine("offload")
     ended = asyncio.get_running_loop().create_future()
     job = partial(copy_context().run, _within, check, partial(function, *args, **kwargs))
-    thread_job = running.thread_segments.offload(running, job, partial(_store_outcome, ended))
+    # Not by `set_exception`: asyncio logs errors that nobody retrieves.
+    thread_job = running.thread_segments.offload(
+        running, job, lambda result, error: ended.set_result((result, error))
+    )
     try:
         # Nothing below depends on what changes while this waits.
         await asyncio.shield(ended)
@@ -124,11 +126,6 @@ def _within(check: _Check, call: Callable[[], Any]) -> Any:
             f"run on the loop and in no thread. Await it, and offload what it computes."
         )
     return result
-
-
-def _store_outcome(ended: asyncio.Future[Any], result: Value, error: BaseException | None) -> None:
-    """Store the outcome; not by `set_exception`, as asyncio logs errors that nobody retrieves."""
-    ended.set_result((result, error))
 
 
 async def cooperate() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 
 from asyncgrad.aliases import Value
 from asyncgrad.core.hook_calls import Settled
@@ -28,29 +28,19 @@ class Finished(Settled):
 _FINISHED = Finished()
 
 
-class _AtOnce(Settled):
-    """A value whose `await` gives the value itself."""
-
-    __slots__ = ()
-
-    def __await__(self) -> Generator[Any, None, Self]:
-        yield from ()
-        return self
-
-
-class Results(_AtOnce, tuple[_T_co, ...]):
+class Results(Settled, tuple[_T_co, ...]):
     """A tuple of results, which can be awaited."""
 
     __slots__ = ()
 
 
-class ResultList(_AtOnce, list[Any]):
+class ResultList(Settled, list[Any]):
     """A list of results, which can be awaited."""
 
     __slots__ = ()
 
 
-class ResultDict(_AtOnce, dict[_K, _V]):
+class ResultDict(Settled, dict[_K, _V]):
     """A dictionary of results, which can be awaited."""
 
     __slots__ = ()
