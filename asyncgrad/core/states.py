@@ -63,15 +63,6 @@ class Suspended(NamedTuple):
     context: Any
 
 
-class Ended(NamedTuple):
-    """How a coroutine node ended: it returned, raised, or was cancelled by the loop."""
-
-    result: Any = None
-    error: BaseException | None = None
-    #: The loop is cancelling all its tasks.
-    cancelled: bool = False
-
-
 class Resumed(NamedTuple):
     """Takes the place of the gradient of a ready node that has waited and can go on."""
 

@@ -11,7 +11,7 @@ from typing import Any
 from asyncgrad.core.commit import when_free
 from asyncgrad.core.graph_task import GraphTask
 from asyncgrad.core.node import name_of
-from asyncgrad.core.states import Ended, Suspended
+from asyncgrad.core.states import Suspended
 from asyncgrad.devices.waiting import settle
 from asyncgrad.scheduler.completion import for_another, raised_by_node
 from asyncgrad.scheduler.future import BackwardFuture
@@ -107,25 +107,26 @@ class CoroutineNodes:
         self._stop_warning(task)
         if known and not running:
             del self._running[task]
+        result: Any = None
+        error: BaseException | None = None
+        # By the engine, as the pass is ending, or by a loop that cancels all its tasks.
+        cancels = waiting.cancelled() and not (known and not waiting.cancelling())
         if waiting.cancelled():
             discard(suspended)
-            if known and not waiting.cancelling():
-                ended = Ended(error=asyncio.CancelledError())
-            else:
-                # By the engine, as the pass is ending, or by a loop that cancels all its tasks.
-                ended = Ended(cancelled=True)
+            error = None if cancels else asyncio.CancelledError()
         else:
-            ended = Ended(error=waiting.exception())
-            if ended.error is None:
-                ended = Ended(waiting.result())
+            error = waiting.exception()
+            result = waiting.result() if error is None else None
         if suspended.node not in task.launched:
             # The pass has ended without it.
             return
+        if cancels:
+            task.inbox.append(task.cancel)
         try:
-            host.node_ended(task, suspended, ended)
+            host.node_ended(task, suspended, result, error)
         finally:
             # The error's traceback may hold this frame, which must hold neither error nor graph.
-            del ended, waiting, suspended, running
+            del result, error, waiting, suspended, running
 
     def stop(self, host: Host, task: GraphTask) -> None:
         """Cancel the coroutine nodes of a pass, once; those that ignore it are given up later."""
@@ -163,7 +164,7 @@ class CoroutineNodes:
                 continue
             report_late(host.loop, name_of(suspended.node), self.grace, waiting)
             host.log(task, f"gave {name_of(suspended.node)} up")
-            host.node_ended(task, suspended, Ended())
+            host.node_ended(task, suspended, None, None)
 
 
 async def wait_for_node(awaitable: Awaitable[Any]) -> Any:

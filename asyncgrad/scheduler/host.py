@@ -9,8 +9,9 @@ from contextvars import Context
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
+from asyncgrad.aliases import Value
 from asyncgrad.core.graph_task import GraphTask
-from asyncgrad.core.states import Ended, Outcome, Suspended
+from asyncgrad.core.states import Outcome, Suspended
 from asyncgrad.errors import AutogradError
 
 if TYPE_CHECKING:
@@ -121,8 +122,10 @@ class Host:
         """Take a pass's next step if an interrupt has cut off whoever was to take it."""
         raise NotImplementedError
 
-    def node_ended(self, task: GraphTask, suspended: Suspended, ended: Ended) -> None:
-        """Take the report of a coroutine node."""
+    def node_ended(
+        self, task: GraphTask, suspended: Suspended, result: Value, error: BaseException | None
+    ) -> None:
+        """Take the report of a coroutine node; both are None for one that has given up."""
         raise NotImplementedError
 
     def returned(

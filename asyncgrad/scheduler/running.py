@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from functools import partial
 
+from asyncgrad.aliases import Value
 from asyncgrad.core.graph_task import GraphTask
 from asyncgrad.core.node import name_of
 from asyncgrad.core.states import (
@@ -22,7 +23,6 @@ from asyncgrad.core.states import (
     MORE,
     RUNNING,
     WAITING,
-    Ended,
     Outcome,
     Suspended,
 )
@@ -358,17 +358,17 @@ class RunningPasses(Host):
 
     # -- coroutine nodes ---------------------------------------------------------
 
-    def node_ended(self, task: GraphTask, suspended: Suspended, ended: Ended) -> None:
+    def node_ended(
+        self, task: GraphTask, suspended: Suspended, result: Value, error: BaseException | None
+    ) -> None:
         """Take the report of a coroutine node."""
         node, steps, *_ = suspended
-        if ended.error is not None and is_stop(ended.error):
+        if error is not None and is_stop(error):
             # asyncio has raised the error from the loop. What is left is to end the passes.
-            self.fail_all(ended.error)
-            ended = Ended(error=stopped_by(ended.error))
-        if ended.cancelled:
-            task.inbox.append(task.cancel)
-        task.inbox.append(partial(task.resume, node, steps, ended.result, ended.error))
+            self.fail_all(error)
+            error = stopped_by(error)
+        task.inbox.append(partial(task.resume, node, steps, result, error))
         self.log(task, f"{name_of(node)} has ended")
         # The error's traceback will hold this frame, which must not hold the error.
-        del suspended, ended, node, steps
+        del suspended, result, error, node, steps
         self.read_inbox(task)
