@@ -66,13 +66,14 @@ def on_new_stack(function: Callable[[GraphTask], Any], task: GraphTask) -> Any:
             errors.append(error)
 
     thread = Thread(target=copy_context().run, args=(call,), name="asyncgrad nested pass")
-    thread.start()
     try:
+        thread.start()
         thread.join()
     except BaseException:
         # Interrupted: cancel the pass, which must not continue without its caller.
         task.inbox.append(task.cancel)
-        thread.join()
+        if thread.is_alive():
+            thread.join()
         raise
     if errors:
         # Popped, because the error's traceback holds this frame.

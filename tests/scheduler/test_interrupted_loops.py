@@ -6,6 +6,7 @@ import asyncio
 import sys
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -15,6 +16,7 @@ from passes import HEAVY, calls, chain, give_way, leaf
 import asyncgrad as ag
 from asyncgrad.core.locks import Shared
 from asyncgrad.scheduler import blas, threads, yielding
+from asyncgrad.scheduler.reentrant import on_new_stack
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -226,6 +228,29 @@ def test_an_engine_whose_close_is_interrupted_can_be_closed_again(
     for thread in found:
         thread.join(30)
     assert not any(thread.is_alive() for thread in found)
+
+
+def test_a_nested_pass_ends_if_an_interrupt_comes_as_its_thread_starts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    real, running, ended = threading.Thread.start, threading.Event(), threading.Event()
+
+    def interrupted(thread: threading.Thread) -> None:
+        real(thread)
+        running.wait(30)
+        raise KeyboardInterrupt
+
+    def run(task: Any) -> None:
+        running.set()
+        while not task.inbox:
+            pass
+        ended.set()
+
+    monkeypatch.setattr(threading.Thread, "start", interrupted)
+    task: Any = SimpleNamespace(inbox=[], cancel=None)
+    with pytest.raises(KeyboardInterrupt):
+        on_new_stack(run, task)
+    assert ended.is_set()
 
 
 def test_a_setting_ends_though_an_interrupt_comes_meanwhile() -> None:
