@@ -226,8 +226,9 @@ async def _compare(
         out = found[place]
         ends = [parts.vector(out, random)] if fast else [side for side, *_ in parts.units(out)]
         analytical = await _columns(out, wanted, options, ends)
-        for number, (x, exact) in enumerate(zip(wanted, analytical, strict=True)):
-            near, atol = _matrix([slope[place] for slope in slopes[number]], x, out), options.atol
+        for number, exact in enumerate(analytical):
+            near = np.array([slope[place] for slope in slopes[number]])
+            near, atol = near.reshape(len(along[number]), out.numel()), options.atol
             if fast:
                 ((u,), (v,)) = along[number], ends
                 near, exact, atol = _along(near, exact, u, v, atol)
@@ -286,27 +287,19 @@ async def _compare_forward(
 
 async def _columns(out: Value, wanted: Sequence[Any], options: Options, rows: list[Any]) -> Any:
     """The gradients of each input for some gradients of an output, as columns."""
-    twice: list[list[Any]] = []
-    for _ in range(2):
-        found: list[list[Any]] = [[] for _ in wanted]
-        for row in rows:
+    twice = [[np.zeros((x.numel(), len(rows)), x.dtype) for x in wanted] for _ in range(2)]
+    for matrices in twice:
+        for place, row in enumerate(rows):
             ends = parts.placed(row.reshape(out.shape), out)
             gradients = await grad(out, wanted, ends, retain_graph=True, allow_unused=True)
-            for column, x, gradient in zip(found, wanted, gradients, strict=True):
-                if gradient is not None and gradient.shape != x.shape:
+            for matrix, x, gradient in zip(matrices, wanted, gradients, strict=True):
+                if gradient is None:
+                    continue
+                if gradient.shape != x.shape:
                     raise GradcheckError("Analytical gradient has incorrect size")
-                if gradient is not None and gradient.dtype != x.dtype and options.check_grad_dtypes:
+                if gradient.dtype != x.dtype and options.check_grad_dtypes:
                     raise GradcheckError("Gradient has dtype mismatch")
-                blank = np.zeros(x.shape, x.dtype)
-                column.append(blank if gradient is None else parts.values_of(gradient))
-        twice.append(
-            [
-                np.stack([g.reshape(-1) for g in column], axis=1)
-                if column
-                else np.zeros((x.numel(), 0), x.dtype)
-                for column, x in zip(found, wanted, strict=True)
-            ]
-        )
+                matrix[:, place] = parts.values_of(gradient).reshape(-1)
     for first, second in zip(*twice, strict=True):
         if first.size and not np.max(np.abs(first - second)) <= options.nondet_tol:
             raise GradcheckError(
@@ -316,13 +309,6 @@ async def _columns(out: Value, wanted: Sequence[Any], options: Options, rows: li
                 f"{options.nondet_tol}. Pass nondet_tol= if the function is not deterministic."
             )
     return twice[0]
-
-
-def _matrix(slopes_: list[Any], x: Value, out: Value) -> Any:
-    """Slopes as a matrix, by input element and output element."""
-    if not slopes_:
-        return np.zeros((x.numel(), out.numel()))
-    return np.stack([slope.reshape(-1) for slope in slopes_])
 
 
 def _mismatch(

@@ -109,17 +109,18 @@ def _order(
     for sweep in range(_SWEEPS):
         neighbours, ordered = (below, layers[::-1]) if sweep % 2 else (above, layers)
         for before, layer in pairwise(ordered):
-            place = {box: number for number, box in enumerate(before)}
-            own = {box: number for number, box in enumerate(layer)}
+            place = {box: float(number) for number, box in enumerate(before)}
+            # The sort keeps the order of equal means.
+            means = {
+                box: _mean([place[one] for one in neighbours[box] if one in place], number)
+                for number, box in enumerate(layer)
+            }
+            layer.sort(key=means.__getitem__)
 
-            def mean(
-                box: int, place: dict[int, int] = place, own: dict[int, int] = own
-            ) -> tuple[float, int]:
-                # The function is only called before the loop goes on.
-                near = [place[one] for one in neighbours[box] if one in place]  # noqa: B023
-                return (sum(near) / len(near) if near else own[box], own[box])
 
-            layer.sort(key=mean)
+def _mean(places: list[float], otherwise: float) -> float:
+    """The mean of the neighbours' places; a box without neighbours stays where it is."""
+    return sum(places) / len(places) if places else otherwise
 
 
 def _across(
@@ -135,10 +136,9 @@ def _across(
             left += widths[box] + gap
     for sweep in range(_SWEEPS):
         for layer in layers[::-1] if sweep % 2 else layers:
-            wanted = []
-            for box in layer:
-                near = [x[other] for other in (*above[box], *below[box])]
-                wanted.append(sum(near) / len(near) if near else x[box])
+            wanted = [
+                _mean([x[other] for other in (*above[box], *below[box])], x[box]) for box in layer
+            ]
             # As far left and as far right as fits without changing the order: half-way between.
             lefts, rights = wanted[:], wanted[:]
             for place in range(1, len(layer)):
