@@ -256,24 +256,25 @@ _F = TypeVar("_F", bound="Callable[..., Any]")
 
 
 class Error(Node):
-    """A node that raises an error when a gradient reaches it."""
+    """A node of gradients that can't be differentiated again: it raises when a pass reaches it."""
 
-    __slots__ = ("_message",)
+    __slots__ = ()
 
-    def __init__(self, message: str, results: Sequence[Any]) -> None:
-        """Make a node for results that can't be differentiated, with new leaves as its inputs."""
-        leaves = [wrap(x._array, x._metadata) if isinstance(x, Variable) else None for x in results]
+    def __init__(self, results: Sequence[Any]) -> None:
+        """Make the node of some tensors, with new leaves as its inputs."""
+        leaves = [wrap(x._array, x._metadata) for x in results]
         for one in leaves:
-            if one is not None and category(one._metadata.dtype) >= 2:
+            if category(one._metadata.dtype) >= 2:
                 autograd_meta(one).requires_grad = True
-        metadata = tuple([one._metadata for one in leaves if one is not None])
-        following = tuple([None if one is None else gradient_edge(one) for one in leaves])
+        metadata = tuple([one._metadata for one in leaves])
+        following = tuple([gradient_edge(one) for one in leaves])
         init_node(self, following, metadata if len(metadata) > 1 else metadata[0])
-        self._message = message
 
     def apply(self, gradients: tuple[Any, ...], task: Any) -> Any:
         """Raise the error."""
-        raise AutogradError(self._message)
+        raise AutogradError(
+            "trying to differentiate twice a function that was marked with @once_differentiable"
+        )
 
 
 def once_differentiable(fn: _F) -> _F:
@@ -304,13 +305,11 @@ def _refusing(outputs: Value, args: tuple[Any, ...], recording: bool) -> Any:
     if not (recording and any(isinstance(a, Variable) and requires_grad(a) for a in args)):
         return outputs
     values = outputs if isinstance(outputs, tuple) else (outputs,)
-    count = sum(isinstance(value, Variable) for value in values)
-    if not count:
+    tensors = [value for value in values if isinstance(value, Variable)]
+    if not tensors:
         return outputs
-    error = Error(
-        "trying to differentiate twice a function that was marked with @once_differentiable", values
-    )
-    edges = iter([error, *[Edge(error, number) for number in range(1, count)]])
+    error = Error(tensors)
+    edges = iter([error, *[Edge(error, number) for number in range(1, len(tensors))]])
     refusing = tuple(
         wrap(value._array, value._metadata, next(edges)) if isinstance(value, Variable) else value
         for value in values

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, TypeVar, overload
 
-from asyncgrad.aliases import DType, Value
+from asyncgrad.aliases import Value
 from asyncgrad.autograd.arguments import (
     ONES,
     batches_of,
@@ -242,13 +242,19 @@ def grad(
                 if materialize_grads:
                     captured = _zeros(tensors[len(results)], facts, create_graph, within)
                 elif not allow_unused:
-                    raise _not_used(len(results))
+                    raise AutogradError(
+                        f"The differentiated Tensor at index {len(results)} appears to not have "
+                        f"been used in the graph. Set allow_unused=True if this is the desired "
+                        f"behavior."
+                    )
             elif not isinstance(captured, Variable):
                 array = facts.F.as_array(captured)
                 captured = wrap(array, facts.F.metadata_of(array))
             if captured is not None:
+                # A leaf may ask for another dtype; None means any.
                 dtype = grad_dtype(edge.variable) if leads_to_leaf else facts.dtype
-                captured = _in_dtype(captured, dtype, within)
+                if dtype is not None and captured._metadata.dtype != dtype:
+                    captured = within(cast, captured, dtype)
             if used and level is not None:
                 captured = batch_of(captured, level)
             results.append(captured)
@@ -281,13 +287,6 @@ def _zeros(
     return zeros
 
 
-def _not_used(place: int) -> AutogradError:
-    return AutogradError(
-        f"The differentiated Tensor at index {place} appears to not have been used in the graph. "
-        f"Set allow_unused=True if this is the desired behavior."
-    )
-
-
 def _as_given(given: tuple[Any, ...], captured: Value, facts: Value) -> Any:
     """The tensor in `grad_outputs` whose array was captured, or a new tensor."""
     for gradient in given:
@@ -312,10 +311,3 @@ async def _grad_of_examples(
     found = await grad(bottoms, [unwrap_batch(x, level) for x in tensors], gradients, **flags)
     results = [None if gradient is None else wrap_batch(gradient, level) for gradient in found]
     return tuple(results) if keys is None else dict(zip(keys, results, strict=True))
-
-
-def _in_dtype(captured: Value, dtype: DType, within: Callable[..., Any]) -> Any:
-    """A leaf's gradient, cast to the dtype that the leaf asks for; None means any."""
-    if dtype is None or captured._metadata.dtype == dtype:
-        return captured
-    return within(cast, captured, dtype)

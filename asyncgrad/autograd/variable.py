@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 from asyncgrad.aliases import Value
@@ -10,12 +11,6 @@ from asyncgrad.core import variable as core
 from asyncgrad.core.variable import autograd_meta
 
 __all__ = ["Variable"]
-
-
-class _Engine:
-    """The attributes of `Variable._execution_engine` that PyTorch's programs use."""
-
-    queue_callback = staticmethod(queue_callback)
 
 
 class _VariableMeta(type):
@@ -28,7 +23,8 @@ class _VariableMeta(type):
 class Variable(metaclass=_VariableMeta):
     """Tensors' old name in PyTorch: `Variable(x)` makes a leaf of `x`."""
 
-    _execution_engine = _Engine()
+    #: The only attribute of it that PyTorch's programs use.
+    _execution_engine = SimpleNamespace(queue_callback=queue_callback)
 
     def __new__(cls, data: Value, requires_grad: bool = False) -> Any:
         """A leaf that shares the memory of a tensor."""

@@ -17,7 +17,7 @@ from asyncgrad.func.levels import argument, cut_off, differentiated, is_tensor, 
 from asyncgrad.ops.batching import Level, unwrap_batch, wrap_batch
 from asyncgrad.ops.promotion import category
 from asyncgrad.ops.tensors.pytree import flatten, tree_map, unflatten
-from asyncgrad.scheduler import call, run_multi_pass, waits
+from asyncgrad.scheduler import awaitable, call, run_multi_pass, waits
 from asyncgrad.scheduler.results import Results
 from asyncgrad.types import Tensor, Tree
 
@@ -28,18 +28,25 @@ outside_inference = Mode(inference=False)
 
 
 def transform(
-    name: str, program: Callable[..., Any], func: Callable[..., Any]
+    name: str, program: Callable[..., Any], func: Callable[..., Any], passing: bool = True
 ) -> Callable[..., Any]:
-    """A function whose calls run a program; on a running loop it returns a future."""
+    """A function whose calls run a program.
+
+    On a running loop it returns a future, unless the program has neither passes nor a coroutine
+    function to await: then `passing` is False, and a call behaves like any other operation.
+    """
     waiting = waits(func)
 
     @functools.wraps(func, assigned=("__module__", "__name__", "__qualname__", "__doc__"))
     def transformed(*args: object, **kwargs: object) -> Any:
-        return run_multi_pass(program(*args, **kwargs), name, waits=waiting)
+        if passing:
+            return run_multi_pass(program(*args, **kwargs), name, waits=waiting)
+        with Mode(blocking=True):
+            return awaitable(run_multi_pass(program(*args, **kwargs), name, waits=False))
 
     transformed._program = program  # type: ignore[attr-defined]
     transformed._waits = waiting  # type: ignore[attr-defined]
-    transformed._passing = True  # type: ignore[attr-defined]
+    transformed._passing = passing  # type: ignore[attr-defined]
     return transformed
 
 

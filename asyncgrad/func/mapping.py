@@ -8,11 +8,12 @@ from typing import Any, ParamSpec, TypeVar
 
 from asyncgrad.choices import Randomness, words
 from asyncgrad.core.modes import Mode, current
+from asyncgrad.func.gradients import transform
 from asyncgrad.func.levels import is_tensor
 from asyncgrad.ops.api.shape import cat, movedim, narrow
 from asyncgrad.ops.batching import Level, batch_of, lift_batch
 from asyncgrad.ops.tensors.pytree import Structure, flatten, spread, unflatten
-from asyncgrad.scheduler import awaitable, call, run_multi_pass, waits
+from asyncgrad.scheduler import call, waits
 from asyncgrad.types import Dims, Tensor, Tree
 
 _P = ParamSpec("_P")
@@ -80,21 +81,7 @@ def vmap(
             chunks.append(_unmapped(name, out, out_dims, level))
         return _joined(chunks)
 
-    waiting = waits(func)
-    passing = waiting or hasattr(func, "_program")
-
-    @functools.wraps(func, assigned=("__module__", "__name__", "__qualname__", "__doc__"))
-    def mapped(*args: object, **kwargs: object) -> Any:
-        if passing:
-            return run_multi_pass(program(*args, **kwargs), "vmap", waits=waiting)
-        # The function awaits nothing, so the call behaves like any other operation.
-        with Mode(blocking=True):
-            return awaitable(run_multi_pass(program(*args, **kwargs), "vmap", waits=False))
-
-    mapped._program = program  # type: ignore[attr-defined]
-    mapped._waits = waiting  # type: ignore[attr-defined]
-    mapped._passing = passing  # type: ignore[attr-defined]
-    return mapped
+    return transform("vmap", program, func, waits(func) or hasattr(func, "_program"))
 
 
 def debug_unwrap(tensor: Any, *, recurse: bool = True) -> Any:
