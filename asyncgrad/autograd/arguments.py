@@ -9,7 +9,7 @@ from asyncgrad.aliases import Gradient, Value
 from asyncgrad.autograd.edges import GradientEdge, stored
 from asyncgrad.core.metadata import Metadata
 from asyncgrad.core.modes import current
-from asyncgrad.core.node import Identity
+from asyncgrad.core.node import Identity, metadata_at
 from asyncgrad.core.recording import note_result, recorders
 from asyncgrad.core.size import Size
 from asyncgrad.core.variable import Variable, gradient_edge, requires_grad
@@ -145,13 +145,15 @@ def batches_of(roots: tuple[Any, ...], given: Value) -> tuple[list[Any], Level]:
     """Gradients whose first axis is a batch, lifted to a new batch level."""
     gradients: Any = [None] * len(roots) if given is None else sequence_of(given)
     for place, (root, gradient) in enumerate(zip(roots, gradients, strict=False)):
+        edge = isinstance(root, GradientEdge)
+        metadata = metadata_at(root.node, root.output_nr) if edge else root._metadata
         if not isinstance(gradient, Variable):
-            implicit_gradient(root._metadata)
+            implicit_gradient(metadata)
             raise ValueError(
                 f"grad: with is_grads_batched=True all of grad_outputs have to be given, but "
                 f"grad_outputs[{place}] is {class_of(gradient)}."
             )
-        shape, expected = gradient._metadata.shape, root._metadata.shape
+        shape, expected = gradient._metadata.shape, metadata.shape
         if shape[1:] != expected or not shape:
             raise AutogradError(
                 f"If `is_grads_batched=True`, we interpret the first dimension of each grad_output "

@@ -227,6 +227,18 @@ def test_a_leaf_and_a_computed_tensor_between(T, log):
 
 
 @both
+def test_batches_of_gradients_of_edges(T, log):
+    """Edges are roots and inputs, as their tensors would be."""
+    x = leaf(T, 1.0, 2.0)
+    y = x * x
+    edge = T.autograd.graph.get_gradient_edge(y)
+    batch = T.eye(2, dtype=T.float64)
+    log((yield T.autograd.grad(y.exp(), edge, batch, is_grads_batched=True)))
+    log((yield T.autograd.grad(edge, x, batch, is_grads_batched=True, retain_graph=True)))
+    attempt(log, T.autograd.grad, edge, x, batch[0], is_grads_batched=True)
+
+
+@both
 def test_complex_inputs(T, log):
     z = T.tensor([1 + 2j, 3 - 1j], dtype=T.complex128, requires_grad=True)
     log((yield T.autograd.grad((z.abs() ** 2).sum(), z)))
