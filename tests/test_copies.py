@@ -108,6 +108,35 @@ def test_views_that_are_leaves_are_copied():
         assert copied.tolist() == view.tolist()
 
 
+class Tagged(ag.Tensor):
+    """A class of a user's, which is found when its tensors are unpickled."""
+
+    __slots__ = ("__dict__", "unit")
+
+
+@pytest.mark.parametrize("duplicate", WAYS.values(), ids=WAYS)
+def test_copies_of_subclasses_are_of_the_same_class(duplicate):
+    """With all that was set on them; PyTorch's are, too."""
+    x = leaf().as_subclass(Tagged)
+    for given in (x.detach().as_subclass(Tagged), ag.ones(2).as_subclass(Tagged)):
+        given.unit, given.names = "m", ["a"]
+        other = duplicate(given)
+        assert type(other) is Tagged
+        assert other.tolist() == given.tolist()
+        assert (other.unit, other.names) == ("m", ["a"])
+        assert (other.names is given.names) == (duplicate is copy.copy)
+    buffer = duplicate(ag.nn.Buffer(ag.ones(2), persistent=False))
+    assert type(buffer) is ag.nn.Buffer
+    assert not buffer.persistent
+
+
+def test_a_tensor_that_holds_itself_is_copied():
+    x = ag.ones(2).as_subclass(Tagged)
+    x.own = [x]
+    other = copy.deepcopy(x)
+    assert other.own[0] is other is not x
+
+
 def test_what_occurs_twice_is_copied_once():
     x = leaf()
     for duplicate in (copy.deepcopy, pickled):

@@ -31,6 +31,8 @@ class Differentiable:
         return [tensor for tensor in self.tensors if id(tensor) not in members]
 
 
+#: What each tensor holds, whatever its class.
+_SLOTS = frozenset(Variable.__slots__) - {"__weakref__"}
 #: Notes what is pickled here; None where nobody asks.
 noted: ContextVar[Differentiable | None] = ContextVar("asyncgrad_noted", default=None)
 
@@ -62,8 +64,9 @@ def deep_copy(variable: Variable, memo: dict[int, Any]) -> Any:
         )
     metadata = variable._metadata
     array = metadata.device.launching(_copied)(variable._array)
-    copied = _leaf(array, metadata, requires_grad(variable))
+    copied = of_class(_leaf(array, metadata, requires_grad(variable)), type(variable))
     memo[id(variable)] = copied
+    _set_state(copied, copy.deepcopy(_state_of(variable), memo))
     meta = variable._autograd
     if meta is not None and meta.grad is not None:
         autograd_meta(copied).grad = copy.deepcopy(meta.grad, memo)
@@ -72,7 +75,32 @@ def deep_copy(variable: Variable, memo: dict[int, Any]) -> Any:
 
 def shallow_copy(variable: Variable) -> Any:
     """A leaf that shares the memory: its own version counter, no graph, no gradient."""
-    return _leaf(variable._array, variable._metadata, requires_grad(variable))
+    made = _leaf(variable._array, variable._metadata, requires_grad(variable))
+    copied = of_class(made, type(variable))
+    _set_state(copied, _state_of(variable))
+    return copied
+
+
+def of_class(made: Variable, kind: type[Any]) -> Any:
+    """The same tensor as an instance of a class of tensors."""
+    if kind is type(made):
+        return made
+    same = object.__new__(kind)
+    for name in _SLOTS:
+        setattr(same, name, getattr(made, name))
+    return same
+
+
+def _state_of(variable: Variable) -> dict[str, Any]:
+    """What users, or a subclass, have set on a tensor."""
+    state: Any = object.__getstate__(variable)
+    attributes, slots = state
+    return {**(attributes or {}), **{n: x for n, x in slots.items() if n not in _SLOTS}}
+
+
+def _set_state(variable: Variable, state: dict[str, Any]) -> None:
+    for name, value in state.items():
+        object.__setattr__(variable, name, value)
 
 
 def reduced(variable: Variable, protocol: Any) -> Any:
@@ -87,7 +115,10 @@ def reduced(variable: Variable, protocol: Any) -> Any:
             "Cowardly refusing to serialize non-leaf tensor which requires_grad, since autograd "
             "does not support crossing process boundaries. Pickle its values: .detach()."
         )
-    return _rebuilt, pickled(variable)
+    kind, given, state = type(variable), pickled(variable), _state_of(variable)
+    if kind is type(wrap(variable._array, variable._metadata)):
+        return _rebuilt, given
+    return _rebuilt_in_class, (kind, state, *given)
 
 
 def pickled(variable: Variable) -> tuple[Any, ...]:
@@ -109,6 +140,13 @@ def pickled(variable: Variable) -> tuple[Any, ...]:
         # NumPy pickles the values of another within the pickle, never out of band.
         array = array.copy()
     return array, requires_grad(variable), *where
+
+
+def _rebuilt_in_class(kind: type[Any], state: dict[str, Any], *given: Any) -> Any:
+    """Make a tensor of a subclass from its pickle."""
+    made = of_class(_rebuilt(*given), kind)
+    _set_state(made, state)
+    return made
 
 
 def _rebuilt(array: Any, requires_grad: bool, device: Any = CPU) -> Any:
