@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 from asyncgrad.aliases import Value
 from asyncgrad.autograd.graph import queue_callback
 from asyncgrad.core import variable as core
 from asyncgrad.core.variable import autograd_meta
+from asyncgrad.errors import AutogradError, class_of
+from asyncgrad.ops.promotion import category
 
 __all__ = ["Variable"]
 
@@ -28,7 +30,13 @@ class Variable(metaclass=_VariableMeta):
 
     def __new__(cls, data: Value, requires_grad: bool = False) -> Any:
         """A leaf that shares the memory of a tensor."""
-        leaf = data.detach()
+        if not isinstance(data, core.Variable):
+            raise TypeError(f"Variable data has to be a tensor, but got {class_of(data)}")
+        leaf = cast("Any", data).detach()
+        if requires_grad and category(leaf._metadata.dtype) < 2:
+            raise AutogradError(
+                f"only Tensors of floating point dtype can require gradients, got {leaf.dtype}"
+            )
         if requires_grad:
             autograd_meta(leaf).requires_grad = True
         return leaf

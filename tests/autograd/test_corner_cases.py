@@ -391,3 +391,16 @@ def test_backward_arguments_by_position(T, log):
     yield T.autograd.backward(y, T.ones(1, dtype=T.float64), True, False)
     log(x.grad)
     log((yield T.autograd.grad(y, x, T.ones(1, dtype=T.float64), True, False, True, True)))
+
+
+@both
+def test_the_old_constructor_of_tensors(T, log):
+    """It checks what it is given, as `requires_grad_` does."""
+    x = T.ones(2)
+    made = T.autograd.Variable(x, requires_grad=True)
+    made.detach().add_(1)
+    log(made, x, isinstance(x, T.autograd.Variable))
+    attempt(log, T.autograd.Variable, T.ones(2, dtype=T.int64), requires_grad=True)
+    attempt(log, T.autograd.Variable, [1.0])
+    yield (made * 3).sum().backward()
+    log(made.grad, x.grad)
