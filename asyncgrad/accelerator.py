@@ -61,7 +61,6 @@ class device_index(Mode):
     """
 
     def __init__(self, device: Any, /) -> None:
-        """Keep the device; it is looked up when the block is entered."""
         super().__init__()
         self._index = device
 

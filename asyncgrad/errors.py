@@ -30,7 +30,6 @@ class GraphFreedError(AutogradError):
     """A pass met a node whose saved tensors an earlier pass has released."""
 
     def __init__(self, node: str, origin: object) -> None:
-        """Put the node's name and the origin of the pass into the message."""
         super().__init__(
             f"Trying to backward through the graph a second time (or directly access saved tensors "
             f"after they have already been freed): the saved values of {node} were released by an "

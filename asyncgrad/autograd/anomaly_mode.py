@@ -31,7 +31,6 @@ class detect_anomaly(Mode):
     """
 
     def __init__(self, check_nan: bool = True) -> None:
-        """Warn of the cost; the mode starts with `__enter__`."""
         warn(
             "Anomaly Detection has been enabled. This mode will increase the runtime and should "
             "only be enabled for debugging."

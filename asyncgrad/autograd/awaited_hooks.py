@@ -34,7 +34,6 @@ class AwaitedHooks:
     def __init__(
         self, pack: Callable[[Any], Any], unpack: Callable[[Any], Any], prefetch: int
     ) -> None:
-        """Keep the pair; `prefetch` tensors are unpacked ahead of time."""
         self._pack = pack
         self._unpack = unpack
         self._prefetch = prefetch

@@ -266,7 +266,6 @@ async def _in_slow_mode(
 async def _compare_forward(
     func: Callable[..., Any], inputs: tuple[Any, ...], options: Options
 ) -> None:
-    """Compare forward mode with finite differences."""
     wanted = parts.differentiable_places(inputs)
     random = np.random.default_rng(0)
     for column, place in enumerate(wanted):

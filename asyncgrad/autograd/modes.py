@@ -145,7 +145,6 @@ class inference_mode(Mode):
         return Mode(grad=False, inference=True)(mode)
 
     def __init__(self, mode: bool = True) -> None:
-        """Prepare the mode, which is in force from `__enter__` on."""
         super().__init__(grad=not mode, inference=bool(mode))
 
 

@@ -181,7 +181,6 @@ _warned: list[bool] = []
 
 
 def _warn_of_cycle() -> None:
-    """Warn once that `create_graph=True` makes a reference cycle of a leaf and its gradient."""
     if not _warned:
         _warned.append(True)
         warn(

@@ -34,7 +34,6 @@ class Offload:
     """The saved-tensor hooks of one `save_on_cpu(pin_memory=True)`."""
 
     def __init__(self) -> None:
-        """Start without streams; each device's is opened at its first copy."""
         self._streams: dict[Device, Stream] = {}
         self._last: weakref.ref[_OnHost] | None = None
 

@@ -187,7 +187,6 @@ class disable_saved_tensors_hooks(Mode):
     """
 
     def __init__(self, error_message: str) -> None:
-        """Keep the message; the mode is in force from `__enter__` on."""
         self._message = error_message
         super().__init__(saved_hooks_disabled=error_message)
 

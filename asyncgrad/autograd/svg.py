@@ -99,7 +99,6 @@ def to_svg(*roots: Value, names: Mapping[str, Any] | None = None) -> Svg:
 
 
 def _box(node: Node, lines: list[str], size: tuple[float, float], middle: Point) -> str:
-    """A node: a rectangle with its lines of text."""
     (width, height), (x, y) = size, middle
     trace = None if node.extras is None else node.metadata.get("traceback_")
     title = f"<title>{escaped(trace[-1].strip())}</title>" if trace else ""

@@ -283,7 +283,6 @@ class fork_rng(Mode):
     """
 
     def __init__(self, devices: Any = None, enabled: bool = True) -> None:
-        """Keep the options; the generator is copied when the block is entered."""
         super().__init__()
         self._enabled = enabled
 

@@ -112,7 +112,6 @@ async def _after(event: Event, copy: Any) -> tuple[Any]:
 
 
 def _cast(array: Any, metadata: Any, dtype: Any) -> Any:
-    """Cast an array to another dtype on its device."""
     return array if array.dtype == dtype else metadata.F.to(array, dtype)
 
 
