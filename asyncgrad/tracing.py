@@ -90,23 +90,26 @@ class Recorder:
         self.events.append(about | {"ph": "b", "ts": now - nanoseconds / 1e3})
         self.events.append(about | {"ph": "e", "ts": now})
 
+    def named(self) -> list[dict[str, Any]]:
+        """The events, after the names of the threads."""
+        about = {"name": "thread_name", "ph": "M", "pid": 1, "ts": 0.0}
+        threads = [
+            about | {"tid": one.native_id, "args": {"name": one.name}}
+            for one in threading.enumerate()
+        ]
+        return threads + self.events
+
     def save(self, path: str | PathLike[str]) -> None:
         """Write the events to a file in the Trace Event format."""
-        import json  # Few programs write a file, which takes longer than this import.
+        write(path, self.named())
 
-        threads = [
-            {
-                "name": "thread_name",
-                "ph": "M",
-                "pid": 1,
-                "tid": t.native_id,
-                "args": {"name": t.name},
-            }
-            for t in threading.enumerate()
-        ]
-        text = json.dumps({"traceEvents": threads + self.events})
-        with open(path, "w", encoding="utf-8") as file:
-            file.write(text)
+
+def write(path: str | PathLike[str], events: list[dict[str, Any]]) -> None:
+    """Write events to a file."""
+    import json  # Few programs write a file, which takes longer than this import.
+
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(json.dumps({"traceEvents": events}))
 
 
 def _bytes_of(metadata: Any) -> int:

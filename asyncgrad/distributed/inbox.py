@@ -7,6 +7,7 @@ CancelledError, because that would cut the connection.
 from __future__ import annotations
 
 import asyncio
+from contextlib import nullcontext
 from typing import Any
 
 from asyncgrad.core.modes import Mode
@@ -20,7 +21,7 @@ from asyncgrad.distributed.errors import (
 from asyncgrad.distributed.lifetimes import Memory, cancelled
 from asyncgrad.distributed.runs import Runs
 from asyncgrad.distributed.site import Site, here
-from asyncgrad.distributed.trace import Trace, recording
+from asyncgrad.distributed.trace import Trace
 from asyncgrad.distributed.values import awaited
 from asyncgrad.errors import AutogradError
 from asyncgrad.scheduler.completion import for_another
@@ -30,7 +31,6 @@ class Inbox:
     """Takes messages, and runs the methods `on_...` that they name: its own or its runs'."""
 
     def __init__(self, session: str, rank: int) -> None:
-        """Take messages of one world."""
         self._session = session
         self._rank = rank
         #: None until the world is open.
@@ -100,8 +100,8 @@ class Inbox:
         for_another.set(True)
         name = f"on_{message.method}"
         take = getattr(self, name, None) or getattr(self.runs, name)
-        recorder = None if self._trace is None else self._trace.recorder
-        with Mode(**message.modes), recording(recorder):
+        recording = nullcontext() if self._trace is None else Mode(observer=self._trace.recorder)
+        with Mode(**message.modes), recording:
             try:
                 return await awaited(take(*message.args))
             except (SystemExit, KeyboardInterrupt, asyncio.CancelledError) as error:

@@ -15,6 +15,7 @@ from os import PathLike
 from typing import Any, ParamSpec, TypeVar
 from uuid import uuid4
 
+from asyncgrad.core.modes import Mode
 from asyncgrad.distributed.engine import Engine
 from asyncgrad.distributed.host import Host
 from asyncgrad.distributed.metrics import counted, text
@@ -22,7 +23,7 @@ from asyncgrad.distributed.remote import RemoteModule
 from asyncgrad.distributed.remote_optimizer import RemoteOptimizer
 from asyncgrad.distributed.replicated import ReplicatedModel
 from asyncgrad.distributed.site import CALLER, Site
-from asyncgrad.distributed.trace import Trace, recording, save
+from asyncgrad.distributed.trace import Trace, save
 from asyncgrad.distributed.values import check_plain
 from asyncgrad.errors import AutogradError, add_note
 from asyncgrad.ops.tensors.pytree import flatten
@@ -41,7 +42,6 @@ class World:
     """Some workers, by rank; `connect` makes it, and it ends with that block."""
 
     def __init__(self, site: Site) -> None:
-        """Make the caller's view of a world."""
         self._site = site
         self._numbers = count()
         self._is_traced = False
@@ -182,7 +182,7 @@ class World:
         own = Trace("caller")
         try:
             await site.call_each("trace", dict.fromkeys(living, ()))
-            with recording(own.recorder):
+            with Mode(observer=own.recorder):
                 yield
         finally:
             self._is_traced = False

@@ -1413,6 +1413,8 @@ async def test_one_trace_shows_what_all_have_computed(tmp_path: Path) -> None:
     assert ("caller", "SumBackward0") in nodes
     times = [one["ts"] for one in events if one.get("cat") == "node"]
     assert max(times) - min(times) < 60e6
+    threads = {names[one["pid"]] for one in events if one["name"] == "thread_name"}
+    assert threads == set(names.values())
 
 
 @pytest.mark.asyncio
