@@ -120,7 +120,6 @@ class DaskPeers:
     """Calls hosts, from anywhere."""
 
     def __init__(self, addresses: Sequence[str], keys: Sequence[str], pool: Any) -> None:
-        """Know where the hosts are, and what connects to them."""
         self._addresses = addresses
         self._keys = keys
         self._pool = pool

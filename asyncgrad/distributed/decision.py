@@ -12,7 +12,6 @@ class Decision:
     """The commit in two phases of what hosts have staged under one key; takes part in a pass."""
 
     def __init__(self, site: Site) -> None:
-        """Make a new key."""
         self.site = site
         self.key = (site.rank, next(site.numbers))
         self.touched: set[int] = set()

@@ -29,7 +29,6 @@ class WorkerLostError(AutogradError):
     _session: str | None = None
 
     def __init__(self, rank: int, during: str, reason: str) -> None:
-        """Name the worker and what it was asked to do."""
         super().__init__(
             f"worker {rank} was lost during {during}: {reason}. What it held is gone: make a new "
             f"world, and load the last checkpoint."

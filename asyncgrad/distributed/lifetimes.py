@@ -17,33 +17,23 @@ _REMEMBERED = 4_096
 PARTS = 20
 
 
-class Memory:
+class Memory(OrderedDict[Any, str]):
     """Remembers the latest keys, each with a word on how it ended."""
-
-    def __init__(self) -> None:
-        self._words: OrderedDict[Any, str] = OrderedDict()
 
     def add(self, key: Any, word: str = "") -> bool:
         """Remember a key; True, with nothing changed, if it is known."""
-        if key in self._words:
+        if key in self:
             return True
-        self._words[key] = word
-        if len(self._words) > _REMEMBERED:
-            self._words.popitem(last=False)
+        self[key] = word
+        if len(self) > _REMEMBERED:
+            self.popitem(last=False)
         return False
-
-    def __contains__(self, key: Any) -> bool:
-        return key in self._words
-
-    def __getitem__(self, key: Any) -> str:
-        return self._words[key]
 
 
 class Lifetimes:
     """Cancels the work for a pass, call or run that ends, and refuses work for it later."""
 
     def __init__(self) -> None:
-        """Start with none."""
         #: The keys of passes and runs that have ended, with a word on how; those of released calls.
         self.ended = Memory()
         self.released = Memory()

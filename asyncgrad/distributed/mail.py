@@ -24,7 +24,6 @@ class Mail:
     """The messages of a run that have come to one rank, and those that it waits for."""
 
     def __init__(self, site: Site) -> None:
-        """Start with none."""
         self._site = site
         #: Whether the run has ended on this rank: it has failed somewhere, or nobody waits for it.
         self.ended = False

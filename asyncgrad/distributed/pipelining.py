@@ -57,7 +57,6 @@ class Pipeline:
     def __init__(
         self, stages: Sequence[RemoteModule], *, microbatches: int = 8, schedule: Schedule = "1f1b"
     ) -> None:
-        """Check the stages."""
         if schedule not in words(Schedule):
             raise ValueError(f"Pipeline: schedule={schedule!r}: it is '1f1b' or 'gpipe'")
         microbatches = index(microbatches)

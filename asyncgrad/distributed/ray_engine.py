@@ -49,7 +49,6 @@ class RayPeers:
     """Calls hosts, from anywhere."""
 
     def __init__(self, actors: Sequence[Any]) -> None:
-        """Keep the actors of the hosts, by rank."""
         self._actors = actors
 
     async def call(self, rank: int, message: Message) -> tuple[bool, Any]:
@@ -86,7 +85,6 @@ class RayEngine(RayPeers):
     """
 
     def __init__(self, workers: int, **options: Any) -> None:
-        """Check that Ray runs."""
         try:
             import ray
         except ImportError as error:

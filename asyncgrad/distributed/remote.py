@@ -9,7 +9,6 @@ a pass, and gradients go back from worker to worker as the activations have come
 from __future__ import annotations
 
 import itertools
-import weakref
 from collections.abc import Callable, Generator, Iterator
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -73,12 +72,11 @@ class RemoteModule:
         self.number = number
         #: Parts that its factory was given, kept as long as it.
         self._given: tuple[RemoteModule, ...] = ()
-        # At exit the worker is not told: the world ends with its caller.
-        weakref.finalize(self, site.drop, rank, "part", number).atexit = False
+        site.drop_with(self, rank, "part", number)
 
-    def __reduce__(self) -> Any:
-        # A copy: the worker keeps the module as long as the caller has the original.
-        return _copy_of, (self._session, self.rank, self.number)
+    def __getstate__(self) -> dict[str, Any]:
+        # Of a copy: the worker keeps the module as long as the caller has the original.
+        return self.__dict__ | {"_site": None, "_given": ()}
 
     def __repr__(self) -> str:
         """The worker that it is on."""
@@ -116,23 +114,12 @@ class RemoteModule:
         return self if is_module else found
 
 
-def _copy_of(session: str, rank: int, number: int) -> RemoteModule:
-    part = RemoteModule.__new__(RemoteModule)
-    part._site = None
-    part._session = session
-    part.rank = rank
-    part.number = number
-    part._given = ()
-    return part
-
-
 class Lease:
     """Keeps what a call has computed on its worker until both the call and its graph are gone."""
 
     __slots__ = ("__weakref__", "call", "found", "pending", "rank", "site", "spent")
 
     def __init__(self, site: Site, rank: int) -> None:
-        """Number a call."""
         self.site = site
         self.rank = rank
         #: Sorts calls in the order of one process: what a call itself calls comes right after it.
@@ -141,10 +128,8 @@ class Lease:
         self.pending: dict[Any, list[Any]] = {}
         #: What the backward has given that the worker ran right after the forward.
         self.found: tuple[list[Any], set[int]] | None = None
-        finalizer = weakref.finalize(self, site.drop, rank, "call", self.call)
-        finalizer.atexit = False
         #: To be called when the worker has dropped everything, so that it need not be told.
-        self.spent = finalizer.detach
+        self.spent = site.drop_with(self, rank, "call", self.call).detach
 
 
 class RemoteCall:

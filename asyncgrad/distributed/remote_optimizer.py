@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import weakref
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, NoReturn
 
@@ -28,7 +27,7 @@ class RemoteOptimizer:
         #: By rank, the numbers of parts that are copies of those on another rank.
         self._copies: dict[int, list[int]] = {}
         for rank in ranks:
-            weakref.finalize(self, site.drop, rank, "optimizer", number).atexit = False
+            site.drop_with(self, rank, "optimizer", number)
 
     @classmethod
     async def make(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -38,7 +37,7 @@ class ReplicatedModel:
         self._turn = asyncio.Lock()
         self.parts = parts
         for rank in range(site.size):
-            weakref.finalize(self, site.drop, rank, "run", run).atexit = False
+            site.drop_with(self, rank, "run", run)
 
     async def forward_backward(
         self, loss_fn: Callable[..., Any], shards: Sequence[Any], *, deadline: float | None = None

@@ -18,7 +18,6 @@ class Runs:
     """The runs of one host, and the passes of replicated models, which exchange messages, too."""
 
     def __init__(self, site: Site, lives: Lifetimes) -> None:
-        """Start with none."""
         self._site = site
         self._lives = lives
         self._groups: dict[Any, Group] = {}

@@ -229,9 +229,7 @@ class Site:
         """The lost workers with reasons, as soon as others than these are, or after a while."""
         if self.lost.keys() <= known:
             living = [fence for fence in self._fences.values() if not fence.done()]
-            waiting = asyncio.wait(living, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
-            # In an empty context, as in `one_of`.
-            await self.loop.create_task(waiting, context=Context())
+            await one_of(*living, seconds=seconds)
         return self.lost
 
     async def on_loop(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
@@ -305,8 +303,15 @@ class Site:
             if stops is not None and self.ended is None:
                 await self.tell_all(range(self.size), "stop", stops)
 
-    def drop(self, rank: int, kind: str, number: Any) -> None:
-        """Tell a host soon that something is not needed any more; may be called in any thread."""
+    def drop_with(self, owner: Any, rank: int, kind: str, number: Any) -> Any:
+        """Tell a host, soon after an object is gone, to drop what it stands for."""
+        finalizer = weakref.finalize(owner, self._drop_soon, rank, kind, number)
+        # At exit the worker is not told: the world ends with its caller.
+        finalizer.atexit = False
+        return finalizer
+
+    def _drop_soon(self, rank: int, kind: str, number: Any) -> None:
+        # An object may end in any thread.
         with suppress(RuntimeError):
             # Raised if the loop is closed: then the host has ended, too.
             self.loop.call_soon_threadsafe(self._drop, rank, kind, number)

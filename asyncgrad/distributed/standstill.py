@@ -51,7 +51,6 @@ class Standstill:
     """Notices, on one rank, that its run's function and those of others wait for one another."""
 
     def __init__(self, group: Ranks) -> None:
-        """Start with nothing begun."""
         # Weakly, because the group has this object: a cycle would keep what belongs to the run.
         self._group = weakref.ref(group)
         self._loop = group.site.loop

@@ -45,7 +45,6 @@ class Starts:
     """Watches the passes that the function of a run starts on one rank."""
 
     def __init__(self, site: Site) -> None:
-        """Start without models."""
         self._site = site
         self._models: weakref.WeakValueDictionary[int, Model] = weakref.WeakValueDictionary()
         self._telling: set[asyncio.Task[Any]] = set()

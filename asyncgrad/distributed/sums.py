@@ -12,7 +12,6 @@ class Staged:
     __slots__ = ("_folded", "_parts", "_sums")
 
     def __init__(self) -> None:
-        """Start with none."""
         #: The sums of the first passes, and how many these are.
         self._sums: dict[Any, Any] = {}
         self._folded = 0

@@ -305,7 +305,7 @@ async def test_what_comes_late_or_twice_is_refused() -> None:
         with pytest.raises(RuntimeError, match="not prepared here"):
             await site.call(0, "commit", (-1, 10**6 + 1))
         await loss.backward()
-        done = host._lives.ended._words
+        done = host._lives.ended
         (committed,) = [k for k, word in done.items() if word == "committed"]
         before = await part.apply(gradients)
         await site.call(0, "commit", committed)
