@@ -5,13 +5,17 @@ The rest of this package uses nothing of an engine but these five methods.
 
 from __future__ import annotations
 
+import copyreg
 import platform
+from collections.abc import Callable
+from contextvars import ContextVar
 from pickle import PicklingError
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 
 import asyncgrad
+from asyncgrad.core.modes import current
 from asyncgrad.distributed.errors import sendable
 from asyncgrad.errors import AutogradError
 from asyncgrad.ops.tensors.copies import Differentiable, noted
@@ -20,7 +24,6 @@ from asyncgrad.records import NamedTuple
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Callable
 
 T = TypeVar("T")
 
@@ -172,6 +175,24 @@ def _unsendable(
         f"process: {error}. Send plain data, tensors, or functions and classes of a module; make "
         f"the rest where it is used"
     )
+
+
+def _modes_variable() -> ContextVar[Any]:
+    return current.__self__  # type: ignore[attr-defined,no-any-return]
+
+
+def _reduced(variable: ContextVar[Any]) -> tuple[Callable[[], Any], tuple[()]]:
+    """Pickle the variable of the modes.
+
+    The functions that this package makes of users' own use it, such as the step of an optimizer. If
+    the class is from a script or a notebook, it is sent with all that it uses.
+    """
+    if variable is not _modes_variable():
+        raise TypeError("a ContextVar can't be pickled")
+    return _modes_variable, ()
+
+
+copyreg.pickle(ContextVar, _reduced)
 
 
 def versions() -> dict[str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import gc
 import os
 import re
@@ -21,6 +22,7 @@ from asyncgrad import distributed as dist
 
 pytest.importorskip("distributed", reason="Dask distributed is not installed")
 
+import cloudpickle
 from clusters import cluster
 from distributed import Client, LocalCluster
 from distributed.security import Security
@@ -97,6 +99,27 @@ class _Adds:
     def __call__(self, x: Any) -> Any:
         self.kept += 1
         return self.kept * x
+
+
+def test_an_optimizer_of_a_script_is_sent_with_what_its_step_uses() -> None:
+    """Its step is wrapped by a function of the package, which looks at the modes."""
+    source = (
+        "import asyncgrad as ag\n"
+        "class Own(ag.optim.SGD):\n"
+        "    def step(self, closure=None):\n"
+        "        self.steps = getattr(self, 'steps', 0) + 1\n"
+        "        return super().step(closure)\n"
+    )
+    script: dict[str, Any] = {"__name__": "__main__"}
+    exec(source, script)
+    kind = cloudpickle.loads(cloudpickle.dumps(script["Own"]))
+    parameter = ag.ones(2, requires_grad=True)
+    parameter.grad = ag.ones(2)
+    optimizer = kind([parameter], lr=0.5)
+    optimizer.step()
+    assert (optimizer.steps, parameter.tolist()) == (1, [0.5, 0.5])
+    with pytest.raises(TypeError, match="ContextVar"):
+        cloudpickle.dumps(contextvars.ContextVar("another"))
 
 
 def test_a_cluster_in_one_process() -> None:
