@@ -190,7 +190,8 @@ class Optimizer(Hooked):
 
         The thread writes to new arrays, which replace the parameters' memory when the step is
         complete: other tasks see either no parameter updated or all of them. A cancellation takes
-        effect after the step.
+        effect after the step. A `step` that a subclass defines is called on the loop instead, and
+        awaited if it is a coroutine function.
 
         Args:
             closure: computes the loss and its gradients anew; may be a coroutine function.
@@ -201,6 +202,10 @@ class Optimizer(Hooked):
         self._check_awaited("step_async")
         unrepeatable("calls step_async()")
         loss = None if closure is None else await self._evaluate_async(closure)
+        if type(self).step is not Optimizer.step:
+            result: Any = self.step()
+            result = await result if inspect.isawaitable(result) else result
+            return result if closure is None else loss
         cost = sum(self._cost(group, p) for group in self.param_groups for p in group["params"])
         args = (self,) if closure is None else (self, closure)
         if cost < _WORTH_A_THREAD:

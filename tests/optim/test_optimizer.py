@@ -218,6 +218,40 @@ def test_a_step_that_calls_the_one_above_is_one_step():
     assert a.item() == 0.75
 
 
+@pytest.mark.asyncio
+async def test_an_awaited_step_is_the_one_that_a_subclass_defines():
+    """What a subclass does beside the update was left out without a word."""
+
+    class Capped(ag.optim.SGD):
+        def step(self, closure=None):
+            super().step(closure)
+            for group in self.param_groups:
+                for p in group["params"]:
+                    p.detach().clamp_(max=0.5)
+            return "capped"
+
+    class Awaited(Capped):
+        async def step(self):
+            await asyncio.sleep(0)
+            return super().step()
+
+    async def closure():
+        loss = (a * a).sum()
+        await loss.backward()
+        return loss.item()
+
+    for kind in (Plain, Capped, Awaited):
+        a = parameter(1.0)
+        optimizer = kind([a], lr=0.25)
+        a.grad = ag.ones(1, dtype=ag.float64)
+        assert await optimizer.step_async() == (None if kind is Plain else "capped")
+        assert a.item() == (0.75 if kind is Plain else 0.5)
+        assert optimizer.steps_taken == 1
+        a.grad = None
+        assert await optimizer.step_async(closure) == a.grad.item() ** 2 / 4
+        assert optimizer.steps_taken == 2
+
+
 def test_an_optimiser_without_a_step_says_so():
     a = parameter(1.0)
     optimizer = ag.optim.Optimizer([a], {})
