@@ -19,7 +19,7 @@ from asyncgrad.devices.fp_errors import call_without_fp_errors
 from asyncgrad.errors import class_of
 from asyncgrad.ops.api.conversion import to
 from asyncgrad.ops.api.shape import clone, view
-from asyncgrad.ops.dtype_device import as_device, as_dtype, is_dtype
+from asyncgrad.ops.dtype_device import as_device, is_dtype
 from asyncgrad.ops.node_names import renamed
 from asyncgrad.ops.promotion import (
     as_number,
@@ -213,10 +213,8 @@ def as_tensor(
         wanted = data._metadata.dtype if dtype is None else dtype
         return to(data, device, wanted)  # type: ignore[call-overload]
     place = place_of("as_tensor", device)
-    if isinstance(data, np.ndarray) and place is CPU:
-        wanted = data.dtype if dtype is None else as_dtype("as_tensor", dtype)
-        if data.dtype == wanted:
-            return from_numpy(data)
+    if isinstance(data, np.ndarray) and place is CPU and (dtype is None or data.dtype == dtype):
+        return from_numpy(data)
     return _made("as_tensor", data, dtype, device, False)
 
 
@@ -238,7 +236,7 @@ def asarray(
     Raises:
         ValueError: if `copy` is False and the memory can't be shared.
     """
-    wanted = None if dtype is None else as_dtype("asarray", dtype)
+    wanted: Any = dtype
     if _is_on_cuda(obj):
         obj = _borrowed("asarray", obj)
     if isinstance(obj, Variable):
@@ -290,7 +288,6 @@ def frombuffer(
         count: the number of elements; -1 for all.
         offset: the number of bytes to skip.
     """
-    wanted = as_dtype("frombuffer", dtype)
     try:
         length = memoryview(buffer).nbytes
     except TypeError:
@@ -300,7 +297,7 @@ def frombuffer(
     if not 0 <= offset < length:
         raise unmet("frombuffer", f"offset ({offset} bytes) must be non-negative and no greater "
                     f"than buffer length ({length} bytes) minus 1", ValueError)  # fmt: skip
-    array = np.frombuffer(memoryview(buffer), wanted, count, offset)
+    array = np.frombuffer(memoryview(buffer), dtype, count, offset)
     if not array.flags.writeable:
         warn("The given buffer is not writable. Do not change the tensor.")
     return leaf("frombuffer", array, CPU, requires_grad)

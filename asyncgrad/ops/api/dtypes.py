@@ -78,7 +78,7 @@ class iinfo:
 
 def can_cast(from_: DTypeLike, to: DTypeLike) -> bool:
     """Whether promotion allows casting one dtype to another: never to a lower category."""
-    return category(as_dtype("can_cast", from_)) <= category(as_dtype("can_cast", to))
+    return category(from_) <= category(to)
 
 
 def get_default_dtype() -> DType:
@@ -88,7 +88,7 @@ def get_default_dtype() -> DType:
 
 def promote_types(type1: DTypeLike, type2: DTypeLike) -> DType:
     """The smallest dtype to which both dtypes can be promoted."""
-    return DType(promote_dtypes(as_dtype("promote_types", type1), as_dtype("promote_types", type2)))
+    return DType(promote_dtypes(type1, type2))
 
 
 def result_type(tensor1: Tensor | Number, tensor2: Tensor | Number) -> DType:
