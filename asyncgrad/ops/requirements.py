@@ -5,7 +5,8 @@
 
 `ops/converted.py` writes the conditions into the function that users call. One of an argument that
 may be None holds if it is None, unless the condition itself names None. Errors say the words after
-`#`, which are PyTorch's wherever it has a message for the mistake, else the condition itself. Where
+`#`, which are PyTorch's wherever it has a message for the mistake, else the condition itself. What
+stands in braces among the words is computed, as in an f-string, from the same names. Where
 a condition is on values that a function computes, the function raises what `unmet` returns.
 """
 
@@ -96,7 +97,8 @@ def checks(
     lines = []
     for text, error in conditions:
         condition, _, words = text.partition("  # ")
-        used = set(re.findall(r"\w+", condition))
+        said = f"f{words!r}" if words else repr(f"expected {condition}")
+        used = set(re.findall(r"\w+", " ".join([condition, *re.findall(r"{.*?}", words)])))
         optional = [x for x in kinds if x in used and _may_be_none(x, kinds[x], condition)]
         given = "".join([f"{x} is not None and " for x in optional])
         names |= {x: known[x] for x in used & known.keys() if x not in kinds}
@@ -109,8 +111,7 @@ def checks(
         ])  # fmt: skip
         lines.append(
             f"    if {given}not ({test}):\n"
-            f"        raise unmet({title!r}, {words or f'expected {condition}'!r}, "
-            f"{error.__name__}{found})\n"
+            f"        raise unmet({title!r}, {said}, {error.__name__}{found})\n"
         )
     return "".join(lines)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ from asyncgrad.ops.columns import Geometry
 from asyncgrad.ops.dtype import INEXACT, REAL, check_dtype
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.node_names import renamed
-from asyncgrad.ops.requirements import unmet
+from asyncgrad.ops.requirements import requires, unmet
 from asyncgrad.ops.signatures import named
 from asyncgrad.types import Alike, Ints, Shape, Tensor
 
@@ -76,30 +76,28 @@ def _geometry(
     return geometry
 
 
-def _steps(
-    name: str, ndim: int, input: Tensor, weight: Tensor, stride: Ints, dilation: Ints, groups: int
-) -> tuple[Shape, Shape]:
-    """The strides and dilations, after the checks that all convolutions share."""
-    shape, kernel = input._metadata.shape, weight._metadata.shape
-    if len(kernel) != ndim + 2 or len(shape) not in {ndim + 1, ndim + 2}:
-        raise unmet(name, f"Expected {ndim + 1}D (unbatched) or {ndim + 2}D (batched) input to "
-                    f"{name}", input=input, weight=weight)  # fmt: skip
+def _conditions(name: str, ndim: int, outputs: str) -> Iterator[str]:
+    """What has to hold for the arguments of a convolution with so many `outputs`."""
+    yield (
+        f"weight.ndim == {ndim + 2} and input.ndim in {{{ndim + 1}, {ndim + 2}}}  # Expected "
+        f"{ndim + 1}D (unbatched) or {ndim + 2}D (batched) input to {name}"
+    )
+    yield "groups > 0  # non-positive groups is not supported"
+    yield (
+        f"bias.shape == ({outputs},)  # Given weight of size {{list(weight.shape)}}, expected bias "
+        f"to be 1-dimensional with {{{outputs}}} elements"
+    )
+
+
+def _steps(name: str, ndim: int, stride: Ints, dilation: Ints) -> tuple[Shape, Shape]:
+    """The strides and dilations."""
     strides = for_each(name, "stride", stride, ndim)
     dilations = for_each(name, "dilation", dilation, ndim)
     if min(strides) <= 0:
         raise RuntimeError(f"{name}: non-positive stride is not supported, got {stride}")
     if min(dilations) <= 0:
         raise RuntimeError(f"{name}: dilation should be greater than zero, got {dilation}")
-    if groups <= 0:
-        raise RuntimeError(f"{name}: non-positive groups is not supported, got {groups}")
     return strides, dilations
-
-
-def _check_bias(name: str, bias: Tensor | None, weight: Tensor, outputs: int) -> None:
-    """Raise unless there is one element for each output channel."""
-    if bias is not None and bias._metadata.shape != (outputs,):
-        raise unmet(name, f"Given weight of size {list(weight._metadata.shape)}, expected bias to "
-                    f"be 1-dimensional with {outputs} elements", bias=bias)  # fmt: skip
 
 
 def _unbatched(out: Tensor) -> Any:
@@ -118,11 +116,12 @@ def _convolution(ndim: int) -> Callable[..., Tensor]:
     """Make the convolution over `ndim` axes."""
     name = f"conv{ndim}d"
 
+    @requires(*_conditions(name, ndim, "weight.shape[0]"))
     def function(
         input: Tensor, weight: Alike, bias: Alike | None = None, stride: Ints = 1,
         padding: Ints | ConvPadding = 0, dilation: Ints = 1, groups: int = 1,
     ) -> Tensor:  # fmt: skip
-        strides, dilations = _steps(name, ndim, input, weight, stride, dilation, groups)
+        strides, dilations = _steps(name, ndim, stride, dilation)
         if input._metadata.special:
             check_dtype(name, input._metadata.dtype, f"{REAL}c")
         shape, kernel = input._metadata.shape, weight._metadata.shape
@@ -130,7 +129,6 @@ def _convolution(ndim: int) -> Callable[..., Tensor]:
             raise unmet(name, f"Given groups={groups}, weight of size {list(kernel)}, expected "
                         f"input to have {kernel[1] * groups} channels and the weight's first axis "
                         "to be a multiple of the groups", input=input)  # fmt: skip
-        _check_bias(name, bias, weight, kernel[0])
         if not isinstance(padding, str):
             padding = for_each(name, "padding", padding, ndim)
         geometry = _geometry(name, shape[-ndim:], kernel[2:], padding, strides, dilations, groups)
@@ -162,11 +160,12 @@ def _transposed(ndim: int) -> Callable[..., Tensor]:
     """Make the transposed convolution over `ndim` axes."""
     name = f"conv_transpose{ndim}d"
 
+    @requires(*_conditions(name, ndim, "weight.shape[1] * groups"))
     def function(
         input: Tensor, weight: Alike, bias: Alike | None = None, stride: Ints = 1,
         padding: Ints = 0, output_padding: Ints = 0, groups: int = 1, dilation: Ints = 1,
     ) -> Tensor:  # fmt: skip
-        strides, dilations = _steps(name, ndim, input, weight, stride, dilation, groups)
+        strides, dilations = _steps(name, ndim, stride, dilation)
         shape, kernel = input._metadata.shape, weight._metadata.shape
         if input._metadata.special and input._metadata.dtype != np.int64:
             check_dtype(name, input._metadata.dtype, INEXACT)
@@ -184,7 +183,6 @@ def _transposed(ndim: int) -> Callable[..., Tensor]:
                         f"to have {kernel[0]} channels, a positive multiple of groups={groups}",
                         input=input)  # fmt: skip
         outputs = kernel[1] * groups
-        _check_bias(name, bias, weight, outputs)
         if 0 in shape[-ndim:] and 0 not in shape[:-ndim]:
             raise unmet(name, "Only zero batch or zero channel inputs are supported", input=input)
         axes = zip(shape[-ndim:], kernel[2:], strides, dilations, pads, extra, strict=True)

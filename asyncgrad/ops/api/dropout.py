@@ -55,6 +55,7 @@ def _dropout(
         alpha: keep mean and variance.
     """
 
+    @requires("0 <= p <= 1  # dropout probability has to be between 0 and 1", error=ValueError)
     def function(
         input: Tensor, p: float = 0.5, training: bool = training, inplace: Truth = False, *,
         generator: Generator | None = None,
@@ -145,8 +146,6 @@ def _dropped(
     channels: int | None = None, *, alpha: bool = False,
 ) -> Any:  # fmt: skip
     """Dropout of elements, or of channels: the first `channels` axes. See `_dropout`."""
-    if not 0 <= p <= 1:
-        raise ValueError(f"dropout probability has to be between 0 and 1, but got {p}")
     metadata = input._metadata
     shape = metadata.shape
     if not training or p == 0 or not metadata.size:

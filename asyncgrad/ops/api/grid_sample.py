@@ -15,13 +15,12 @@ from asyncgrad.core.recording import note_constant
 from asyncgrad.ops.api.elementwise import where
 from asyncgrad.ops.api.linalg import matmul
 from asyncgrad.ops.arguments import of_one_dtype
-from asyncgrad.ops.dtype import FLOATING, check_dtype
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.node_names import renamed
 from asyncgrad.ops.promotion import check_device
-from asyncgrad.ops.requirements import requires, unmet
+from asyncgrad.ops.requirements import requires
 from asyncgrad.ops.tensors.new_tensors import from_host
-from asyncgrad.types import ByExample, Tensor
+from asyncgrad.types import ByExample, Floating, Tensor
 
 #: Functions of `nn.functional`.
 __all__ = ["affine_grid", "grid_sample"]
@@ -30,28 +29,17 @@ __all__ = ["affine_grid", "grid_sample"]
 _CUBIC = -0.75
 
 
-def _check_grid(x: Tensor, grid: Tensor, mode: SampleMode) -> None:
-    shape, places = x._metadata.shape, grid._metadata.shape
-    of_one_dtype("grid_sample", x, grid)
-    check_dtype("grid_sample", x._metadata.dtype, FLOATING)
-    if not shape or shape[0] != places[0]:
-        raise unmet(
-            "grid_sample", "expected grid and input to have same batch size", input=x, grid=grid
-        )
-    if places[-1] != len(shape) - 2:
-        raise unmet("grid_sample", f"expected grid to have size {len(shape) - 2} in last dimension",
-                    grid=grid)  # fmt: skip
-    if len(shape) not in {4, 5} or len(places) != len(shape):
-        raise unmet("grid_sample", "expected 4D or 5D input and grid with same number of "
-                    "dimensions", input=x)  # fmt: skip
-    if 0 in shape[2:]:
-        raise unmet("grid_sample", "expected input to have non-empty spatial dimensions", input=x)
-    if mode == "bicubic" and len(shape) == 5:
-        raise RuntimeError("grid_sample(): bicubic interpolation only supports 4D input")
-
-
+@requires(
+    "input.shape[:1] == grid.shape[:1]  # expected grid and input to have same batch size",
+    "grid.shape[-1:] == (input.ndim - 2,)"
+    "  # expected grid to have size {input.ndim - 2} in last dimension",
+    "input.ndim in {4, 5} and grid.ndim == input.ndim"
+    "  # expected 4D or 5D input and grid with same number of dimensions",
+    "0 not in input.shape[2:]  # expected input to have non-empty spatial dimensions",
+    "mode != 'bicubic' or input.ndim == 4  # bicubic interpolation only supports 4D input",
+)
 def grid_sample(
-    input: Tensor, grid: ByExample, mode: SampleMode = "bilinear",
+    input: Floating, grid: ByExample, mode: SampleMode = "bilinear",
     padding_mode: SamplePadding = "zeros", align_corners: bool | None = None,
 ) -> Tensor:  # fmt: skip
     """Sample images at given positions: a tensor of shape (n, channels, *out).
@@ -67,7 +55,7 @@ def grid_sample(
     """
     name = "grid_sample"
     aligned = _aligned(name, align_corners)
-    _check_grid(input, grid, mode)
+    of_one_dtype(name, input, grid)
     check_device(name, input, grid)
     n, channels, *image = input._metadata.shape
     out = grid._metadata.shape[1:-1]
@@ -173,6 +161,17 @@ def _within(at: Tensor, length: int, padding: SamplePadding, aligned: bool) -> A
 @requires(
     "theta.is_floating_point()  # Expected theta to have floating point type", error=ValueError
 )
+@requires(
+    "len(size) in {4, 5}  # affine_grid only supports 4D and 5D sizes, for 2D and 3D affine "
+    "transforms, respectively",
+    error=NotImplementedError,
+)
+@requires(
+    "theta.ndim == 3 and theta.shape[1:] == (len(size) - 2, len(size) - 1)  # Expected a batch of "
+    "{len(size) - 2}D affine matrices of shape Nx{len(size) - 2}x{len(size) - 1}",
+    "min(size) > 0  # Expected non-zero, positive output size. Got {size}", error=ValueError,
+)  # fmt: skip
+@requires("theta.shape[0] == size[0]  # expected as many matrices as size has images")
 def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool | None = None) -> Tensor:
     """The positions for `grid_sample` that affine maps give: (n, *image, 2) or (n, *image, 3).
 
@@ -182,21 +181,8 @@ def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool | None =
         align_corners: see `grid_sample`.
     """
     name = "affine_grid"
-    size = tuple(size)
-    axes = len(size) - 2
-    if axes not in {2, 3}:
-        raise unmet("affine_grid", "affine_grid only supports 4D and 5D sizes, for 2D and 3D "
-                    "affine transforms, respectively", NotImplementedError, size=size)  # fmt: skip
-    if theta._metadata.shape[-2:] != (axes, axes + 1) or theta.ndim != 3:
-        raise unmet("affine_grid", f"Expected a batch of {axes}D affine matrices of shape "
-                    f"Nx{axes}x{axes + 1}", ValueError, theta=theta, size=size)  # fmt: skip
-    if min(size) <= 0:
-        raise ValueError(f"Expected non-zero, positive output size. Got {size}")
     n, _, *image = size
-    if n != theta._metadata.shape[0]:
-        raise unmet(
-            "affine_grid", "expected as many matrices as size has images", theta=theta, size=size
-        )
+    axes = len(image)
     lines = _centres(image, _aligned(name, align_corners))
     points = np.stack([*np.meshgrid(*lines, indexing="ij")[::-1], np.ones(image)], -1)
     known = points.reshape(-1, axes + 1).astype(theta._metadata.dtype)

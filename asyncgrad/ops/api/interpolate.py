@@ -21,7 +21,7 @@ from asyncgrad.ops.float32_compute import computing_dtype
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.node_names import renamed
 from asyncgrad.ops.promotion import cast, category, constant
-from asyncgrad.ops.requirements import unmet
+from asyncgrad.ops.requirements import requires, unmet
 from asyncgrad.types import Array, Ints, Library, Tensor, Truth
 
 #: The number of axes of an image in each mode; None for any.
@@ -38,6 +38,12 @@ _CUBIC, _CUBIC_ANTIALIAS = -0.75, -0.5
 _BITS = 15
 
 
+@requires(
+    "align_corners is None or mode in _WITH_CORNERS  # align_corners option can only be set with "
+    "the interpolating modes: linear | bilinear | bicubic | trilinear",
+    "not antialias or (mode in _SMOOTH and input.ndim == 4)  # Anti-alias option is restricted to "
+    "bilinear and bicubic modes and requires a 4-D tensor as input", error=ValueError,
+)  # fmt: skip
 def interpolate(
     input: Tensor, size: Ints | None = None, scale_factor: float | Sequence[float] | None = None,
     mode: ResizeMode = "nearest", align_corners: bool | None = None,
@@ -61,14 +67,6 @@ def interpolate(
         NotImplementedError: if the mode does not support the number of axes, or the dtype.
     """
     axes = len(input._metadata.shape) - 2
-    if mode not in _WITH_CORNERS and align_corners is not None:
-        raise unmet("interpolate", "align_corners option can only be set with the interpolating "
-                    "modes: linear | bilinear | bicubic | trilinear",
-                    ValueError, align_corners=align_corners, mode=mode)  # fmt: skip
-    if antialias and (mode not in _SMOOTH or axes != 2):
-        raise unmet("interpolate", "Anti-alias option is restricted to bilinear and bicubic modes "
-                    "and requires a 4-D tensor as input",
-                    ValueError, mode=mode, input=input)  # fmt: skip
     old = input._metadata.shape[2:]
     new, factors = _sizes(old, size, scale_factor, bool(recompute_scale_factor))
     wanted = _AXES[mode]

@@ -14,7 +14,7 @@ from asyncgrad.ops.converted import writes, writes_exactly
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.node_names import no_view
 from asyncgrad.ops.promotion import as_tensor_operand, cast, promote_dtypes
-from asyncgrad.ops.requirements import requires, unmet
+from asyncgrad.ops.requirements import requires
 from asyncgrad.ops.tensors.new_tensors import new_beside
 from asyncgrad.types import Alike, Axis, ByExample, Matrices, SquareMatrices, Tensor, Truth
 
@@ -81,6 +81,10 @@ def svd_lowrank(
     return first, values, second
 
 
+@requires(
+    "q is None or 0 <= q <= min(A.shape[-2:])  # q(={q}) must be non-negative integer and not "
+    "greater than min(m, n)={min(A.shape[-2:])}", error=ValueError,
+)  # fmt: skip
 def pca_lowrank(
     A: Tensor, q: int | None = None, center: Truth = True, niter: int = 2
 ) -> tuple[Tensor, Tensor, Tensor]:
@@ -95,12 +99,7 @@ def pca_lowrank(
     Returns:
         The scores before they are scaled, the singular values, and the components as columns.
     """
-    most = min(A._metadata.shape[-2:])
-    count = min(6, most) if q is None else q
-    if not 0 <= count <= most:
-        raise unmet("pca_lowrank", f"q(={count}) must be non-negative integer and not greater than "
-                    f"min(m, n)={most}", ValueError)  # fmt: skip
-    return svd_lowrank(A, count, niter, mean(A, -2, True) if center else None)
+    return svd_lowrank(A, q, niter, mean(A, -2, True) if center else None)
 
 
 @writes_exactly
@@ -116,6 +115,11 @@ def cholesky(input: Tensor, upper: bool = False) -> Tensor:
 
 
 @writes
+@requires(
+    "input2.shape[-1] == input.shape[-2]  # Incompatible matrix sizes for cholesky_solve: each A "
+    "matrix is {input2.shape[-1]} by {input2.shape[-1]} but each b matrix is {input.shape[-2]} by "
+    "{input.shape[-1]}"
+)
 def cholesky_solve(input: Matrices, input2: SquareMatrices, upper: bool = False) -> Tensor:
     """The solutions of linear systems from the Cholesky factors of their matrices.
 
@@ -126,10 +130,6 @@ def cholesky_solve(input: Matrices, input2: SquareMatrices, upper: bool = False)
     """
     name = "cholesky_solve"
     of_one_dtype(name, input, input2)
-    (m, k), n = input._metadata.shape[-2:], input2._metadata.shape[-1]
-    if n != m:
-        raise unmet(name, f"Incompatible matrix sizes for cholesky_solve: each A matrix is {n} by "
-                    f"{n} but each b matrix is {m} by {k}")  # fmt: skip
     x, y = matrices.beside(name, R.adjoint(input2) if upper else input2, input)
     # As in PyTorch: only the triangle's values are used, but the gradient is that of all of x.
     x = R.add(x, R.sub(tril(x), x).detach())

@@ -258,13 +258,6 @@ def kl_div(
     return renamed(loss, _REDUCED.get(reduction, each))
 
 
-def _same_size(name: str, input: Tensor, target: Tensor, message: str) -> tuple[Any, Any]:
-    shape, other = input._metadata.shape, target._metadata.shape
-    if shape != other:
-        raise ValueError(f"{name}: " + message.format(other, shape))
-    return input, target
-
-
 def _check_probabilities(what: str, array: Array) -> None:
     if not (array.min() >= 0 and array.max() <= 1):
         raise RuntimeError(
@@ -273,6 +266,11 @@ def _check_probabilities(what: str, array: Array) -> None:
         )
 
 
+@requires(
+    "target.shape == input.shape  # Using a target size ({target.shape}) that is different to the "
+    "input size ({input.shape}) is deprecated. Please ensure they have the same size",
+    error=ValueError,
+)
 def binary_cross_entropy(
     input: Tensor, target: Alike, weight: Tensor | None = None, size_average: Truth | None = None,
     reduce: Truth | None = None, reduction: Reduction = "mean",
@@ -285,14 +283,7 @@ def binary_cross_entropy(
         weight: the weight of each element, broadcast to the target's shape.
         reduction: "mean", "sum" or "none"; `size_average` and `reduce` are deprecated.
     """
-    x, y = _same_size(
-        "binary_cross_entropy",
-        input,
-        target,
-        "Using a target size ({}) that is different to the input size ({}) is deprecated. Please "
-        "ensure they have the same size.",
-    )
-    x, y = _pair("binary_cross_entropy", x, y)
+    x, y = _pair("binary_cross_entropy", input, target)
     # Device values are not checked, as the host would wait; invalid ones give NaN.
     if x._metadata.size and not x._metadata.device.streamed:
         for what, tensor in (("input", x), ("target", y)):
@@ -304,6 +295,10 @@ def binary_cross_entropy(
     return renamed(reduced(losses, reduction), "BinaryCrossEntropyBackward0")
 
 
+@requires(
+    "target.shape == input.shape  # Target size ({target.shape}) must be the same as input size "
+    "({input.shape})", error=ValueError,
+)  # fmt: skip
 def binary_cross_entropy_with_logits(
     input: Tensor, target: Tensor, weight: Tensor | None = None, size_average: Truth | None = None,
     reduce: Truth | None = None, reduction: Reduction = "mean", pos_weight: Tensor | None = None,
@@ -318,13 +313,12 @@ def binary_cross_entropy_with_logits(
         pos_weight: the weight of positive targets, broadcast.
     """
     name = "binary_cross_entropy_with_logits"
-    x, y = _same_size(name, input, target, "Target size ({}) must be the same as input size ({}).")
-    if category(y._metadata.dtype) < 2 == category(x._metadata.dtype):
+    given = target
+    if category(given._metadata.dtype) < 2 == category(input._metadata.dtype):
         raise unmet(name, "result type Float can't be cast to the desired output type: targets are "
-                    "probabilities", target=y._metadata.dtype)  # fmt: skip
-    check_dtype(name, x._metadata.dtype, INEXACT)
-    given = y
-    x, y = _pair(name, x, y)
+                    "probabilities", target=given._metadata.dtype)  # fmt: skip
+    check_dtype(name, input._metadata.dtype, INEXACT)
+    x, y = _pair(name, input, given)
     if x._metadata.dtype.kind == "V":
         return in_dtype(name, in_float32(
             binary_cross_entropy_with_logits, x, y, weight, reduction=reduction,

@@ -219,7 +219,11 @@ def solve_triangular(
 
 
 @writes
-@requires("ind > 0  # Expected a strictly positive integer for 'ind'")
+@requires(
+    "ind > 0  # Expected a strictly positive integer for 'ind'",
+    "prod(A.shape[:ind]) == prod(A.shape[ind:])  # Expected self to satisfy the requirement "
+    "prod(self.shape[ind:]) == prod(self.shape[:ind])",
+)
 def tensorinv(A: Tensor, ind: int = 2) -> Tensor:
     """The inverse of a tensor as a map from its last axes to its first `ind`.
 
@@ -228,9 +232,6 @@ def tensorinv(A: Tensor, ind: int = 2) -> Tensor:
     """
     shape = A._metadata.shape
     first, last = shape[:ind], shape[ind:]
-    if prod(first) != prod(last):
-        raise unmet("linalg.tensorinv", "Expected self to satisfy the requirement "
-                    "prod(self.shape[ind:]) == prod(self.shape[:ind])", A=A, ind=ind)  # fmt: skip
     return reshape(inv(R.reshape(A, (prod(first), prod(last)))), (*last, *first))
 
 

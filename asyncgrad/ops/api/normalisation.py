@@ -194,7 +194,16 @@ def _batch_norm(
     return out
 
 
-@requires("input.ndim >= 2")
+@requires(
+    "input.ndim >= 2",
+    "use_input_stats or not (running_mean is None or running_var is None)  # Expected running_mean "
+    "and running_var to be defined when use_input_stats is false",
+)
+@requires(
+    "not use_input_stats or prod(input.shape[2:]) != 1"
+    "  # Expected more than 1 spatial element when training",
+    error=ValueError,
+)
 def instance_norm(
     input: Tensor, running_mean: Tensor | None = None, running_var: Tensor | None = None,
     weight: Tensor | None = None, bias: Tensor | None = None, use_input_stats: bool = True,
@@ -218,12 +227,6 @@ def instance_norm(
     """
     x = input
     n, channels, *image = x.shape
-    if use_input_stats and prod(image) == 1:
-        raise unmet("instance_norm", "Expected more than 1 spatial element when training",
-                    ValueError, input=input)  # fmt: skip
-    if not use_input_stats and (running_mean is None or running_var is None):
-        raise unmet("instance_norm", "Expected running_mean and running_var to be defined when "
-                    "use_input_stats is false")  # fmt: skip
     # Instance norm is batch norm of one example that has the channels of all examples.
     mean, var, scale, shift = (
         None if part is None else part.repeat(n)

@@ -138,7 +138,10 @@ def fold(
     return out if input.ndim == 3 else reshape(out, (channels, *image))
 
 
-@requires("groups > 0  # Number of groups to divide channels in must be positive")
+@requires(
+    "groups > 0  # Number of groups to divide channels in must be positive",
+    "input.shape[1] % groups == 0  # Number of channels must be divisible by groups",
+)
 def channel_shuffle(input: AtLeast3D, groups: int) -> Tensor:
     """Reorder channels: the first of each group, then the second, and so on.
 
@@ -146,9 +149,6 @@ def channel_shuffle(input: AtLeast3D, groups: int) -> Tensor:
         input: of shape (n, channels, ...).
     """
     n, channels, *image = input.shape
-    if channels % groups:
-        raise unmet("channel_shuffle", "Number of channels must be divisible by groups",
-                    input=input, groups=groups)  # fmt: skip
     dealt = transpose(reshape(input, (n, groups, channels // groups, *image)), 1, 2)
     return reshape(dealt, input.shape)
 

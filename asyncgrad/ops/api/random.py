@@ -409,6 +409,13 @@ def _gamma_values(x: Tensor, generator: Generator | None) -> Any:
     return _placed(x, values)
 
 
+@requires(
+    *[
+        f"{x}.is_floating_point()  # binomial only supports floating-point dtypes for {x}"
+        for x in ("count", "prob")
+    ],
+    error=ValueError,
+)
 def binomial(count: Tensor, prob: Tensor, generator: Generator | None = None) -> Tensor:
     """Numbers from the binomial distributions of counts and probabilities.
 
@@ -417,10 +424,6 @@ def binomial(count: Tensor, prob: Tensor, generator: Generator | None = None) ->
         prob: the probabilities, floating, broadcast against the counts.
         generator: the source of the numbers; the default generator if None.
     """
-    for what, z in (("count", count), ("prob", prob)):
-        if category(z._metadata.dtype) != 2:
-            raise unmet("binomial", f"binomial only supports floating-point dtypes for {what}",
-                        ValueError, **{what: z._metadata.dtype})  # fmt: skip
     trials, chances = _on_host(count), _on_host(prob)
     if trials.shape != chances.shape:
         check_broadcast("binomial", count, prob)

@@ -303,11 +303,8 @@ def tensor_split(
 
 
 def _splitter(name: str, axis: int, least: int) -> Callable[..., Any]:
+    @requires(f"input.ndim >= {least}  # {name} requires a tensor with at least {least} dimension")
     def function(input: Tensor, indices_or_sections: Ints, *more: int) -> tuple[Tensor, ...]:
-        if input.ndim < least:
-            raise unmet(
-                name, f"{name} requires a tensor with at least {least} dimension", input=input
-            )
         along = 0 if input.ndim == 1 else axis
         given: Any = (indices_or_sections, *more) if more else indices_or_sections
         if hasattr(given, "__index__") and not getattr(given, "ndim", 0):

@@ -97,7 +97,11 @@ def _order(F: Raw, array: Array, axis: int, descending: bool) -> Any:
 
 
 @writes_exactly
-@requires("input.dtype.kind not in 'bc'  # topk does not support bool dtypes and complex ones")
+@requires(
+    "input.dtype.kind not in 'bc'  # topk does not support bool dtypes and complex ones",
+    "0 <= k <= (input.shape[dim] if input.ndim else 1)"
+    "  # selected index k out of range for dimension {dim}",
+)
 def topk(
     input: Tensor, k: int, dim: Axis = -1, largest: bool = True, sorted: bool = True
 ) -> return_types.topk:
@@ -111,9 +115,6 @@ def topk(
     """
     metadata = input._metadata
     shape = metadata.shape
-    length = shape[dim] if shape else 1
-    if not 0 <= k <= length:
-        raise unmet("topk", f"selected index k out of range for dimension {dim}", k=k, input=input)
     if input._batched:
         return mapped_along(lambda x, axis: topk(x, k, axis, largest), input, dim)
 

@@ -279,7 +279,12 @@ def sum_to_size(input: Tensor, *sizes: Ints, size: Ints | None = None) -> Tensor
     return R.sum_to(cast(x, _INT64) if category(x._metadata.dtype) < 2 else x, wanted)
 
 
-@requires("size >= 0  # size must be >= 0", "step > 0  # step must be > 0")
+@requires(
+    "0 <= size  # size must be >= 0",
+    "step > 0  # step must be > 0",
+    "size <= (input.shape[dimension] if input.ndim else 1)  # maximum size for tensor at dimension "
+    "{dimension} is {input.shape[dimension] if input.ndim else 1}",
+)
 def unfold(input: Tensor, dimension: Axis, size: int, step: int) -> Tensor:
     """A view of all windows along an axis, whose elements come last.
 
@@ -288,15 +293,10 @@ def unfold(input: Tensor, dimension: Axis, size: int, step: int) -> Tensor:
         step: the distance between the starts of windows.
     """
     shape, strides = input._metadata.shape, input.stride()
-    length = shape[dimension] if shape else 1
-    if size > length:
-        raise unmet(
-            "unfold", f"maximum size for tensor at dimension {dimension} is {length}", size=size
-        )
     if not shape:
         return R.reshape(input, (1,)) if size else R.narrow(R.reshape(input, (1,)), 0, 0, 0)
     windows = list(shape)
-    windows[dimension] = (length - size) // step + 1
+    windows[dimension] = (shape[dimension] - size) // step + 1
     steps = list(strides)
     steps[dimension] *= step
     if not prod(windows) * size:

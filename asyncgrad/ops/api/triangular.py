@@ -184,6 +184,8 @@ def _order_of(name: str, xp: Library, pivots: Array, m: int) -> Any:
     "pivots.dtype == int32  # pivots should be a Tensor of scalar type int32",
     "pivots.shape == LU.shape[:-1]  # Number of pivots per batch should be same as the dimension "
     "of the matrix",
+    "B.shape[-2 if left else -1] == LU.shape[-1]  # Incompatible shapes of A and B for the "
+    "equation {'AX = B' if left else 'XA = B'}",
 )
 def lu_solve(
     LU: SquareMatrices, pivots: ByExample, B: Matrices, *, left: bool = True, adjoint: bool = False
@@ -202,10 +204,6 @@ def lu_solve(
     """
     name = "linalg.lu_solve"
     of_one_dtype(name, LU, B)
-    n = LU._metadata.shape[-1]
-    if B._metadata.shape[-2 if left else -1] != n:
-        raise unmet(name, "Incompatible shapes of A and B for the equation "
-                    f"{'AX = B' if left else 'XA = B'}", LU=LU, B=B)  # fmt: skip
     if not left:
         return R.adjoint(lu_solve(LU, pivots, R.adjoint(B), adjoint=not adjoint))
     F = LU._metadata.F
