@@ -225,19 +225,26 @@ def _of_classes(name: str) -> Callable[..., Any]:
     return call
 
 
-def _layer_norm(
-    K: Namespace, x: Array, dim: int, weight: Array, bias: Array, eps: float, kept: list[Any]
-) -> Any:  # fmt: skip
-    y, mean, inverse = K.layer_norm(dim, x, weight, bias, eps)
-    kept.append((mean, inverse))
-    return y
+def _norm(name: str) -> Callable[..., Any]:
+    """A kernel that gives a result and moments, which are appended to the last argument."""
+
+    def call(K: Namespace, x: Array, dim: int, *arguments: Value) -> Any:
+        *given, kept = arguments
+        y, *moments = getattr(K, name)(dim, x, *given)
+        kept.append(tuple(moments))
+        return y
+
+    return call
 
 
-def _layer_norm_gradient(
-    K: Namespace, g: Array, x: Array, mean: Array, inverse: Array, dim: int, weight: Array,
-    sums: list[Any] | None,
-) -> Any:  # fmt: skip
-    return K.layer_norm_gradient(dim, g, x, mean, inverse, weight, sums=sums)
+def _norm_gradient(name: str) -> Callable[..., Any]:
+    """A kernel whose last arguments are the axis, the weight, and a list for sums or None."""
+
+    def call(K: Namespace, *arguments: Value) -> Any:
+        *arrays, dim, weight, sums = arguments
+        return getattr(K, name)(dim, *arrays, weight, sums=sums)
+
+    return call
 
 
 def _update(name: str, entries: int) -> Callable[..., Any]:
@@ -247,19 +254,6 @@ def _update(name: str, entries: int) -> Callable[..., Any]:
         getattr(K, name)(g, *others[entries:], p, *others[:entries])
 
     return call
-
-
-def _rms_norm(K: Namespace, x: Array, dim: int, weight: Array, eps: float, kept: list[Any]) -> Any:
-    y, inverse = K.rms_norm(dim, x, weight, eps)
-    kept.append(inverse)
-    return y
-
-
-def _rms_gradient(
-    K: Namespace, g: Array, x: Array, inverse: Array, dim: int, weight: Array,
-    sums: list[Any] | None,
-) -> Any:  # fmt: skip
-    return K.rms_gradient(dim, g, x, inverse, weight, sums=sums)
 
 
 def _of_pairs(name: str) -> Callable[..., Any]:
@@ -313,11 +307,11 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "class_slopes": _of_classes("class_slopes"),
     "one_factor": _one_factor,
     "factors": _factors,
-    "layer_norm": _layer_norm,
-    "layer_norm_gradient": _layer_norm_gradient,
+    "layer_norm": _norm("layer_norm"),
+    "layer_norm_gradient": _norm_gradient("layer_norm_gradient"),
     **{name: _update(name, len(update.entries.split())) for name, update in UPDATES.items()},
-    "rms_norm": _rms_norm,
-    "rms_gradient": _rms_gradient,
+    "rms_norm": _norm("rms_norm"),
+    "rms_gradient": _norm_gradient("rms_gradient"),
     **{name: _of_pairs(name) for name in (*LOSSES, *LOSS_SLOPES)},
 }  # fmt: skip
 

@@ -18,7 +18,6 @@ import numpy as np
 from asyncgrad.devices.cores import divided
 from asyncgrad.devices.fp_errors import fp_errors_ignored, restore_fp_errors, without_fp_errors
 from asyncgrad.devices.pieces import in_pieces
-from asyncgrad.ops.dtype import is_half
 
 #: Elements of a block: a few float32 arrays of this length fit into a core's caches. With half as
 #: many, kernels take 10 to 20 % longer, because they call NumPy more often.
@@ -217,30 +216,6 @@ def share(
 def silent(kernel: Callable[..., Any]) -> Callable[..., Any]:
     """Run a raw function without NumPy's warnings; its parameters stay readable for `inspect`."""
     return functools.wraps(kernel)(without_fp_errors(kernel))
-
-
-def widening(kernel: Callable[..., Any]) -> Callable[..., Any]:
-    """Compute `kernel(xp, x, ...)` of half-precision arrays in single precision.
-
-    It returns an array, or a tuple of them.
-    """
-
-    @functools.wraps(kernel)
-    def run(xp: Any, x: Any, *arguments: Any) -> Any:
-        if not is_half(x.dtype):
-            return kernel(xp, x, *arguments)
-        made = kernel(xp, *map(widened, (x, *arguments)))
-        if isinstance(made, tuple):
-            return tuple([part.astype(x.dtype) for part in made])
-        return made.astype(x.dtype)
-
-    return run
-
-
-def widened(value: Any) -> Any:
-    """A half-precision array in single precision, anything else as it is."""
-    half = hasattr(value, "dtype") and is_half(value.dtype)
-    return value.astype(np.float32) if half else value
 
 
 def compiled(xp: Any, name: str, *arguments: Any) -> Any:

@@ -28,6 +28,7 @@ from asyncgrad.ops.memory import is_dense, repeats, unlocked
 from asyncgrad.ops.op import Op
 from asyncgrad.ops.recorded import RECORDED as RECORDED
 from asyncgrad.ops.tensors.sparse_rows import Rows
+from asyncgrad.ops.widening import widening
 from asyncgrad.records import NamedTuple
 
 #: Metadata is shared so that operands can be compared by identity. When the cache has so many
@@ -243,6 +244,8 @@ def _bind(op: Op, F: Raw, kind: str) -> None:
     On a device with streams, calls launch the work on the current one.
     """
     name, function, xp = op.name, op.forward, F.xp
+    if kind in {"half", "narrow"} and (op.wide is True or (op.wide and not F.device.streamed)):
+        function = widening(function)
     if isinstance(function, str):
         bound = getattr(xp, function)
     elif isinstance(function, IgnoringFpErrors):

@@ -20,6 +20,7 @@ from typing import Any, Literal
 
 from asyncgrad.ops import batch_rules
 from asyncgrad.ops.fused import compiled
+from asyncgrad.ops.widening import rounding_once
 from asyncgrad.records import NamedTuple
 
 #: Flags of functions with `*args` or `**kwargs`.
@@ -121,6 +122,8 @@ class Op(NamedTuple):
     #: The function has an argument `out`, which must have the result's dtype if `exact_out`.
     out: bool = True
     exact_out: bool = False
+    #: Half precision is computed in float32 and rounded once; with "host" so on the CPU alone.
+    wide: bool | Literal["host"] = False
 
     def __eq__(self, other: object) -> bool:
         return self is other
@@ -134,7 +137,7 @@ class Op(NamedTuple):
         return self.node or "".join(p.capitalize() for p in self.name.split("_")) + "Backward0"
 
 
-def _parameters(function: Any) -> tuple[str, ...]:
+def parameters(function: Any) -> tuple[str, ...]:
     """A function's parameter names, read off its code where possible: `inspect` is slow."""
     code = getattr(inspect.unwrap(function), "__code__", None)
     if code is None or code.co_flags & _OPEN_ENDED:
@@ -154,7 +157,7 @@ def _attributes(forward: Any, inputs: tuple[str, ...]) -> tuple[str, ...]:
 
 def part(rule: Callable[..., Any] | Part) -> Part:
     """Wrap a rule `rule(F, g, ...)` with the names of the values it needs."""
-    return rule if isinstance(rule, Part) else Part(_parameters(rule)[2:], rule)
+    return rule if isinstance(rule, Part) else Part(parameters(rule)[2:], rule)
 
 
 def _parts(rules: Mapping[str, Callable[..., Any] | Part]) -> dict[str, Part]:
@@ -163,11 +166,12 @@ def _parts(rules: Mapping[str, Callable[..., Any] | Part]) -> dict[str, Part]:
 
 def fused(kernel: Callable[..., Any], rule: Callable[..., Any]) -> Part:
     """A pull that calls `kernel(xp, g, ...)` for real dtypes and the rule for everything else."""
+    follow = rounding_once(rule)
 
     def pull(F: Any, g: Any, *values: Any) -> Any:
-        return kernel(F.xp, g, *values) if F.fused else rule(F, g, *values)
+        return kernel(F.xp, g, *values) if F.fused else follow(F, g, *values)
 
-    return Part(_parameters(rule)[2:], pull, kernel=kernel, rule=rule)
+    return Part(parameters(rule)[2:], pull, kernel=kernel, rule=follow)
 
 
 def fused_together(
@@ -183,12 +187,12 @@ def fused_together(
     def by_rules(F: Any, g: Any, wanted: tuple[str, ...], *values: Any) -> Any:
         return tuple([rule[name](F, g, *values) for name in wanted])  # type: ignore[index]
 
-    follow: Any = by_rules if isinstance(rule, Mapping) else rule
+    follow = rounding_once(by_rules if isinstance(rule, Mapping) else rule)
 
     def together(F: Any, g: Any, wanted: tuple[str, ...], *values: Any) -> Any:
         return kernel(F.xp, g, wanted, *values) if F.fused else follow(F, g, wanted, *values)
 
-    together.__wrapped__ = kernel  # type: ignore[attr-defined]  # for `_parameters`
+    together.__wrapped__ = kernel  # type: ignore[attr-defined]  # for `parameters`
     return together
 
 
@@ -202,27 +206,24 @@ def compiled_or(name: str, rule: Callable[..., Any]) -> Part:
                 return made
         return rule(F, g, *values)
 
-    return Part(_parameters(rule)[2:], pull)
+    return Part(parameters(rule)[2:], pull)
 
 
-class Over:
+class Over(NamedTuple):
     """A local derivative `1 / d(F, ...)`: gradients are divided by `d`.
 
     Where `d` is denormal, `1 / d` is infinite, and its product with a gradient of 0 is NaN.
     """
 
-    __slots__ = ("d",)
-
-    def __init__(self, d: Callable[..., Any]) -> None:
-        self.d = d
+    d: Callable[..., Any]
 
 
 def factor(d: Callable[..., Any] | Over) -> Part:
     """The pull of a local derivative `d(F, ...)`: the gradient times the derivative's conjugate."""
     if isinstance(d, Over):
         below = d.d
-        return Part(_parameters(below)[1:], lambda F, g, *values: _over(F, g, below(F, *values)))
-    return Part(_parameters(d)[1:], lambda F, g, *values: F.chain(g, d(F, *values)), d)
+        return Part(parameters(below)[1:], lambda F, g, *values: _over(F, g, below(F, *values)))
+    return Part(parameters(d)[1:], lambda F, g, *values: F.chain(g, d(F, *values)), d)
 
 
 def _over(F: Any, g: Any, divisor: Any) -> Any:
@@ -234,8 +235,8 @@ def tangent(d: Callable[..., Any] | Over) -> Part:
     """The push of a local derivative: the tangent times the derivative."""
     if isinstance(d, Over):
         below = d.d
-        return Part(_parameters(below)[1:], lambda F, t, *values: F.div(t, below(F, *values)))
-    names = _parameters(d)[1:]
+        return Part(parameters(below)[1:], lambda F, t, *values: F.div(t, below(F, *values)))
+    names = parameters(d)[1:]
     return Part(names, lambda F, t, *values: t * d(F, *values))
 
 
@@ -344,6 +345,11 @@ def operation(
     more.setdefault("batch", batch_rules.by_attributes(options))
     parts = _parts(pulls or {})
     pushed = parts if linear else _parts(pushes or {})
+    if together is not None or any(each.kernel is not None for each in parts.values()):
+        pushed = {
+            key: each._replace(function=rounding_once(each.function))
+            for key, each in pushed.items()
+        }
     return Op(
         name,
         forward,
@@ -354,11 +360,6 @@ def operation(
         together=together,
         **more,
     )
-
-
-def unrepeated(*ops: Op) -> tuple[Op, ...]:
-    """Rows that `compile` leaves to eager calls."""
-    return tuple([op._replace(repeats=False) for op in ops])
 
 
 def raising(*ops: Op) -> tuple[Op, ...]:
@@ -383,5 +384,5 @@ class Refused:
 
 def _alone(together: Callable[..., Any], key: str) -> Part:
     """The pull of one input, made of the function that computes all gradients."""
-    names = _parameters(together)[3:]
+    names = parameters(together)[3:]
     return Part(names, lambda F, g, *values: together(F, g, (key,), *values)[0])

@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy as np
 
+import asyncgrad as ag
 from asyncgrad.devices import CPU
-from asyncgrad.ops.namespace import metadata_of
+from asyncgrad.ops.namespace import RECORDED, metadata_of
 from asyncgrad.ops.registry import OPS
 
 _STEP = 1e-6
@@ -67,7 +68,8 @@ def check_entry(
             _check_fresh(name, pulled, [g, *saved])
         push = entry.pushes[key]
         along = np.broadcast_to(t, out.shape) if entry.broadcasts else t
-        pushed = np.asarray(push.function(F, along, *[values[n] for n in push.names]))
+        given = [values[n] if n in entry.attributes else _tensor(values[n]) for n in push.names]
+        pushed = push.function(RECORDED, _tensor(along), *given)._array
         assert pushed.shape == out.shape
         if pulled is None:
             assert not pushed.any()
@@ -98,6 +100,11 @@ def check_entry(
         np.testing.assert_allclose(
             pushed[finite], difference[finite], rtol=1e-6, atol=1e-6 + 1e-9 * large
         )
+
+
+def _tensor(value: Any) -> Any:
+    """A tensor of an array, anything else as it is."""
+    return ag.from_numpy(value.copy()) if isinstance(value, np.ndarray) else value
 
 
 def _defaults(entry: Any) -> tuple[Any, ...]:

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import asyncgrad as ag
+from asyncgrad.autograd import forward_ad
 
 pytest.importorskip("ml_dtypes", reason="ml_dtypes is not installed")
 
@@ -116,3 +117,36 @@ def test_sparse_gradients_add_up_in_float32(dtype):
     total = ag.tensor(float(N)).to(dtype)
     for gradient in (table.grad.to_dense(), table.grad.coalesce().values()):
         assert (gradient[0] == total).all()
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        pytest.param(lambda x: F.layer_norm(x, (4,), x[0], x[1]), id="layer_norm"),
+        pytest.param(lambda x: F.rms_norm(x, (4,), x[0]), id="rms_norm"),
+        pytest.param(lambda x: F.batch_norm(x, None, None, x[0], x[1], True), id="batch_norm"),
+        pytest.param(lambda x: F.cosine_similarity(x[:2], x[1:]), id="cosine_similarity"),
+        pytest.param(lambda x: x.var(1), id="var"),
+        pytest.param(lambda x: x.std(1), id="std"),
+        pytest.param(lambda x: ag.linalg.vector_norm(x, 3, 1), id="vector_norm"),
+        pytest.param(
+            lambda x: F.scaled_dot_product_attention(x[None], x[None], x[None] / 700),
+            id="attention",
+        ),
+    ],
+)
+def test_recorded_gradients_and_tangents_do_not_overflow(function):
+    """Squares of these numbers are too large for float16."""
+    values = [[300.0, 500, -650, 700], [520.0, -340, 610, 480], [-400.0, 700, 310, -620]]
+    found = []
+    for dtype in (ag.float16, ag.float32):
+        x = ag.tensor(values, dtype=dtype, requires_grad=True)
+        out = function(x)
+        direction = ag.ones_like(out).cumsum(-1)
+        (gradient,) = ag.grad(out, x, direction, create_graph=True)
+        with forward_ad.dual_level():
+            dual = forward_ad.make_dual(x.detach(), ag.tensor(values, dtype=dtype).sign())
+            tangent = forward_ad.unpack_dual(function(dual)).tangent
+        found.append([y.detach().float().numpy() for y in (gradient, tangent)])
+    for half, exact in zip(*found, strict=True):
+        np.testing.assert_allclose(half, exact, rtol=2e-2, atol=5e-3 * abs(exact).max())

@@ -18,10 +18,12 @@ from asyncgrad.devices.arena import reshaped
 from asyncgrad.devices.pieces import here
 from asyncgrad.ops import batch_products
 from asyncgrad.ops.bfloat16 import floating_info
-from asyncgrad.ops.fused import FEW, compiled, number, share, silent, widening
-from asyncgrad.ops.op import operation
+from asyncgrad.ops.composed import through
+from asyncgrad.ops.fused import FEW, compiled, number, share, silent
+from asyncgrad.ops.op import fused_together, operation
 from asyncgrad.ops.table.activation import line_maxima, ones
 from asyncgrad.ops.table.linalg import product_cost
+from asyncgrad.ops.widening import widening
 from asyncgrad.types import Array, Library, Namespace, Value
 
 #: The most scores of a tile, so that it stays in the cache, and the fewest queries. On a device a
@@ -261,7 +263,6 @@ def _share_tiles(
 
 
 @silent
-@widening
 def _attention(
     xp: Library, q: Array, k: Array, v: Array, mask: Array | None, causal: bool, scale: float,
     kept: list[Any],
@@ -358,12 +359,10 @@ def _through_weights(F: Namespace, g: Value, weights: Value) -> Any:
     return part - weights * F.sum(part, (len(weights.shape) - 1,), True)
 
 
-def _together(
+def _rule(
     F: Namespace, g: Value, wanted: tuple[str, ...], q: Value, k: Value, v: Value, out: Value,
     mask: Value | None, causal: bool, scale: float, kept: list[Any],
 ) -> Any:  # fmt: skip
-    if F.fused:
-        return _gradients(F.xp, g, wanted, q, k, v, out, mask, causal, scale, kept)
     weights = _weights(F, q, k, mask, causal, scale)
     slopes = None
     if wanted != ("v",):
@@ -391,24 +390,14 @@ OPS = (
         "attention",
         _attention,
         "q k v",
-        pushes={
-            "q": lambda F, t, q, k, v, mask, causal, scale: F.bmm(
-                _through_weights(
-                    F, F.bmm(t, F.adjoint(k)) * scale, _weights(F, q, k, mask, causal, scale)
-                ),
-                v,
+        pushes=through(
+            "q k v",
+            lambda F, q, k, v, mask, causal, scale: F.bmm(
+                _weights(F, q, k, mask, causal, scale), v
             ),
-            "k": lambda F, t, q, k, v, mask, causal, scale: F.bmm(
-                _through_weights(
-                    F, F.bmm(q, F.adjoint(t)) * scale, _weights(F, q, k, mask, causal, scale)
-                ),
-                v,
-            ),
-            "v": lambda F, t, q, k, mask, causal, scale: F.bmm(
-                _weights(F, q, k, mask, causal, scale), t
-            ),
-        },
-        together=_together,
+        ),
+        together=fused_together(_gradients, _rule),
+        wide=True,
         node="ScaledDotProductFlashAttentionForCpuBackward0",
         cost=lambda q, k, *_: 30_000 + 3 * product_cost(q._metadata.size * k._metadata.shape[-2]),
         batch=batch_products.attention,

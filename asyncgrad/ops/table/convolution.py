@@ -37,10 +37,11 @@ from asyncgrad.ops.columns import (
     windows_of,
 )
 from asyncgrad.ops.dtype import is_half
-from asyncgrad.ops.fused import compiled_first, share, widening
+from asyncgrad.ops.fused import compiled_first, share
 from asyncgrad.ops.op import fused, operation
 from asyncgrad.ops.table.linalg import conjugate, product_cost
 from asyncgrad.ops.table.normalisation import channel_sums, channels
+from asyncgrad.ops.widening import widening
 from asyncgrad.types import Array, Library, Namespace, Shape, Value
 
 #: How many sums of products are made apart from one another.

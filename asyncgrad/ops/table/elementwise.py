@@ -27,13 +27,13 @@ from asyncgrad.ops.fused import (
     elementwise,
     inverted,
     masked,
-    widened,
 )
 from asyncgrad.ops.namespace import IgnoringFpErrors
 from asyncgrad.ops.op import Op, Over, Refused, binary, factor, linear, operation, tangent, unary
 from asyncgrad.ops.quotients import exact
 from asyncgrad.ops.scalar_cast import fitted
 from asyncgrad.ops.special import erf
+from asyncgrad.ops.table.activation import sigmoid
 from asyncgrad.ops.table.shape import in_order
 from asyncgrad.types import Array, Library, Namespace, Number, Value
 
@@ -153,14 +153,6 @@ def _truncated(xp: Library, x: Array, y: Array) -> Any:
     return floored + ((floored < 0) & (xp.remainder(x, y) != 0)).astype(x.dtype)
 
 
-@elementwise()
-def _sigmoid(xp: Library, out: Array | None, x: Array) -> Any:
-    e = xp.negative(x, out) if x.ndim else xp.asarray(-x)
-    xp.exp(e, e)
-    xp.add(e, 1, e)
-    return inverted(xp, e)
-
-
 def signs_of(xp: Library, out: Array | None, x: Array) -> Any:
     """NumPy's sign, but 0 for real NaN."""
     if x.__class__ is np.ndarray and x.dtype in ZEROS:
@@ -218,9 +210,7 @@ def _rsqrt(xp: Library, x: Array) -> Any:
 
 def _round(xp: Library, x: Array, decimals: int) -> Any:
     check_dtype("round", x.dtype, FLOATING)
-    if x.dtype.itemsize > 2:
-        return xp.round(x, decimals)
-    return xp.round(widened(x), decimals).astype(x.dtype)
+    return xp.round(x, decimals)
 
 
 def _tanh_gradient(xp: Library, g: Array, out: Array) -> Any:
@@ -749,7 +739,7 @@ OPS = (
     unary(
         "sigmoid",
         lambda F, out: out * (1 - out),
-        _sigmoid,
+        elementwise()(sigmoid),
         kernel=_sigmoid_gradient,
         doc="1 / (1 + exp(-x)) of each element.",
         public="sigmoid special.expit nn.functional.sigmoid",
@@ -779,7 +769,7 @@ OPS = (
     _constant("ceil", _only("iuf", "ceil"), "Each element rounded up"),
     _constant("trunc", _only("iuf", "trunc"), "Each element rounded towards 0", public="trunc fix"),
     _constant("round", _only("iuf", "round")),
-    _constant("round_decimals", _round, node="RoundBackward1"),
+    _constant("round_decimals", _round, wide=True, node="RoundBackward1"),
     unary("clamp", forward=_clamp, pulls={"x": _clamp_pull}, linear=True, node="ClampBackward1"),
     # Ops on two tensors.
     binary(

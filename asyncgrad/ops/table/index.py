@@ -17,7 +17,7 @@ from asyncgrad.devices.fp_errors import without_fp_errors
 from asyncgrad.ops import batch_rules
 from asyncgrad.ops.arguments import greatest
 from asyncgrad.ops.dtype import is_half
-from asyncgrad.ops.op import Op, Refused, linear, operation, raising
+from asyncgrad.ops.op import Op, Refused, linear, operation
 from asyncgrad.ops.table.shape import in_order
 from asyncgrad.ops.tensors.sparse_rows import Rows
 from asyncgrad.types import Array, Library, Namespace, Shape, Value
@@ -363,6 +363,7 @@ def _into(
         node="IndexPutBackward0",
         batch=batch_rules.put,
         host_indices=True,
+        raises=True,
         **more,
     )
 
@@ -387,14 +388,13 @@ OPS = (
         host_indices=True,
         repeats=False,
     ),
-    *raising(
-        linear(
-            "index",
-            _pick,
-            lambda F, g, x_shape, index: F.zeros_plus(g, x_shape, index),
-            batch=batch_rules.index,
-            host_indices=True,
-        )
+    linear(
+        "index",
+        _pick,
+        lambda F, g, x_shape, index: F.zeros_plus(g, x_shape, index),
+        batch=batch_rules.index,
+        host_indices=True,
+        raises=True,
     ),
     _into_zeros("zeros_plus", _zeros_plus),
     # The gradient of `lookup` holds only the rows that were looked up, and no zeros.
@@ -436,10 +436,8 @@ OPS = (
         lambda xp, value, shape, index: _put(xp, xp.zeros(shape, value.dtype), index, value),
     ),
     # Ops that change their first input in place; their second has the shape of the indexed part.
-    *raising(
-        _into("put", _put, lambda F, g, index: F.zero_at(g, index), "zeros_put"),
-        _into("put_add", _add_at, lambda F, g: g, "zeros_plus", fresh=False),
-    ),
+    _into("put", _put, lambda F, g, index: F.zero_at(g, index), "zeros_put"),
+    _into("put_add", _add_at, lambda F, g: g, "zeros_plus", fresh=False),
     # The result of `scatter` with a reduction, for which PyTorch has no derivative.
     operation(
         "scattered",

@@ -12,11 +12,10 @@ import numpy as np
 from asyncgrad.core.variable import Variable
 from asyncgrad.devices.fp_errors import without_fp_errors
 from asyncgrad.ops import batch_products, batch_rules
-from asyncgrad.ops.dtype import is_half
-from asyncgrad.ops.fused import widened, widening
 from asyncgrad.ops.op import fused, linear, operation
 from asyncgrad.ops.table.activation import ones
 from asyncgrad.ops.table.shape import in_order
+from asyncgrad.ops.widening import widening
 from asyncgrad.types import Array, Library, Namespace, Number, Shape, Value
 
 #: A conservative estimate of a core's floating-point operations in a nanosecond.
@@ -63,10 +62,6 @@ def _linear(xp: Library, x: Array, weight: Array) -> Any:
 
 
 def _linear_with_bias(xp: Library, x: Array, weight: Array, bias: Array) -> Any:
-    # Without `widening`, which takes 0.5 of 2.3 us a small product. Devices have products of half
-    # precision.
-    if is_half(x.dtype) and xp.ndarray is np.ndarray:
-        return _linear_with_bias(xp, *map(widened, (x, weight, bias))).astype(x.dtype)
     out = _linear(xp, x, weight)
     out += bias
     return out
@@ -92,9 +87,6 @@ def _linear_cost(x: Variable, weight: Variable, bias: Variable | None = None) ->
 
 
 def _addmm(xp: Library, bias: Array, x: Array, y: Array, beta: Number, alpha: Number) -> Any:
-    if is_half(x.dtype) and xp.ndarray is np.ndarray:
-        wide = widened(bias), widened(x), widened(y)
-        return _addmm(xp, *wide, beta, alpha).astype(x.dtype)
     out = xp.dot(x, y)
     if alpha != 1:
         out *= alpha
@@ -304,6 +296,8 @@ OPS = (
             "weight": lambda F, t, x: F.linear(x, t),
             "bias": lambda F, t, out_shape: F.expand(t, out_shape),
         },
+        # Devices have products of half precision.
+        wide="host",
         node="AddmmBackward0",
         cost=_linear_cost,
         batch=batch_products.linear,
@@ -322,6 +316,7 @@ OPS = (
             "x": lambda F, t, y, alpha: F.mul_scalar(F.mm(t, y), alpha),
             "y": lambda F, t, x, alpha: F.mul_scalar(F.mm(x, t), alpha),
         },
+        wide="host",
         cost=lambda bias, x, y, beta, alpha: _cost(x, y),
         batch=batch_products.addmm,
     ),

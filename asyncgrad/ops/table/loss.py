@@ -26,6 +26,7 @@ from asyncgrad.ops.table.activation import (
 )
 from asyncgrad.ops.table.elementwise import signs_of
 from asyncgrad.ops.table.shape import in_order, kept_shape
+from asyncgrad.ops.widening import widening
 from asyncgrad.types import Array, Library, Namespace, Value
 
 #: The lower bound of logarithms of probabilities, as in PyTorch.
@@ -464,6 +465,7 @@ def _cosine_slope(F: Namespace, x: Value, y: Value, dim: int, eps: float) -> Any
     return y / (bounded * other) - x * (cosine * inverse / bounded)
 
 
+@widening
 def _cosine_gradient(xp: Library, g: Array, x: Array, y: Array, dim: int, eps: float) -> Any:
     norm = xp.sqrt(_dots(xp, x, x, dim))
     bounded = xp.maximum(norm, eps)
@@ -572,6 +574,7 @@ OPS = (
         "cosine_similarity",
         _cosine,
         "x y",
+        wide=True,
         pulls={
             "x": fused(_cosine_gradient, _cosine_pull),
             "y": fused(

@@ -18,7 +18,7 @@ from asyncgrad.core.variable import Variable
 from asyncgrad.devices.fp_errors import call_without_fp_errors, without_fp_errors
 from asyncgrad.errors import LinAlgError
 from asyncgrad.ops import batch_rules
-from asyncgrad.ops.fused import silent, widening
+from asyncgrad.ops.fused import silent
 from asyncgrad.ops.op import Refused, fused, operation, raising
 from asyncgrad.ops.table.linalg import conjugate
 from asyncgrad.types import Array, Library, Namespace, Value
@@ -698,7 +698,6 @@ _PADE_REACH = 5.37
 
 
 @without_fp_errors
-@widening
 def _matrix_exp(xp: Library, x: Array) -> Any:
     if not x.size:
         return x.copy()
@@ -882,6 +881,7 @@ OPS = raising(
         pulls={"x": lambda F, g, x: _exponential_moved(F, g, _adjoint(F, x))},
         pushes={"x": _exponential_moved},
         node="LinalgMatrixExpBackward0",
+        wide=True,
         cost=lambda x: 10 * _cost(x),
         batch=batch_rules.same,
     ),

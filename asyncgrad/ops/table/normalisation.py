@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any
 
@@ -15,11 +15,13 @@ import numpy as np
 
 from asyncgrad.core.variable import Variable
 from asyncgrad.ops import batch_products, batch_rules
-from asyncgrad.ops.fused import along, blocks_of, compiled, elementwise, number, widening
+from asyncgrad.ops.composed import through
+from asyncgrad.ops.fused import along, blocks_of, compiled, elementwise, number
 from asyncgrad.ops.op import fused, fused_together, linear, operation
 from asyncgrad.ops.table.activation import ones, spread_total
 from asyncgrad.ops.table.linalg import total_of_rows
 from asyncgrad.ops.table.shape import in_order
+from asyncgrad.ops.widening import widening
 from asyncgrad.types import Array, Library, Namespace, Shape, Value
 
 #: BLAS adds up products line by line if there are few elements or the lines are long.
@@ -76,16 +78,24 @@ def _layer_norm(
     return y if bias is None else xp.add(y, bias, y)
 
 
-def _affine(
-    xp: Library, x: Array, weight: Array | None, bias: Array | None, count: int, eps: float,
-    kept: list[Any],
+def _normalised(
+    kernel: Callable[..., Any], xp: Library, x: Array, affine: Sequence[Array | None], count: int,
+    eps: float, kept: list[Any],
 ) -> Any:  # fmt: skip
+    """The result of a kernel whose moments are kept."""
     found: list[Any] = []
-    out = _layer_norm(xp, _rows(x, count), 1, _line(weight), _line(bias), eps, found)
+    out = kernel(xp, _rows(x, count), 1, *map(_line, affine), eps, found)
     if not kept:
         parts = zip(*found, strict=True)
         kept.append(found[0] if len(found) == 1 else [xp.concatenate(part) for part in parts])
     return out.reshape(x.shape)
+
+
+def _affine(
+    xp: Library, x: Array, weight: Array | None, bias: Array | None, count: int, eps: float,
+    kept: list[Any],
+) -> Any:  # fmt: skip
+    return _normalised(_layer_norm, xp, x, (weight, bias), count, eps, kept)
 
 
 @along(4, in_order=True)
@@ -114,39 +124,54 @@ def _layer_norm_gradient(
 
 
 def _by_input(
-    xp: Library, g: Array, x: Array, weight: Array | None, count: int, kept: list[Any],
-    sums: list[Any] | None = None,
+    kernel: Callable[..., Any], xp: Library, g: Array, x: Array, weight: Array | None, count: int,
+    kept: list[Any], sums: list[Any] | None = None,
 ) -> Any:  # fmt: skip
-    mean, inverse = kept[0]
     rows = _rows(g, count), _rows(x, count)
-    return _layer_norm_gradient(xp, *rows, mean, inverse, 1, _line(weight), sums).reshape(x.shape)
+    return kernel(xp, *rows, *kept[0], 1, _line(weight), sums).reshape(x.shape)
 
 
 def _by_weight(xp: Library, g: Array, x: Array, count: int, kept: list[Any]) -> Any:
-    mean, inverse = kept[0]
+    *means, inverse = kept[0]
     g, x = _rows(g, count), _rows(x, count)
-    return _summed(lambda block: xp.dot(inverse[block, 0], (x[block] - mean[block]) * g[block]), x)
+
+    def of_block(block: slice) -> Any:
+        centred = x[block] - means[0][block] if means else x[block]
+        return xp.dot(inverse[block, 0], centred * g[block])
+
+    return _summed(of_block, x)
 
 
-@widening
-def _layer_gradients(
-    xp: Library, g: Array, wanted: tuple[str, ...], x: Array, weight: Array, count: int, eps: float,
-    kept: list[Any],
-) -> Any:  # fmt: skip
-    """All gradients of `layer_norm`, in one pass over memory on the host."""
-    made: dict[str, Any] = {}
-    sums: list[Any] = []
-    if "x" in wanted:
-        together = sums if len(wanted) > 1 and xp.ndarray is np.ndarray else None
-        made["x"] = _by_input(xp, g, x, weight, count, kept, together)
-    if sums:
-        made["weight"], made["bias"] = map(sum, zip(*sums, strict=True)) if sums[1:] else sums[0]
-    else:
-        if "weight" in wanted:
-            made["weight"] = _by_weight(xp, g, x, count, kept)
-        if "bias" in wanted:
-            made["bias"] = total_of_rows(xp, _rows(g, count))
-    return tuple([made[n] if n == "x" else made[n].reshape(weight.shape) for n in wanted])
+def _gradients(kernel: Callable[..., Any], *, sums_up: bool) -> Callable[..., Any]:
+    """All gradients of a norm; on the host in one pass over memory.
+
+    Args:
+        kernel: computes the gradient by the input.
+        sums_up: NumPy's kernel, too, puts the sums for weight and bias into a list.
+    """
+
+    @widening
+    def gradients(
+        xp: Library, g: Array, wanted: tuple[str, ...], x: Array, weight: Array, count: int,
+        eps: float, kept: list[Any],
+    ) -> Any:  # fmt: skip
+        made: dict[str, Any] = {}
+        sums: list[Any] = []
+        if "x" in wanted:
+            several = len(wanted) > 1 and xp.ndarray is np.ndarray
+            together = sums if several and (sums_up or xp.compiled) else None
+            made["x"] = _by_input(kernel, xp, g, x, weight, count, kept, together)
+        if sums:
+            totals = map(sum, zip(*sums, strict=True)) if sums[1:] else sums[0]
+            made |= zip(("weight", "bias"), totals, strict=False)
+        else:
+            if "weight" in wanted:
+                made["weight"] = _by_weight(xp, g, x, count, kept)
+            if "bias" in wanted:
+                made["bias"] = total_of_rows(xp, _rows(g, count))
+        return tuple([made[n] if n == "x" else made[n].reshape(weight.shape) for n in wanted])
+
+    return gradients
 
 
 def _number(x: Value, dims: Shape) -> int:
@@ -199,7 +224,7 @@ def _rms_norm(
     inverse += eps
     xp.sqrt(inverse, inverse)
     xp.reciprocal(inverse, inverse)
-    kept.append(inverse)
+    kept.append((inverse,))
     y = xp.multiply(x, inverse, out)
     return y if weight is None else xp.multiply(y, weight, y)
 
@@ -207,11 +232,7 @@ def _rms_norm(
 def _rms(
     xp: Library, x: Array, weight: Array | None, count: int, eps: float, kept: list[Any]
 ) -> Any:
-    found: list[Any] = []
-    out = _rms_norm(xp, _rows(x, count), 1, _line(weight), eps, found)
-    if not kept:
-        kept.append(found[0] if len(found) == 1 else xp.concatenate(found))
-    return out.reshape(x.shape)
+    return _normalised(_rms_norm, xp, x, (weight,), count, eps, kept)
 
 
 @along(3, in_order=True)
@@ -226,40 +247,6 @@ def _rms_gradient(
     part /= number(xp, x.shape[1], x.dtype)
     xp.subtract(d, x * part, d)
     return xp.multiply(d, inverse, d)
-
-
-def _rms_by_input(
-    xp: Library, g: Array, x: Array, weight: Array | None, count: int, kept: list[Any],
-    sums: list[Any] | None = None,
-) -> Any:  # fmt: skip
-    rows = _rows(g, count), _rows(x, count)
-    return _rms_gradient(xp, *rows, kept[0], 1, _line(weight), sums).reshape(x.shape)
-
-
-def _rms_by_weight(
-    xp: Library, g: Array, x: Array, shape: Shape, count: int, kept: list[Any]
-) -> Any:
-    g, x, inverse = _rows(g, count), _rows(x, count), kept[0]
-    total = _summed(lambda block: xp.dot(inverse[block, 0], x[block] * g[block]), x)
-    return total.astype(x.dtype, copy=False).reshape(shape)
-
-
-def _rms_gradients(
-    xp: Library, g: Array, wanted: tuple[str, ...], x: Array, weight: Array, count: int, eps: float,
-    kept: list[Any],
-) -> Any:  # fmt: skip
-    """The gradients of `rms_norm`; a compiled kernel computes both in one pass over memory."""
-    together = xp.compiled and len(wanted) > 1 and xp.ndarray is np.ndarray
-    sums: list[Any] | None = [] if together else None
-    made = []
-    for name in wanted:
-        if name == "x":
-            made.append(_rms_by_input(xp, g, x, weight, count, kept, sums))
-        elif sums:
-            made.append(sums[0][0].reshape(weight.shape).astype(x.dtype, copy=False))
-        else:
-            made.append(_rms_by_weight(xp, g, x, weight.shape, count, kept))
-    return tuple(made)
 
 
 _RMS_RULES: dict[str, Any] = {
@@ -355,7 +342,6 @@ def _linear(xp: Library, x: Array, scale: Array, shift: Array) -> Any:
     return out.reshape(shape)
 
 
-@widening
 def _batch_norm(
     xp: Library, x: Array, weight: Array, bias: Array, eps: float, kept: list[Any]
 ) -> Any:
@@ -372,7 +358,6 @@ def _batch_norm(
     return _batch_norm_by_moments(xp, x, weight, bias, *moments, eps)
 
 
-@widening
 def _batch_norm_by_moments(
     xp: Library, x: Array, weight: Array, bias: Array, mean: Array, variance: Array, eps: float
 ) -> Any:
@@ -463,8 +448,8 @@ _BATCH_RULES: dict[str, Any] = {
 }
 
 
-def _batch_push(F: Namespace, t: Value, x: Value, weight: Value, eps: float) -> Any:
-    return _through_moments(F, t, x, _batch_dims(x), eps) * _column(F, weight, x)
+def _affine_channels(F: Namespace, x: Value, weight: Value, bias: Value) -> Any:
+    return x * _column(F, weight, x) + _column(F, bias, x)
 
 
 def _scale(F: Namespace, x: Value, weight: Value, variance: Value, eps: float) -> Any:
@@ -494,7 +479,9 @@ OPS = (
         lambda xp, x, count, eps, kept: _affine(xp, x, None, None, count, eps, kept),
         pulls={
             "x": fused(
-                lambda xp, g, x, count, eps, kept: _by_input(xp, g, x, None, count, kept),
+                lambda xp, g, x, count, eps, kept: _by_input(
+                    _layer_norm_gradient, xp, g, x, None, count, kept
+                ),
                 lambda F, g, x, count, eps, kept: _through_moments(F, g, x, _last(x, count), eps),
             )
         },
@@ -507,14 +494,13 @@ OPS = (
         "layer_norm",
         _affine,
         "x weight bias",
-        pushes={
-            "x": lambda F, t, x, weight, count, eps: (
-                _through_moments(F, t, x, _last(x, count), eps) * weight
+        pushes=through(
+            "x weight bias",
+            lambda F, x, weight, bias, count, eps: (
+                _moments(F, x, _last(x, count), eps)[0] * weight + bias
             ),
-            "weight": lambda F, t, x, count, eps: _moments(F, x, _last(x, count), eps)[0] * t,
-            "bias": lambda F, t, out_shape: F.expand(t, out_shape),
-        },
-        together=fused_together(_layer_gradients, _LAYER_RULES),
+        ),
+        together=fused_together(_gradients(_layer_norm_gradient, sums_up=True), _LAYER_RULES),
         node="NativeLayerNormBackward0",
         cost=_cost,
         batch=batch_rules.layer_norm,
@@ -524,7 +510,9 @@ OPS = (
         lambda xp, x, count, eps, kept: _rms(xp, x, None, count, eps, kept),
         pulls={
             "x": fused(
-                lambda xp, g, x, count, eps, kept: _rms_by_input(xp, g, x, None, count, kept),
+                lambda xp, g, x, count, eps, kept: _by_input(
+                    _rms_gradient, xp, g, x, None, count, kept
+                ),
                 lambda F, g, x, count, eps, kept: _through_mean_square(F, g, x, count, eps),
             )
         },
@@ -537,13 +525,11 @@ OPS = (
         "rms_norm",
         _rms,
         "x weight",
-        together=fused_together(_rms_gradients, _RMS_RULES),
-        pushes={
-            "x": lambda F, t, x, weight, count, eps: (
-                _through_mean_square(F, t, x, count, eps) * weight
-            ),
-            "weight": lambda F, t, x, count, eps: x * _mean_square(F, x, _last(x, count), eps) * t,
-        },
+        together=fused_together(_gradients(_rms_gradient, sums_up=False), _RMS_RULES),
+        pushes=through(
+            "x weight",
+            lambda F, x, weight, count, eps: x * _mean_square(F, x, _last(x, count), eps) * weight,
+        ),
         node="FusedRmsNormBackward0",
         cost=_cost,
         batch=batch_rules.layer_norm,
@@ -552,14 +538,14 @@ OPS = (
         "batch_norm",
         _batch_norm,
         "x weight bias",
+        wide=True,
         together=fused_together(_batch_gradients, _BATCH_RULES),
-        pushes={
-            "x": _batch_push,
-            "weight": lambda F, t, x, eps: (
-                _moments(F, x, _batch_dims(x), eps)[0] * _column(F, t, x)
+        pushes=through(
+            "x weight bias",
+            lambda F, x, weight, bias, eps: _affine_channels(
+                F, _moments(F, x, _batch_dims(x), eps)[0], weight, bias
             ),
-            "bias": lambda F, t, x, out_shape: F.expand(_column(F, t, x), out_shape),
-        },
+        ),
         node="NativeBatchNormBackward0",
         cost=_cost,
         batch=batch_products.batch_norm,
@@ -568,6 +554,7 @@ OPS = (
         "batch_norm_by_moments",
         _batch_norm_by_moments,
         "x weight bias mean variance",
+        wide=True,
         pulls={
             "x": lambda F, g, weight, variance, eps: g * _scale(F, g, weight, variance, eps),
             "weight": fused(
@@ -578,13 +565,12 @@ OPS = (
             ),
             "bias": fused(_batch_by_bias, lambda F, g: F.sum(g, _batch_dims(g), False)),
         },
-        pushes={
-            "x": lambda F, t, weight, variance, eps: t * _scale(F, t, weight, variance, eps),
-            "weight": lambda F, t, x, mean, variance, eps: (
-                _standardised(F, x, mean, variance, eps) * _column(F, t, x)
+        pushes=through(
+            "x weight bias",
+            lambda F, x, weight, bias, mean, variance, eps: _affine_channels(
+                F, _standardised(F, x, mean, variance, eps), weight, bias
             ),
-            "bias": lambda F, t, x, out_shape: F.expand(_column(F, t, x), out_shape),
-        },
+        ),
         node="NativeBatchNormBackward0",
         cost=_cost,
     ),

@@ -18,7 +18,7 @@ from asyncgrad.core.variable import Variable
 from asyncgrad.ops import batch_products
 from asyncgrad.ops.columns import padded
 from asyncgrad.ops.dtype import FLOATING
-from asyncgrad.ops.fused import blocks_of, masked, widening
+from asyncgrad.ops.fused import blocks_of, masked
 from asyncgrad.ops.op import Op, linear, operation
 from asyncgrad.records import NamedTuple
 from asyncgrad.types import Array, Library
@@ -128,20 +128,23 @@ def _max_pool(xp: Library, x: Array, window: Window) -> Any:
     sides, lowest = window.sides(), _lowest(xp, x.dtype)
     for block in blocks_of(x):
         part = padded(xp, x[block], sides, lowest)
-        rows = _greatest(xp, part, [(slice(None), step) for step in window.steps(0)])
-        columns = [(..., step) for step in window.steps(1)]
-        out[block] = _greatest(xp, rows, columns)
+        out[block] = _combined(xp.maximum, part, window)
     return out.reshape(*lead, *window.out)
 
 
-def _greatest(xp: Library, x: Array, places: list[Any]) -> Any:
-    """The elementwise maximum of several parts of an array."""
-    if len(places) == 1:
-        return x[places[0]]
-    out = xp.maximum(x[places[0]], x[places[1]])
-    for place in places[2:]:
-        xp.maximum(out, x[place], out=out)
-    return out
+def _combined(function: Any, x: Array, window: Window) -> Any:
+    """What an elementwise function makes of the places of all windows of padded planes."""
+    rest: Any
+    for axis, rest in enumerate(((slice(None),), ())):
+        places = [(..., step, *rest) for step in window.steps(axis)]
+        if len(places) == 1:
+            x = x[places[0]]
+            continue
+        out = function(x[places[0]], x[places[1]])
+        for place in places[2:]:
+            function(out, x[place], out=out)
+        x = out
+    return x
 
 
 def _hits(xp: Library, x: Array, peak: Array, window: Window) -> Iterator[tuple[Any, Any]]:
@@ -304,24 +307,13 @@ def _avg_pool(xp: Library, x: Array, window: Window, counts: Counts) -> Any:
         if window.whole:
             total = part.sum(axis=(1, 2), keepdims=True)
         else:
-            rows = _summed(xp, part, [(slice(None), step) for step in window.steps(0)])
-            total = _summed(xp, rows, [(..., step) for step in window.steps(1)])
+            total = _combined(xp.add, part, window)
         if x.dtype.kind == "i":
             # Integer division rounded towards zero.
             out[block] = (total - xp.fmod(total, numbers)) // numbers
         else:
             xp.divide(total, numbers, out[block])
     return out.reshape(*lead, *window.out)
-
-
-def _summed(xp: Library, x: Array, places: list[Any]) -> Any:
-    """The sum of several parts of an array."""
-    if len(places) == 1:
-        return x[places[0]]
-    out = x[places[0]] + x[places[1]]
-    for place in places[2:]:
-        out += x[place]
-    return out
 
 
 def _avg_spread(xp: Library, y: Array, window: Window, counts: Counts) -> Any:
@@ -418,9 +410,10 @@ def _means(
     """A linear op with the means of windows, and the name of its adjoint."""
     return linear(
         name,
-        widening(forward),
+        forward,
         lambda F, g, window, counts: getattr(F, adjoint)(g, window, counts),
         attributes=("window", "counts"),
+        wide=True,
         node=node,
         cost=_cost,
         frees=frees,
@@ -432,9 +425,10 @@ def _along_bins(name: str, forward: Callable[..., Any], length: str, adjoint: st
     """A linear op that gives an axis another length, and the name of its adjoint."""
     return linear(
         name,
-        widening(forward),
+        forward,
         lambda F, g, x_shape, dim: getattr(F, adjoint)(g, dim, x_shape[dim]),
         attributes=("dim", length),
+        wide=True,
     )
 
 

@@ -10,7 +10,7 @@ import sys
 from typing import Any
 
 from asyncgrad.devices.fp_errors import without_fp_errors
-from asyncgrad.ops.op import Op, binary, operation, unrepeated
+from asyncgrad.ops.op import Op, binary, operation
 from asyncgrad.ops.special import special_function
 from asyncgrad.types import Array, Library
 
@@ -46,8 +46,9 @@ def _of_parameters(name: str, inputs: str, node: str = "") -> Op:
     pulls = dict.fromkeys(inputs.split(), lambda F, g: F.zeros_of(g))
     broadcasts = len(pulls) > 1
     return operation(
-        name, _drawn, inputs, "values", pulls=pulls, linear=True, broadcasts=broadcasts, node=node
-    )
+        name, _drawn, inputs, "values", pulls=pulls, linear=True, broadcasts=broadcasts, node=node,
+        repeats=False,
+    )  # fmt: skip
 
 
 OPS = (
@@ -59,19 +60,18 @@ OPS = (
         pulls={"x": lambda F, g, x, out: F.mul(g, F.gamma_slope(x, out))},
         linear=True,
     ),
-    *unrepeated(
-        # Ops without derivatives, as in PyTorch.
-        binary(
-            "gamma_slope",
-            forward=_gamma_slope,
-            node="StandardGammaGradBackward0",
-            promotes="floating",
-        ),
-        _of_parameters("bernoulli", "x", "BernoulliBackward0"),
-        _of_parameters("poisson", "x", "PoissonBackward0"),
-        _of_parameters("normal_of_mean", "x", "NormalBackward1"),
-        _of_parameters("normal_of_std", "x", "NormalBackward2"),
-        _of_parameters("normal", "x y", "NormalBackward3"),
-        _of_parameters("binomial", "x y"),
+    # Ops without derivatives, as in PyTorch.
+    binary(
+        "gamma_slope",
+        forward=_gamma_slope,
+        node="StandardGammaGradBackward0",
+        promotes="floating",
+        repeats=False,
     ),
+    _of_parameters("bernoulli", "x", "BernoulliBackward0"),
+    _of_parameters("poisson", "x", "PoissonBackward0"),
+    _of_parameters("normal_of_mean", "x", "NormalBackward1"),
+    _of_parameters("normal_of_std", "x", "NormalBackward2"),
+    _of_parameters("normal", "x y", "NormalBackward3"),
+    _of_parameters("binomial", "x y"),
 )

@@ -19,8 +19,9 @@ from asyncgrad.devices import pieces
 from asyncgrad.devices.cores import in_turns
 from asyncgrad.devices.pieces import followed
 from asyncgrad.devices.pool import POOL
+from asyncgrad.ops.composed import through
 from asyncgrad.ops.fused import Once, compiled, share, silent
-from asyncgrad.ops.op import Op, Part, fused_together, operation
+from asyncgrad.ops.op import Op, fused_together, operation
 from asyncgrad.ops.table.linalg import product_cost, total_of_rows
 from asyncgrad.types import Array, Library, Namespace, Value
 
@@ -207,16 +208,6 @@ def _previous(product: Callable[..., Any], states: Array, first: Array, gradient
     return total
 
 
-def _pushes(push: Callable[..., Any], inputs: str) -> dict[str, Part]:
-    """The pushes by all inputs of `push(F, key, t, inputs...)`: the key is that input's name."""
-    names = tuple(inputs.split())
-
-    def by(key: str) -> Part:
-        return Part(names, lambda F, t, *values: push(F, key, t, *values))
-
-    return {key: by(key) for key in names}
-
-
 # -- the plain cell: h' = f(z + h w') -------------------------------------------------------------
 
 
@@ -278,12 +269,16 @@ def _plain(activation: str) -> Op:
             made["w"] = _previous(xp.dot, out, h, through)
         return tuple([made[key] for key in wanted])
 
-    def rule(
-        F: Namespace, g: Value, wanted: tuple[str, ...], z: Value, h: Value, w: Value, out: Value
-    ) -> Any:
+    def states_of(F: Namespace, z: Value, h: Value, w: Value) -> list[Any]:
         states = [h]
         for t in range(z.shape[0]):
             states.append(getattr(F, activation)(z[t] + states[-1] @ F.adjoint(w)))
+        return states
+
+    def rule(
+        F: Namespace, g: Value, wanted: tuple[str, ...], z: Value, h: Value, w: Value, out: Value
+    ) -> Any:
+        states = states_of(F, z, h, w)
         parts, weights = [], []
         back = None
         for t in range(len(states) - 2, -1, -1):
@@ -299,26 +294,11 @@ def _plain(activation: str) -> Op:
         }
         return tuple([made[key]() for key in wanted])
 
-    def push(F: Namespace, key: str, tangent: Value, z: Value, h: Value, w: Value) -> Any:
-        turned = F.adjoint(w)
-        found = []
-        moved = tangent if key == "h" else F.zeros_of(h)
-        for t in range(z.shape[0]):
-            part = moved @ turned
-            if key == "z":
-                part = part + tangent[t]
-            elif key == "w":
-                part = part + h @ F.adjoint(tangent)
-            h = getattr(F, activation)(z[t] + h @ turned)
-            moved = through_activation(F, part, h)
-            found.append(moved)
-        return _stacked(F, found)
-
     return operation(
         f"rnn_{activation}",
         forward,
         "z h w",
-        pushes=_pushes(push, "z h w"),
+        pushes=through("z h w", lambda F, z, h, w: _stacked(F, states_of(F, z, h, w)[1:])),
         together=fused_together(kernel, rule),
         cost=_cost,
     )
@@ -537,32 +517,10 @@ def _lstm_rule(
     return tuple([made[key]() for key in wanted])
 
 
-def _lstm_push(
-    F: Namespace, key: str, tangent: Value, x: Value, h: Value, c: Value, v: Value, w: Value,
-    b: Value,
-) -> Any:  # fmt: skip
-    turned = F.adjoint(w)
-    size = c.shape[-1]
-    moved = tangent if key == "h" else F.zeros_of(h)
-    memory = tangent if key == "c" else F.zeros_of(c)
-    found = []
-    for t, (state, before, i, f, j, o, top) in enumerate(_lstm_steps(F, x, h, c, v, w, b)):
-        part = moved @ turned
-        if key == "x":
-            part = part + tangent[t] @ F.adjoint(v)
-        elif key == "v":
-            part = part + x[t] @ F.adjoint(tangent)
-        elif key == "w":
-            part = part + state @ F.adjoint(tangent)
-        elif key == "b":
-            part = part + tangent
-        ti, tf, tj, to = (part[:, k * size : (k + 1) * size] for k in range(4))
-        memory = (
-            tf * f * (1 - f) * before + f * memory + ti * i * (1 - i) * j + i * tj * (1 - j * j)
-        )
-        moved = to * o * (1 - o) * top + o * (1 - top * top) * memory
-        found.append(moved)
-    return _stacked(F, [*found, memory])
+def _lstm_composed(F: Namespace, x: Value, h: Value, c: Value, v: Value, w: Value, b: Value) -> Any:
+    rows = list(_lstm_steps(F, x, h, c, v, w, b))
+    *_, before, i, f, j, _, _ = rows[-1]
+    return _stacked(F, [o * top for *_, o, top in rows] + [f * before + i * j])
 
 
 # -- the gated cell -------------------------------------------------------------------------------
@@ -718,29 +676,8 @@ def _gru_rule(
     return tuple([made[key]() for key in wanted])
 
 
-def _gru_push(
-    F: Namespace, key: str, tangent: Value, z: Value, h: Value, w: Value, b: Value
-) -> Any:
-    turned = F.adjoint(w)
-    size = h.shape[-1]
-    moved = tangent if key == "h" else F.zeros_of(h)
-    found = []
-    for t, (state, r, u, n, q) in enumerate(_gru_steps(F, z, h, w, b)):
-        part = moved @ turned
-        if key == "w":
-            part = part + state @ F.adjoint(tangent)
-        elif key == "b":
-            part = part + tangent
-        tr, tu, tq = (part[:, k * size : (k + 1) * size] for k in range(3))
-        tn = r * tq
-        if key == "z":
-            tr = tr + tangent[t][:, :size]
-            tu = tu + tangent[t][:, size : 2 * size]
-            tn = tn + tangent[t][:, 2 * size :]
-        tn = (tn + tr * r * (1 - r) * q) * (1 - n * n)
-        moved = tn + tu * u * (1 - u) * (state - n) + u * (moved - tn)
-        found.append(moved)
-    return _stacked(F, found)
+def _gru_composed(F: Namespace, z: Value, h: Value, w: Value, b: Value) -> Any:
+    return _stacked(F, [n + u * (h - n) for h, _, u, n, _ in _gru_steps(F, z, h, w, b)])
 
 
 def _cost(z: Variable, h: Variable, *rest: object) -> int:
@@ -764,7 +701,7 @@ OPS = (
         "lstm",
         _lstm,
         "x h c v w b",
-        pushes=_pushes(_lstm_push, "x h c v w b"),
+        pushes=through("x h c v w b", _lstm_composed),
         together=fused_together(_lstm_kernel, _lstm_rule),
         cost=_lstm_cost,
     ),
@@ -772,7 +709,7 @@ OPS = (
         "gru",
         _gru,
         "z h w b",
-        pushes=_pushes(_gru_push, "z h w b"),
+        pushes=through("z h w b", _gru_composed),
         together=fused_together(_gru_kernel, _gru_rule),
         cost=_cost,
     ),

@@ -16,11 +16,12 @@ from asyncgrad.devices.fp_errors import fp_errors_ignored, restore_fp_errors, wi
 from asyncgrad.ops import batch_rules
 from asyncgrad.ops.bfloat16 import sortable
 from asyncgrad.ops.dtype import is_half
-from asyncgrad.ops.fused import masked, widening
+from asyncgrad.ops.fused import masked
 from asyncgrad.ops.op import Op, fused, linear, operation
 from asyncgrad.ops.table.elementwise import sgn
 from asyncgrad.ops.table.matrices import NOT_FINITE, solved
 from asyncgrad.ops.table.shape import in_order, kept_shape
+from asyncgrad.ops.widening import widening
 from asyncgrad.types import Array, Library, Namespace, Shape, Value
 
 #: How many pairs of shapes are cached, with the axes along which one is broadcast.
@@ -532,9 +533,6 @@ def _logsumexp_push(
 
 
 def _vector_norm(xp: Library, x: Array, ord: float, dims: tuple[int, ...], keepdim: bool) -> Any:
-    if x.dtype.itemsize == 2:
-        wide = _vector_norm(xp, x.astype(xp.float32), ord, dims, keepdim)
-        return wide.astype(x.dtype)
     for token in fp_errors_ignored:
         try:
             if ord == 2:
@@ -678,14 +676,12 @@ def _nuclear_push(F: Namespace, t: Value, x: Value) -> Any:
 # -- scans ----------------------------------------------------------------------------------------
 
 
-@widening
 def _accumulated(xp: Library, x: Array, dim: int) -> Any:
     if x.size < _LONG:
         return in_order(xp.add.accumulate(x, dim, x.dtype)) if x.ndim else x.copy()
     return _accumulate(xp, x, dim, xp.empty(x.shape, x.dtype))
 
 
-@widening
 def _accumulated_back(xp: Library, x: Array, dim: int) -> Any:
     if not x.ndim:
         return x.copy()
@@ -745,13 +741,20 @@ OPS = (
         variant=("dims", lambda dims: f"MeanBackward{dims.__class__ is not AllAxes:d}"),
         cost=_mean_cost,
     ),
-    operation("var", _var, pulls={"x": fused(_var_gradient, _var_pull)}, pushes={"x": _var_push}),
+    operation(
+        "var",
+        _var,
+        pulls={"x": fused(_var_gradient, _var_pull)},
+        pushes={"x": _var_push},
+        wide=True,
+    ),
     operation(
         "std",
         # No warnings are to be ignored, because a variance is not negative.
         lambda xp, x, dims, correction, keepdim: xp.sqrt(_var(xp, x, dims, correction, keepdim)),
         pulls={"x": fused(_std_gradient, _std_pull)},
         pushes={"x": _std_push},
+        wide=True,
     ),
     operation(
         "prod",
@@ -790,6 +793,7 @@ OPS = (
         _vector_norm,
         pulls={"x": fused(_vector_norm_gradient, _vector_norm_pull)},
         pushes={"x": _vector_norm_push},
+        wide=True,
         node="LinalgVectorNormBackward0",
     ),
     operation(
@@ -807,9 +811,19 @@ OPS = (
         cost=_decomposition_cost,
     ),
     operation("polar_tangent", _polar_tangent, "t x", batch=batch_rules.alike),
-    linear("cumsum", _accumulated, lambda F, g, dim: F.cumsum_back(g, dim), batch=batch_rules.line),
     linear(
-        "cumsum_back", _accumulated_back, lambda F, g, dim: F.cumsum(g, dim), batch=batch_rules.line
+        "cumsum",
+        _accumulated,
+        lambda F, g, dim: F.cumsum_back(g, dim),
+        wide=True,
+        batch=batch_rules.line,
+    ),
+    linear(
+        "cumsum_back",
+        _accumulated_back,
+        lambda F, g, dim: F.cumsum(g, dim),
+        wide=True,
+        batch=batch_rules.line,
     ),
     # Ops without a derivative.
     operation(

@@ -13,7 +13,6 @@ import numpy as np
 from asyncgrad.devices.fp_errors import without_fp_errors
 from asyncgrad.ops import batch_rules
 from asyncgrad.ops.dtype import INEXACT, check_dtype
-from asyncgrad.ops.fused import widening
 from asyncgrad.ops.op import operation
 from asyncgrad.ops.table.shape import in_order
 from asyncgrad.types import Array, Library, Namespace, Value
@@ -89,7 +88,6 @@ def _logcumsumexp_push(F: Namespace, t: Value, x: Value, out: Value, dim: int) -
     return F.recurrence(moved, _ratios(F, out, dim), dim)
 
 
-@widening
 def _cumprod(xp: Library, x: Array, dim: int) -> Any:
     return in_order(xp.cumprod(x, dim, x.dtype)) if x.ndim else x.copy()
 
@@ -122,6 +120,7 @@ OPS = (
         pulls={"x": _cumprod_pull},
         pushes={"x": _cumprod_push},
         renews=True,
+        wide=True,
         batch=batch_rules.line,
     ),
     operation(

@@ -9,7 +9,6 @@ from typing import Any
 
 from asyncgrad.devices.fp_errors import without_fp_errors
 from asyncgrad.ops.dtype import FLOATING, INEXACT, check_dtype, refuse
-from asyncgrad.ops.fused import widened
 from asyncgrad.ops.namespace import IgnoringFpErrors
 from asyncgrad.ops.op import Op, Refused, binary, unary
 from asyncgrad.ops.special import special_function
@@ -41,14 +40,14 @@ def _special(
         words = "".join([word.capitalize() for word in name.split("_")])
         more.setdefault("node", f"Special{words}Backward0")
     public = public or f"special.{name}"
-    return unary(name, d, without_fp_errors(compute), doc=doc, public=public, **more)
+    forward = without_fp_errors(compute)
+    return unary(name, d, forward, wide=True, doc=doc, public=public, **more)
 
 
 def _computed(xp: Library, name: str, function: str, x: Array, *before: int) -> Any:
-    """A special function by SciPy's name; half precision is computed in float32."""
+    """A special function by SciPy's name."""
     check_dtype(name, x.dtype, FLOATING)
-    found = special_function(name, function)(*before, widened(x))
-    return found.astype(x.dtype, copy=False)
+    return special_function(name, function)(*before, x).astype(x.dtype, copy=False)
 
 
 @without_fp_errors
@@ -98,15 +97,15 @@ def _special_of_two(
 
     def compute(xp: Library, x: Array, y: Array) -> Any:
         check_dtype(name, x.dtype, FLOATING)
-        out = special_function(name, function)(widened(x), widened(y))
-        return out.astype(x.dtype, copy=False)
+        return special_function(name, function)(x, y).astype(x.dtype, copy=False)
 
     def rule(F: Namespace, g: Value, x: Value, y: Value) -> Any:
         return F.mul(g, by_y(F, x, y))
 
     pulls = {"x": Refused(name), "y": rule}
     forward = without_fp_errors(compute)
-    return binary(name, forward=forward, pulls=pulls, pushes={"y": rule}, node=node, **more)
+    pushes = {"y": rule}
+    return binary(name, forward=forward, pulls=pulls, pushes=pushes, wide=True, node=node, **more)
 
 
 def _gamma_density(F: Namespace, x: Value, y: Value) -> Any:
@@ -204,6 +203,7 @@ OPS = (
         "lgamma",
         lambda F, x: F.digamma(x),
         _lgamma,
+        wide=True,
         doc="The logarithm of the absolute value of the gamma function.",
         public="lgamma special.gammaln",
     ),
@@ -217,6 +217,7 @@ OPS = (
         "polygamma",
         forward=_polygamma,
         attributes=("n",),
+        wide=True,
         pulls={"x": lambda F, g, x, n: F.mul(g, F.polygamma(x, n + 1))},
         linear=True,
     ),

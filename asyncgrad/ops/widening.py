@@ -1,0 +1,63 @@
+"""Compute with half precision in float32, and round the result once.
+
+A row whose field `wide` is true has its raw function wrapped so. Kernels of gradients wrap
+themselves, and the rules beside them follow.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from asyncgrad.core.variable import Variable
+from asyncgrad.ops.dtype import is_half
+
+_FLOAT32 = np.dtype("float32")
+
+
+def widening(kernel: Callable[..., Any]) -> Callable[..., Any]:
+    """Compute `kernel(xp, x, ...)` of half-precision arrays in single precision.
+
+    It returns an array, or a tuple of them.
+    """
+
+    @functools.wraps(kernel)
+    def run(xp: Any, x: Any, *arguments: Any) -> Any:
+        if not is_half(x.dtype):
+            return kernel(xp, x, *arguments)
+        made = kernel(xp, *map(widened, (x, *arguments)))
+        if isinstance(made, tuple):
+            return tuple([part.astype(x.dtype) for part in made])
+        return made.astype(x.dtype)
+
+    return run
+
+
+def widened(value: Any) -> Any:
+    """A half-precision array in single precision, anything else as it is."""
+    half = hasattr(value, "dtype") and is_half(value.dtype)
+    return value.astype(np.float32) if half else value
+
+
+def rounding_once(rule: Callable[..., Any]) -> Callable[..., Any]:
+    """Have a rule compute with half precision in float32, as kernels do, and round the results."""
+
+    def run(F: Any, g: Any, *values: Any) -> Any:
+        dtype = g.dtype
+        if not is_half(dtype):
+            return rule(F, g, *values)
+        # Attributes are arrays in recorded passes, too.
+        made = rule(F, *[
+            F.to(value, _FLOAT32)
+            if isinstance(value, Variable) and is_half(value._metadata.dtype)
+            else widened(value)
+            for value in (g, *values)
+        ])  # fmt: skip
+        several = made if isinstance(made, tuple) else (made,)
+        rounded = tuple([None if part is None else F.to(part, dtype) for part in several])
+        return rounded if several is made else rounded[0]
+
+    return run
