@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from contextvars import ContextVar
+from dataclasses import dataclass, field
 from typing import Any
 
 from asyncgrad.autograd import graph
@@ -20,57 +21,44 @@ from asyncgrad.distributed.values import check_plain, cut, requires_grad
 from asyncgrad.ops.tensors.pytree import flatten
 
 
+@dataclass(slots=True, eq=False)
 class Entry:
     """A call of a part: the leaves and results that its backward, or another part, needs."""
 
-    __slots__ = ("inputs", "outputs", "place", "refs", "structure")
-
-    def __init__(self, place: Place | None) -> None:
-        #: The place of the micro-batch, if the part is a stage of a pipeline.
-        self.place = place
-        #: The tensors that the caller has sent, as leaves.
-        self.inputs: list[Any] = []
-        #: What was fetched from other workers, as leaves.
-        self.refs: list[tuple[Ref, list[Any]]] = []
-        #: The results, with whether they require grad.
-        self.outputs: list[tuple[Any, bool]] = []
-        self.structure: Any = None
+    #: The place of the micro-batch, if the part is a stage of a pipeline.
+    place: Place | None
+    #: The tensors that the caller has sent, as leaves.
+    inputs: list[Any] = field(default_factory=list)
+    #: What was fetched from other workers, as leaves.
+    refs: list[tuple[Ref, list[Any]]] = field(default_factory=list)
+    #: The results, with whether they require grad.
+    outputs: list[tuple[Any, bool]] = field(default_factory=list)
+    structure: Any = None
 
     def take(self, output: Any) -> None:
         """Keep the results of the part."""
         leaves, self.structure = flatten(output)
         if is_grad_enabled():
             check_plain("a part's result", [x for x in leaves if not isinstance(x, Variable)])
-        places = [
-            place
-            for place, leaf in enumerate(leaves)
-            if isinstance(leaf, Variable) and leaf.requires_grad  # type: ignore[attr-defined]
-        ]
-        if places:
-            for place, tensor in zip(
-                places, _Border.apply(*[leaves[place] for place in places]), strict=True
-            ):
-                leaves[place] = tensor
-        self.outputs = [(leaf, place in places) for place, leaf in enumerate(leaves)]
+        flows = map(requires_grad, leaves)
+        self.outputs = list(zip(_through(_Border, leaves), flows, strict=True))
 
     def values(self) -> list[Any]:
         """The results, cut from the graph."""
         return [cut(leaf) for leaf, _ in self.outputs]
 
 
+@dataclass(slots=True, eq=False)
 class StagedPass:
     """What a host has staged under one key."""
 
-    __slots__ = ("deposits", "entered", "gradients", "totals")
-
-    def __init__(self) -> None:
-        self.gradients = Staged()
-        #: By `Place`: set when the micro-batch before it has its turn.
-        self.entered: defaultdict[Place, asyncio.Event] = defaultdict(asyncio.Event)
-        #: By turn and call: for each consumer, the gradients of the call's results.
-        self.deposits: dict[Any, dict[Any, list[Any]]] = {}
-        #: The sums, once all is prepared.
-        self.totals: dict[Any, Any] | None = None
+    gradients: Staged = field(default_factory=Staged)
+    #: By `Place`: set when the micro-batch before it has its turn.
+    entered: dict[Place, asyncio.Event] = field(default_factory=lambda: defaultdict(asyncio.Event))
+    #: By turn and call: for each consumer, the gradients of the call's results.
+    deposits: dict[Any, dict[Any, list[Any]]] = field(default_factory=dict)
+    #: The sums, once all is prepared.
+    totals: dict[Any, Any] | None = None
 
 
 class _Border(Function):
@@ -107,14 +95,19 @@ def entered(leaves: list[Any], shared: bool) -> list[Any]:
         leaves: tensors, or plain data.
         shared: whether their memory is that of their caller's values.
     """
+    with enable_grad():
+        return _through(_Entrance, leaves, shared)
+
+
+def _through(identity: type[Function], leaves: list[Any], *args: Any) -> list[Any]:
+    """The leaves, with those that require grad behind a node."""
     places = [place for place, leaf in enumerate(leaves) if requires_grad(leaf)]
-    given = list(leaves)
+    found = list(leaves)
     if places:
-        with enable_grad():
-            tensors = _Entrance.apply(shared, *[leaves[place] for place in places])
+        tensors = identity.apply(*args, *[leaves[place] for place in places])
         for place, tensor in zip(places, tensors, strict=True):
-            given[place] = tensor
-    return given
+            found[place] = tensor
+    return found
 
 
 class _Collector:
