@@ -99,7 +99,7 @@ class TransformedDistribution(Distribution):
             raise ValueError(
                 f"transforms must be a Transform or a list of Transforms, but was {transforms}"
             )
-        whole = ComposeTransform(self.transforms)
+        whole = self._whole
         events = max(len(base_distribution.event_shape), whole.codomain.event_dim)
         more = events - len(base_distribution.event_shape)
         self.base_dist = Independent(base_distribution, more) if more else base_distribution
@@ -114,17 +114,20 @@ class TransformedDistribution(Distribution):
     has_rsample: bool = _of_base("has_rsample")
 
     @property
+    def _whole(self) -> ComposeTransform:
+        return ComposeTransform(self.transforms)
+
+    @property
     def support(self) -> Constraint:
-        whole = ComposeTransform(self.transforms)
-        found = whole.codomain if self.transforms else self.base_dist.support
+        found = self._whole.codomain if self.transforms else self.base_dist.support
         return constraints.independent(found, len(self._event_shape) - found.event_dim)
 
     def sample(self, sample_shape: Sequence[int] = ()) -> Tensor:
         with no_grad():
-            return ComposeTransform(self.transforms)(self.base_dist.sample(sample_shape))
+            return self._whole(self.base_dist.sample(sample_shape))
 
     def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
-        return ComposeTransform(self.transforms)(self.base_dist.rsample(sample_shape))
+        return self._whole(self.base_dist.rsample(sample_shape))
 
     def _log_prob(self, value: Tensor) -> Tensor:
         events = len(self._event_shape)
@@ -140,12 +143,10 @@ class TransformedDistribution(Distribution):
 
     def cdf(self, value: Tensor) -> Tensor:
         # The base distribution checks the value: its support has the border that this one's lacks.
-        whole = ComposeTransform(self.transforms)
-        return _from_below(whole.sign, self.base_dist.cdf(whole._inverse(value)))
+        return _from_below(self._whole.sign, self.base_dist.cdf(self._whole._inverse(value)))
 
     def icdf(self, value: Tensor) -> Tensor:
-        whole = ComposeTransform(self.transforms)
-        return whole(self.base_dist.icdf(_from_below(whole.sign, value)))
+        return self._whole(self.base_dist.icdf(_from_below(self._whole.sign, value)))
 
 
 def _from_below(sign: Any, probability: Tensor) -> Tensor:

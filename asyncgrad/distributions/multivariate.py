@@ -9,6 +9,8 @@ from asyncgrad.distributions import constraints
 from asyncgrad.distributions.constraints import Value
 from asyncgrad.distributions.continuous import Gamma
 from asyncgrad.distributions.distribution import Distribution, computed, derived
+from asyncgrad.ops.api.creation import zeros_like
+from asyncgrad.ops.api.elementwise import where
 from asyncgrad.ops.api.linalg import matmul
 from asyncgrad.ops.api.linalg_legacy import cholesky_inverse
 from asyncgrad.ops.api.matrices import cholesky, solve_triangular
@@ -43,16 +45,10 @@ class Dirichlet(Distribution):
 
     @property
     def mode(self) -> Tensor:
-        over = (self.concentration - 1).clamp(min=0)
-        mode = over / over.sum(-1, True)
-        nothing = (self.concentration < 1).all(-1, True)
-        corner = self._corner(self.concentration)
-        return mode.masked_fill(nothing, 0) + corner.masked_fill(~nothing, 0)
-
-    @staticmethod
-    def _corner(x: Tensor) -> Tensor:
-        from_zero = x.argmax(-1, True)
-        return x.new_zeros(tuple(x.shape)).scatter(-1, from_zero, 1.0)
+        a = self.concentration
+        over = (a - 1).clamp(min=0)
+        corner = zeros_like(a).scatter(-1, a.argmax(-1, True), 1.0)
+        return where((a < 1).all(-1, True), corner, over / over.sum(-1, True))
 
     @property
     def variance(self) -> Tensor:
