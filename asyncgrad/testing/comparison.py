@@ -98,7 +98,9 @@ def _pairs(actual: Any, expected: Any, where: str, loose: bool) -> Iterator[tupl
             )
         for key in actual:
             yield from _pairs(actual[key], expected[key], f"{where}[{key!r}]", loose)
-    elif _both(actual, expected, Sequence) and not isinstance(actual, (str, bytes)):
+    elif _both(actual, expected, Sequence) and not any(
+        isinstance(x, (str, bytes)) for x in (actual, expected)
+    ):
         if len(actual) != len(expected):
             raise AssertionError(
                 f"The length of the sequences mismatch: {len(actual)} != {len(expected)}"

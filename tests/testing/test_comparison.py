@@ -66,6 +66,8 @@ PAIRS = {
     "a list": lambda T: ([T([1.0]), 2.0], [T([1.0]), 3.0]),
     "a list and a tuple": lambda T: ([1, 2], (1, 2)),
     "a shorter list": lambda T: ([1], [1, 2]),
+    "a list and a word": lambda T: (["a"], "a"),
+    "a word and a list": lambda T: ("a", ["a"]),
     "a list of words": lambda T: ([1.0, "a"], [1.0, "a"]),
     "mappings": lambda T: (OrderedDict(a=1), {"a": 1}),
     "keys": lambda T: ({"a": 1}, {"b": 1}),
