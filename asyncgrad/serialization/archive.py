@@ -9,6 +9,7 @@ import struct
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from pickle import UnpicklingError
+from types import SimpleNamespace
 from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
@@ -50,7 +51,11 @@ def save(obj: object, f: str | os.PathLike[str] | IO[bytes]) -> None:
 
     writer = PickleWriter()
     pickle = writer.finish(obj)
-    with zipfile.ZipFile(f, "w", zipfile.ZIP_STORED) as archive:
+    target: Any = f
+    if hasattr(f, "write"):
+        # `zipfile` would go back in the file, which gzip's can't.
+        target = SimpleNamespace(write=f.write, flush=getattr(f, "flush", lambda: None))
+    with zipfile.ZipFile(target, "w", zipfile.ZIP_STORED) as archive:
         archive.writestr("archive/data.pkl", pickle)
         archive.writestr("archive/byteorder", b"little")
         for number, array in enumerate(writer.storages):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import gzip
 import io
 import pickle
 import struct
@@ -282,3 +283,12 @@ def test_a_tensor_of_an_unknown_class_is_refused():
     tensor.label = "mine"
     with pytest.raises(pickle.UnpicklingError, match="with attributes"):
         load(file_of(tensor, False))
+
+
+def test_what_is_written_through_gzip_is_read_by_both(tmp_path):
+    """A stream that can't go back."""
+    with gzip.open(tmp_path / "net.pt.gz", "wb") as file:
+        ag.save({"a": ag.ones(2, 3)}, file)
+    for T in (torch, ag):
+        with gzip.open(tmp_path / "net.pt.gz") as file:
+            assert T.load(file)["a"].shape == (2, 3)
