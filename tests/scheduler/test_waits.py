@@ -237,6 +237,33 @@ async def test_hooks_that_end_below_the_limit_are_no_stall(monkeypatch: pytest.M
     await assert_nothing_runs()
 
 
+@pytest.mark.asyncio
+async def test_a_cancelled_pass_does_not_warn_of_hooks_that_go_on() -> None:
+    """None of them has ended, but the pass will start no more."""
+    engine = ag.engine()
+    engine.limit(coroutine_nodes=3)
+    x, release = leaf(), asyncio.Event()
+
+    async def clean_up() -> None:
+        try:
+            await release.wait()
+        finally:
+            await release.wait()
+
+    loss: Any = 0.0
+    for _ in range(5):
+        loss = loss + calls(x, clean_up)
+    future = loss.sum().backward()
+    await until(lambda: bool(engine.nodes._full))
+    future.cancel()
+    await until(lambda: not engine.nodes._running)
+    assert not engine.nodes._full
+    release.set()
+    with pytest.raises(asyncio.CancelledError):
+        await future
+    await assert_nothing_runs()
+
+
 def test_a_blocking_pass_says_so_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(inline, "STALLED", 0.01)
     monkeypatch.setattr(inline, "LIMIT", 3)
