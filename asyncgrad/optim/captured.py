@@ -92,7 +92,7 @@ class CapturedStep:
         """
         optimizer = self._optimizer
         recorded = any(group.get("differentiable") for group in optimizer.param_groups)
-        if recorded or optimizer._steps_have_hooks():
+        if recorded or optimizer._steps_have_hooks() or optimizer._stepping is not None:
             return None
         optimizer._check_awaited("step")
         facts = StepFacts([], [], [], [])

@@ -76,6 +76,8 @@ class LBFGS(Optimizer):
             PendingBackwardError: if this task has not awaited a pass that it started.
         """
         self._check_awaited("step")
+        if self._stepping is not None:
+            raise self._not_alone()
         iterations = self._iterations()
         next(iterations)
         first = loss = None
@@ -95,6 +97,10 @@ class LBFGS(Optimizer):
             PendingBackwardError: if this task has not awaited a pass that it started.
         """
         self._check_awaited("step_async")
+        async with self._alone():
+            return await self._iterate(closure)
+
+    async def _iterate(self, closure: Callable[[], Any]) -> Any:
         args = (self, closure)
         self._before(args, {})
         iterations = self._iterations()

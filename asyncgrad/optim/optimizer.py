@@ -28,6 +28,7 @@ from asyncgrad.optim.hooks import (  # noqa: F401  two have this place in PyTorc
     register_optimizer_step_post_hook,
     register_optimizer_step_pre_hook,
 )
+from asyncgrad.optim.turns import Turns
 from asyncgrad.optim.updates import Group, Params, check_manner, copied_beside
 from asyncgrad.scheduler import check_awaited, offload
 from asyncgrad.types import Array, Tensor
@@ -39,7 +40,7 @@ _WORTH_A_THREAD = 250_000
 _PASSES = 4
 
 
-class Optimizer(Hooked):
+class Optimizer(Hooked, Turns):
     """Updates parameters from their gradients.
 
     Subclasses define `_update`, which updates one parameter, or `step`.
@@ -144,8 +145,7 @@ class Optimizer(Hooked):
 
     def _cost(self, group: Group, parameter: Tensor) -> float:
         """The expected nanoseconds of a parameter's update."""
-        cost: float = parameter._metadata.cost * _PASSES
-        return cost
+        return float(parameter._metadata.cost * _PASSES)
 
     def _values(self, parameter: Tensor) -> Array:
         """The array that the current step changes."""
@@ -172,6 +172,8 @@ class Optimizer(Hooked):
             PendingBackwardError: if this task has not awaited a pass that it started.
         """
         self._check_awaited("step")
+        if self._stepping is not None:
+            raise self._not_alone()
         loss = None if closure is None else self._evaluate(closure)
         rebind(self._updates(False))
         return loss
@@ -191,7 +193,7 @@ class Optimizer(Hooked):
         The thread writes to new arrays, which replace the parameters' memory when the step is
         complete: other tasks see either no parameter updated or all of them. A cancellation takes
         effect after the step. A `step` that a subclass defines is called on the loop instead, and
-        awaited if it is a coroutine function.
+        awaited if it is a coroutine function. Steps of several tasks are taken one after another.
 
         Args:
             closure: computes the loss and its gradients anew; may be a coroutine function.
@@ -208,19 +210,20 @@ class Optimizer(Hooked):
             return result if closure is None else loss
         cost = sum(self._cost(group, p) for group in self.param_groups for p in group["params"])
         args = (self,) if closure is None else (self, closure)
-        if cost < _WORTH_A_THREAD:
+        if cost < _WORTH_A_THREAD and self._stepping is None:
             self._before(args, {})
             rebind(self._updates(False))
             self._after(args, {})
             return loss
         made: list[dict[Any, Any]] = []
-        try:
-            await offload(self._prepare, args, made)
-        finally:
-            # On the loop no other task sees a partial update. A cancelled step is complete, too.
-            if made:
-                rebind(made[0])
-                self._after(args, {})
+        async with self._alone():
+            try:
+                await offload(self._prepare, args, made)
+            finally:
+                # On the loop no other task sees part of a step. A cancelled one is complete, too.
+                if made:
+                    rebind(made[0])
+                    self._after(args, {})
         return loss
 
     def _check_awaited(self, method: str) -> None:
@@ -318,14 +321,11 @@ class Optimizer(Hooked):
         """State and options, with parameters replaced by numbers; tensors share memory."""
         for hook in tuple(self._state_pre_hooks.values()):
             hook(self)
-        return self._through(self._state_post_hooks, self._state_dict())
-
-    def _state_dict(self) -> dict[str, Any]:
         numbers: dict[int, int] = {}
         for group in self.param_groups:
             for parameter in group["params"]:
                 numbers.setdefault(id(parameter), len(numbers))
-        return {
+        state_dict = {
             "state": {numbers.get(id(key), key): dict(value) for key, value in self.state.items()},
             "param_groups": [
                 {
@@ -335,6 +335,7 @@ class Optimizer(Hooked):
                 for group in self.param_groups
             ],
         }
+        return self._through(self._state_post_hooks, state_dict)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Restore state and options; tensors are copied.
@@ -379,7 +380,7 @@ class Optimizer(Hooked):
 
     def __getstate__(self) -> dict[str, Any]:
         """Everything but hooks, which belong to the program and not to the state."""
-        return {**vars(self), **{table: {} for table in HOOKS}, "_drafts": {}}
+        return {**vars(self), **{table: {} for table in HOOKS}, "_drafts": {}, "_stepping": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Take attributes that were copied or loaded; subclasses may add options to old groups."""

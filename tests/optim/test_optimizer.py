@@ -547,3 +547,57 @@ def test_a_blocking_step_refuses_a_coroutine_function(kind):
 
     with pytest.raises(TypeError, match=rf"{kind.__name__}.step.*await optimizer.step_async"):
         kind([ag.ones(2, requires_grad=True)]).step(closure)
+
+
+async def _stepped(kind, together):
+    """The parameters after three steps of a model that is updated in a thread."""
+    model = [ag.full((300,), float(place), requires_grad=True) for place in range(3)]
+    optimizer = getattr(ag.optim, kind)(model, lr=0.1)
+
+    async def closure():
+        optimizer.zero_grad()
+        loss = sum((x * x).sum() for x in model)
+        await loss.backward()
+        await asyncio.sleep(0)
+        return loss
+
+    await closure()
+    steps = [optimizer.step_async(*[closure] * (kind == "LBFGS")) for _ in range(3)]
+    if together:
+        await asyncio.gather(*steps)
+    else:
+        for step in steps:
+            await step
+    return [x.tolist() for x in model]
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("kind", ["SGD", "Adam", "LBFGS"])
+async def test_steps_of_several_tasks_follow_one_another(kind, monkeypatch):
+    """They used the same state and the same new arrays at once, so that updates were lost."""
+    for module in ("optimizer", "lbfgs"):
+        monkeypatch.setattr(getattr(ag.optim, module), "_WORTH_A_THREAD", 0)
+    assert await _stepped(kind, together=True) == await _stepped(kind, together=False)
+
+
+@pytest.mark.asyncio
+async def test_a_step_that_blocks_is_refused_while_another_is_incomplete(monkeypatch):
+    monkeypatch.setattr(ag.optim.optimizer, "_WORTH_A_THREAD", 0)
+    x = parameter(1.0)
+    x.grad = ag.ones_like(x)
+    optimizer = ag.optim.SGD([x], lr=0.25)
+    first = asyncio.create_task(optimizer.step_async())
+    await asyncio.sleep(0)
+    second = asyncio.create_task(optimizer.step_async())
+    await asyncio.sleep(0)
+    copied = copy.deepcopy(optimizer)
+    with pytest.raises(RuntimeError, match=r"SGD.step: another task's step_async"):
+        optimizer.step()
+    second.cancel()
+    await first
+    with pytest.raises(asyncio.CancelledError):
+        await second
+    assert x.item() == 0.75
+    optimizer.step()
+    copied.step()
+    assert x.item() == 0.5
