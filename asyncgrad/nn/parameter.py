@@ -14,7 +14,6 @@ from asyncgrad.ops.api.conversion import arguments_of_to, target_of_to
 from asyncgrad.ops.api.shape import clone
 from asyncgrad.ops.dtype_device import memory_format
 from asyncgrad.ops.promotion import category
-from asyncgrad.ops.tensors.copies import _rebuilt, deep_copy, pickled, reduced, shallow_copy
 from asyncgrad.tensor import Tensor
 from asyncgrad.types import DeviceLike, DTypeLike
 
@@ -76,12 +75,6 @@ class Parameter(Tensor):
     def __repr__(self) -> str:
         return f"Parameter containing:\n{super().__repr__()}"
 
-    def __copy__(self) -> Parameter:
-        """A parameter with the same memory and user attributes, without a gradient."""
-        copied = type(self)(self.data, requires_grad(self))
-        vars(copied).update(vars(self))
-        return copied
-
     def __deepcopy__(self, memo: dict[int, Any]) -> Parameter:
         """A parameter with a copy of the values, without a gradient."""
         if id(self) in memo:
@@ -89,10 +82,6 @@ class Parameter(Tensor):
         copied = type(self)(clone(self.data), requires_grad(self))
         memo[id(self)] = copied
         return copied
-
-    def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
-        """Pickle the values and user attributes, but neither gradient nor hooks."""
-        return _rebuild, (type(self), *pickled(self)), vars(self) or None
 
 
 class Buffer(Tensor):
@@ -119,23 +108,6 @@ class Buffer(Tensor):
         self.persistent = persistent
         self.requires_grad_(requires_grad(data))
         return self
-
-    def __copy__(self) -> Self:
-        """A buffer with the same memory, without a gradient."""
-        return type(self)(shallow_copy(self), persistent=self.persistent)
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        """A buffer with a copy of the values, and of the gradient if there is one."""
-        if id(self) not in memo:
-            values = deep_copy(self, memo)
-            memo[id(self)] = copied = type(self)(values, persistent=self.persistent)
-            copied.grad = values.grad
-        return memo[id(self)]  # type: ignore[no-any-return]
-
-    def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
-        """Pickle the values and `persistent`, but neither gradient nor hooks."""
-        _, given = reduced(self, protocol)
-        return _rebuild_buffer, (type(self), self.persistent, *given)
 
 
 def is_lazy(param: object) -> bool:
@@ -278,16 +250,6 @@ class UninitializedBuffer(_Uninitialized):
         made: Any = zeros(0, dtype=dtype, device=device).requires_grad_(requires_grad)
         made.__class__ = cls
         return made._without_shape()  # type: ignore[no-any-return]
-
-
-def _rebuild(kind: type[Parameter], *given: Any) -> Parameter:
-    """Restore a pickled parameter on its former device."""
-    data = _rebuilt(*given)
-    return kind(data.detach(), requires_grad(data))
-
-
-def _rebuild_buffer(kind: type[Buffer], persistent: bool, *given: Any) -> Buffer:
-    return kind(_rebuilt(*given), persistent=persistent)
 
 
 def clear_gradient(parameter: Tensor, set_to_none: bool) -> None:
