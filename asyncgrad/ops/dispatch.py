@@ -72,14 +72,10 @@ def operator_dispatch(op: Op, *, reflected: bool = False) -> Callable[[Any, Any]
 
 
 def product_dispatch(op: Op, checked: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    """The dispatch function of a matrix product.
+    """The dispatch function of a product of two matrices; `checked` takes any operands.
 
     A pair of matrix metadata that was multiplied before needs no checks: a cache holds the result's
     metadata.
-
-    Args:
-        op: the product of two matrices.
-        checked: the function for any operands.
     """
     made = _made(op, "checked", checked=checked)
     made.__name__ = made.__qualname__ = "matmul"
@@ -91,19 +87,7 @@ def product_dispatch(op: Op, checked: Callable[[Any, Any], Any]) -> Callable[[An
 def promoting(op: Op, *, operator: bool = False) -> Callable[[Any, Any], Any]:
     """The function that promotes two operands as the row says."""
     right, left = _of_numbers(op)
-    return promote_binary(
-        op.name,
-        tensors_dispatch(op),
-        right=right,
-        left=left,
-        floating=op.promotes == "floating",
-        numbers=op.numbers != "none",
-        leading=operator or op.numbers in {"either", "both"},
-        alone=op.numbers == "both" and not operator,
-        modular=not op.exact,
-        check=op.check,
-        operator=operator,
-    )
+    return promote_binary(op, tensors_dispatch(op), right=right, left=left, operator=operator)
 
 
 def _of_numbers(op: Op) -> tuple[Any, Any]:

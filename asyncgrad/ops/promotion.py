@@ -292,10 +292,11 @@ def beside(name: str, *tensors: Any) -> tuple[Any, ...]:
 
 
 def _with_number(
-    name: str, pair: Callable[[Any, Any], Any], right: Callable[[Any, Any], Any] | None,
-    left: Callable[[Any, Any], Any] | None, *, floating: bool, modular: bool,
+    op: Op, pair: Callable[[Any, Any], Any], right: Callable[[Any, Any], Any] | None,
+    left: Callable[[Any, Any], Any] | None,
 ) -> Callable[[Any, Any, bool], Any]:  # fmt: skip
     """Make the function of a tensor and a number, which comes first if `reflected`."""
+    name, floating, modular = op.name, op.promotes == "floating", not op.exact
 
     def with_number(x: Any, number: Any, reflected: bool) -> Any:
         dtype = number_result(x._metadata.dtype, number)
@@ -303,6 +304,7 @@ def _with_number(
         if floating and kind in "biu":
             dtype = default_dtype()
         elif modular and kind in "iu":
+            # A number that is too large for an integer tensor counts modulo its size.
             number = wrapped(number, dtype)
         x = cast(x, dtype)
         function = left if reflected else right
@@ -326,26 +328,24 @@ def _with_number(
 
 
 def promote_binary(
-    name: str, pair: Callable[[Any, Any], Any], *, right: Callable[[Any, Any], Any] | None = None,
-    left: Callable[[Any, Any], Any] | None = None, floating: bool = False, numbers: bool = True,
-    leading: bool = True, alone: bool = False, modular: bool = True,
-    check: Callable[[Any, Any], None] | None = None, operator: bool = False,
+    op: Op, pair: Callable[[Any, Any], Any], *, right: Callable[[Any, Any], Any] | None = None,
+    left: Callable[[Any, Any], Any] | None = None, operator: bool = False,
 ) -> Callable[[Any, Any], Any]:  # fmt: skip
     """Make the function that handles operands which are not floating tensors of one shape.
 
     Args:
+        op: says what operands are promoted to, and which of them may be numbers.
         pair: the function on two tensors of one dtype.
         right: the function with a number as the second operand.
         left: the function with a number as the first operand, passed as its second argument.
-        floating: convert integers to floating first.
-        numbers: the second operand may be a number.
-        leading: the first operand may be a number.
-        alone: both operands may be numbers.
-        modular: take numbers too large for an integer tensor modulo its size.
-        check: raises for operands that the function refuses.
         operator: return `NotImplemented` for an operand of a foreign type, as operators do.
     """
-    with_number = _with_number(name, pair, right, left, floating=floating, modular=modular)
+    name, check, floating = op.name, op.check, op.promotes == "floating"
+    numbers = op.numbers != "none"
+    leading = operator or op.numbers in {"either", "both"}
+    alone = op.numbers == "both" and not operator
+
+    with_number = _with_number(op, pair, right, left)
 
     def promote(x: Any, y: Any) -> Any:
         if isinstance(x, Variable) and isinstance(y, Variable):

@@ -74,7 +74,8 @@ def add_op(op: Op) -> Callable[..., Any]:
     add_raw_function(op)
     dispatch = tensors_dispatch(op)
     if is_pair(op):
-        dispatch = promote_binary(name, dispatch, floating=bool(op.pulls))
+        promotes: Any = "floating" if op.pulls else "any"
+        dispatch = promote_binary(op._replace(numbers="either", promotes=promotes), dispatch)
     setattr(RECORDED, name, dispatch)
     return dispatch
 
