@@ -3,7 +3,7 @@
 The inputs' part of the gates (`z`, their product with the layer's weight for all steps) is computed
 outside, in one product. Only the LSTM computes it itself, to lay it out gate by gate. The rest runs
 step by step: the state times `w`. Kernels save intermediate values in the list `kept`, so that the
-backward pass has little to compute. The rules recompute all of it with differentiable functions.
+backward pass has little to compute. Recorded passes differentiate the steps one by one.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from asyncgrad.devices import pieces
 from asyncgrad.devices.cores import in_turns
 from asyncgrad.devices.pieces import followed
 from asyncgrad.devices.pool import POOL
-from asyncgrad.ops.composed import through
+from asyncgrad.ops.composed import composed
 from asyncgrad.ops.fused import Once, compiled, share, silent
-from asyncgrad.ops.op import Op, fused_together, operation
+from asyncgrad.ops.op import Op, operation
 from asyncgrad.ops.table.linalg import product_cost, total_of_rows
 from asyncgrad.types import Array, Library, Namespace, Value
 
@@ -97,13 +97,8 @@ def _for_steps(
 ) -> Callable[[int], object] | None:
     """How to compute a step, given its number, by a compiled kernel; None where there is none.
 
-    Args:
-        xp: the library.
-        name: the kernel's name.
-        first: its first arguments, if they are the same for all steps.
-        each: arrays that have an argument for each step; or a first state and an array of states,
-            for the state before each step.
-        last: its last arguments, if they are the same for all steps.
+    Its `first` and its `last` arguments are the same for all steps. `each` has arrays with an
+    argument for each step; or a first state and an array of states, for the state before each step.
     """
     sample = each[1]
     if not xp.compiled or sample.dtype.char not in "fd" or not len(sample):
@@ -130,13 +125,8 @@ def _for_rows(
     """Compute all steps for some rows of the batch, which are independent, at a time.
 
     While an engine lives, a second thread may take half of the rows. One thread takes a tenth
-    longer for two halves than for all rows.
-
-    Args:
-        xp: the library.
-        compute: computes some rows.
-        rows: an array whose first axes are those of the steps and the batch.
-        multiplications: of a step, in its products of matrices; 0 if rows can't be taken apart.
+    longer for two halves than for all rows. The first axes of `rows` are those of the steps and the
+    batch; a step has so many multiplications, 0 if rows can't be taken apart.
     """
     steps, batch = rows.shape[:2]
     parts = [slice(None)]
@@ -149,11 +139,6 @@ def _parts(xp: Library, steps: int, multiplications: int) -> list[slice]:
     """Slices of the steps, last ones first, whose products are computed together.
 
     Without an engine or on a device there is one: only another thread gains by several.
-
-    Args:
-        xp: the library.
-        steps: how many there are.
-        multiplications: of one step.
     """
     length = max(-(-steps // _PARTS), _PART // max(1, multiplications))
     if not pieces.threads or xp.ndarray is not np.ndarray:
@@ -191,13 +176,6 @@ def _stacked(F: Namespace, parts: list[Any]) -> Any:
     return F.cat([F.reshape(part, (1, *part.shape)) for part in parts], 0)
 
 
-def _total(parts: list[Any]) -> Any:
-    total = parts[0]
-    for part in parts[1:]:
-        total = total + part
-    return total
-
-
 def _previous(product: Callable[..., Any], states: Array, first: Array, gradients: Array) -> Any:
     """Sum the products of each step's gradient and the state before it."""
     steps, _, width = gradients.shape
@@ -214,9 +192,6 @@ def _previous(product: Callable[..., Any], states: Array, first: Array, gradient
 def _plain(activation: str) -> Op:
     """The op of the plain layer with an activation."""
     is_tanh = activation == "tanh"
-
-    def through_activation(F: Namespace, g: Value, out: Value) -> Any:
-        return g * (1 - out * out) if is_tanh else F.rectified(g, out)
 
     @silent
     def forward(xp: Library, z: Array, h: Array, w: Array) -> Any:
@@ -269,37 +244,18 @@ def _plain(activation: str) -> Op:
             made["w"] = _previous(xp.dot, out, h, through)
         return tuple([made[key] for key in wanted])
 
-    def states_of(F: Namespace, z: Value, h: Value, w: Value) -> list[Any]:
-        states = [h]
+    def stepwise(F: Namespace, z: Value, h: Value, w: Value) -> Any:
+        states = []
         for t in range(z.shape[0]):
-            states.append(getattr(F, activation)(z[t] + states[-1] @ F.adjoint(w)))
-        return states
-
-    def rule(
-        F: Namespace, g: Value, wanted: tuple[str, ...], z: Value, h: Value, w: Value, out: Value
-    ) -> Any:
-        states = states_of(F, z, h, w)
-        parts, weights = [], []
-        back = None
-        for t in range(len(states) - 2, -1, -1):
-            back = g[t] if back is None else back + g[t]
-            part = through_activation(F, back, states[t + 1])
-            back = part @ w
-            parts.append(part)
-            weights.append(F.adjoint(part) @ states[t])
-        made: dict[str, Callable[[], Any]] = {
-            "z": lambda: _stacked(F, parts[::-1]),
-            "h": lambda: back,
-            "w": lambda: _total(weights),
-        }
-        return tuple([made[key]() for key in wanted])
+            h = getattr(F, activation)(z[t] + h @ F.adjoint(w))
+            states.append(h)
+        return _stacked(F, states)
 
     return operation(
         f"rnn_{activation}",
         forward,
         "z h w",
-        pushes=through("z h w", lambda F, z, h, w: _stacked(F, states_of(F, z, h, w)[1:])),
-        together=fused_together(kernel, rule),
+        **composed("z h w", stepwise, kernel),
         cost=_cost,
     )
 
@@ -466,61 +422,16 @@ def _lstm_kernel(
     return tuple([made[key] for key in wanted])
 
 
-def _lstm_steps(
-    F: Namespace, x: Value, h: Value, c: Value, v: Value, w: Value, b: Value
-) -> Iterator[tuple[Any, ...]]:
-    """For each step the previous state and cell state, the gates and the tanh of the cell state."""
+def _lstm_stepwise(F: Namespace, x: Value, h: Value, c: Value, v: Value, w: Value, b: Value) -> Any:
     size = c.shape[-1]
+    found = []
     for t in range(x.shape[0]):
         a = x[t] @ F.adjoint(v) + h @ F.adjoint(w) + b
         i, f, o = (F.sigmoid(a[:, k * size : (k + 1) * size]) for k in (0, 1, 3))
-        j = F.tanh(a[:, 2 * size : 3 * size])
-        new = f * c + i * j
-        top = F.tanh(new)
-        yield h, c, i, f, j, o, top
-        h, c = o * top, new
-
-
-def _lstm_rule(
-    F: Namespace, g: Value, wanted: tuple[str, ...], x: Value, h: Value, c: Value, v: Value,
-    w: Value, b: Value, out: Value, kept: list[Any],
-) -> Any:  # fmt: skip
-    rows = list(_lstm_steps(F, x, h, c, v, w, b))
-    memory = g[len(rows)]
-    back = None
-    parts = []
-    for t in range(len(rows) - 1, -1, -1):
-        _, before, i, f, j, o, top = rows[t]
-        back = g[t] if back is None else back + g[t]
-        memory = memory + back * o * (1 - top * top)
-        part = F.cat(
-            [
-                memory * j * i * (1 - i),
-                memory * before * f * (1 - f),
-                memory * i * (1 - j * j),
-                back * top * o * (1 - o),
-            ],
-            1,
-        )
-        parts.append(part)
-        memory = memory * f
-        back = part @ w
-    parts.reverse()
-    made: dict[str, Callable[[], Any]] = {
-        "x": lambda: _stacked(F, [part @ v for part in parts]),
-        "h": lambda: back,
-        "c": lambda: memory,
-        "v": lambda: _total([F.adjoint(part) @ x[t] for t, part in enumerate(parts)]),
-        "w": lambda: _total([F.adjoint(part) @ rows[t][0] for t, part in enumerate(parts)]),
-        "b": lambda: _total([F.sum(part, (0,), False) for part in parts]),
-    }
-    return tuple([made[key]() for key in wanted])
-
-
-def _lstm_composed(F: Namespace, x: Value, h: Value, c: Value, v: Value, w: Value, b: Value) -> Any:
-    rows = list(_lstm_steps(F, x, h, c, v, w, b))
-    *_, before, i, f, j, _, _ = rows[-1]
-    return _stacked(F, [o * top for *_, o, top in rows] + [f * before + i * j])
+        c = f * c + i * F.tanh(a[:, 2 * size : 3 * size])
+        h = o * F.tanh(c)
+        found.append(h)
+    return _stacked(F, [*found, c])
 
 
 # -- the gated cell -------------------------------------------------------------------------------
@@ -636,48 +547,17 @@ def _gru_kernel(
     return tuple([made[key] for key in wanted])
 
 
-def _gru_steps(F: Namespace, z: Value, h: Value, w: Value, b: Value) -> Iterator[tuple[Any, ...]]:
-    """For each step the previous state, the gates and the recurrent part of the new values."""
+def _gru_stepwise(F: Namespace, z: Value, h: Value, w: Value, b: Value) -> Any:
     size = h.shape[-1]
     turned = F.adjoint(w)
+    found = []
     for t in range(z.shape[0]):
         a, part = z[t], h @ turned + b
         r, u = (F.sigmoid(a[:, k] + part[:, k]) for k in (slice(0, size), slice(size, 2 * size)))
-        q = part[:, 2 * size :]
-        n = F.tanh(a[:, 2 * size :] + r * q)
-        yield h, r, u, n, q
+        n = F.tanh(a[:, 2 * size :] + r * part[:, 2 * size :])
         h = n + u * (h - n)
-
-
-def _gru_rule(
-    F: Namespace, g: Value, wanted: tuple[str, ...], z: Value, h: Value, w: Value, b: Value,
-    out: Value, kept: list[Any],
-) -> Any:  # fmt: skip
-    rows = list(_gru_steps(F, z, h, w, b))
-    back = None
-    parts, weights, biases = [], [], []
-    for t in range(len(rows) - 1, -1, -1):
-        state, r, u, n, q = rows[t]
-        back = g[t] if back is None else back + g[t]
-        inner = back * (1 - u) * (1 - n * n)
-        reset = inner * q * r * (1 - r)
-        update = back * (state - n) * u * (1 - u)
-        part = F.cat([reset, update, inner * r], 1)
-        parts.append(F.cat([reset, update, inner], 1))
-        weights.append(F.adjoint(part) @ state)
-        biases.append(F.sum(part, (0,), False))
-        back = back * u + part @ w
-    made: dict[str, Callable[[], Any]] = {
-        "z": lambda: _stacked(F, parts[::-1]),
-        "h": lambda: back,
-        "w": lambda: _total(weights),
-        "b": lambda: _total(biases),
-    }
-    return tuple([made[key]() for key in wanted])
-
-
-def _gru_composed(F: Namespace, z: Value, h: Value, w: Value, b: Value) -> Any:
-    return _stacked(F, [n + u * (h - n) for h, _, u, n, _ in _gru_steps(F, z, h, w, b)])
+        found.append(h)
+    return _stacked(F, found)
 
 
 def _cost(z: Variable, h: Variable, *rest: object) -> int:
@@ -701,16 +581,14 @@ OPS = (
         "lstm",
         _lstm,
         "x h c v w b",
-        pushes=through("x h c v w b", _lstm_composed),
-        together=fused_together(_lstm_kernel, _lstm_rule),
+        **composed("x h c v w b", _lstm_stepwise, _lstm_kernel),
         cost=_lstm_cost,
     ),
     operation(
         "gru",
         _gru,
         "z h w b",
-        pushes=through("z h w b", _gru_composed),
-        together=fused_together(_gru_kernel, _gru_rule),
+        **composed("z h w b", _gru_stepwise, _gru_kernel),
         cost=_cost,
     ),
 )
