@@ -46,15 +46,10 @@ def offer_core(before: int) -> None:
 
 
 def divided(length: int, part: int, start: int = 0) -> Iterator[slice]:
-    """Divide a length into slices of a tenth of a millisecond's work each.
+    """Divide a length into slices of at least `part`, a tenth of a millisecond's work each.
 
     The thread may lose its core and the interpreter at the end of a slice. If that took long, the
     next slices are longer and the core is not offered.
-
-    Args:
-        length: the length to be divided.
-        part: the length of the shortest slice.
-        start: where to begin.
     """
     while start < length:
         end = start + part * _times

@@ -187,13 +187,7 @@ class Lines(NamedTuple):
 
 
 class LinesKernel:
-    """A declared kernel, compiled for each dtype on its first call.
-
-    Args:
-        cupy: the library.
-        name: the kernel's name for the compiler.
-        declared: what it computes.
-    """
+    """A declared kernel, compiled for each dtype on its first call."""
 
     def __init__(self, cupy: Any, name: str, declared: Lines) -> None:
         """Keep the library and the declaration; nothing is compiled yet."""
@@ -206,13 +200,8 @@ class LinesKernel:
     def __call__(self, axis: int, *arguments: Value, sums: None = None) -> Any:
         """Launch it on contiguous arrays of one dtype, of which the first one has all elements.
 
-        Args:
-            axis: the axis of the lines.
-            arguments: the inputs, and then the numbers, in the declared order.
-            sums: only the host computes the sums for each place.
-
-        Returns:
-            The result, or a list of several.
+        After the axis of the lines come the inputs and then the numbers, in the declared order.
+        Returns the result, or a list of several. Only the host computes `sums`.
         """
         first: Array = arguments[0]
         shape, dtype = first.shape, first.dtype

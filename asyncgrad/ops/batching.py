@@ -268,12 +268,7 @@ def _stack(tensors: Sequence[Any]) -> Any:
 
 
 def drawn(draw: Callable[[tuple[int, ...]], Any], shape: tuple[int, ...]) -> Any:
-    """Draw random numbers within a `vmap`: different ones for each example, or the same for all.
-
-    Args:
-        draw: makes a tensor of a shape.
-        shape: the shape for one example.
-    """
+    """Draw random numbers within a `vmap`: different ones for each example, or the same for all."""
     level: Level = current().batch
     check_randomness()
     with Mode(batch=level.outer):

@@ -63,11 +63,8 @@ class Once(list[Any]):
 def elementwise(arrays: int = 1, name: str = "") -> Callable[[Callable[..., Any]], Any]:
     """Run an elementwise kernel `kernel(xp, out, arrays..., attributes...)` block by block.
 
-    Its attribute `over` does the same, and may write the result into the first array.
-
-    Args:
-        arrays: how many arguments are arrays of one shape and dtype.
-        name: of a compiled kernel, if it is not the function's.
+    So many `arrays` have one shape and dtype. The attribute `over` does the same, and may write the
+    result into the first array. A compiled kernel may have another name than the function.
     """
 
     def decorate(kernel: Callable[..., Any]) -> Any:
@@ -166,12 +163,7 @@ def along(
 
 
 def summed(arrays: int = 1, name: str = "") -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Run a kernel `kernel(xp, arrays..., attributes...)` that returns a sum, block by block.
-
-    Args:
-        arrays: how many arguments are arrays of one shape and dtype.
-        name: of a compiled kernel, if it is not the function's.
-    """
+    """Run a kernel `kernel(xp, arrays..., attributes...)` that returns a sum like `elementwise`."""
 
     def decorate(kernel: Callable[..., Any]) -> Callable[..., Any]:
         def blocks(xp: Any, *arguments: Any) -> Any:
@@ -198,13 +190,10 @@ def summed(arrays: int = 1, name: str = "") -> Callable[[Callable[..., Any]], Ca
 def share(
     xp: Any, compute: Callable[[Any], object], blocks: Sequence[Any], many: int = _MANY
 ) -> None:
-    """Call a function for each block; idle threads of the engine take some if there are many.
+    """Call a function for each block; idle threads of the engine take some if there are `many`.
 
-    Args:
-        xp: the library that it computes with; a device's own is called in this thread alone.
-        compute: writes what belongs to a block, and nothing else.
-        blocks: the blocks, cut by shape alone.
-        many: with fewer blocks this thread computes them all.
+    It writes what belongs to a block, and nothing else. Blocks are cut by shape alone. A device's
+    library is called in this thread alone.
     """
     if len(blocks) >= many and xp.ndarray is np.ndarray:
         in_pieces(compute, blocks)

@@ -18,11 +18,9 @@ _shared: WeakValueDictionary[str, CodeType] = WeakValueDictionary()
 
 @functools.lru_cache(4096)
 def code_of(source: str, name: str) -> CodeType:
-    """Compile source text.
+    """Compile an expression, or the definition of one function.
 
-    Args:
-        source: an expression, or the definition of one function.
-        name: what tracebacks call the text; `core.frames` knows the package's by its beginning.
+    Tracebacks call it by the name; `core.frames` knows the package's by its beginning.
     """
     file = f"<asyncgrad {name}>"
     show(source, file)
@@ -72,10 +70,8 @@ def postponed(
 ) -> Any:  # fmt: skip
     """A function that compiles itself at its first call; until then it has the same signature.
 
-    Args:
-        file: where its code seems to come from until then.
-        names: its global names, to which `finished` and Python's own are added.
-        code: makes its code; gets the function.
+    `file` is where its code seems to come from until then. To its global names `finished` and
+    Python's own are added. `code` gets the function and makes its code.
     """
 
     def finished() -> Any:

@@ -73,11 +73,9 @@ def no_view(result: Any) -> Any:
 
 
 def watch(made: Any, tensors: tuple[Any, ...]) -> None:
-    """Make a new node raise if some tensors change before it runs.
+    """Make a new node, if one was recorded, raise if tensors change before it runs.
 
-    Args:
-        made: the node, or None if nothing was recorded.
-        tensors: whose values the node keeps as attributes; saved operands are watched anyway.
+    The node keeps their values as attributes; saved operands are watched anyway.
     """
     if made.__class__ is OpNode:
         counters: tuple[Any, ...] = ()

@@ -30,12 +30,8 @@ def refuse_overlap(
 ) -> None:
     """Raise if a tensor that is to be changed shares some elements with an operand, but not all.
 
-    Like PyTorch, check only tensors without gaps.
-
-    Args:
-        tensor: the tensor to be changed.
-        operands: tensors, and other arguments.
-        elsewhere: elements are written at other places than they are read from.
+    Like PyTorch, check only tensors without gaps. `elsewhere` says that elements are written at
+    other places than they are read from.
     """
     if tensor._batched:
         return

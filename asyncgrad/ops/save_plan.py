@@ -26,9 +26,8 @@ class Plan:
     def __init__(self, op: Op, wanted: tuple[int, ...], broadcast: tuple[int, ...]) -> None:
         """Read off the rules' parameter names what to save.
 
-        Args:
-            wanted: the places of the inputs that require grad.
-            broadcast: the places of the inputs whose gradient has to be summed to their shape.
+        The inputs at the places `wanted` require grad; the gradients of those at the places
+        `broadcast` have to be summed to their shapes.
         """
         parts = [op.pulls.get(op.inputs[place]) for place in wanted]
         shapes = [f"{op.inputs[p]}_shape" if p in broadcast else "" for p in wanted]
@@ -85,10 +84,8 @@ class Plan:
     def saving(self, inputs: Sequence[str], attributes: Sequence[str]) -> list[str]:
         """The lines of code that store on `node` what the rules need, and the versions to check.
 
-        Args:
-            inputs: what the inputs are called in that code, where `array`, `metadata` and `out`
-                belong to the result.
-            attributes: what the attributes are called.
+        In that code `array`, `metadata` and `out` belong to the result; inputs and attributes have
+        the given names.
         """
         values = {
             "input": [f"{x}._array" for x in inputs],

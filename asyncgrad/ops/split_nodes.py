@@ -86,14 +86,10 @@ class UnbindBackward0(_Parts):
 def several(
     x: Any, name: str, places: Sequence[tuple[Any, ...]], kind: type[_Parts], axis: int
 ) -> tuple[Any, ...]:
-    """Views of one tensor as the results of one function, which share a node.
+    """Views of one tensor as the results of one function, which share a node of a class.
 
-    As in PyTorch, none of them may be changed in place.
-
-    Args:
-        name: the op that makes a view.
-        places: the op's attributes for each part along an axis, in order.
-        kind: the class of the shared node.
+    An op makes the views, with the attributes in `places`, in order along an axis. As in PyTorch,
+    none of them may be changed in place.
     """
     modes, known = current(), x._metadata
     recorder = modes.recorder

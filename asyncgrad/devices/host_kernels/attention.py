@@ -92,12 +92,8 @@ def attention_shares_over(
 ) -> Any:
     """Replace products of queries and keys by shares; return the logarithms of their sums.
 
-    Args:
-        scores: (..., rows, keys), contiguous.
-        mask: added to each row's scores.
-        steps: how far the masks of two matrices, and of two rows, lie apart in its memory.
-        scale: the factor of the products.
-        lowest: the least number that is the greatest of a row.
+    `steps` says how far the masks of two matrices, and of two rows, lie apart in the mask's memory,
+    and `lowest` is the least number that is the greatest of a row.
     """
     *_, rows, keys = scores.shape
     sums = np.empty((*scores.shape[:-1], 1), scores.dtype)

@@ -52,13 +52,9 @@ def ranges(count: int, size: int) -> list[tuple[int, int]]:
 
 
 def share(call: Callable[..., object], count: int, size: int, *given: Value) -> None:
-    """Call a function for ranges of `count` lines, which have so many elements in all.
+    """Call a function for ranges of `count` lines, which have `size` elements in all.
 
-    Args:
-        call: gets where a range begins and ends, and `given`.
-        count: how many lines there are.
-        size: how many elements they have.
-        given: what else it gets.
+    It gets where a range begins and ends, and `given`.
     """
     if size < _FEW:
         call(0, count, *given)
@@ -136,13 +132,7 @@ class ElementwiseKernel:
 
 
 class LinesKernel:
-    """A declared kernel for all its dtypes.
-
-    Args:
-        name: the kernel's name.
-        declared: what it computes.
-        modules: the compiled kernels by dtype.
-    """
+    """A declared kernel for all its dtypes; `modules` has what was compiled for each."""
 
     def __init__(self, name: str, declared: Lines, modules: dict[Any, Any]) -> None:
         self._name, self._declared, self._modules = name, declared, modules
@@ -178,10 +168,7 @@ class LinesKernel:
     def __call__(self, axis: int, *arguments: Value, sums: list[Any] | None = None) -> Any:
         """Compute the results, as `LinesKernel` of `cuda_lines` does.
 
-        Args:
-            axis: the axis of the lines.
-            arguments: the inputs, and then the numbers, in the declared order.
-            sums: the declared sums for each place are appended to it.
+        The declared sums for each place are appended to `sums`.
         """
         first: Array = arguments[0]
         shape, dtype, size = first.shape, first.dtype, first.size

@@ -18,11 +18,9 @@ def compiled(
 ) -> Callable[[Callable[..., Any]], Any]:
     """Compile a function, which then runs without the interpreter's lock.
 
-    What is compiled is kept for the next process, if there is a folder that can be written to.
-
-    Args:
-        signatures: the types of its arguments; None for a function that compiled ones call.
-        fastmath: what may be done to floating-point numbers, in LLVM's words.
+    It is kept for the next process, if there is a folder that can be written to. Without signatures
+    it is one that compiled functions call. `fastmath` says, in LLVM's words, what may be done to
+    floating-point numbers.
     """
 
     def decorate(function: Callable[..., Any]) -> Any:
@@ -55,11 +53,9 @@ def array(number: Any, readonly: bool = False) -> Any:
 def kernel(kinds: str, fastmath: frozenset[str] = FASTMATH) -> Callable[[Callable[..., Any]], Any]:
     """Compile a function for float32 and for float64.
 
-    Args:
-        kinds: of its parameters: "i" for an integer, "n" for a number, "x" for an array and "y" for
-            one that is written to, "p" for an array of integers, and "s" for sums in double
-            precision, which are added to.
-        fastmath: as for `compiled`.
+    The kinds of its parameters are "i" for an integer, "n" for a number, "x" for an array and "y"
+    for one that is written to, "p" for an array of integers, and "s" for sums in double precision,
+    which are added to.
     """
 
     def signature(number: Any) -> Any:

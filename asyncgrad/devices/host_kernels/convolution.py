@@ -107,16 +107,10 @@ def _plan(
     make: Callable[..., list[_Phase]], source: tuple[int, ...], target: tuple[int, ...],
     kernel: tuple[int, ...], group: int, lane: int, geometry: Value,
 ) -> _Plan:  # fmt: skip
-    """The tables.
+    """The tables for reading images of shape `source` and writing those of shape `target`.
 
-    Args:
-        make: the phases of an axis.
-        source: the shape of an image that is read.
-        target: that of one that is written.
-        kernel: the kernel's.
-        group: how many images are computed at a time.
-        lane: how many channels a vector has.
-        geometry: how the kernel moves.
+    `make` gives the phases of an axis, `group` images are computed at a time, and a vector has
+    `lane` channels.
     """
     channels, *image = source
     outs, *written = target
@@ -199,14 +193,7 @@ def _is_fit(x: Array, other: Array, geometry: Value, target: tuple[int, ...]) ->
 def _pieces(
     groups: int, outs: int, lane: int, work: int, most: int
 ) -> tuple[Any, list[tuple[int, int, int, int]], tuple[int, int, int, int]]:
-    """Cut groups of images, and channels where there are too few groups.
-
-    Args:
-        groups: how many groups there are.
-        outs: how many channels.
-        lane: how many channels a vector has.
-        work: how many products of numbers there are.
-        most: the groups are cut at so many places at most.
+    """Cut groups of images at `most` places or fewer, and channels where there are too few groups.
 
     Returns:
         Where the groups are cut; for each piece the first and the last cut and the first and the
@@ -243,16 +230,10 @@ def _convolve(
     make: Callable[..., list[_Phase]], x: Array, weight: Array, target: tuple[int, ...],
     geometry: Value, apart: int, distance: int,
 ) -> Any:  # fmt: skip
-    """Compute a convolution's output or its gradient by the input.
+    """Compute a convolution's output or, of that one's gradient `x`, the gradient by the input.
 
-    Args:
-        make: the phases of an axis.
-        x: the images, or the output's gradient.
-        weight: the weights.
-        target: the shape of the result.
-        geometry: how the kernel moves.
-        apart: elements of the weight between two channels of the result.
-        distance: elements of the weight between two channels of `x`.
+    Two channels of the result lie `apart` elements from one another in the weight, and two channels
+    of `x` lie `distance` elements from one another.
     """
     if not _is_fit(x, weight, geometry, target):
         return NotImplemented

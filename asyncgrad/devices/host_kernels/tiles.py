@@ -6,7 +6,11 @@ channels. For the output, `a` has the places of the image and `b` the places of 
 input channels; for the weight's gradient it is the other way round. `vectors` has the inner
 loop: it computes `PLACES` sums at a time, which stay in registers.
 
-Some images are copied with their padding first, so few of them that they stay in the cache.
+Some images, a group, are copied with their padding first, so few of them that they stay in the
+cache. A group has `group` images of `length` elements in all, in rows of `width`; with padding it
+has `size` elements, 0 if there is none, and its rows begin at `rows`. The output has `outs`
+channels of `area` places. Functions compute groups, or runs of groups, from `low` to `high`, and
+vectors of channels from `first` to `last`.
 """
 
 from __future__ import annotations
@@ -66,17 +70,10 @@ def lay(
     begin: int, outs: int, apart: int, channels: int, distance: int, taps: Any, weight_: Any,
     out_: Any,
 ) -> None:  # fmt: skip
-    """Lay out the weights of one part as (vectors of output channels, steps).
+    """Lay out the weights of one part as (vectors of output channels, steps), from `begin` on.
 
-    Args:
-        begin: where to write them.
-        outs: how many channels of the output there are.
-        apart: elements between two of them.
-        channels: how many channels are added up.
-        distance: elements between two of those.
-        taps: the places of the kernel.
-        weight_: the weights.
-        out_: what is written to.
+    `taps` are the places of the kernel. Two of the `outs` channels of the output lie `apart`
+    elements from one another, and two of the channels that are added up `distance` elements.
     """
     lane = BYTES // weight_.itemsize
     at = begin
@@ -98,28 +95,12 @@ def convolve(
     outs: int, area: int, parts: Any, rows: Any, offsets: Any, steps: Any, where: Any, x_: Any,
     weights_: Any, out_: Any,
 ) -> None:  # fmt: skip
-    """Compute some channels of the output of some groups of images.
+    """Compute some vectors of channels of the output for some groups of images.
 
-    Args:
-        low: the first group.
-        high: the one after the last.
-        first: the first vector of channels.
-        last: the one after the last.
-        group: how many images a group has.
-        length: the elements of a group.
-        width: the elements of a row.
-        size: the elements of a group with padding; 0 if there is none.
-        outs: how many channels the output has.
-        area: how many places the output has.
-        parts: five numbers for each part of the output: where its offsets and its steps begin and
-            end, and its weights begin.
-        rows: where the rows begin in the padded images.
-        offsets: the places of the padded images, a multiple of `PLACES` for each part.
-        steps: the places of the kernel in all channels.
-        where: for each place, the one of the output, or -1.
-        x_: all images.
-        weights_: weights of (vectors of channels, steps).
-        out_: the output.
+    Each of the `parts` of the output has five numbers: where its offsets and its steps begin and
+    end, and its weights begin. `offsets` are the places of the padded images, a multiple of
+    `PLACES` for each part, `steps` those of the kernel in all channels, and `where` has for each
+    place that of the output, or -1. The weights are (vectors of channels, steps).
     """
     lane = BYTES // x_.itemsize
     space = np.zeros(size, x_.dtype)
@@ -171,26 +152,11 @@ def weigh(
     outs: int, area: int, runs: Any, rows: Any, offsets: Any, steps: Any, x_: Any, y_: Any,
     total_: Any,
 ) -> None:  # fmt: skip
-    """Add what some runs of groups of images contribute to some channels of the weight's gradient.
+    """Add what some runs of groups of images contribute to the gradient by the weight.
 
-    Args:
-        low: the first run.
-        high: the one after the last.
-        first: the first vector of channels.
-        last: the one after the last.
-        group: how many images a group has.
-        length: the elements of a group.
-        width: the elements of a row.
-        size: the elements of a group with padding; 0 if there is none.
-        outs: how many channels the output has.
-        area: how many places the output has.
-        runs: the first group of each run, and the end of the last.
-        rows: where the rows begin in the padded images.
-        offsets: the places of the padded images.
-        steps: the places of the kernel in all channels, a multiple of `PLACES`.
-        x_: all images.
-        y_: the output's gradient.
-        total_: for each run the gradient as (vectors of channels, steps), which is added to.
+    `runs` has the first group of each run, and the end of the last. `total_` has for each run the
+    gradient as (vectors of channels, steps), of which there are a multiple of `PLACES`. Of it some
+    vectors of channels are added to.
     """
     lane = BYTES // x_.itemsize
     space = np.zeros(size, x_.dtype)

@@ -21,12 +21,7 @@ def update_text(
 
     It gets the numbers of elements of `count` parameters, and the addresses of all gradients, of
     all values, and of each of the entries. Numba compiles that in half the time that it needs for
-    tuples of arrays.
-
-    Args:
-        name: the function's name.
-        declared: the update.
-        statements: says what a body assigns, and the values, as Python.
+    tuples of arrays. `statements` says what a body assigns, and the values, as Python.
     """
     changed = ["p", *declared.entries.split()]
     arrays = ["gradient", *changed]
@@ -58,13 +53,7 @@ def update_text(
 
 
 class UpdateKernel:
-    """One update for all its dtypes.
-
-    Args:
-        declared: the update.
-        kernels: the compiled functions by dtype.
-        share: calls a function for ranges of so many lines, which have so many elements.
-    """
+    """One update for all its dtypes."""
 
     def __init__(
         self, declared: Update, kernels: dict[Any, Any],
@@ -77,9 +66,8 @@ class UpdateKernel:
     def __call__(self, *arguments: Value) -> Any:
         """Take a step; NotImplemented, before anything is changed, if NumPy has to take it.
 
-        Args:
-            arguments: values, gradient, entries and numbers. For several parameters, lists stand
-                in the places of arrays.
+        The arguments are values, gradient, entries and numbers. For several parameters, lists stand
+        in the places of arrays.
         """
         lists: Any = arguments[: self._arrays]
         if lists[0].__class__ is not list:

@@ -61,10 +61,8 @@ def _turned_back(builder: Any, rows: list[Any], width: int) -> list[Any]:
 def _sums(vectors: int, turned: bool) -> Any:
     """A function that computes `PLACES` sums of some vectors each, as `tiles` says.
 
-    Args:
-        vectors: how many vectors of channels.
-        turned: write the numbers of one channel beside one another; otherwise those of one place,
-            and add to what is there.
+    It writes the numbers of one channel beside one another if they are `turned`; otherwise those of
+    one place, and adds to what is there.
     """
 
     @_intrinsic
@@ -74,17 +72,9 @@ def _sums(vectors: int, turned: bool) -> Any:
     ) -> Any:  # fmt: skip
         """Compute sums over `j` of `x[a[i] + b[j]] * w[j]`, for `PLACES` numbers `i`.
 
-        Args:
-            context: Numba's.
-            like: an array of the dtype.
-            source: the image's address.
-            offsets: that of `a`, of int64.
-            steps: that of `b`, of int64.
-            count: how many numbers `b` has.
-            weights: the address of `w`.
-            apart: elements between two vectors of channels of `w`.
-            target: the result's address.
-            distance: elements between two channels of the result, or two vectors of channels.
+        Arrays are given by addresses: `x` by `source`, `a` by `offsets`, `b` by `steps` and `w`,
+        whose vectors of channels lie `apart` elements from one another, by `weights`. Two channels
+        of the result, or two of its vectors of channels, are a distance apart.
         """
 
         def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -181,15 +171,7 @@ added_to_pair, added_to_one = _sums(PAIR, False), _sums(1, False)
 
 @_intrinsic
 def gather(context: Any, like: Any, source: Any, distance: Any, target: Any) -> Any:
-    """Write a vector of channels for each of `PLACES` places.
-
-    Args:
-        context: Numba's.
-        like: an array of the dtype.
-        source: the address of the first channel's first place.
-        distance: elements between two channels.
-        target: the address of the first vector.
-    """
+    """Write a vector of channels, which are a distance apart, for each of `PLACES` places."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         number, whole = context.get_value_type(like.dtype), ir.IntType(64)
@@ -220,15 +202,7 @@ def gather(context: Any, like: Any, source: Any, distance: Any, target: Any) -> 
 
 @_intrinsic
 def copy(context: Any, like: Any, source: Any, target: Any, count: Any) -> Any:
-    """Copy a few numbers, in half the time of a loop, whose vectors check for overlaps.
-
-    Args:
-        context: Numba's.
-        like: an array of the dtype.
-        source: the address of the first.
-        target: where to.
-        count: how many.
-    """
+    """Copy a few numbers, in half the time of a loop, whose vectors check for overlaps."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         number, whole = context.get_value_type(like.dtype), ir.IntType(64)

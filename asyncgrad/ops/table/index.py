@@ -336,10 +336,8 @@ def _into(
 ) -> Op:
     """An op that puts values at an index of an array.
 
-    Args:
-        kept: the part of a gradient, or of a tangent, that the array itself has.
-        adjoint: the op that puts a tangent of the values into zeros.
-        more: fields of `Op`.
+    `kept` gives the part of a gradient, or of a tangent, that the array itself has; the op
+    `adjoint` puts a tangent of the values into zeros.
     """
 
     @without_fp_errors

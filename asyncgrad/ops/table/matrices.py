@@ -593,11 +593,7 @@ def _results(
 def eliminate(xp: Library, x: Array) -> tuple[Any, Any]:
     """The rows in which pivots were found, from 1 as in LAPACK, and the new order of the rows.
 
-    Args:
-        x: matrices of shape (..., m, n).
-
-    Returns:
-        Arrays of shapes (..., min(m, n)) and (..., m).
+    For matrices of shape (..., m, n), shapes are (..., min(m, n)) and (..., m).
     """
     *lead, m, n = x.shape
     left = x.reshape(prod(lead), m, n).copy()

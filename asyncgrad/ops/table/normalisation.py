@@ -143,11 +143,9 @@ def _by_weight(xp: Library, g: Array, x: Array, count: int, kept: list[Any]) -> 
 
 
 def _gradients(kernel: Callable[..., Any], *, sums_up: bool) -> Callable[..., Any]:
-    """All gradients of a norm; on the host in one pass over memory.
+    """All gradients of a norm, whose kernel computes that by the input.
 
-    Args:
-        kernel: computes the gradient by the input.
-        sums_up: NumPy's kernel, too, puts the sums for weight and bias into a list.
+    On the host a compiled kernel, or NumPy's if it `sums_up`, also gives those by weight and bias.
     """
 
     @widening

@@ -23,14 +23,9 @@ _LEAST_NORMAL = sys.float_info.min
 def _special(
     name: str, d: Callable[..., Any], doc: str, function: str = "", *, public: str = "", **more: Any
 ) -> Op:
-    """A function of SciPy's, by its name there, as an op.
+    """A function of SciPy's, by its name there, as an op; public in `special`, if it is not said.
 
-    Args:
-        d: the local derivative.
-        doc: the public function's docstring.
-        function: SciPy's name, if it is another.
-        public: where the function is public; in `special`, if it is not said.
-        more: fields of `Op`.
+    `d` is the local derivative, and `function` SciPy's name, if it is another.
     """
 
     def compute(xp: Library, x: Array) -> Any:
