@@ -51,15 +51,6 @@ def _before_last(y: Any) -> Any:
     return R.reshape(y, (*y.shape[:-1], 1, y.shape[-1]))
 
 
-def bmm(call: Call, x: Any, y: Any) -> Any:
-    # The rules of matrix functions also multiply single matrices by it.
-    return R.bmm(*full(call, (x, y)))
-
-
-def distances(call: Call, x: Any, y: Any) -> Any:
-    return R.euclidean_distances(*full(call, (x, y)))
-
-
 def linear(call: Call, x: Any, weight: Any, bias: Any = None) -> Any:
     flags = call.flags
     if not flags[1]:

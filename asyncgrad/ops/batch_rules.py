@@ -125,7 +125,7 @@ def by_attributes(names: tuple[str, ...]) -> Callable[..., Any] | None:
 
 
 def over_axes(call: Call, *arguments: Any) -> Any:
-    """Leave the batch axis in front, and shift the axes that attributes name."""
+    """Leave the batch axis in front, and shift the axes that attributes name, if any do."""
     count = len(call.flags)
     attributes = [
         _FOR_BATCH[name](value, call.size) if name in _FOR_BATCH else value

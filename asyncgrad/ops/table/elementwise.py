@@ -234,10 +234,6 @@ def _sigmoid_gradient(xp: Library, out: Array | None, g: Array, y: Array) -> Any
     return xp.multiply(g, d, d)
 
 
-def _conjugate(scalar: Number) -> Any:
-    return scalar.conjugate()
-
-
 def _real_part(F: Namespace, x: Value) -> Any:
     return F.real(x) if x.dtype.kind == "c" else x
 
@@ -558,7 +554,7 @@ OPS = (
     linear(
         "mul_scalar",
         "multiply",
-        lambda F, g, scalar: F.mul_scalar(g, _conjugate(scalar)),
+        lambda F, g, scalar: F.mul_scalar(g, scalar.conjugate()),
         attributes=("scalar",),
         node="MulBackward0",
         arity=2,
@@ -569,7 +565,7 @@ OPS = (
     linear(
         "div_scalar",
         IgnoringFpErrors("divide"),
-        lambda F, g, scalar: F.div_scalar(g, _conjugate(scalar)),
+        lambda F, g, scalar: F.div_scalar(g, scalar.conjugate()),
         attributes=("scalar",),
         node="DivBackward0",
         arity=2,

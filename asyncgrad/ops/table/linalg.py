@@ -234,7 +234,7 @@ OPS = (
         },
         multilinear=True,
         cost=_cost,
-        batch=batch_products.bmm,
+        batch=batch_rules.over_axes,
     ),
     operation(
         "mv",
@@ -351,6 +351,6 @@ OPS = (
         },
         node="CdistBackward0",
         cost=lambda x, y: product_cost(4 * x._metadata.size * y._metadata.shape[-2]),
-        batch=batch_products.distances,
+        batch=batch_rules.over_axes,
     ),
 )
