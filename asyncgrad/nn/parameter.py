@@ -220,7 +220,6 @@ class UninitializedParameter(Parameter, _Uninitialized):
     # `Parameter` is the first base: else `__class__` could not be set to it in `_become`.
     __repr__ = _Uninitialized.__repr__
     __deepcopy__ = _Uninitialized.__deepcopy__
-    __reduce_ex__ = _Uninitialized.__reduce_ex__
 
     def __new__(
         cls, requires_grad: bool = True, device: DeviceLike | None = None,

@@ -52,7 +52,8 @@ class Adagrad(ElementwiseOptimizer):
     Args:
         lr: the learning rate of the first step.
         lr_decay: how fast the learning rate falls with the number of steps.
-        initial_accumulator_value: the initial value of the sums.
+        initial_accumulator_value: the initial value of the sums; unlike PyTorch's, a group may have
+            its own.
         eps: added to the root, against division by zero.
 
     The other arguments are those of `Adam`.
