@@ -102,6 +102,8 @@ class ExecInfo:
                 needed.add(node)
                 if wanted < len(following):
                     trimmed.add(node)
+            elif following and node in needed:
+                trimmed.add(node)  # It is requested itself.
 
 
 class Everything:

@@ -16,6 +16,18 @@ def watched(log, **tensors):
 
 
 @both
+def test_nodes_of_requested_tensors_compute_only_what_is_wanted(T, log):
+    """`inputs=` runs the node of a tensor that was computed, though nothing may flow on from it."""
+    x, w = leaf(T, 1.0, 2.0), leaf(T, 3.0, 4.0)
+    y = (x * 1) * w
+    y.grad_fn.register_hook(lambda inputs, outputs: log(inputs, outputs))
+    z = y.exp()
+    for wanted in ([y], [y, w], [z, y], [x, y]):
+        yield z.sum().backward(inputs=wanted, retain_graph=True)
+    log(x.grad, w.grad, y.grad, z.grad)
+
+
+@both
 def test_branches_run_in_the_reverse_order_of_their_making(T, log):
     x = leaf(T, 1.0, 2.0)
     a = x * 2
