@@ -261,13 +261,13 @@ class Error(Node):
     __slots__ = ()
 
     def __init__(self, results: Sequence[Any]) -> None:
-        """Make the node of some tensors, with new leaves as its inputs."""
-        leaves = [wrap(x._array, x._metadata) for x in results]
+        """Make the node of these gradients, with a new leaf as an input for each tensor."""
+        leaves = [wrap(x._array, x._metadata) if isinstance(x, Variable) else None for x in results]
         for one in leaves:
-            if category(one._metadata.dtype) >= 2:
+            if one is not None and category(one._metadata.dtype) >= 2:
                 autograd_meta(one).requires_grad = True
-        metadata = tuple([one._metadata for one in leaves])
-        following = tuple([gradient_edge(one) for one in leaves])
+        metadata = tuple([one._metadata for one in leaves if one is not None])
+        following = tuple([None if one is None else gradient_edge(one) for one in leaves])
         init_node(self, following, metadata if len(metadata) > 1 else metadata[0])
 
     def apply(self, gradients: tuple[Any, ...], task: Any) -> Any:
@@ -305,11 +305,11 @@ def _refusing(outputs: Value, args: tuple[Any, ...], recording: bool) -> Any:
     if not (recording and any(isinstance(a, Variable) and requires_grad(a) for a in args)):
         return outputs
     values = outputs if isinstance(outputs, tuple) else (outputs,)
-    tensors = [value for value in values if isinstance(value, Variable)]
-    if not tensors:
+    count = sum(isinstance(value, Variable) for value in values)
+    if not count:
         return outputs
-    error = Error(tensors)
-    edges = iter([error, *[Edge(error, number) for number in range(1, len(tensors))]])
+    error = Error(values)
+    edges = iter([error, *[Edge(error, number) for number in range(1, count)]])
     refusing = tuple(
         wrap(value._array, value._metadata, next(edges)) if isinstance(value, Variable) else value
         for value in values
