@@ -34,7 +34,10 @@ _DAMAGE = (EOFError, NotImplementedError, OverflowError, ValueError, struct.erro
 _PIECE = 1 << 20
 
 
-def save(obj: object, f: str | os.PathLike[str] | IO[bytes]) -> None:
+def save(
+    obj: object, f: str | os.PathLike[str] | IO[bytes], pickle_module: object = None,
+    pickle_protocol: int = 2,
+) -> None:  # fmt: skip
     """Write tensors, numbers, strings, bytes and plain containers of them to a `.pt` file.
 
     Args:
@@ -42,6 +45,7 @@ def save(obj: object, f: str | os.PathLike[str] | IO[bytes]) -> None:
             with the whole memory of its base, so that tensors that share memory share it again
             after loading. Graphs are not saved: loaded tensors are leaves.
         f: a path, or a file open for writing.
+        pickle_module, pickle_protocol: no effect: files have a pickle of protocol 2.
 
     Raises:
         TypeError: if `obj` holds anything else; then nothing is written.
@@ -68,8 +72,8 @@ def save(obj: object, f: str | os.PathLike[str] | IO[bytes]) -> None:
 
 
 def load(
-    f: str | os.PathLike[str] | IO[bytes], map_location: str | None = None, *,
-    weights_only: bool | None = None, mmap: bool | None = None,
+    f: str | os.PathLike[str] | IO[bytes], map_location: str | None = None,
+    pickle_module: object = None, *, weights_only: bool | None = None, mmap: bool | None = None,
 ) -> Any:  # fmt: skip
     """Read tensors, numbers, strings and plain containers from a `.pt` file.
 
@@ -79,8 +83,8 @@ def load(
         map_location: the devices of the tensors: a device; a mapping by the names of the devices
             they were saved from; or a function of a tensor and such a name that returns a device
             or a tensor on it. Tensors without an entry go to the CPU, as do all if it is None.
-        weights_only: accepted for PyTorch's sake: code from a file is never run.
-        mmap: accepted for PyTorch's sake: tensors are read when the file is.
+        pickle_module, weights_only: no effect: code from a file is never run.
+        mmap: no effect: tensors are read when the file is.
 
     Returns:
         The saved object. Tensors that shared memory share it again.

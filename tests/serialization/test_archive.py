@@ -183,9 +183,11 @@ def test_models_and_optimizers_go_on_from_a_file():
     assert_same(other.state_dict(), model.state_dict())
 
 
-def test_files_may_be_asked_to_be_mapped(tmp_path):
+def test_options_of_pytorchs_files_are_accepted(tmp_path):
     save([1], tmp_path / "weights.pt")
     assert load(tmp_path / "weights.pt", weights_only=True, mmap=True) == [1]
+    save([2], tmp_path / "weights.pt", pickle, pickle_protocol=4)
+    assert load(tmp_path / "weights.pt", "cpu", pickle) == [2]
 
 
 def test_objects_are_refused_and_nothing_is_written(tmp_path):
