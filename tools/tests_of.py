@@ -22,7 +22,10 @@ ROWS: dict[str, tuple[str, ...]] = {
     "core/*": ("autograd/test_backward.py", "autograd/test_memory.py"),
     "core/anomaly.py": ("autograd/test_anomaly.py",),
     "core/array_holders.py": ("optim/test_array_holders.py",),
-    "core/frames.py": ("autograd/test_anomaly.py", "scheduler/test_forgotten_await.py"),
+    "core/frames.py": (
+        "autograd/test_anomaly.py", "scheduler/test_forgotten_await.py",
+        "scheduler/test_kept_errors.py",
+    ),
     "core/commit.py": (
         "scheduler/test_commits_in_turn.py", "scheduler/test_participants.py",
         "scheduler/test_preemption.py", "scheduler/test_reentered.py",
@@ -58,7 +61,7 @@ ROWS: dict[str, tuple[str, ...]] = {
     "core/parallel_nodes.py": ("scheduler/test_parallel_nodes.py",),
     "core/pass_state.py": (
         "autograd/test_accumulation.py", "scheduler/test_every_node.py",
-        "scheduler/test_coroutine_nodes.py",
+        "scheduler/test_coroutine_nodes.py", "scheduler/test_kept_errors.py",
     ),
     "core/rule.py": ("autograd/test_saved_tensors.py", "ops/test_every_op.py"),
     "core/prepared.py": ("devices/test_shared_gradients.py", "scheduler/test_commits_in_turn.py"),
