@@ -40,12 +40,21 @@ from asyncgrad.core.variable import (
     is_inference,
 )
 from asyncgrad.core.versions import VersionCounter
-from asyncgrad.replay.arrays import ONE_ARRAY, KnownArrays, Recorded
+from asyncgrad.replay.arrays import ONE_ARRAY, KnownArrays
 from asyncgrad.replay.changes import OUTGROWN, Changes
 from asyncgrad.replay.graph_node import GraphNode, State
 from asyncgrad.replay.memory import Families
 from asyncgrad.replay.program import Program
-from asyncgrad.replay.steps import Load, Made, Place, Source, UnrepeatableError, filled, places_in
+from asyncgrad.replay.steps import (
+    Load,
+    Made,
+    Place,
+    Recorded,
+    Source,
+    UnrepeatableError,
+    filled,
+    places_in,
+)
 from asyncgrad.replay.watched_pass import WatchedPass, saved_in
 
 #: How many programs of passes are kept for one graph.
@@ -147,6 +156,10 @@ class Graph:
         #: What the node saves.
         self._saved = list(dict.fromkeys([*saved, *[leaf.place for leaf in self._own_leaves]]))
         self._constants = [place for place in self._saved if place in recorder.constants]
+        #: Which of that is needed when all that can run once has run.
+        again = [one.saved for one in self._nodes if not one.rule.saves]
+        last = {*places_in(again), *[leaf.place for leaf in self._own_leaves]}
+        self.lasting = [place in last for place in self._saved]
         parts = [self._outputs, self._saved, self._watched]
         self.template = [tuple, [returned, *[[tuple, part] for part in parts]]]
 

@@ -152,8 +152,13 @@ class GraphNode(Node):
         state.freed.append((state.ran, freed))
         saving = state.graph.saving
         if saving and saving <= set().union(*[released for released, _ in state.freed]):
-            self.saved = freed
-            self.guard = None
+            lasting = state.graph.lasting
+            if any(lasting):
+                kept = zip(self.saved, lasting, strict=True)
+                self.saved = [value if lasts else None for value, lasts in kept]
+            else:
+                self.saved = freed
+                self.guard = None
 
     def name(self) -> str:
         """How errors and traces call it, as in PyTorch."""

@@ -724,3 +724,27 @@ def test_a_result_that_gets_no_gradient():
         assert ag.grad(Nothing.apply(y).sum(), w, allow_unused=True) == (None,)
         # Its graph is still there, as nothing has used it.
         assert ag.grad(y.sum(), w)[0].tolist() == pytest.approx([0.42, 0.42], abs=1e-3)
+
+
+def test_a_second_pass_through_a_graph_with_nodes_that_may_run_again():
+    """Some nodes keep what they have saved when the others have released it."""
+    w = ag.tensor([0.5, -1.0, 2.0], requires_grad=True)
+
+    def forward(x):
+        return (x.max(-1)[0].tanh() - w.sum()).tanh().sum() + (w * w).sum()
+
+    def slope(x):
+        return ag.func.grad(forward)(x)
+
+    fast = ag.compile(slope)
+    for number in range(3):
+        found = []
+        for call in (slope, fast):
+            w.grad = None
+            result = call(ag.arange(12.0).reshape(3, 4).cos() + number)
+            result.sum().backward()
+            with pytest.raises(ag.errors.GraphFreedError):
+                result.sum().backward()
+            found.append(bits((result, w.grad)))
+        assert found[0] == found[1]
+    assert replays(fast) == 2
