@@ -17,7 +17,13 @@ from asyncgrad.core.history import leave_graphs, make_constant, retain_grad, sto
 from asyncgrad.core.hooks import RemovableHandle
 from asyncgrad.core.modes import current, refuse_in_transform
 from asyncgrad.core.node import Edge, Node, as_edge, name_of, shown
-from asyncgrad.core.recording import called_anew, note_look, recorders, unrepeatable
+from asyncgrad.core.recording import (
+    called_anew,
+    note_look,
+    recorders,
+    second_array,
+    unrepeatable,
+)
 from asyncgrad.core.variable import (
     ANY_DTYPE,
     AutogradMeta,
@@ -479,8 +485,8 @@ class Tensor(Methods):
 
     def detach(self) -> Tensor:
         """A tensor that shares the memory and has no graph."""
-        # Tangents are kept by array: a new view of the memory has none.
-        array = self._array if current().dual_level is None else self._array.view()
+        modes = current()
+        array = self._array if modes.plain else second_array(self, modes)
         out: Tensor = wrap(array, self._metadata)
         if is_inference(self):
             autograd_meta(out).inference = True
@@ -527,7 +533,8 @@ class Tensor(Methods):
     @property
     def data(self) -> Tensor:
         """A tensor that shares the memory, without graph and with its own version counter."""
-        array = self._array if current().dual_level is None else self._array.view()
+        modes = current()
+        array = self._array if modes.plain else second_array(self, modes)
         out = wrap(array, self._metadata)
         if is_inference(self):
             autograd_meta(out).inference = True

@@ -11,7 +11,7 @@ import functools
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
-from asyncgrad.core.modes import current
+from asyncgrad.core.modes import Modes, current
 
 _F = TypeVar("_F", bound="Callable[..., Any]")
 _T = TypeVar("_T")
@@ -40,8 +40,15 @@ unrepeatable = _report("refuse")
 note_constant = _report("constant")
 #: Report a copy that no op has made: the array and the copy.
 note_copy = _report("copied")
-#: Report that a second tensor is made of a tensor's array. Callers check `recorders` first.
-note_detached = _report("detached")
+
+
+def second_array(tensor: Any, modes: Modes) -> Any:
+    """The array for a second tensor of the same memory, in modes that tell tensors by arrays."""
+    if modes.dual_level is not None:
+        # Tangents are kept by array: a new view of the memory has none.
+        return tensor._array.view()
+    recorder = modes.recorder
+    return tensor._array if recorder is None else recorder.second_array(tensor)
 
 
 def note_result(array: Any, function: Callable[..., Any], *args: Any) -> None:

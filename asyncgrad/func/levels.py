@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 from asyncgrad.autograd.modes import no_grad
 from asyncgrad.core.modes import Mode, current
 from asyncgrad.core.node import as_edge
-from asyncgrad.core.recording import note_detached, recorders
 from asyncgrad.core.variable import (
     AccumulateGrad,
     Variable,
@@ -108,8 +107,6 @@ def argument(x: Tensor, level: Level | None) -> Any:
         alias = RECORDED.reshape(bottom, bottom.shape)
         # A view that was made under `no_grad` requires grad, but leads nowhere.
         return as_leaf(alias) if alias._edge is None else alias
-    if recorders:
-        note_detached(bottom)
     return as_leaf(bottom.detach())
 
 

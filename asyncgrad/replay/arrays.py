@@ -7,21 +7,18 @@ same identity.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
 from functools import partial
 from operator import is_
 from typing import Any
 
 import numpy as np
 
-from asyncgrad.core.node import next_sequence_nr
 from asyncgrad.core.variable import Variable, is_inference, requires_grad, version_of, view_of
 from asyncgrad.devices import Device
 from asyncgrad.devices.pool import POOL
 from asyncgrad.errors import AutogradError
 from asyncgrad.ops.device_check import device_of
 from asyncgrad.ops.dtype import DType
-from asyncgrad.records import NamedTuple
 from asyncgrad.replay.device_arrays import copying, is_array
 from asyncgrad.replay.known import is_record
 from asyncgrad.replay.looks import line
@@ -34,6 +31,7 @@ from asyncgrad.replay.steps import (
     Made,
     Output,
     Place,
+    Recorded,
     Region,
     Same,
     Source,
@@ -50,28 +48,6 @@ CONSTANTS = frozenset({
 #: Classes of this package that hold results.
 _RESULTS = frozenset({"Results", "ResultList", "ResultDict", "Finished", "Size"})
 ONE_ARRAY = "two of its tensors are one array"
-
-
-class Recorded(NamedTuple):
-    """What a recorder is told of the call that it records."""
-
-    #: The tensors among the arguments, each once.
-    arguments: Sequence[Any] = ()
-    #: Other tensors that the function can reach.
-    reached: Sequence[Any] = ()
-    #: Raise an error where the call turns out to be unrepeatable.
-    strict: bool = False
-    #: The call is awaited.
-    waits: bool = False
-    #: The function's own code, if it has some.
-    code: Any = None
-    #: Whether the function has reached a value before the call.
-    is_there: Any = None
-    #: Whether all that it reaches is as it was before the call; whether that is so but for tensors.
-    holds: Any = None
-    values_hold: Any = None
-    #: The lists and dictionaries among the arguments.
-    containers: Sequence[Any] = ()
 
 
 class KnownArrays:
@@ -109,9 +85,13 @@ class KnownArrays:
         self.sources |= {id(x): Source(x, None) for x in call.reached if id(x) not in self.sources}
         self.loaded: dict[Source, Place] = {}
         #: Those to read again, as user code may give them other arrays; and what older nodes saved.
-        self.outdated: set[Source] = set()
+        self.outdated: dict[Source, int] = {}
         #: Such code has been called.
         self.called = False
+        #: By identity: arrays that `second_array` has made. And arrays, also of `.grad`s, that a
+        #: tensor has had before that code, and perhaps has no more.
+        self.seconds: set[int] = set()
+        self.doubtful: set[int] = set()
         self.earlier: list[tuple[int, list[Place]]] = []
         self._outputs: dict[int, Any] = {}
         #: The identities of containers that a replay can't make anew.
@@ -202,9 +182,9 @@ class KnownArrays:
         place = self.loaded.get(source)
         array = source.tensor._array
         if place is None or place.sample is not array or source in self.outdated:
-            if place is not None and source in self.outdated:
-                self.earlier.append((next_sequence_nr(), [place]))
-            self.outdated.discard(source)
+            number = self.outdated.pop(source, None)
+            if place is not None and number is not None:
+                self.earlier.append((number, [place]))
             if id(array) in self._shared and id(array) in self.known:
                 raise UnrepeatableError(ONE_ARRAY)
             place = self.loaded[source] = self.new(array)
@@ -219,8 +199,8 @@ class KnownArrays:
             return self._load(source)
         if tensor._batched:
             raise UnrepeatableError("it is given a batch")
-        if self.called and id(tensor._array) in self._holders:
-            # It was made of that tensor before the code was called, or after it.
+        key = id(tensor._array)
+        if self.called and (key in self._holders or key in self.doubtful):
             raise UnrepeatableError("code of yours may have given a tensor that it uses new memory")
         return self.place_of(tensor._array)
 

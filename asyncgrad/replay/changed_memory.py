@@ -16,7 +16,7 @@ from asyncgrad.core.node import next_sequence_nr
 from asyncgrad.core.variable import bump_version, is_inference, requires_grad
 from asyncgrad.core.versions import owner_of
 from asyncgrad.ops.memory import unlocked
-from asyncgrad.replay.arrays import KnownArrays, Recorded
+from asyncgrad.replay.arrays import KnownArrays
 from asyncgrad.replay.device_arrays import copying, is_array
 from asyncgrad.replay.steps import (
     COPY,
@@ -25,6 +25,7 @@ from asyncgrad.replay.steps import (
     Gradient,
     Place,
     Put,
+    Recorded,
     Region,
     Same,
     Source,

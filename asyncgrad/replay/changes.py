@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from operator import is_
 from typing import Any
 
 from asyncgrad.core.array_holders import is_held
@@ -15,7 +16,7 @@ from asyncgrad.ops.device_check import device_of
 from asyncgrad.optim.lr_scheduler import LRScheduler
 from asyncgrad.optim.optimizer import Optimizer
 from asyncgrad.optim.swa_utils import AveragedModel
-from asyncgrad.replay.arrays import CONSTANTS, Recorded
+from asyncgrad.replay.arrays import CONSTANTS
 from asyncgrad.replay.changed_memory import ChangedMemory, grad_of
 from asyncgrad.replay.device_arrays import is_array
 from asyncgrad.replay.looks import line
@@ -28,6 +29,7 @@ from asyncgrad.replay.steps import (
     Load,
     Made,
     Place,
+    Recorded,
     Same,
     Source,
     UnrepeatableError,
@@ -71,9 +73,22 @@ class Changes(ChangedMemory):
         """
         self._changed = True
         self.foreign.update(step.made)
-        self.called = True
-        self.outdated.update(self.loaded)
+        self._note_users_code()
+        number = next_sequence_nr()
+        for source in self.loaded:
+            self.outdated.setdefault(source, number)
         self.steps.append(step)
+
+    def _note_callers(self, given: tuple[Any, ...]) -> None:
+        """Take note of arguments whose methods have called user code."""
+        if any(map(calls_users_code, given)):
+            self._note_users_code()
+
+    def _note_users_code(self) -> None:
+        """Take note of a call of user code, which may give tensors, and `.grad`s, other arrays."""
+        self.called = True
+        self.doubtful |= self.seconds
+        self.doubtful.update([id(grad._array) for grad, _ in self.gradients.values()])
 
     def check_unchanged(self) -> None:
         """Refuse a call that changes what it reaches around code that is called anew.
@@ -100,7 +115,8 @@ class Changes(ChangedMemory):
         name = getattr(named, "__qualname__", str(named))
         if name == _SET_DATA and not (id(args[0]) in self.sources or id(args[0]) in self.gradients):
             return self._give_own_data(function, *args)
-        if any(map(calls_users_code, (*args, *kwargs.values()))):
+        given = *args, *kwargs.values()
+        if any(map(calls_users_code, given)):
             self.check_unchanged()
         called, arguments, keywords = function, (), {}
         if self.reason is None:
@@ -127,6 +143,7 @@ class Changes(ChangedMemory):
                 parts = outs if outs.__class__ is tuple else (outs,)
                 if effect:
                     self.effect(step)
+                    self._note_callers(given)
                 elif parts and all(part.__class__ is Place for part in parts):
                     cost = 2_000 + 10 * sum([part.sample.size for part in parts])
                     self.steps.append(Compute(name, function, arguments, outs, cost))
@@ -182,7 +199,7 @@ class Changes(ChangedMemory):
         """Take note of parameters that get new memory because graphs need their old values.
 
         A replay makes no such graphs. And whether others hold a parameter may differ from call to
-        call: so views that were taken of it before are not known any more.
+        call: so other tensors of its memory, made before, are not known any more.
         """
         parameters = [one for group in optimizer.param_groups for one in group["params"]]
         for parameter in filter(is_held, parameters):
@@ -252,11 +269,16 @@ class Changes(ChangedMemory):
             _, leaf = self.gradients.get(id(grad), (grad, source))
             if leaf is not source or id(grad) in self.sources:
                 raise UnrepeatableError("it reads a .grad that is another tensor, too")
+            known = self.known.get(id(grad._array)) if id(grad) in self.gradients else None
             self.gradients[id(grad)] = grad, source
+            self.doubtful.discard(id(grad._array))
             place = self.new(grad._array)
             self._there.add(place)
             self.foreign.add(place)
             self.steps.append(Load(source, place, True))
+            if self.called and known is not None:
+                # What was read before may be used, too: that code may have set another.
+                self.steps.append(Again(".grad", is_, (known, place), {}, Same(True), True))
 
     def _commit_to_own(self, leaf: Any, gradient: Place) -> None:
         """Take note of what becomes the `.grad` of a leaf that the call has made.

@@ -22,7 +22,7 @@ from asyncgrad.devices.fp_errors import fp_error_state
 from asyncgrad.errors import AutogradError, class_of
 from asyncgrad.nn.module import Module
 from asyncgrad.ops.promotion import default_dtype
-from asyncgrad.replay.arrays import ONE_ARRAY, Recorded
+from asyncgrad.replay.arrays import ONE_ARRAY
 from asyncgrad.replay.awaited import OtherPathError, replay, replay_blocking
 from asyncgrad.replay.division import Divider, Division
 from asyncgrad.replay.entry import Entry, Recording
@@ -32,7 +32,7 @@ from asyncgrad.replay.program import Program
 from asyncgrad.replay.reach import Reached, start_of
 from asyncgrad.replay.recorder import Recorder
 from asyncgrad.replay.signature import Signature, same_objects
-from asyncgrad.replay.steps import CHANGED, UnrepeatableError
+from asyncgrad.replay.steps import CHANGED, Recorded, UnrepeatableError
 from asyncgrad.replay.writer import CHANGED as CHANGED_FOR_GOOD
 from asyncgrad.scheduler import engine_of, run_multi_pass, turn_of_caller, waits
 from asyncgrad.scheduler.reentrant import is_in_node

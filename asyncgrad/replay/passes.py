@@ -15,10 +15,9 @@ from asyncgrad.core.modes import current
 from asyncgrad.core.node import Edge, GraphRoot
 from asyncgrad.core.node_streams import stream_of
 from asyncgrad.core.variable import AccumulateGrad, Variable
-from asyncgrad.replay.arrays import Recorded
 from asyncgrad.replay.changes import OUTGROWN, Changes
 from asyncgrad.replay.device_arrays import copying
-from asyncgrad.replay.steps import CHANGED, COPY, Commit, Place, UnrepeatableError, report
+from asyncgrad.replay.steps import CHANGED, COPY, Commit, Place, Recorded, UnrepeatableError, report
 from asyncgrad.replay.users_code import UsersCode, check_lasting, check_waits, record_function
 from asyncgrad.replay.watched_pass import WatchedPass, is_one
 

@@ -218,12 +218,21 @@ class Recorder(Passes):
         else:
             self.compute("constant", constant(array), (), array)
 
-    @report
-    def detached(self, tensor: Any) -> None:
-        """Take note which tensor's array a new tensor gets, if two tensors share that array."""
+    def second_array(self, tensor: Any) -> Any:
+        """The array for a second tensor in the memory of one; only the latter may get another."""
         source = self.sources.get(id(tensor))
-        if source is not None and id(tensor._array) in self._shared:
-            self._load(source)
+        array = tensor._array
+        if source is not None and self.reason is None:
+            try:
+                place = self._load(source)
+            except UnrepeatableError as error:
+                self.refuse(str(error))
+            else:
+                array = array.view()
+                self.known[id(array)] = place
+                self.keep(array)
+                self.seconds.add(id(array))
+        return array
 
     def cuts_off(self, tensor: Any) -> None:
         """Take note of a tensor that is detached in place, which fails for views."""

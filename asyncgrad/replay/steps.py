@@ -6,7 +6,7 @@ program starts from, and tuples, lists and dictionaries for themselves.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import wraps
 from operator import attrgetter
 from typing import Any
@@ -55,6 +55,28 @@ def report(method: Callable[..., None]) -> Callable[..., None]:
                 self.refuse(str(error))
 
     return taken
+
+
+class Recorded(NamedTuple):
+    """What a recorder is told of the call that it records."""
+
+    #: The tensors among the arguments, each once.
+    arguments: Sequence[Any] = ()
+    #: Other tensors that the function can reach.
+    reached: Sequence[Any] = ()
+    #: Raise an error where the call turns out to be unrepeatable.
+    strict: bool = False
+    #: The call is awaited.
+    waits: bool = False
+    #: The function's own code, if it has some.
+    code: Any = None
+    #: Whether the function has reached a value before the call.
+    is_there: Any = None
+    #: Whether all that it reaches is as it was before the call; whether that is so but for tensors.
+    holds: Any = None
+    values_hold: Any = None
+    #: The lists and dictionaries among the arguments.
+    containers: Sequence[Any] = ()
 
 
 class Region:

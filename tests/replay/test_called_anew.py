@@ -983,6 +983,108 @@ def test_memory_from_before_user_code_gave_a_tensor_other_memory(how):
     assert scenario(ag.compile) == scenario(lambda function: function)
 
 
+@pytest.mark.parametrize("how", ["data", "detach()", "view()"])
+def test_memory_from_before_an_optimiser_wrote_elsewhere(how):
+    """It leaves the old memory of a parameter to graphs that others hold."""
+
+    def scenario(compiler):
+        w = leaf()
+        optimizer = ag.optim.SGD([w], lr=0.5)
+
+        @compiler
+        def step(x):
+            before = w.data if how == "data" else w.detach() if how == "detach()" else w.view(3)
+            (w * x).tanh().sum().backward()
+            optimizer.step()
+            return before.detach() * 1, w.detach() * 2
+
+        found, held = [], []
+        for n in range(7):
+            if n in {3, 5}:
+                held.append((w * w).sum())
+            found.append(bits(step(ag.full((3,), n + 1.0))))
+            found += [bits(ag.grad(loss, w, retain_graph=True)[0]) for loss in held]
+        return found
+
+    assert scenario(ag.compile) == scenario(lambda function: function)
+
+
+def test_a_pass_through_nodes_from_behind_user_code_that_gave_a_tensor_another_array():
+    """The first operation behind it has saved the new array."""
+
+    def scenario(compiler):
+        w, v = leaf(), leaf()
+        calls = []
+
+        def turn(_):
+            calls.append(None)
+            if len(calls) > 3:
+                w.data = w * 2
+
+        v.register_hook(turn)
+
+        @compiler
+        def step(x):
+            slope = ag.grad((w * v * x).sum(), v)[0]
+            return slope, (w * v * x).sum()
+
+        found = []
+        for n in range(6):
+            slope, loss = step(ag.full((3,), n + 1.0))
+            found.append(bits((slope, loss, ag.grad(loss, v)[0])))
+        return found, step
+
+    found, fast = scenario(ag.compile)
+    assert found == scenario(lambda function: function)[0]
+    assert replays(fast) == 5
+
+
+@pytest.mark.parametrize("change", ["replaced", "dropped", "data"])
+@pytest.mark.parametrize("way", ["hook", "step hook"])
+@pytest.mark.parametrize("again", [True, False])
+def test_gradients_from_before_user_code(way, change, again):
+    """Where the gradient is read again, and is another, a replay can't go on. That is an error."""
+
+    def scenario(compiler):
+        w, v = leaf(), leaf()
+        optimizer = ag.optim.SGD([v], lr=0.5)
+        calls = []
+
+        def turn(*_):
+            calls.append(None)
+            if len(calls) == 4 and change == "data":
+                v.grad.data = ag.zeros(3)
+            elif len(calls) == 4:
+                v.grad = ag.zeros(3) if change == "replaced" else None
+
+        if way == "hook":
+            w.register_hook(turn)
+        else:
+            optimizer.register_step_post_hook(turn)
+
+        @compiler
+        def step(x):
+            before = v.grad
+            (w * v * x).sum().backward()
+            optimizer.step()
+            behind = v.grad if again else None
+            return [None if x is None else x * 1 for x in (before, behind)]
+
+        v.grad = ag.ones(3)
+        found = []
+        for _ in range(6):
+            try:
+                found.append(bits(step(ag.ones(3))))
+            except AutogradError as error:
+                return found, str(error)
+        return found, ""
+
+    found, error = scenario(ag.compile)
+    expected, _ = scenario(lambda function: function)
+    assert found == expected[: len(found)]
+    assert not error or (again and "another kind of result" in error and len(found) == 3)
+
+
 def test_a_gradient_that_a_hook_drops():
     """The code may ask whether there is one: a stale answer is an error."""
     w = ag.tensor([1.0, 2.0], requires_grad=True)
