@@ -105,3 +105,8 @@ def test_instance_norm_takes_any_eps(eps):
     x = [[[1.0, 2.0, 4.0]]]
     found, expected = (T.nn.functional.instance_norm(T.tensor(x), eps=eps) for T in (ag, torch))
     np.testing.assert_allclose(found.numpy(), expected.numpy(), rtol=1e-5)
+
+
+def test_complex_lines_without_elements_have_a_root_mean_square():
+    x = ag.zeros(3, 0, dtype=ag.complex64)
+    assert ag.rms_norm(x, (0,)).shape == (3, 0)

@@ -134,6 +134,57 @@ CALLS = {
         for name in ("hypot", "nextafter")
         for dtype in ("bool", "int32")
     },
+    **{
+        f"{mode} resize of {dtype}, {ndim}": lambda T, mode=mode, dtype=dtype, ndim=ndim: (
+            T.nn.functional.interpolate(
+                T.ones([1, 1] + [4] * ndim, dtype=getattr(T, dtype)), 2, mode=mode
+            )
+        )
+        for mode in ("nearest", "nearest-exact")
+        for dtype in ("uint8", "int64", "bool", "complex64")
+        for ndim in (1, 2, 3)
+    },
+    **{
+        f"{mode} padding of {dtype}, {shape}": lambda T, mode=mode, dtype=dtype, shape=shape: (
+            T.nn.functional.pad(T.ones(shape, dtype=getattr(T, dtype)), (1, 1), mode)
+        )
+        for mode in ("reflect", "replicate", "circular")
+        for dtype, shape in (
+            ("bool", (2, 3)),
+            ("int64", (2, 3)),
+            ("float32", (0, 3)),
+            ("float32", (0, 2, 3)),
+            ("float32", (2, 0, 3)),
+        )
+    },
+    **{
+        f"max_pool1d of {dtype}, {indices}": lambda T, dtype=dtype, indices=indices: (
+            T.nn.functional.max_pool1d(
+                T.ones(1, 1, 4, dtype=getattr(T, dtype)), 2, return_indices=indices
+            )
+        )
+        for dtype in ("uint8", "int64", "bool")
+        for indices in (False, True)
+    },
+    **{
+        f"{name} of complex{', by axis' if axis else ''}": lambda T, name=name, axis=axis: getattr(
+            T, name
+        )(T.ones(2) * 1j, **axis)
+        for name in ("unique", "unique_consecutive")
+        for axis in ({}, {"dim": 0})
+    },
+    "unique along no axis": lambda T: T.unique(T.tensor(1.0), dim=0),
+    "runs along no axis": lambda T: T.unique_consecutive(T.tensor(1.0), dim=0),
+    "isin of booleans": lambda T: T.isin(T.ones(2) > 0, T.ones(2) > 0),
+    "addcmul of booleans": lambda T: T.addcmul(*[T.ones(2) > 0] * 3),
+    "fftshift without axes": lambda T: T.fft.fftshift(T.tensor(1.0)),
+    "powers up to none": lambda T: T.linalg.vander(T.ones(3, 1)),
+    "powers of a number": lambda T: T.linalg.vander(T.tensor(1.0)),
+    "repetitions by a float": lambda T: T.repeat_interleave(T.ones(2), 1.5),
+    "repetitions by floats": lambda T: T.repeat_interleave(T.ones(2), T.ones(2)),
+    "counts that are floats": lambda T: T.repeat_interleave(T.tensor(1.0)),
+    "one count": lambda T: T.repeat_interleave(T.tensor(1)),
+    "a matrix of counts": lambda T: T.repeat_interleave(T.tensor([[1]])),
     "cross of two dtypes": lambda T: T.linalg.cross(T.ones(3), T.ones(3, dtype=T.float64)),
     "cross by its older name": lambda T: T.cross(T.ones(3), T.ones(3, dtype=T.int64), 0),
     "linspace beyond bytes": lambda T: T.linspace(0, 300, 4, dtype=T.uint8),

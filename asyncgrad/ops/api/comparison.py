@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -33,6 +33,7 @@ __all__ = [
     "allclose", "argwhere", "bincount", "bucketize", "count_nonzero", "equal", "is_same_size",
     "isclose", "isin", "isreal", "searchsorted", "unique", "unique_consecutive",
 ]  # fmt: skip
+_F = TypeVar("_F", bound="Callable[..., Any]")
 METHODS = tuple([name for name in __all__ if name not in {"bucketize", "isin", "searchsorted"}])
 
 
@@ -113,7 +114,7 @@ def isin(
     arrays: list[Any] = []
     for name, x in (("elements", elements), ("test_elements", test_elements)):
         if isinstance(x, Variable):
-            check_dtype("isin", x._metadata.dtype, REAL + "b")
+            check_dtype("isin", x._metadata.dtype, REAL)
             arrays.append(x._array)
         else:
             arrays.append(number_argument("isin", name, x))
@@ -220,6 +221,23 @@ def bucketize(
     return searchsorted(boundaries, input, out_int32=out_int32, right=right)
 
 
+def _comparable(function: _F) -> _F:
+    """Decorate a function of the slices along an axis, or of all elements."""
+    checked = requires(
+        "0 not in input.shape[:dim] + input.shape[dim + 1 :]  # There are 0 sized dimensions, and "
+        "they aren't selected, so unique cannot be applied"
+    )(function)
+    some = requires(
+        "dim is None or input.ndim > 0"
+        "  # Dimension specified as {dim} but tensor has no dimensions",
+        error=IndexError,
+    )(checked)
+    return requires(
+        "not input.is_complex()  # not implemented for complex numbers", error=NotImplementedError
+    )(some)
+
+
+@_comparable
 def unique(
     input: Tensor, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False,
     dim: Axis | None = None,
@@ -236,7 +254,6 @@ def unique(
         RuntimeError: if parts along an axis have no elements.
         NotImplementedError: in the backward pass: there is no derivative.
     """
-    _check_parts("unique", input, dim)
     xp = input._metadata.F.xp
     found, inverse, counts = xp.unique(
         sortable(input._array), return_inverse=True, return_counts=True, axis=dim, equal_nan=False
@@ -249,13 +266,7 @@ def unique(
     return _one_or_all(input, results, R.unique)
 
 
-def _check_parts(name: str, x: Tensor, dim: int | None) -> None:
-    """Raise if the slices along an axis have no elements."""
-    if dim is not None and 0 in x.shape[:dim] + x.shape[dim + 1 :]:
-        raise unmet(name, "There are 0 sized dimensions, and they aren't selected, so unique "
-                    "cannot be applied", input=x, dim=dim)  # fmt: skip
-
-
+@_comparable
 def unique_consecutive(
     input: Tensor,
     return_inverse: bool = False,
@@ -273,7 +284,6 @@ def unique_consecutive(
         RuntimeError: if parts along an axis have no elements.
         NotImplementedError: in the backward pass: there is no derivative.
     """
-    _check_parts("unique_consecutive", input, dim)
     xp, array = input._metadata.F.xp, input._array
     parts = array.reshape(-1) if dim is None else xp.moveaxis(array, dim, 0)
     begins = xp.ones(len(parts), dtype=bool)

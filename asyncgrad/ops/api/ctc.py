@@ -14,6 +14,7 @@ from asyncgrad.ops.api.elementwise import where
 from asyncgrad.ops.api.index import gather
 from asyncgrad.ops.api.reduction import logsumexp
 from asyncgrad.ops.api.shape import cat, stack
+from asyncgrad.ops.dtype import check_dtype
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.promotion import as_tensor_operand
 from asyncgrad.ops.requirements import unmet
@@ -62,11 +63,10 @@ def ctc_loss(
     alone = len(log_probs._metadata.shape) == 2
     if alone:
         log_probs = R.unsqueeze(log_probs, 1)
-    if len(log_probs._metadata.shape) != 3 or log_probs._metadata.dtype.kind != "f":
-        raise unmet(name, "log_probs must be floating, of shape (steps, batch, classes). Convert "
-                    "or reshape it",
-                    log_probs=log_probs, dtype=log_probs._metadata.dtype)  # fmt: skip
     shape = log_probs._metadata.shape
+    if len(shape) != 3:
+        raise unmet(name, "Expected 3-dimensional tensor", log_probs=log_probs)
+    check_dtype(name, log_probs._metadata.dtype, "f")
     if not 0 <= blank < shape[2]:
         raise RuntimeError(f"{name}(): blank must be in label range, got {blank} of {shape[2]}")
     counts = [
@@ -105,12 +105,15 @@ def _tables(
     name = "ctc_loss"
     steps, batch, classes = shape
     ends, lengths = np.reshape(ends, -1), np.reshape(lengths, -1)
-    if len(ends) != batch or len(lengths) != batch:
-        raise unmet(name, f"input_lengths and target_lengths must be of size batch_size {batch}",
-                    input_lengths=ends, target_lengths=lengths)  # fmt: skip
-    if batch and (ends.min() < 0 or ends.max() > steps or lengths.min() < 0):
-        raise unmet(name, f"Expected input_lengths to have value at most {steps}, and no negative "
-                    "lengths", input_lengths=ends, target_lengths=lengths)  # fmt: skip
+    for what, given in (("input_lengths", ends), ("target_lengths", lengths)):
+        if len(given) != batch:
+            raise unmet(name, f"{what} must be of size batch_size {batch}", **{what: given})
+        if batch and given.min() < 0:
+            raise unmet(name, f"Expected {what} to have value at least 0", **{what: given})
+    if batch and ends.max() > steps:
+        raise unmet(
+            name, f"Expected input_lengths to have value at most {steps}", input_lengths=ends
+        )
     labels = _labels(name, targets, lengths, alone)
     states = 2 * labels.shape[1] + 1
     extended = np.full((batch, states), blank, np.int64)

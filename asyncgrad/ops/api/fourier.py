@@ -255,7 +255,7 @@ def _moved(name: str, input: Tensor, dim: Any, back: bool) -> Any:
     else:
         dims = tuple([one_dim(name, d, len(shape)) for d in ([dim] if _is_int(dim) else dim)])
     shifts = tuple((shape[d] + 1) // 2 if back else shape[d] // 2 for d in dims)
-    return roll(input, shifts, dims) if dims else R.clone(input)
+    return roll(input, shifts, dims)
 
 
 def fftshift(input: Tensor, dim: Ints | None = None) -> Tensor:

@@ -315,6 +315,12 @@ def _histogram(bins: int, low: float, high: float, x: Array) -> Any:
 
 
 @writes
+@requires(
+    "weight.shape == input.shape"
+    "  # if weight tensor is provided it should have the same shape as the input tensor",
+    "weight.dtype == input.dtype  # if weight tensor is provided, input tensor and weight tensor "
+    "should have the same dtype",
+)
 def histogram(
     input: ByExample, bins: Ints | Tensor | Sequence[Tensor], *,
     range: tuple[float, float] | None = None,
@@ -333,19 +339,16 @@ def histogram(
     if getattr(bins, "_batched", False):
         return by_parts(histogram, x, bins, range=range, weight=weight, density=density)
     array, place = on_host(x).reshape(-1), x._metadata.device
-    weights = None
-    if weight is not None:
-        if weight.shape != x.shape or weight.dtype != x.dtype:
-            raise unmet("histogram", "if weight tensor is provided it should have the same shape "
-                        "and dtype as the input tensor. Reshape or convert it",
-                        weight=weight, dtype=weight.dtype, input=x)  # fmt: skip
-        weights = on_host(weight).reshape(-1)
+    weights = None if weight is None else on_host(weight).reshape(-1)
     if isinstance(bins, Variable):
         edges = on_host(bins)
-        if edges.ndim != 1 or edges.size < 2 or edges.dtype != array.dtype:
-            raise unmet("histogram", "bins tensor should have one dimension, at least two edges, "
-                        "and the dtype of the input tensor. Reshape or convert it",
-                        bins=bins, dtype=edges.dtype)  # fmt: skip
+        if edges.ndim != 1:
+            raise unmet("histogram", "bins tensor should have one dimension", bins=bins)
+        if edges.size < 2:
+            raise unmet("histogram", "bins must be > 0: give two edges or more", bins=bins)
+        if edges.dtype != array.dtype:
+            raise unmet("histogram", "input tensor and bins tensors should have the same dtype",
+                        input=array.dtype, bins=edges.dtype)  # fmt: skip
         inside = (array >= edges[0]) & (array <= edges[-1])
         places = np.searchsorted(edges, array[inside], "right") - 1
         counted = None if weights is None else weights[inside]

@@ -76,9 +76,8 @@ def interpolate(
                     NotImplementedError, input=input, mode=mode)  # fmt: skip
     dtype = input._metadata.dtype
     whole = dtype == np.uint8 and mode in _SMOOTH
-    if (category(dtype) != 2 or (antialias and is_half(dtype))) and not (
-        whole or mode.startswith("nearest")
-    ):
+    bytes_ = whole or (dtype == np.uint8 and mode.startswith("nearest"))
+    if not bytes_ and (category(dtype) != 2 or (antialias and is_half(dtype))):
         refuse("interpolate", dtype)
     if 0 in input._metadata.shape[1:] or min(new) <= 0:
         raise unmet(

@@ -478,7 +478,7 @@ def diagonal(A: Tensor, *, offset: int = 0, dim1: int = -2, dim2: int = -1) -> T
 
 
 @writes
-@requires("N > 1  # N must be greater than 1")
+@requires("([1, *x.shape][-1] if N is None else N) > 1  # N must be greater than 1")
 def vander(x: Tensor, *, N: int | None = None) -> Tensor:
     """Vandermonde matrices: the powers of vectors, from 0 on.
 

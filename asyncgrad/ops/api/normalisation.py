@@ -94,7 +94,7 @@ def rms_norm(
     if metadata.is_complex or (weight is not None and weight._metadata.dtype != metadata.dtype):
         ndim = len(metadata.shape)
         dims = tuple(range(ndim - len(shape), ndim))
-        squares = R.mul_scalar(R.sum(R.mul(x, x), dims, True), 1 / prod(shape))
+        squares = R.mul_scalar(R.sum(R.mul(x, x), dims, True), 1 / max(prod(shape), 1))
         out = R.mul(x, R.rsqrt(R.add_scalar(squares, eps)))
         return out if weight is None else cast(R.mul(out, weight), dtype)
     if weight is None:

@@ -115,12 +115,8 @@ def _flat_layers(x: Tensor) -> Any:
     return R.reshape(x, (*lead, rows * columns))
 
 
-def _operand(name: str, input: Tensor, ndim: int) -> Any:
-    """The operand; lines (n, channels, length) become images (n, channels, 1, length)."""
-    return _as_rows(name, input) if ndim == 1 else input
-
-
 def _as_rows(name: str, x: Tensor) -> Any:
+    """Make lines (n, channels, length) images of one row."""
     shape = x._metadata.shape
     _check_image(name, shape, 1, shape[1:])
     return R.reshape(x, (*shape[:-1], 1, shape[-1]))
@@ -152,7 +148,9 @@ def _max_pool(ndim: int) -> Callable[..., Any]:
         input: Tensor, kernel_size: Ints, stride: Ints | None = None, padding: Ints = 0,
         dilation: Ints = 1, ceil_mode: bool = False, return_indices: Truth = False,
     ) -> Tensor | tuple[Tensor, Tensor]:  # fmt: skip
-        x = _operand(name, input, ndim)
+        x = _as_rows(name, input) if ndim == 1 else input
+        if ndim == 1 and not return_indices:
+            check_dtype(name, x._metadata.dtype, FLOATING)
         window = _window(name, x, kernel_size, stride, padding, dilation, ceil_mode, ndim)
         out, indices = _peaks(name, x, window, return_indices)
         return _with_indices(out, indices, ndim, return_indices)
@@ -221,7 +219,7 @@ def avg_pool1d(
         count_include_pad: include those zeros in the mean.
     """
     name = "avg_pool1d"
-    x = _operand(name, input, 1)
+    x = _as_rows(name, input)
     window = _window(name, x, kernel_size, stride, padding, 1, ceil_mode, 1)
     return _as_lines(_means(name, x, window, Counts(count_include_pad, None)))
 

@@ -229,21 +229,26 @@ def repeat_interleave(
         dim: the axis; None flattens the tensor first.
         output_size: the expected length of the result; another length raises.
     """
-    if level_of((input if repeats is None else repeats,)) is not None:
+    given = input if repeats is None else repeats
+    if level_of((given,)) is not None:
         return by_parts(repeat_interleave, input, repeats, dim, output_size=output_size)
-    if repeats is None:
-        counts = np.asarray(on_host(input))
-        input, dim = input.new_tensor(np.arange(len(counts)), dtype="int64"), 0
+    if isinstance(given, Variable):
+        counts = np.asarray(on_host(given))
+        check_dtype("repeat_interleave", counts.dtype, "iu")
     else:
-        if isinstance(repeats, bool):
-            repeats = one_int("repeat_interleave", "repeats", repeats)
-        counts = np.asarray(on_host(repeats) if isinstance(repeats, Variable) else repeats)
+        counts = np.asarray(one_int("repeat_interleave", "repeats", given))
+    if repeats is None:
+        if counts.ndim != 1:
+            raise unmet("repeat_interleave", "repeat_interleave only accept 1D vector as repeat",
+                        input=input)  # fmt: skip
+        input, dim = input.new_tensor(np.arange(len(counts)), dtype="int64"), 0
+    elif counts.ndim > 1:
+        raise unmet("repeat_interleave", "repeats must be 0-dim or 1-dim tensor", repeats=counts)
     if dim is None:
         input, dim = reshape(input, (-1,)), 0
     length = input.shape[dim]
-    if counts.dtype.kind not in "iu" or counts.ndim > 1 or (counts.size and counts.min() < 0):
-        raise unmet("repeat_interleave", "repeats must be integers, non-negative and 0-dim or "
-                    "1-dim: repeats can not be negative", repeats=counts)  # fmt: skip
+    if counts.size and counts.min() < 0:
+        raise unmet("repeat_interleave", "repeats can not be negative", repeats=counts)
     if counts.size not in {1, length}:
         raise unmet("repeat_interleave", "repeats must have the same size as input along dim",
                     **{"repeats.shape": counts.shape}, input=input, dim=dim)  # fmt: skip

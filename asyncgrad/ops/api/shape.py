@@ -21,7 +21,7 @@ from asyncgrad.ops.arguments import (
     one_shape,
 )
 from asyncgrad.ops.converted import converted, one_node, writes, writes_exactly
-from asyncgrad.ops.dtype import DTYPES, DType
+from asyncgrad.ops.dtype import DTYPES, REAL, DType, check_dtype
 from asyncgrad.ops.dtype_device import as_memory_format, memory_format
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.node_names import no_view, renamed
@@ -641,6 +641,12 @@ def pad(
         raise unmet("pad", f"Padding size {2 * count} is not supported for {len(shape)}D input "
                     "tensor: 1 to 3 axes are padded of one or two more",
                     NotImplementedError, pad=pad, input=input)  # fmt: skip
+    if mode != "circular":
+        check_dtype(f"{mode} padding", input._metadata.dtype, f"{REAL}c")
+        if 0 in shape[-count - 1 :]:
+            raise unmet("pad", f"Expected {count + 1}D or {count + 2}D (batch mode) tensor with "
+                        "possibly 0 batch size and other non-zero dimensions for input",
+                        input=input)  # fmt: skip
     _check_frame(mode, shape, widths)
     cut = tuple((min(before, 0), min(after, 0)) for before, after in widths)
     wider = tuple((max(before, 0), max(after, 0)) for before, after in widths)
