@@ -7,6 +7,7 @@ import weakref
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from asyncgrad.autograd.arguments import implicit_gradient
 from asyncgrad.autograd.functional_parts import grad_where_required
 from asyncgrad.autograd.modes import enable_grad
 from asyncgrad.autograd.signatures import gradient, gradient_and_value
@@ -172,12 +173,14 @@ async def _vjp(func: Callable[..., Any], primals: tuple[Any, ...], has_aux: bool
                 f"{out_structure}"
             )
         for place, (vector, root) in enumerate(zip(given, outputs, strict=True)):
-            if vector is None and root.numel() == 1:
+            if vector is None:
+                if root.requires_grad:
+                    implicit_gradient(root._metadata)
                 given[place] = ones_like(root)
             elif not is_tensor(vector):
                 raise TypeError(
-                    f"vjp_fn: gradients can be either Tensors, or None for outputs of one "
-                    f"element, but got {type(vector).__name__}. Pass one Tensor for each output."
+                    f"vjp_fn: gradients can be either Tensors or None, but got "
+                    f"{type(vector).__name__}. Pass one Tensor for each output."
                 )
         # The cotangents may belong to a `vmap` around this call but not around the function's.
         inner = current().batch
@@ -229,9 +232,12 @@ async def pulled(
     found = await grad_where_required(
         roots, arguments, vectors, create_graph, retain_graph, batched
     )
-    size = vectors[0].shape[:1] if batched else ()
+
+    def zeros(x: Tensor) -> Tensor:
+        return zeros_like(x).expand(vectors[0].shape[0], *x.shape) if batched else zeros_like(x)
+
     return [
-        zeros_like(x).expand((*size, *x.shape)) if gradient is None else gradient
+        zeros(x) if gradient is None else gradient
         for x, gradient in zip(arguments, found, strict=True)
     ]
 
