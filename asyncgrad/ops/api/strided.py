@@ -25,7 +25,7 @@ from asyncgrad.ops.api import rearrange, shape
 from asyncgrad.ops.api.shape import diagonal
 from asyncgrad.ops.arguments import is_expandable, one_dim, one_shape
 from asyncgrad.ops.batching import for_each, level_of
-from asyncgrad.ops.converted import writes
+from asyncgrad.ops.converted import converted, writes
 from asyncgrad.ops.dtype_device import as_memory_format, memory_format
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.node_names import rename
@@ -378,6 +378,6 @@ as_strided_ = _turning("as_strided_", as_strided)
 squeeze_ = _turning("squeeze_", shape.squeeze)
 swapaxes_ = _turning("swapaxes_", rearrange.swapaxes)
 swapdims_ = _turning("swapdims_", shape.transpose)
-t_ = _turning("t_", shape.t)
+t_ = _turning("t_", converted(shape.t))
 transpose_ = _turning("transpose_", shape.transpose)
 unsqueeze_ = _turning("unsqueeze_", shape.unsqueeze)
