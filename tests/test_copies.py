@@ -130,6 +130,23 @@ def test_copies_of_subclasses_are_of_the_same_class(duplicate):
     assert not buffer.persistent
 
 
+class Counted(ag.Tensor):
+    """A class of a user's that says what is copied of its tensors."""
+
+    def __getstate__(self):
+        return self.count, "kept"
+
+    def __setstate__(self, state):
+        self.count = state
+
+
+@pytest.mark.parametrize("duplicate", WAYS.values(), ids=WAYS)
+def test_a_subclass_says_what_is_copied_of_its_tensors(duplicate):
+    x = ag.ones(2).as_subclass(Counted)
+    x.count, x.other = 3, "not copied"
+    assert vars(duplicate(x)) == {"count": (3, "kept")}
+
+
 def test_a_tensor_that_holds_itself_is_copied():
     x = ag.ones(2).as_subclass(Tagged)
     x.own = [x]

@@ -64,9 +64,10 @@ def deep_copy(variable: Variable, memo: dict[int, Any]) -> Any:
         )
     metadata = variable._metadata
     array = metadata.device.launching(_copied)(variable._array)
-    copied = of_class(_leaf(array, metadata, requires_grad(variable)), type(variable))
-    memo[id(variable)] = copied
-    _set_state(copied, copy.deepcopy(_state_of(variable), memo))
+    made = _leaf(array, metadata, requires_grad(variable))
+    memo[id(variable)] = copied = of_class(made, type(variable))
+    if copied is not made:
+        _set_state(copied, copy.deepcopy(_state_of(variable), memo))
     meta = variable._autograd
     if meta is not None and meta.grad is not None:
         autograd_meta(copied).grad = copy.deepcopy(meta.grad, memo)
@@ -77,7 +78,8 @@ def shallow_copy(variable: Variable) -> Any:
     """A leaf that shares the memory: its own version counter, no graph, no gradient."""
     made = _leaf(variable._array, variable._metadata, requires_grad(variable))
     copied = of_class(made, type(variable))
-    _set_state(copied, _state_of(variable))
+    if copied is not made:
+        _set_state(copied, _state_of(variable))
     return copied
 
 
@@ -91,14 +93,20 @@ def of_class(made: Variable, kind: type[Any]) -> Any:
     return same
 
 
-def _state_of(variable: Variable) -> dict[str, Any]:
-    """What users, or a subclass, have set on a tensor."""
-    state: Any = object.__getstate__(variable)
+def _state_of(variable: Any) -> Any:
+    """What a tensor of a subclass holds besides: its attributes, or what `__getstate__` gives."""
+    kind: Any = type(variable)
+    state = variable.__getstate__()
+    if kind.__getstate__ is not object.__getstate__:
+        return state
     attributes, slots = state
     return {**(attributes or {}), **{n: x for n, x in slots.items() if n not in _SLOTS}}
 
 
-def _set_state(variable: Variable, state: dict[str, Any]) -> None:
+def _set_state(variable: Any, state: Any) -> None:
+    if hasattr(variable, "__setstate__"):
+        variable.__setstate__(state)
+        return
     for name, value in state.items():
         object.__setattr__(variable, name, value)
 
@@ -115,10 +123,10 @@ def reduced(variable: Variable, protocol: Any) -> Any:
             "Cowardly refusing to serialize non-leaf tensor which requires_grad, since autograd "
             "does not support crossing process boundaries. Pickle its values: .detach()."
         )
-    kind, given, state = type(variable), pickled(variable), _state_of(variable)
+    kind, given = type(variable), pickled(variable)
     if kind is type(wrap(variable._array, variable._metadata)):
         return _rebuilt, given
-    return _rebuilt_in_class, (kind, state, *given)
+    return _rebuilt_in_class, (kind, _state_of(variable), *given)
 
 
 def pickled(variable: Variable) -> tuple[Any, ...]:
@@ -142,7 +150,7 @@ def pickled(variable: Variable) -> tuple[Any, ...]:
     return array, requires_grad(variable), *where
 
 
-def _rebuilt_in_class(kind: type[Any], state: dict[str, Any], *given: Any) -> Any:
+def _rebuilt_in_class(kind: type[Any], state: Any, *given: Any) -> Any:
     """Make a tensor of a subclass from its pickle."""
     made = of_class(_rebuilt(*given), kind)
     _set_state(made, state)
