@@ -46,6 +46,9 @@ class autocast:
         enabled: has to be False; for a device kind that is missing here, True is only a warning, as
             in PyTorch.
         cache_enabled: accepted for PyTorch's programs, without effect.
+
+    Raises:
+        RuntimeError: if `enabled` is True and the device kind is available.
     """
 
     def __init__(
@@ -328,7 +331,11 @@ class GradScaler:
         return self._enabled
 
     def __getstate__(self) -> dict[str, Any]:
-        """Refuse to pickle what is known of optimizers."""
+        """Leave out what is known of optimizers.
+
+        Raises:
+            AssertionError: between an optimizer's gradients and `update`.
+        """
         if self._seen:
             raise AssertionError(
                 "A GradScaler instance may only be pickled at the beginning of an iteration, or at "
@@ -346,7 +353,11 @@ class GradScaler:
         return {name: getattr(self, attribute) for name, attribute in _STATE.items()}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restore a state, which may not be empty; does nothing if the scaler is disabled."""
+        """Restore a state; does nothing if the scaler is disabled.
+
+        Raises:
+            RuntimeError: if the state is empty.
+        """
         if not self._enabled:
             return
         if not state_dict:

@@ -81,6 +81,9 @@ async def vjp(
         create_graph: make the results differentiable.
         strict: raise where an output does not depend on an input, instead of giving zeros.
 
+    Raises:
+        RuntimeError: if `v` does not fit, or if `strict` and an output is independent of an input.
+
     Example:
         >>> x = ag.tensor([1.0, 2.0])
         >>> y, product = ag.autograd.functional.vjp(lambda x: x * x, x, ag.tensor([1.0, 1.0]))
@@ -140,8 +143,8 @@ def _check_strategy(
         )
     if strict:
         raise AutogradError(
-            'strict=True and strategy="forward-mode" are not supported together. Set '
-            'strict=False or strategy="reverse-mode".'
+            f'strict=True and {option}="forward-mode" are not supported together. Set '
+            f'strict=False or {option}="reverse-mode".'
         )
     if not vectorize:
         raise NotImplementedError(
@@ -179,8 +182,8 @@ def jacobian(
         outputs a tuple of these; for several of both, a tuple by output of tuples by input.
 
     Raises:
-        NotImplementedError: for forward mode with `create_graph`.
-        RuntimeError: for `strict` with `vectorize`.
+        NotImplementedError: for forward mode with `create_graph` or without `vectorize`.
+        RuntimeError: if `strict` and an output is independent of an input, or with `vectorize`.
     """
     _check_strategy("jacobian", "strategy", strategy, create_graph, strict, vectorize)
     single, given = parts.tuple_of(inputs, "inputs", "jacobian")
@@ -213,6 +216,9 @@ def hessian(
 
     Returns:
         A tensor of the input's shape twice over; for several inputs a tuple of tuples.
+
+    Raises:
+        NotImplementedError: for forward mode with `create_graph` or without `vectorize`.
     """
     single, given = parts.tuple_of(inputs, "inputs", "hessian")
     _check_strategy(

@@ -71,7 +71,9 @@ def backward(
         A `BackwardFuture` on a running loop. Without a loop, the pass has ended when this returns.
 
     Raises:
-        RuntimeError: from the future, for errors on a device.
+        RuntimeError: if a root requires no grad or its gradient does not fit; from the future,
+            for errors on a device.
+        ValueError: if the deadline is NaN.
         TimeoutError: from the future, if the deadline has passed.
     """
     if grad_variables is not None:
@@ -180,8 +182,9 @@ def grad(
         keys of `inputs`; without a running loop, the tuple or dictionary itself.
 
     Raises:
-        RuntimeError: from the future, if an input is not part of the graph, or for errors on a
-            device.
+        RuntimeError: if an output or input requires no grad, or a gradient does not fit; from the
+            future, if an input is not part of the graph, or for errors on a device.
+        ValueError: if `materialize_grads` comes with `allow_unused=False`, or the deadline is NaN.
         TimeoutError: from the future, if the deadline has passed.
     """
     if allow_unused is not None:

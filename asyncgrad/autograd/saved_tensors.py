@@ -263,10 +263,13 @@ _OUTSIDE = (
 def allow_mutation_on_saved_tensors() -> Iterator[MutationContext]:
     """Let saved tensors be changed in place, by cloning them before the change.
 
-    Passes over a graph recorded here have to run here, too. Such contexts are not nested.
+    Passes over a graph recorded here have to run here, too.
 
     Yields:
         The context, with the tensors saved and cloned so far.
+
+    Raises:
+        RuntimeError: if such contexts are nested.
     """
     if current().before_change is not None:
         raise AutogradError("allow_mutation_on_saved_tensors contexts cannot be nested")
