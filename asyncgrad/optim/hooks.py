@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import functools
 import inspect
+from collections.abc import Awaitable, Callable
+from contextvars import ContextVar
 from typing import Any
 
 from asyncgrad.core.hooks import Hooks, RemovableHandle
@@ -14,6 +16,8 @@ from asyncgrad.nn.hooks import Hook, register
 #: Hooks of all optimisers.
 _BEFORE_ALL: Hooks = {}
 _AFTER_ALL: Hooks = {}
+#: The optimiser whose own coroutine function `step` runs in this context.
+_inside: ContextVar[Any] = ContextVar("_inside", default=None)
 
 
 def register_optimizer_step_pre_hook(hook: Hook) -> RemovableHandle:
@@ -115,6 +119,33 @@ class Hooked:
         for hook in (*getattr(self, "_post_hooks", {}).values(), *_AFTER_ALL.values()):
             hook(self, args, kwargs)
 
+    async def _own_step(self, closure: Callable[[], Any] | None) -> Any:
+        """Call the `step` that a subclass defines, which may be a coroutine function."""
+        optimizer: Any = self
+        if closure is None or not inspect.iscoroutinefunction(closure):
+            result = optimizer.step() if closure is None else optimizer.step(closure)
+            return await _within(self, result) if inspect.isawaitable(result) else result
+        loss = await optimizer._evaluate_async(closure)
+        await self._own_step(None)
+        return loss
+
+    def _is_inside(self) -> bool:
+        """Whether a subclass's coroutine function `step` has called."""
+        return _inside.get() is self
+
+
+def no_hooks(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Stand for the hooks of a step that is part of a step."""
+
+
+async def _within(optimizer: Hooked, step: Awaitable[Any]) -> Any:
+    """Await a step; its calls of `step_async` are those of the base class."""
+    token = _inside.set(optimizer)
+    try:
+        return await step
+    finally:
+        _inside.reset(token)
+
 
 #: The attributes of an optimiser that hold hooks.
 HOOKS = tuple(Hooked.__annotations__)
@@ -141,7 +172,7 @@ def _between_hooks(step: Any) -> Any:
         if type(self).step is not hooked_async:
             return await step(self, *args, **kwargs)
         args, kwargs = self._before((self, *args), kwargs)
-        result = await step(*args, **kwargs)
+        result = await _within(self, step(*args, **kwargs))
         self._after(args, kwargs)
         return result
 

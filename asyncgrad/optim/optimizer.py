@@ -25,6 +25,7 @@ from asyncgrad.ops.tensors.sparse_rows import Rows
 from asyncgrad.optim.hooks import (  # noqa: F401  two have this place in PyTorch
     HOOKS,
     Hooked,
+    no_hooks,
     register_optimizer_step_post_hook,
     register_optimizer_step_pre_hook,
 )
@@ -192,8 +193,8 @@ class Optimizer(Hooked, Turns):
 
         The thread writes to new arrays, which replace the parameters' memory when the step is
         complete: other tasks see either no parameter updated or all of them. A cancellation takes
-        effect after the step. A `step` that a subclass defines is called on the loop instead, and
-        awaited if it is a coroutine function. Steps of several tasks are taken one after another.
+        effect after the step. Steps of several tasks are taken one after another. A `step` that a
+        subclass defines is called on the loop instead, and awaited if it is a coroutine function.
 
         Args:
             closure: computes the loss and its gradients anew; may be a coroutine function.
@@ -203,27 +204,36 @@ class Optimizer(Hooked, Turns):
         """
         self._check_awaited("step_async")
         unrepeatable("calls step_async()")
+        inherited = type(self).step is Optimizer.step
+        if not inherited and not self._is_inside():
+            return await self._own_step(closure)
         loss = None if closure is None else await self._evaluate_async(closure)
-        if type(self).step is not Optimizer.step:
-            result: Any = self.step()
-            result = await result if inspect.isawaitable(result) else result
-            return result if closure is None else loss
         cost = sum(self._cost(group, p) for group in self.param_groups for p in group["params"])
         args = (self,) if closure is None else (self, closure)
+        before, after = (self._before, self._after) if inherited else (no_hooks, no_hooks)
         if cost < _WORTH_A_THREAD and self._stepping is None:
-            self._before(args, {})
+            before(args, {})
             rebind(self._updates(False))
-            self._after(args, {})
+            after(args, {})
             return loss
         made: list[dict[Any, Any]] = []
-        async with self._alone():
-            try:
-                await offload(self._prepare, args, made)
-            finally:
-                # On the loop no other task sees part of a step. A cancelled one is complete, too.
-                if made:
-                    rebind(made[0])
-                    self._after(args, {})
+
+        def prepare() -> None:
+            before(args, {})
+            made.append(self._updates(True))
+
+        try:
+            async with self._alone():
+                try:
+                    await offload(prepare)
+                finally:
+                    # On the loop no other task sees part of a step. A cancelled one is complete.
+                    if made:
+                        rebind(made[0])
+        finally:
+            # After the step's turn, since a hook may take another one.
+            if made:
+                after(args, {})
         return loss
 
     def _check_awaited(self, method: str) -> None:
@@ -251,11 +261,6 @@ class Optimizer(Hooked, Turns):
                 loss = await loss
         self._check_awaited("step_async")
         return loss
-
-    def _prepare(self, args: tuple[Any, ...], made: list[dict[Any, Any]]) -> None:
-        """In a thread, call the pre-hooks and compute the parameters' new arrays."""
-        self._before(args, {})
-        made.append(self._updates(True))
 
     def _updates(self, beside: bool) -> dict[Any, Any]:
         """Update parameters that have a gradient, or make new arrays, returned by parameter.

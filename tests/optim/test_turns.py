@@ -1,0 +1,128 @@
+"""Steps that several tasks, threads, hooks and subclasses take of one optimiser."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+import pytest
+
+import asyncgrad as ag
+
+
+def model_and_optimizer(monkeypatch, kind=ag.optim.SGD):
+    """A parameter with a gradient of 1, and an optimiser that steps in a thread."""
+    monkeypatch.setattr(ag.optim.optimizer, "_WORTH_A_THREAD", 0)
+    x = ag.zeros(1, requires_grad=True)
+    x.grad = ag.ones(1)
+    return x, kind([x], lr=0.25)
+
+
+@pytest.mark.asyncio
+async def test_steps_are_taken_in_the_order_in_which_they_begin(monkeypatch):
+    """A task that began a step as soon as it had ended one let no other task have its turn."""
+    x, optimizer = model_and_optimizer(monkeypatch)
+    order = []
+
+    async def train(name):
+        for _ in range(4):
+            await optimizer.step_async()
+            order.append(name)
+
+    await asyncio.gather(train("a"), train("b"), train("c"))
+    assert "".join(order) == "abc" * 4
+    assert x.item() == -3
+    assert optimizer.steps_taken == 12
+
+
+@pytest.mark.asyncio
+async def test_a_step_cancelled_while_it_waits_leaves_its_place_to_the_next(monkeypatch):
+    x, optimizer = model_and_optimizer(monkeypatch)
+    steps = [asyncio.create_task(optimizer.step_async()) for _ in range(4)]
+    await asyncio.sleep(0)
+    steps[1].cancel()
+    steps[3].cancel()
+    found = await asyncio.gather(*steps, return_exceptions=True)
+    assert [type(one) for one in found] == [
+        type(None), asyncio.CancelledError, type(None), asyncio.CancelledError
+    ]  # fmt: skip
+    assert x.item() == -0.5
+    optimizer.step()
+    assert x.item() == -0.75
+
+
+def test_steps_on_the_loops_of_several_threads_follow_one_another(monkeypatch):
+    """A step was never told that one on another thread's loop had ended."""
+    x, optimizer = model_and_optimizer(monkeypatch)
+    errors = []
+
+    async def train():
+        for _ in range(10):
+            await optimizer.step_async()
+
+    def run():
+        try:
+            asyncio.run(asyncio.wait_for(train(), 30))
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=run) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not errors
+    assert x.item() == -7.5
+
+
+@pytest.mark.asyncio
+async def test_a_hook_after_a_step_may_take_another(monkeypatch):
+    x, optimizer = model_and_optimizer(monkeypatch)
+    handle = optimizer.register_step_post_hook(lambda *_: (handle.remove(), optimizer.step()))
+    await optimizer.step_async()
+    assert x.item() == -0.5
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("least", [0, 1 << 40])
+async def test_a_step_of_a_subclass_may_await_step_async(monkeypatch, least):
+    """It called itself without end."""
+
+    class Counted(ag.optim.SGD):
+        count = 0
+
+        async def step(self, closure=None):
+            self.count += 1
+            return await super().step_async(closure)
+
+    class Twice(Counted):
+        async def step(self, closure=None):
+            await super().step()
+            return await super().step(closure)
+
+    for kind, updates in ((Counted, 1), (Twice, 2)):
+        x, optimizer = model_and_optimizer(monkeypatch, kind)
+        monkeypatch.setattr(ag.optim.optimizer, "_WORTH_A_THREAD", least)
+        hooks = []
+        optimizer.register_step_pre_hook(lambda *_, hooks=hooks: hooks.append("before"))
+        optimizer.register_step_post_hook(lambda *_, hooks=hooks: hooks.append("after"))
+        assert await optimizer.step(lambda: 3.0) == 3.0
+        assert await optimizer.step_async(lambda: 3.0) == 3.0
+        assert x.item() == -0.5 * updates
+        assert optimizer.count == 2 * updates
+        assert hooks == ["before", "after"] * 2
+        assert optimizer.steps_taken == 2
+
+
+@pytest.mark.asyncio
+async def test_a_step_of_a_subclass_that_needs_its_closure_gets_it(monkeypatch):
+    class Searching(ag.optim.SGD):
+        def step(self, closure):
+            losses = [closure(), closure()]
+            super().step()
+            return losses
+
+    x, optimizer = model_and_optimizer(monkeypatch, Searching)
+    losses = iter([2.0, 1.0])
+    assert await optimizer.step_async(lambda: next(losses)) == [2.0, 1.0]
+    assert x.item() == -0.25
