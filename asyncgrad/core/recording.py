@@ -21,25 +21,32 @@ _T = TypeVar("_T")
 recorders: list[Any] = []
 
 
-def _report(method: str) -> Callable[..., None]:
-    """A function that calls a method of the recorder, if there is one."""
-
-    def report(*facts: Any) -> None:
-        recorder = current().recorder
-        if recorder is not None:
-            getattr(recorder, method)(*facts)
-
-    return report
+def note_look(what: str) -> None:
+    """Report that Python sees values of a tensor, so that what follows may depend on them."""
+    recorder = current().recorder
+    if recorder is not None:
+        recorder.looked(what)
 
 
-#: Report that Python sees values of a tensor, so that what follows may depend on them; and how.
-note_look = _report("looked")
-#: Report a change that a replay would leave out, in words.
-unrepeatable = _report("refuse")
-#: Report an array whose values depend on Python values alone, such as one of zeros.
-note_constant = _report("constant")
-#: Report a copy that no op has made: the array and the copy.
-note_copy = _report("copied")
+def unrepeatable(why: str) -> None:
+    """Report a change that a replay would leave out."""
+    recorder = current().recorder
+    if recorder is not None:
+        recorder.refuse(why)
+
+
+def note_constant(array: Any) -> None:
+    """Report an array whose values depend on Python values alone, such as one of zeros."""
+    recorder = current().recorder
+    if recorder is not None:
+        recorder.constant(array)
+
+
+def note_copy(array: Any, copy: Any) -> None:
+    """Report a copy of an array that no op has made."""
+    recorder = current().recorder
+    if recorder is not None:
+        recorder.copied(array, copy)
 
 
 def second_array(tensor: Any, modes: Modes) -> Any:
