@@ -7,6 +7,7 @@ passes call the op's own kernel.
 from __future__ import annotations
 
 from collections.abc import Callable
+from heapq import heappop, heappush
 from typing import Any
 
 from asyncgrad.core.forward import UNKNOWN, Level
@@ -87,13 +88,21 @@ def _gradients(
         out = function(RECORDED, *[given[name] for name in parameters(function)[1:]])
     ends = [view._edge for view in views.values()]
     arrived = {out._edge: g}
-    while left := [node for node in arrived if node not in ends]:
-        node = max(left, key=lambda node: node.sequence_nr)
+    # The latest node first, as in a pass; those of `out` and `ends` are None if nothing records.
+    ready = [] if out._edge is None else [(-out._edge.sequence_nr, out._edge)]
+    while ready:
+        _, node = heappop(ready)
+        if node in ends:
+            continue
         saved = values_as_tensors(node) if node.rule.arrays else node.saved
         received = node.rule.run(RECORDED, arrived.pop(node), saved)
         edges = stored_edges(node)
         for edge, part in zip(edges, received if len(edges) > 1 else (received,), strict=True):
             to = as_edge(edge).node
             if part is not None and to.__class__ is OpNode and to.sequence_nr > first:
-                arrived[to] = RECORDED.add(arrived[to], part) if to in arrived else part
+                if to in arrived:
+                    arrived[to] = RECORDED.add(arrived[to], part)
+                else:
+                    arrived[to] = part
+                    heappush(ready, (-to.sequence_nr, to))
     return tuple([arrived.get(end) for end in ends])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import adjoint
 import numpy as np
 import pytest
@@ -84,6 +86,28 @@ def test_graphs_can_be_kept(name):
     for a, b, c in zip(first, second, recorded, strict=True):
         np.testing.assert_array_equal(a.numpy(), b.numpy())
         np.testing.assert_allclose(a.numpy(), c.detach().numpy(), rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_recorded_passes_take_time_in_proportion_to_the_steps(name):
+    def calls(steps):
+        leaves = [ag.from_numpy(x).requires_grad_() for x in inputs(name, steps)]
+        out = getattr(R, name)(*leaves, *attributes(name)).sum()
+        made = 0
+
+        def count(frame, event, _):
+            nonlocal made
+            made += event.endswith("call")
+
+        sys.setprofile(count)
+        try:
+            ag.grad(out, leaves, create_graph=True)
+        finally:
+            sys.setprofile(None)
+        return made
+
+    calls(2)
+    assert calls(160) < 5 * calls(40)
 
 
 @pytest.mark.parametrize("size", [(5, 2), (32, 128)])
