@@ -77,7 +77,9 @@ def _check_factors(name: str, *tensors: Tensor) -> Any:
 
 def _aligned(name: str, ndims: tuple[int, int], *operands: Tensor) -> Any:
     """Operands of one dtype; the last two are factors with so many axes, which align."""
-    found = _check_factors(name, *operands)
+    found = of_one_dtype(name, *operands)
+    if found[-1]._metadata.dtype.kind == "b":
+        _check_factors(name, *found)
     a, b = found[-2]._metadata.shape, found[-1]._metadata.shape
     if (len(a), len(b)) != ndims:
         for place, ndim in enumerate(ndims, len(found) - 1):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from math import prod
 from typing import Any
 
@@ -78,24 +78,20 @@ def _layer_norm(
     return y if bias is None else xp.add(y, bias, y)
 
 
-def _normalised(
-    kernel: Callable[..., Any], xp: Library, x: Array, affine: Sequence[Array | None], count: int,
-    eps: float, kept: list[Any],
-) -> Any:  # fmt: skip
-    """The result of a kernel whose moments are kept."""
-    found: list[Any] = []
-    out = kernel(xp, _rows(x, count), 1, *map(_line, affine), eps, found)
-    if not kept:
-        parts = zip(*found, strict=True)
-        kept.append(found[0] if len(found) == 1 else [xp.concatenate(part) for part in parts])
-    return out.reshape(x.shape)
+def _joined(xp: Library, found: list[tuple[Array, ...]]) -> Any:
+    """The moments of all blocks of rows."""
+    return tuple([xp.concatenate(part) for part in zip(*found, strict=True)])
 
 
 def _affine(
     xp: Library, x: Array, weight: Array | None, bias: Array | None, count: int, eps: float,
     kept: list[Any],
 ) -> Any:  # fmt: skip
-    return _normalised(_layer_norm, xp, x, (weight, bias), count, eps, kept)
+    found: list[Any] = []
+    out = _layer_norm(xp, _rows(x, count), 1, _line(weight), _line(bias), eps, found)
+    if not kept:
+        kept.append(found[0] if len(found) == 1 else _joined(xp, found))
+    return out.reshape(x.shape)
 
 
 @along(4, in_order=True)
@@ -230,7 +226,11 @@ def _rms_norm(
 def _rms(
     xp: Library, x: Array, weight: Array | None, count: int, eps: float, kept: list[Any]
 ) -> Any:
-    return _normalised(_rms_norm, xp, x, (weight,), count, eps, kept)
+    found: list[Any] = []
+    out = _rms_norm(xp, _rows(x, count), 1, _line(weight), eps, found)
+    if not kept:
+        kept.append(found[0] if len(found) == 1 else _joined(xp, found))
+    return out.reshape(x.shape)
 
 
 @along(3, in_order=True)
