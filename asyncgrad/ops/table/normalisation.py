@@ -15,7 +15,6 @@ import numpy as np
 
 from asyncgrad.core.variable import Variable
 from asyncgrad.ops import batch_products, batch_rules
-from asyncgrad.ops.composed import through
 from asyncgrad.ops.fused import along, blocks_of, compiled, elementwise, number
 from asyncgrad.ops.op import fused, fused_together, linear, operation
 from asyncgrad.ops.table.activation import ones, spread_total
@@ -446,10 +445,6 @@ _BATCH_RULES: dict[str, Any] = {
 }
 
 
-def _affine_channels(F: Namespace, x: Value, weight: Value, bias: Value) -> Any:
-    return x * _column(F, weight, x) + _column(F, bias, x)
-
-
 def _scale(F: Namespace, x: Value, weight: Value, variance: Value, eps: float) -> Any:
     return _column(F, weight * F.rsqrt(variance + eps), x)
 
@@ -492,12 +487,13 @@ OPS = (
         "layer_norm",
         _affine,
         "x weight bias",
-        pushes=through(
-            "x weight bias",
-            lambda F, x, weight, bias, count, eps: (
-                _moments(F, x, _last(x, count), eps)[0] * weight + bias
+        pushes={
+            "x": lambda F, t, x, weight, count, eps: (
+                _through_moments(F, t, x, _last(x, count), eps) * weight
             ),
-        ),
+            "weight": lambda F, t, x, count, eps: _moments(F, x, _last(x, count), eps)[0] * t,
+            "bias": lambda F, t, out_shape: F.expand(t, out_shape),
+        },
         together=fused_together(_gradients(_layer_norm_gradient, sums_up=True), _LAYER_RULES),
         node="NativeLayerNormBackward0",
         cost=_cost,
@@ -524,10 +520,12 @@ OPS = (
         _rms,
         "x weight",
         together=fused_together(_gradients(_rms_gradient, sums_up=False), _RMS_RULES),
-        pushes=through(
-            "x weight",
-            lambda F, x, weight, count, eps: x * _mean_square(F, x, _last(x, count), eps) * weight,
-        ),
+        pushes={
+            "x": lambda F, t, x, weight, count, eps: (
+                _through_mean_square(F, t, x, count, eps) * weight
+            ),
+            "weight": lambda F, t, x, count, eps: x * _mean_square(F, x, _last(x, count), eps) * t,
+        },
         node="FusedRmsNormBackward0",
         cost=_cost,
         batch=batch_rules.layer_norm,
@@ -538,12 +536,15 @@ OPS = (
         "x weight bias",
         wide=True,
         together=fused_together(_batch_gradients, _BATCH_RULES),
-        pushes=through(
-            "x weight bias",
-            lambda F, x, weight, bias, eps: _affine_channels(
-                F, _moments(F, x, _batch_dims(x), eps)[0], weight, bias
+        pushes={
+            "x": lambda F, t, x, weight, eps: (
+                _through_moments(F, t, x, _batch_dims(x), eps) * _column(F, weight, x)
             ),
-        ),
+            "weight": lambda F, t, x, eps: (
+                _moments(F, x, _batch_dims(x), eps)[0] * _column(F, t, x)
+            ),
+            "bias": lambda F, t, x, out_shape: F.expand(_column(F, t, x), out_shape),
+        },
         node="NativeBatchNormBackward0",
         cost=_cost,
         batch=batch_products.batch_norm,
@@ -563,12 +564,13 @@ OPS = (
             ),
             "bias": fused(_batch_by_bias, lambda F, g: F.sum(g, _batch_dims(g), False)),
         },
-        pushes=through(
-            "x weight bias",
-            lambda F, x, weight, bias, mean, variance, eps: _affine_channels(
-                F, _standardised(F, x, mean, variance, eps), weight, bias
+        pushes={
+            "x": lambda F, t, weight, variance, eps: t * _scale(F, t, weight, variance, eps),
+            "weight": lambda F, t, x, mean, variance, eps: (
+                _standardised(F, x, mean, variance, eps) * _column(F, t, x)
             ),
-        ),
+            "bias": lambda F, t, x, out_shape: F.expand(_column(F, t, x), out_shape),
+        },
         node="NativeBatchNormBackward0",
         cost=_cost,
     ),
