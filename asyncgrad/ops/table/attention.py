@@ -18,9 +18,8 @@ from asyncgrad.devices.arena import reshaped
 from asyncgrad.devices.pieces import here
 from asyncgrad.ops import batch_products
 from asyncgrad.ops.bfloat16 import floating_info
-from asyncgrad.ops.composed import composed
 from asyncgrad.ops.fused import FEW, compiled, number, share, silent
-from asyncgrad.ops.op import operation
+from asyncgrad.ops.op import fused_together, operation
 from asyncgrad.ops.table.activation import line_maxima, ones
 from asyncgrad.ops.table.linalg import product_cost
 from asyncgrad.ops.widening import widening
@@ -347,16 +346,32 @@ def _gradients(
     return tuple([made[key].reshape(shapes[key]) for key in wanted])
 
 
-def _composed(
-    F: Namespace, q: Value, k: Value, v: Value, mask: Value | None, causal: bool, scale: float
+def _weights(
+    F: Namespace, q: Value, k: Value, mask: Value | None, causal: bool, scale: float
 ) -> Any:
-    return F.bmm(F.attention_weights(F.bmm(q, F.adjoint(k)) * scale, mask, causal), v)
+    return F.attention_weights(F.bmm(q, F.adjoint(k)) * scale, mask, causal)
 
 
 def _through_weights(F: Namespace, g: Value, weights: Value) -> Any:
     """The gradient of the scores, and also their tangent: the derivative is symmetric."""
     part = g * weights
     return part - weights * F.sum(part, (len(weights.shape) - 1,), True)
+
+
+def _rule(
+    F: Namespace, g: Value, wanted: tuple[str, ...], q: Value, k: Value, v: Value, out: Value,
+    mask: Value | None, causal: bool, scale: float, kept: list[Any],
+) -> Any:  # fmt: skip
+    weights = _weights(F, q, k, mask, causal, scale)
+    slopes = None
+    if wanted != ("v",):
+        slopes = _through_weights(F, F.bmm(g, F.adjoint(v)), weights)
+    made: dict[str, Callable[[], Any]] = {
+        "q": lambda: F.bmm(slopes, k) * scale,
+        "k": lambda: F.bmm(F.adjoint(slopes), q) * scale,
+        "v": lambda: F.bmm(F.adjoint(weights), g),
+    }
+    return tuple([made[key]() for key in wanted])
 
 
 @silent
@@ -374,7 +389,24 @@ OPS = (
         "attention",
         _attention,
         "q k v",
-        **composed("q k v", _composed, _gradients),
+        pushes={
+            "q": lambda F, t, q, k, v, mask, causal, scale: F.bmm(
+                _through_weights(
+                    F, F.bmm(t, F.adjoint(k)) * scale, _weights(F, q, k, mask, causal, scale)
+                ),
+                v,
+            ),
+            "k": lambda F, t, q, k, v, mask, causal, scale: F.bmm(
+                _through_weights(
+                    F, F.bmm(q, F.adjoint(t)) * scale, _weights(F, q, k, mask, causal, scale)
+                ),
+                v,
+            ),
+            "v": lambda F, t, q, k, mask, causal, scale: F.bmm(
+                _weights(F, q, k, mask, causal, scale), t
+            ),
+        },
+        together=fused_together(_gradients, _rule),
         wide=True,
         node="ScaledDotProductFlashAttentionForCpuBackward0",
         cost=lambda q, k, *_: 30_000 + 3 * product_cost(q._metadata.size * k._metadata.shape[-2]),
