@@ -6,6 +6,7 @@ import asyncio
 import pickle
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
+from contextvars import Context
 from pathlib import Path
 from traceback import TracebackException
 from typing import Any
@@ -51,6 +52,12 @@ def late(what: str) -> PassEndedError:
     return PassEndedError(f"{what} has ended, or was given up: nothing more is done for it")
 
 
+def end_at(limit: asyncio.Timeout, deadline: float | None) -> None:
+    """Have a timeout that has been entered end at a time of the loop's clock, or never."""
+    # In an empty context: asyncio keeps a cancelled timer, and its context, until its time.
+    Context().run(limit.reschedule, deadline)
+
+
 @asynccontextmanager
 async def limited(
     name: str, deadline: float | None, committed: Callable[[], bool] = bool
@@ -62,9 +69,10 @@ async def limited(
         deadline: a time of the loop's clock, or None.
         committed: whether all has been committed; then a deadline that passes changes nothing.
     """
-    limit, expired = asyncio.timeout_at(deadline), False
+    limit, expired = asyncio.timeout(None), False
     try:
         async with limit:
+            end_at(limit, deadline)
             yield
     except TimeoutError as error:
         expired = limit.expired()

@@ -96,6 +96,9 @@ class Host(Inbox):
         for kept in (self._parts, self._entries, self._staged, self._optimizers):
             kept.clear()
         await self.site.end(self.site.ended)
+        # A cycle. Also, asyncio keeps the contexts of timers that were cancelled, and with them the
+        # site, until their time: those of a user's `asyncio.sleep`, for example.
+        self.site.host = None
 
     close = on_close
 

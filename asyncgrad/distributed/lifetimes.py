@@ -14,7 +14,7 @@ from asyncgrad.distributed.errors import WorkerLostError, late
 #: How many ended passes, calls and runs, and how many messages, a host remembers.
 _REMEMBERED = 4_096
 #: In how many parts others are waited for.
-PARTS = 20
+_PARTS = 20
 
 
 class Memory(OrderedDict[Any, str]):
@@ -144,10 +144,10 @@ async def one_of(*futures: asyncio.Future[Any], seconds: float) -> bool:
     for in parts, of which no more than one passes meanwhile.
     """
     loop = asyncio.get_running_loop()
-    for _ in range(PARTS):
+    for _ in range(_PARTS):
         late = loop.create_future()
         # In an empty context: asyncio keeps a cancelled timer, and its context, until its time.
-        timer = loop.call_later(seconds / PARTS, late.cancel, context=Context())
+        timer = loop.call_later(seconds / _PARTS, late.cancel, context=Context())
         try:
             # If this wait is cancelled, the futures are not.
             await asyncio.wait([*futures, late], return_when=asyncio.FIRST_COMPLETED)

@@ -14,7 +14,7 @@ from typing import Any
 from asyncgrad.core.modes import current
 from asyncgrad.distributed.engine import Message, Peers
 from asyncgrad.distributed.errors import WorkerLostError, received
-from asyncgrad.distributed.lifetimes import PARTS, all_of, one_of
+from asyncgrad.distributed.lifetimes import all_of, one_of
 from asyncgrad.errors import AutogradError, WrongLoopError, add_note
 from asyncgrad.scheduler.segments import retrieve
 
@@ -282,10 +282,8 @@ class Site:
 
     async def wait(self, waiting: Iterable[asyncio.Future[Any]]) -> None:
         """Wait for all of these for the grace, in which the loop has to be free: see `one_of`."""
-        pending = set(waiting)
-        for _ in range(PARTS):
-            if pending:
-                _, pending = await asyncio.wait(pending, timeout=self.grace / PARTS)
+        # If this wait is cancelled, or too long, what is waited for goes on.
+        await one_of(asyncio.gather(*waiting, return_exceptions=True), seconds=self.grace)
 
     async def call_each(
         self, method: str, arguments: Mapping[int, tuple[Any, ...]], stops: Any = None

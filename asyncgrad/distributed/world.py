@@ -18,6 +18,7 @@ from uuid import uuid4
 from asyncgrad.core.modes import Mode
 from asyncgrad.distributed.engine import Engine
 from asyncgrad.distributed.host import Host
+from asyncgrad.distributed.lifetimes import cancelled, one_of
 from asyncgrad.distributed.metrics import counted, text
 from asyncgrad.distributed.remote import RemoteModule
 from asyncgrad.distributed.remote_optimizer import RemoteOptimizer
@@ -221,13 +222,19 @@ async def open_world(
     session = uuid4().hex
     site: Site | None = None
     try:
+        starting = asyncio.ensure_future(engine.start(partial(Host, session)))
         try:
-            size = await asyncio.wait_for(engine.start(partial(Host, session)), timeout)
-        except TimeoutError as error:
-            raise TimeoutError(
-                f"connect: not all workers have started within {timeout:g} s: one may hang, or the "
-                f"cluster have no room for it"
-            ) from error
+            # If this wait is cancelled, or too long, the start is given up.
+            if not await one_of(starting, seconds=timeout):
+                raise TimeoutError(
+                    f"connect: not all workers have started within {timeout:g} s: one may hang, or "
+                    f"the cluster have no room for it"
+                )
+            size = starting.result()
+        finally:
+            await cancelled([starting])
+            # The traceback of its error holds this frame: a cycle.
+            del starting
         site = Site(session, CALLER, size, engine, grace, timeout)
         for rank in range(size):
             engine.lost(rank).add_done_callback(partial(_lost, site, rank))

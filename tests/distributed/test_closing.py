@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import random
+import weakref
+from contextvars import ContextVar
 from typing import Any
 
 import pytest
@@ -11,6 +14,7 @@ from deterministic import Engine, world_of
 from models import Affine, train
 
 import asyncgrad as ag
+from asyncgrad.distributed.errors import limited
 
 
 async def passes(world: Any) -> None:
@@ -47,3 +51,69 @@ async def test_a_world_left_at_any_turn_ends_what_runs_and_keeps_nothing(work: A
         for host in engine.hosts:
             kept = host._parts, host._entries, host._staged, host._requests, host.runs
             assert [len(one) for one in kept] == [0] * 5
+
+
+async def sleeps_in_vain() -> None:
+    """Its timer is kept by asyncio's loop when it has been cancelled."""
+    sleeping = asyncio.ensure_future(asyncio.sleep(1e6))
+    await asyncio.sleep(0)
+    sleeping.cancel()
+
+
+@pytest.mark.asyncio
+async def test_what_was_on_workers_waits_neither_for_timers_nor_for_the_garbage_collector() -> None:
+    """Cancelled timers, which asyncio keeps until their time, have contexts that lead there."""
+    engine = Engine(2)
+    # Without one that comes earlier, the loop drops a cancelled timer at once.
+    earlier = asyncio.get_running_loop().call_later(1e3, print)
+    gc.collect()
+    gc.disable()
+    try:
+        async with world_of(engine, grace=1e6) as world:
+            await passes(world)
+            await runs(world)
+            await world.run(sleeps_in_vain)
+        alive = [weakref.ref(host) for host in engine.hosts]
+        engine.hosts.clear()
+        for _ in range(50):
+            await asyncio.sleep(0)
+        assert [host() for host in alive] == [None] * 2
+    finally:
+        gc.enable()
+        earlier.cancel()
+
+
+class Kept:
+    """Something of the user's."""
+
+
+_kept: ContextVar[Kept] = ContextVar("kept")
+
+
+async def opened() -> None:
+    async with world_of(Engine(1), grace=1e6) as world:
+        await world.run(sleeps_in_vain)
+
+
+async def in_time() -> None:
+    async with limited("a call", asyncio.get_running_loop().time() + 1e6):
+        await asyncio.sleep(0)
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("work", [opened, in_time])
+async def test_what_has_ended_in_time_keeps_nothing_of_its_context(work: Any) -> None:
+    async def within() -> weakref.ref[Kept]:
+        kept = Kept()
+        _kept.set(kept)
+        await work()
+        return weakref.ref(kept)
+
+    # Without one that comes earlier, the loop drops a cancelled timer at once.
+    earlier = asyncio.get_running_loop().call_later(1e3, print)
+    alive = await asyncio.create_task(within())
+    for _ in range(50):
+        await asyncio.sleep(0)
+    gc.collect()
+    assert alive() is None
+    earlier.cancel()

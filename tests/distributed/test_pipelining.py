@@ -18,6 +18,7 @@ from models import Failing, freeze, gradients
 import asyncgrad as ag
 from asyncgrad import distributed as dist
 from asyncgrad.autograd import graph
+from asyncgrad.distributed import errors
 
 Pipeline = dist.pipelining.Pipeline
 
@@ -415,13 +416,14 @@ async def test_a_step_that_is_too_late_leaves_nothing_to_the_garbage_collector(
             stages = [await world.remote(rank, Layer, rank) for rank in range(2)]
             pipeline = Pipeline(stages, microbatches=2, schedule=schedule)
             x, target = data()
-            loop, limits = asyncio.get_running_loop(), [asyncio.timeout(None)]
+            loop, limits = asyncio.get_running_loop(), list[asyncio.Timeout]()
             deadline = loop.time() + 1_000
 
-            def limit(when: float | None) -> asyncio.Timeout:
-                return limits[0] if when == deadline else asyncio.timeout(None)
+            def noted(limit: asyncio.Timeout, when: float | None) -> None:
+                if when == deadline:
+                    limits.append(limit)
 
-            monkeypatch.setattr(asyncio, "timeout_at", limit)
+            monkeypatch.setattr(errors, "end_at", noted)
 
             def hang(rank: int, message: Any) -> None:
                 if message.method == "deposit" and not engine.stopped:
@@ -456,11 +458,9 @@ async def test_a_deadline_that_passes_while_all_commit_comes_too_late(
         timeouts: list[asyncio.Timeout] = []
         deadline = loop.time() + 1_000
 
-        def noted(when: float | None) -> asyncio.Timeout:
-            made = asyncio.timeout(None)
+        def noted(limit: asyncio.Timeout, when: float | None) -> None:
             if when == deadline:
-                timeouts.append(made)
-            return made
+                timeouts.append(limit)
 
         async def pass_the_deadline(rank: int, message: Any) -> None:
             if message.method == "commit":
@@ -469,7 +469,7 @@ async def test_a_deadline_that_passes_while_all_commit_comes_too_late(
                 # The loop's next turn cancels the step.
                 await asyncio.sleep(0)
 
-        monkeypatch.setattr(asyncio, "timeout_at", noted)
+        monkeypatch.setattr(errors, "end_at", noted)
         engine.on_message = pass_the_deadline
         loss = await Pipeline([stage]).step(x, target, mean_square, deadline=deadline)
         assert timeouts[0].expired()
