@@ -109,9 +109,22 @@ class RemoteModule:
         Returns:
             What it returns; for the module itself, as `Module.eval` returns it, this part.
         """
-        check_plain("apply", args)
+        check_given("apply", self.site, args)
         is_module, found = await self.site.call(self.rank, "apply", self.number, function, args)
         return self if is_module else found
+
+
+def check_given(who: str, site: Site, given: Any) -> list[RemoteModule]:
+    """The parts in plain data; raises if one is of another world, or a tensor requires grad."""
+    check_plain(who, given)
+    parts = [leaf for leaf in flatten(given)[0] if isinstance(leaf, RemoteModule)]
+    for part in parts:
+        if part._session != site.session:
+            raise AutogradError(
+                f"{who}: was given {part!r}, of another world, whose workers are not called from "
+                f"here: make the part in this world"
+            )
+    return parts
 
 
 class Lease:

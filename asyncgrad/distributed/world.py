@@ -20,14 +20,12 @@ from asyncgrad.distributed.engine import Engine
 from asyncgrad.distributed.host import Host
 from asyncgrad.distributed.lifetimes import cancelled, one_of
 from asyncgrad.distributed.metrics import counted, text
-from asyncgrad.distributed.remote import RemoteModule
+from asyncgrad.distributed.remote import RemoteModule, check_given
 from asyncgrad.distributed.remote_optimizer import RemoteOptimizer
 from asyncgrad.distributed.replicated import ReplicatedModel
 from asyncgrad.distributed.site import CALLER, Site
 from asyncgrad.distributed.trace import Trace, save
-from asyncgrad.distributed.values import check_plain
 from asyncgrad.errors import AutogradError, add_note
-from asyncgrad.ops.tensors.pytree import flatten
 from asyncgrad.scheduler import offload
 
 _P = ParamSpec("_P")
@@ -81,18 +79,17 @@ class World:
         Raises:
             ValueError: for a rank that there is not.
             RuntimeError: if a tensor that requires grad is among the arguments: gradients would
-                not find their way back.
+                not find their way back; or a part of another world.
             WorkerLostError: if the worker is lost.
             Exception: what the factory raised.
         """
         rank = self._rank(rank)
         number = next(self._numbers)
-        check_plain("remote", (args, kwargs))
+        parts = check_given("remote", self._site, (args, kwargs))
         # The object is made first. If the call fails or is cancelled, the object goes, and so the
         # worker is told to drop the module.
         part = RemoteModule(self._site, rank, number)
-        given = flatten((args, kwargs))[0]
-        part._given = tuple(leaf for leaf in given if isinstance(leaf, RemoteModule))
+        part._given = tuple(parts)
         await self._site.call(rank, "remote", number, factory, args, kwargs)
         return part
 
@@ -126,14 +123,14 @@ class World:
 
         Raises:
             RuntimeError: if a tensor that requires grad is among the arguments: gradients would
-                not find their way back.
+                not find their way back; or a part of another world.
             WorkerLostError: if a worker is lost.
             Exception: the first error on a worker, with a note that names it.
         """
         self._site.check()
         if not iscoroutinefunction(function):
             raise TypeError(f"run: {function!r} is no coroutine function: write `async def`")
-        check_plain("run", (args, kwargs))
+        check_given("run", self._site, (args, kwargs))
         run = "run", next(self._site.numbers)
         given = dict.fromkeys(range(self.size), (run, function, args, kwargs))
         return await self._site.call_each("run", given, run)

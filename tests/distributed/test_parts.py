@@ -825,13 +825,24 @@ async def test_a_world_is_used_on_its_loop_until_its_end() -> None:
         part(leaf())
 
 
+async def given_a_part(part: Any) -> None:
+    await part(leaf())
+
+
 @pytest.mark.asyncio
 async def test_parts_of_two_worlds_do_not_mix() -> None:
     async with world_of(Engine(1)) as world, world_of(Engine(1)) as other:
         part, alien = await world.remote(0, Affine), await other.remote(0, Affine)
         with pytest.raises(RuntimeError, match="another world"):
             await part(alien(leaf()))
-        outer = await world.remote(0, Outer, alien)
+        with pytest.raises(RuntimeError, match=r"remote: .* of another world.* make the part in"):
+            await world.remote(0, Outer, [alien])
+        with pytest.raises(RuntimeError, match=r"run: .* of another world"):
+            await world.run(given_a_part, part=alien)
+        with pytest.raises(RuntimeError, match=r"apply: .* of another world"):
+            await part.apply(print, alien)
+        # Within another object it is noticed where it is used.
+        outer = await world.remote(0, partial(Outer, alien))
         with pytest.raises(RuntimeError, match="another world"):
             await outer(leaf())
         with pytest.raises(RuntimeError, match="another world"):
