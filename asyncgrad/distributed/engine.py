@@ -181,17 +181,19 @@ def _modes_variable() -> ContextVar[Any]:
     return current.__self__  # type: ignore[attr-defined,no-any-return]
 
 
-def _reduced(variable: ContextVar[Any]) -> tuple[Callable[[], Any], tuple[()]]:
+def _reduced(variable: ContextVar[Any]) -> Any:
     """Pickle the variable of the modes.
 
     The functions that this package makes of users' own use it, such as the step of an optimizer. If
     the class is from a script or a notebook, it is sent with all that it uses.
     """
-    if variable is not _modes_variable():
-        raise TypeError("a ContextVar can't be pickled")
-    return _modes_variable, ()
+    return (_modes_variable, ()) if variable is _modes_variable() else _otherwise(variable)
 
 
+#: As another package has registered it; without one, this raises Python's error.
+_otherwise: Callable[[ContextVar[Any]], Any] = copyreg.dispatch_table.get(
+    ContextVar, lambda variable: variable.__reduce_ex__(2)
+)
 copyreg.pickle(ContextVar, _reduced)
 
 
