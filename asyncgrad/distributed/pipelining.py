@@ -186,8 +186,10 @@ class Pipeline:
 def _is_sum(loss_fn: Any) -> bool:
     """Whether a loss function says that it adds up, and does not average."""
     if isinstance(loss_fn, partial):
-        return loss_fn.keywords.get("reduction") == "sum"
-    return getattr(loss_fn, "reduction", None) == "sum"
+        given = loss_fn.keywords
+        return given["reduction"] == "sum" if "reduction" in given else _is_sum(loss_fn.func)
+    # A method, such as the `forward` of a module, does as its object says.
+    return getattr(getattr(loss_fn, "__self__", loss_fn), "reduction", None) == "sum"
 
 
 def _with_loss(stage: RemoteModule, loss_fn: Callable[..., Any]) -> Any:

@@ -299,9 +299,10 @@ async def test_parameters_of_a_loss_do_not_lose_their_gradients() -> None:
     [
         ag.nn.MSELoss(reduction="sum"),
         functools.partial(ag.nn.functional.mse_loss, reduction="sum"),
+        functools.partial(ag.nn.MSELoss(reduction="sum").forward),
         ag.nn.functional.mse_loss,
     ],
-    ids=["module", "partial", "mean"],
+    ids=["module", "partial", "partial of a method", "mean"],
 )
 async def test_micro_batches_add_up_to_the_loss_of_the_batch(schedule: str, loss_fn: Any) -> None:
     """Of a sum no share is taken: it would be neither the sum of the batch nor its mean."""
