@@ -108,8 +108,9 @@ def write(path: str | PathLike[str], events: list[dict[str, Any]]) -> None:
     """Write events to a file."""
     import json  # Few programs write a file, which takes longer than this import.
 
+    text = json.dumps({"traceEvents": events})
     with open(path, "w", encoding="utf-8") as file:
-        file.write(json.dumps({"traceEvents": events}))
+        file.write(text)
 
 
 def _bytes_of(metadata: Any) -> int:
