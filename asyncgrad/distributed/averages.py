@@ -118,7 +118,7 @@ class Part:
         used = np.array([self._gradients.get(p) is not None or p in model.used for p in places])
         # Its name has the other ranks notice that they put other models into the pass.
         tag = self._called(), *self._mail("used")[1:]
-        own = used, None if model.is_equal else await offload(model.digest)
+        own = used, None if model.compared is None else await offload(model.digest)
         everywhere = await group.exchange(tag, dict.fromkeys(range(group.size), own), own)
         if any(digest != own[1] for _, digest in everywhere):
             raise unlike("differ")
@@ -195,7 +195,7 @@ class Voting(Part):
     async def commit(self) -> None:
         """Tell the others, if this rank decides."""
         self.model.used.clear()
-        self.model.is_equal = True
+        self.model.compared = None
         self._leave()
         await self._group.site.on_loop(self._end(decision=True))
 

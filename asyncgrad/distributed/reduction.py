@@ -62,9 +62,8 @@ class Reducer:
         self.hooks: list[RemovableHandle] = []
         #: The model belongs to the caller of the world, who asks for its passes.
         self.is_replica = False
-        #: The ranks are known to have had equal parameters.
-        self.is_equal = False
-        self._compared = list(module.parameters())
+        #: What the ranks compare, until they are known to have had equal parameters; then None.
+        self.compared: list[Any] | None = list(module.parameters())
         #: Why the ranks are no longer equal.
         self.broken: str | None = None
         group.starts.add(self)
@@ -94,7 +93,7 @@ class Reducer:
     def digest(self) -> bytes:
         """What the ranks compare if nobody has awaited the model."""
         found = blake2b()
-        for parameter in self._compared:
+        for parameter in self.compared or ():
             found.update(f"{parameter.dtype} {parameter.shape}".encode())
             found.update(parameter._array.tobytes())
         return found.digest()

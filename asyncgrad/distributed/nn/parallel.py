@@ -135,7 +135,7 @@ class DistributedDataParallel(Module):
             with no_grad():
                 for tensor, value in zip(own, values, strict=True):
                     tensor.copy_(value)
-        self._state.is_equal = True
+        self._state.compared = None
         return self
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
@@ -143,7 +143,7 @@ class DistributedDataParallel(Module):
         self._state.check()
         if is_grad_enabled():
             self._state.check_parameters(self.module.parameters())
-        elif not self._state.is_equal:
+        elif self._state.compared is not None:
             # No pass follows that would compare them.
             raise unlike("may differ")
         return self.module(*args, **kwargs)
