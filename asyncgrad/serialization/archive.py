@@ -57,8 +57,11 @@ def save(
     pickle = writer.finish(obj)
     target: Any = f
     if hasattr(f, "write"):
-        # `zipfile` would go back in the file, which gzip's can't.
-        target = SimpleNamespace(write=f.write, flush=getattr(f, "flush", lambda: None))
+        # `zipfile` would go back in the file, which gzip's can't. It has to be told the number of
+        # bytes, which not every `write` returns.
+        target = SimpleNamespace(
+            write=lambda part: f.write(part) or len(part), flush=getattr(f, "flush", lambda: None)
+        )
     with zipfile.ZipFile(target, "w", zipfile.ZIP_STORED) as archive:
         archive.writestr("archive/data.pkl", pickle)
         archive.writestr("archive/byteorder", b"little")
@@ -95,7 +98,7 @@ def load(
     """
     import zipfile
 
-    if isinstance(map_location, (str, int)):
+    if not (map_location is None or isinstance(map_location, Mapping) or callable(map_location)):
         # What is no device is refused even if the file holds no tensors.
         map_location = as_device("load", map_location)  # type: ignore[assignment]
 

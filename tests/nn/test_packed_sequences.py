@@ -150,3 +150,11 @@ def test_a_packed_sequence_is_pinned_as_its_tensors_are(monkeypatch):
     assert type(pinned) is rnn.PackedSequence
     assert pinned.batch_sizes is packed.batch_sizes
     assert [part.tolist() for part in pinned] == [[-1.0] * 3, [2, 1], [-1, 0], [-1, 0]]
+
+
+def test_subclasses_stay_what_they_are():
+    class Mine(rnn.PackedSequence):
+        pass
+
+    packed = Mine(*rnn.pack_sequence([ag.ones(2, 3), ag.ones(1, 3)]))
+    assert type(packed.double()) is type(packed.to("float64")) is Mine

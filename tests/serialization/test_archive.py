@@ -513,6 +513,25 @@ def test_both_byte_orders():
     assert sys.byteorder in {"little", "big"}
 
 
+def test_a_file_need_not_count_what_it_writes():
+    parts = []
+
+    class File:
+        def write(self, part):
+            parts.append(bytes(part))
+
+    save({"a": ag.ones(2)}, File())
+    assert_same(load(io.BytesIO(b"".join(parts))), {"a": ag.ones(2)})
+
+
+@pytest.mark.parametrize("value", [[1], [ag.ones(2)]])
+@pytest.mark.parametrize("place", [3.5, 1j])
+def test_what_is_no_device_is_refused_for_every_file(value, place):
+    """It was called damage of the file, or passed over where there was no tensor."""
+    with pytest.raises(TypeError, match="must be a device"):
+        load(written(value), map_location=place)
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_random_damage_never_does_more_than_raise(seed):
     """Either what is loaded is plain, or the error is one of the two that are documented."""

@@ -66,7 +66,7 @@ class PackedSequence(_Packed):
         if data is self.data:
             return self
         orders = [None if x is None else x.to(data.device) for x in self[2:]]
-        return PackedSequence(data, self.batch_sizes, *orders)
+        return type(self)(data, self.batch_sizes, *orders)
 
     def cpu(self) -> PackedSequence:
         """The sequence in host memory."""
@@ -84,7 +84,7 @@ class PackedSequence(_Packed):
     def pin_memory(self) -> PackedSequence:
         """The sequence in pinned memory: see `Tensor.pin_memory`."""
         orders = [None if x is None else x.pin_memory() for x in self[2:]]
-        return PackedSequence(self.data.pin_memory(), self.batch_sizes, *orders)
+        return type(self)(self.data.pin_memory(), self.batch_sizes, *orders)
 
     def is_pinned(self) -> bool:
         """Whether the data are in pinned memory."""
