@@ -77,7 +77,7 @@ class LBFGS(Optimizer):
         """
         self._check_awaited("step")
         if self._stepping is not None:
-            raise self._not_alone()
+            self._refuse_to_meet()
         iterations = self._iterations()
         next(iterations)
         first = loss = None

@@ -174,7 +174,7 @@ class Optimizer(Hooked, Turns):
         """
         self._check_awaited("step")
         if self._stepping is not None:
-            raise self._not_alone()
+            self._refuse_to_meet()
         loss = None if closure is None else self._evaluate(closure)
         rebind(self._updates(False))
         return loss

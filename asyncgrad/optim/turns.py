@@ -12,21 +12,35 @@ from threading import Lock
 _LOCK = Lock()
 
 
+class _Turn(Future[None]):
+    """Done at the end of a step."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._loop = asyncio.get_running_loop()
+        # So that the cancellation of a step that waits for this one does not cancel the future.
+        self.set_running_or_notify_cancel()
+
+    def is_lost(self) -> bool:
+        """Whether the loop was closed before the step could end."""
+        return self._loop.is_closed()
+
+
 class Turns:
     """The steps of an optimiser that other tasks may meet; a base class of `Optimizer` only."""
 
-    #: Done at the end of the last step that runs in a thread or awaits its closure, or waits for
-    #: its turn to do so; None if there is none.
-    _stepping: Future[None] | None = None
+    #: The turn of the last step that runs in a thread or awaits its closure, or waits to do so;
+    #: None if there is none.
+    _stepping: _Turn | None = None
 
     @asynccontextmanager
     async def _alone(self) -> AsyncIterator[None]:
         """Wait for the steps that were begun before, and have later ones wait."""
-        own: Future[None] = Future()
-        # So that the cancellation of a step that waits for this one does not cancel the future.
-        own.set_running_or_notify_cancel()
+        own = _Turn()
         with _LOCK:
             before, self._stepping = self._stepping, own
+        if before is not None and before.is_lost():
+            before = None
         try:
             if before is not None:
                 await asyncio.wrap_future(before)
@@ -38,15 +52,16 @@ class Turns:
             else:
                 before.add_done_callback(lambda _: self._pass_on(own))
 
-    def _pass_on(self, own: Future[None]) -> None:
+    def _pass_on(self, own: _Turn) -> None:
         with _LOCK:
             if self._stepping is own:
                 self._stepping = None
         own.set_result(None)
 
-    def _not_alone(self) -> RuntimeError:
-        """The error of a step that blocks while another one is not complete."""
-        return RuntimeError(
-            f"{type(self).__name__}.step: another task's step_async() is not complete, and this "
-            f"call can't wait for it. Write `await optimizer.step_async()`."
-        )
+    def _refuse_to_meet(self) -> None:
+        """Raise if another step, for which a step that blocks can't wait, is not complete."""
+        if self._stepping is not None and not self._stepping.is_lost():
+            raise RuntimeError(
+                f"{type(self).__name__}.step: another task's step_async() is not complete, and "
+                f"this call can't wait for it. Write `await optimizer.step_async()`."
+            )

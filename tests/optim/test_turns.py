@@ -75,6 +75,26 @@ def test_steps_on_the_loops_of_several_threads_follow_one_another(monkeypatch):
     assert x.item() == -7.5
 
 
+def test_steps_whose_loop_was_closed_keep_no_other_waiting(monkeypatch):
+    x, optimizer = model_and_optimizer(monkeypatch)
+
+    async def begin():
+        steps = [asyncio.create_task(optimizer.step_async()) for _ in range(2)]
+        for step in steps:
+            step._log_destroy_pending = False
+        await asyncio.sleep(0)
+        return steps
+
+    loop = asyncio.new_event_loop()
+    steps = loop.run_until_complete(begin())
+    loop.close()
+    optimizer.step()
+    assert x.item() == -0.25
+    asyncio.run(optimizer.step_async())
+    assert x.item() == -0.5
+    del steps
+
+
 @pytest.mark.asyncio
 async def test_a_hook_after_a_step_may_take_another(monkeypatch):
     x, optimizer = model_and_optimizer(monkeypatch)
