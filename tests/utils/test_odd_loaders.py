@@ -29,6 +29,8 @@ DATA = """
     data.StackDataset(Numbers(3), Tens()).__getitems__([2, 0])
     data.StackDataset(a=Numbers(3), b=Tens()).__getitems__([2, 0])
     list(data.DataLoader(data.StackDataset(Tens(), Numbers()), 2))
+    data.StackDataset(Ones()).__getitems__([2, 0])
+    list(data.DataLoader(data.StackDataset(a=Numbers(), b=Ones()), 2))
     data.default_collate([np.str_("a"), np.str_("b")])
     data.default_collate([range(2), range(2)])
     data.default_collate([{1}, {2}])
@@ -50,6 +52,9 @@ class Numbers(data.Dataset):
 class Tens(Numbers):
     def __getitems__(self, indices):
         return [10 * index for index in indices]
+class Ones(Numbers):
+    def __getitems__(self, indices):
+        return [1]
 class Stream(data.IterableDataset):
     def __iter__(self):
         return iter(range(5))

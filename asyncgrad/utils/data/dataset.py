@@ -90,7 +90,14 @@ class StackDataset(Dataset[Any]):
         """Several samples, in one call of each dataset's `__getitems__` if it has one."""
         named = isinstance(self.datasets, dict)
         datasets = self.datasets.values() if named else self.datasets
-        rows = zip(*[samples_of(dataset, indices) for dataset in datasets], strict=True)
+        columns = [list(samples_of(dataset, indices)) for dataset in datasets]
+        for column in columns:
+            if len(column) != len(indices):
+                raise ValueError(
+                    f"Nested dataset's output size mismatch. Expected {len(indices)}, got "
+                    f"{len(column)}. Return one sample for each index from __getitems__()."
+                )
+        rows = zip(*columns, strict=True)
         return [dict(zip(self.datasets, row, strict=True)) for row in rows] if named else [*rows]
 
     def __len__(self) -> int:
