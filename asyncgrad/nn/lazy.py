@@ -70,7 +70,7 @@ class _Lazy:
         return any(map(is_lazy, members))
 
     def reset_parameters(self: Any) -> None:
-        """Redraw the parameters, which is done anyway when they get their shapes."""
+        """Reset the parameters; do nothing as long as they have no shapes."""
         if not self.has_uninitialized_params():
             super().reset_parameters()  # type: ignore[misc]
 

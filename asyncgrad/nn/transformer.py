@@ -133,7 +133,8 @@ class TransformerDecoderLayer(_Layer, attentions=("self_attn", "multihead_attn")
             tgt: of shape (length, n, d_model), or as `batch_first` says.
             memory: the other sequence, likewise.
 
-        The others are masks and hints for each sequence, as those of `TransformerEncoderLayer`.
+        The masks and hints of `tgt` and of `memory` are like those of `TransformerEncoderLayer`:
+        those of `memory` hide parts of it from `tgt`.
         """
         own = tgt_key_padding_mask, False, tgt_mask
         other = memory_key_padding_mask, False, memory_mask
@@ -298,8 +299,8 @@ class Transformer(Module):
             src: of shape (length, n, d_model), or as `batch_first` says.
             tgt: likewise.
 
-        The others are the masks and hints of the layers: those of `src` for the encoder's, and the
-        rest for the decoder's.
+        The masks and hints of `src` are for the encoder's layers. Those of `tgt`, and those of
+        `memory`, the encoder's output, are for the decoder's.
         """
         batch_axis = 0 if self.batch_first else 1
         if src.ndim == 3 and src.shape[batch_axis] != tgt.shape[batch_axis]:
