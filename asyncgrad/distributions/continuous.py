@@ -124,8 +124,8 @@ class Laplace(_LocationScale):
         return 0.5 - 0.5 * z.sign() * (-z.abs()).expm1()
 
     def _quantile(self, share: Tensor) -> Tensor:
-        rest = share - 0.5
-        return -rest.sign() * (-2 * rest.abs()).log1p()
+        rest = 0.5 - share
+        return rest.sign() * (-2 * rest.abs()).log1p()
 
 
 class Cauchy(_LocationScale):
@@ -161,8 +161,8 @@ class Gumbel(_LocationScale):
     def _below(self, z: Tensor) -> Tensor:
         return (-(-z).exp()).exp()
 
-    def _quantile(self, share: Tensor) -> Tensor:
-        return -(-share.log()).log()
+    def icdf(self, value: Tensor) -> Tensor:
+        return self.loc - self.scale * (-value.log()).log()
 
 
 class Uniform(Distribution):

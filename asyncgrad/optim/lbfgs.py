@@ -98,11 +98,12 @@ class LBFGS(Optimizer):
         """
         self._check_awaited("step_async")
         async with self._alone():
-            return await self._iterate(closure)
+            self._before((self, closure), {})
+            first = await self._iterate(closure)
+        self._after((self, closure), {})
+        return first
 
     async def _iterate(self, closure: Callable[[], Any]) -> Any:
-        args = (self, closure)
-        self._before(args, {})
         iterations = self._iterations()
         next(iterations)
         first = loss = None
@@ -115,7 +116,6 @@ class LBFGS(Optimizer):
                 loss = _advance(iterations, float(loss))
             else:
                 loss = await offload(_advance, iterations, float(loss))
-        self._after(args, {})
         return first
 
     def _state(self) -> dict[str, Any]:

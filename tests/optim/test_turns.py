@@ -104,6 +104,18 @@ async def test_a_hook_after_a_step_may_take_another(monkeypatch):
 
 
 @pytest.mark.asyncio
+async def test_a_hook_after_a_step_of_lbfgs_may_take_another():
+    x = ag.zeros(1, requires_grad=True)
+    x.grad = ag.ones(1)
+    optimizer = ag.optim.LBFGS([x], lr=0.25, max_iter=1)
+    handle = optimizer.register_step_post_hook(
+        lambda _, args, __: (handle.remove(), optimizer.step(args[1]))
+    )
+    assert await optimizer.step_async(lambda: 3.0) == 3.0
+    assert optimizer.steps_taken == 2
+
+
+@pytest.mark.asyncio
 @pytest.mark.parametrize("least", [0, 1 << 40])
 async def test_a_step_of_a_subclass_may_await_step_async(monkeypatch, least):
     """It called itself without end."""
