@@ -485,9 +485,9 @@ class Tensor(Methods):
 
     def detach(self) -> Tensor:
         """A tensor that shares the memory and has no graph."""
-        modes, array = current(), self._array
-        if not modes.plain and (modes.recorder is not None or modes.dual_level is not None):
-            array = second_array(self, modes)
+        array = self._array
+        if recorders or current().dual_level is not None:
+            array = second_array(self, current())
         out: Tensor = wrap(array, self._metadata)
         if is_inference(self):
             autograd_meta(out).inference = True
@@ -534,9 +534,9 @@ class Tensor(Methods):
     @property
     def data(self) -> Tensor:
         """A tensor that shares the memory, without graph and with its own version counter."""
-        modes, array = current(), self._array
-        if not modes.plain and (modes.recorder is not None or modes.dual_level is not None):
-            array = second_array(self, modes)
+        array = self._array
+        if recorders or current().dual_level is not None:
+            array = second_array(self, current())
         out = wrap(array, self._metadata)
         if is_inference(self):
             autograd_meta(out).inference = True
