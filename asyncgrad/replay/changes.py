@@ -9,7 +9,7 @@ from typing import Any
 from asyncgrad.core.array_holders import is_held
 from asyncgrad.core.modes import Mode, current
 from asyncgrad.core.node import next_sequence_nr
-from asyncgrad.core.variable import Variable, requires_grad, view_of
+from asyncgrad.core.variable import Variable, counter_of, requires_grad, view_of
 from asyncgrad.core.versions import owner_of
 from asyncgrad.nn.module import Module
 from asyncgrad.ops.device_check import device_of
@@ -125,8 +125,8 @@ class Changes(ChangedMemory):
             except UnrepeatableError as error:
                 self.refuse(f"{name}: {error}")
         for stepped in args if effect and name not in GRADIENTS_ONLY else ():
-            if isinstance(stepped, Optimizer):
-                self._steps_over(stepped)
+            if isinstance(stepped, (Optimizer, AveragedModel)) and (held := self._held_by(stepped)):
+                called = partial(_while_held, called, held)
         if effect and not values:
             self._give(places_in((arguments, keywords)))
         try:
@@ -195,20 +195,26 @@ class Changes(ChangedMemory):
         with Mode(recorder=None, before_change=None):
             function(tensor, array, metadata)
 
-    def _steps_over(self, optimizer: Optimizer) -> None:
-        """Take note of parameters that get new memory because graphs need their old values.
+    def _held_by(self, owner: Optimizer | AveragedModel) -> list[Any]:
+        """The parameters that `owner` gives new memory because graphs need their old values.
 
-        A replay makes no such graphs. And whether others hold a parameter may differ from call to
-        call: so other tensors of its memory, made before, are not known any more.
+        A replay makes no such graphs, but holds these parameters instead: others of their memory
+        see the new values, or don't, as in the recorded call.
         """
-        parameters = [one for group in optimizer.param_groups for one in group["params"]]
-        for parameter in filter(is_held, parameters):
+        if isinstance(owner, AveragedModel):
+            return [*filter(is_held, (*owner.module.parameters(), *owner.module.buffers()))]
+        parameters = [one for group in owner.param_groups for one in group["params"]]
+        held = [*filter(is_held, parameters)]
+        for parameter in held:
             self.keep(parameter._counter)
             self.outgrown[id(parameter._counter)] = next_sequence_nr()
+        # Whether others hold a parameter may differ from call to call: so other tensors of its
+        # memory, made before, are not known any more.
         owners = {id(owner_of(parameter._array)) for parameter in parameters}
         for key, place in tuple(self.known.items()):
             if is_array(place.sample) and id(owner_of(place.sample)) in owners:
                 del self.known[key]
+        return held
 
     def is_outgrown(self, node: Any) -> bool:
         """Whether a node has saved a parameter that an optimiser has stepped over since."""
@@ -318,6 +324,15 @@ def _are_made(outs: Any, new: set[Place]) -> bool:
         and all(x.__class__ is Place or x.__class__ is Made for x in outs)
         and all(x in new and device_of(x.sample) is not None for x in places_in(outs))
     )
+
+
+def _while_held(function: Any, held: list[Any], *args: Any, **kwargs: Any) -> Any:
+    """Call a function while the version counters of parameters are held, as by a graph."""
+    counters = [*map(counter_of, held)]
+    try:
+        return function(*args, **kwargs)
+    finally:
+        counters.clear()
 
 
 def _arrays_of(function: Any, *args: Any, **kwargs: Any) -> tuple[Any, ...]:

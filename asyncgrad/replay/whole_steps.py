@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
 from asyncgrad.nn.utils import clip
@@ -199,7 +200,9 @@ class Sorted:
             raise UnrepeatableError(f"{step.name} is called between")
 
     def _sort_update(self, step: Again, owner: Any) -> None:
-        own = isinstance(owner, ElementwiseOptimizer) and is_own(type(owner).__module__)
+        # A graph writes in place; the recorded step was not to (`changes._while_held`).
+        own = isinstance(owner, ElementwiseOptimizer) and step.function.__class__ is not partial
+        own = own and is_own(type(owner).__module__)
         alone = len(step.arguments) == 1 and not step.keywords and owner not in self.updates
         if own and alone and self.leaves:
             self.updates[owner] = set(self.graded)

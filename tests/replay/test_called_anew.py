@@ -1009,6 +1009,68 @@ def test_memory_from_before_an_optimiser_wrote_elsewhere(how):
     assert scenario(ag.compile) == scenario(lambda function: function)
 
 
+@pytest.mark.parametrize("how", ["data", "detach()", "a view", "outside"])
+def test_an_optimiser_leaves_memory_to_a_graph_of_the_call(how):
+    """A replay makes no graph that needs old values, and yet others keep the old memory."""
+
+    def scenario(compiler):
+        w, v = leaf(), leaf()
+        optimizer = ag.optim.SGD([w, v], lr=0.5)
+
+        @compiler
+        def step(x):
+            if how != "outside":
+                v.data = w.data if how == "data" else w.detach() if how == "detach()" else w.data[:]
+            unfreed = (w * w * x).sum()
+            optimizer.zero_grad()
+            (v * x + w.sin()).sum().backward()
+            optimizer.step()
+            return unfreed.detach()
+
+        found = []
+        for n in range(5):
+            outside = w.data
+            found.append(bits((step(ag.full((3,), n + 1.0)), w.detach(), v.detach(), outside)))
+        return found, step
+
+    found, fast = scenario(ag.compile)
+    assert found == scenario(lambda function: function)[0]
+    assert replays(fast) == 4
+
+
+def test_averages_leave_memory_to_a_graph_of_the_call():
+    """A pass through operations from before the update uses the averages of then."""
+
+    def scenario(compiler):
+        model = nn.Linear(3, 2)
+        with ag.no_grad():
+            for p in model.parameters():
+                p.copy_(ag.arange(float(p.numel())).reshape(p.shape).cos())
+        average = ag.optim.swa_utils.AveragedModel(model)
+        optimizer = ag.optim.SGD(model.parameters(), lr=0.5)
+
+        @compiler
+        def step(x):
+            x = x.detach().requires_grad_()
+            loss = (average(x).tanh() * average(x)).sum()
+            optimizer.zero_grad()
+            model(x).tanh().sum().backward()
+            optimizer.step()
+            average.update_parameters(model)
+            return ag.grad(loss, x)[0]
+
+        found = []
+        for n in range(5):
+            before = [p.data for p in average.parameters()]
+            slope = step(ag.full((4, 3), n + 1.0).cos())
+            found.append(bits((slope, *before, *[p.detach() for p in average.parameters()])))
+        return found, step
+
+    found, fast = scenario(ag.compile)
+    assert found == scenario(lambda function: function)[0]
+    assert replays(fast) == 4
+
+
 def test_a_pass_through_nodes_from_behind_user_code_that_gave_a_tensor_another_array():
     """The first operation behind it has saved the new array."""
 
