@@ -3,12 +3,13 @@
 The inputs' part of the gates (`z`, their product with the layer's weight for all steps) is computed
 outside, in one product. Only the LSTM computes it itself, to lay it out gate by gate. The rest runs
 step by step: the state times `w`. Kernels save intermediate values in the list `kept`, so that the
-backward pass has little to compute. Recorded passes differentiate the steps one by one.
+backward pass has little to compute. The rules recompute all of it with differentiable functions.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -19,9 +20,8 @@ from asyncgrad.devices import pieces
 from asyncgrad.devices.cores import in_turns
 from asyncgrad.devices.pieces import followed
 from asyncgrad.devices.pool import POOL
-from asyncgrad.ops.composed import composed
 from asyncgrad.ops.fused import Once, compiled, share, silent
-from asyncgrad.ops.op import Op, operation
+from asyncgrad.ops.op import Op, Part, fused_together, operation
 from asyncgrad.ops.table.linalg import product_cost, total_of_rows
 from asyncgrad.types import Array, Library, Namespace, Value
 
@@ -176,6 +176,13 @@ def _stacked(F: Namespace, parts: list[Any]) -> Any:
     return F.cat([F.reshape(part, (1, *part.shape)) for part in parts], 0)
 
 
+def _total(parts: list[Any]) -> Any:
+    total = parts[0]
+    for part in parts[1:]:
+        total = total + part
+    return total
+
+
 def _previous(product: Callable[..., Any], states: Array, first: Array, gradients: Array) -> Any:
     """Sum the products of each step's gradient and the state before it."""
     steps, _, width = gradients.shape
@@ -186,7 +193,62 @@ def _previous(product: Callable[..., Any], states: Array, first: Array, gradient
     return total
 
 
+def _pushes(push: Callable[..., Any], inputs: str) -> dict[str, Part]:
+    """The pushes by all inputs of `push(F, key, t, inputs...)`: the key is that input's name."""
+    names = tuple(inputs.split())
+
+    def by(key: str) -> Part:
+        return Part(names, lambda F, t, *values: push(F, key, t, *values))
+
+    return {key: by(key) for key in names}
+
+
 # -- the plain cell: h' = f(z + h w') -------------------------------------------------------------
+
+
+def _through(F: Namespace, activation: str, g: Value, out: Value) -> Any:
+    return g * (1 - out * out) if activation == "tanh" else F.rectified(g, out)
+
+
+def _plain_rule(
+    activation: str, F: Namespace, g: Value, wanted: tuple[str, ...], z: Value, h: Value, w: Value,
+    out: Value,
+) -> Any:  # fmt: skip
+    states = [h]
+    for t in range(z.shape[0]):
+        states.append(getattr(F, activation)(z[t] + states[-1] @ F.adjoint(w)))
+    parts, weights = [], []
+    back = None
+    for t in range(len(states) - 2, -1, -1):
+        back = g[t] if back is None else back + g[t]
+        part = _through(F, activation, back, states[t + 1])
+        back = part @ w
+        parts.append(part)
+        weights.append(F.adjoint(part) @ states[t])
+    made: dict[str, Callable[[], Any]] = {
+        "z": lambda: _stacked(F, parts[::-1]),
+        "h": lambda: back,
+        "w": lambda: _total(weights),
+    }
+    return tuple([made[key]() for key in wanted])
+
+
+def _plain_push(
+    activation: str, F: Namespace, key: str, tangent: Value, z: Value, h: Value, w: Value
+) -> Any:
+    turned = F.adjoint(w)
+    found = []
+    moved = tangent if key == "h" else F.zeros_of(h)
+    for t in range(z.shape[0]):
+        part = moved @ turned
+        if key == "z":
+            part = part + tangent[t]
+        elif key == "w":
+            part = part + h @ F.adjoint(tangent)
+        h = getattr(F, activation)(z[t] + h @ turned)
+        moved = _through(F, activation, part, h)
+        found.append(moved)
+    return _stacked(F, found)
 
 
 def _plain(activation: str) -> Op:
@@ -244,18 +306,12 @@ def _plain(activation: str) -> Op:
             made["w"] = _previous(xp.dot, out, h, through)
         return tuple([made[key] for key in wanted])
 
-    def stepwise(F: Namespace, z: Value, h: Value, w: Value) -> Any:
-        states = []
-        for t in range(z.shape[0]):
-            h = getattr(F, activation)(z[t] + h @ F.adjoint(w))
-            states.append(h)
-        return _stacked(F, states)
-
     return operation(
         f"rnn_{activation}",
         forward,
         "z h w",
-        **composed("z h w", stepwise, kernel),
+        pushes=_pushes(partial(_plain_push, activation), "z h w"),
+        together=fused_together(kernel, partial(_plain_rule, activation)),
         cost=_cost,
     )
 
@@ -422,16 +478,83 @@ def _lstm_kernel(
     return tuple([made[key] for key in wanted])
 
 
-def _lstm_stepwise(F: Namespace, x: Value, h: Value, c: Value, v: Value, w: Value, b: Value) -> Any:
+def _lstm_steps(
+    F: Namespace, x: Value, h: Value, c: Value, v: Value, w: Value, b: Value
+) -> Iterator[tuple[Any, ...]]:
+    """For each step the previous state and cell state, the gates and the tanh of the cell state."""
     size = c.shape[-1]
-    found = []
     for t in range(x.shape[0]):
         a = x[t] @ F.adjoint(v) + h @ F.adjoint(w) + b
         i, f, o = (F.sigmoid(a[:, k * size : (k + 1) * size]) for k in (0, 1, 3))
-        c = f * c + i * F.tanh(a[:, 2 * size : 3 * size])
-        h = o * F.tanh(c)
-        found.append(h)
-    return _stacked(F, [*found, c])
+        j = F.tanh(a[:, 2 * size : 3 * size])
+        new = f * c + i * j
+        top = F.tanh(new)
+        yield h, c, i, f, j, o, top
+        h, c = o * top, new
+
+
+def _lstm_rule(
+    F: Namespace, g: Value, wanted: tuple[str, ...], x: Value, h: Value, c: Value, v: Value,
+    w: Value, b: Value, out: Value, kept: list[Any],
+) -> Any:  # fmt: skip
+    rows = list(_lstm_steps(F, x, h, c, v, w, b))
+    memory = g[len(rows)]
+    back = None
+    parts = []
+    for t in range(len(rows) - 1, -1, -1):
+        _, before, i, f, j, o, top = rows[t]
+        back = g[t] if back is None else back + g[t]
+        memory = memory + back * o * (1 - top * top)
+        part = F.cat(
+            [
+                memory * j * i * (1 - i),
+                memory * before * f * (1 - f),
+                memory * i * (1 - j * j),
+                back * top * o * (1 - o),
+            ],
+            1,
+        )
+        parts.append(part)
+        memory = memory * f
+        back = part @ w
+    parts.reverse()
+    made: dict[str, Callable[[], Any]] = {
+        "x": lambda: _stacked(F, [part @ v for part in parts]),
+        "h": lambda: back,
+        "c": lambda: memory,
+        "v": lambda: _total([F.adjoint(part) @ x[t] for t, part in enumerate(parts)]),
+        "w": lambda: _total([F.adjoint(part) @ rows[t][0] for t, part in enumerate(parts)]),
+        "b": lambda: _total([F.sum(part, (0,), False) for part in parts]),
+    }
+    return tuple([made[key]() for key in wanted])
+
+
+def _lstm_push(
+    F: Namespace, key: str, tangent: Value, x: Value, h: Value, c: Value, v: Value, w: Value,
+    b: Value,
+) -> Any:  # fmt: skip
+    turned = F.adjoint(w)
+    size = c.shape[-1]
+    moved = tangent if key == "h" else F.zeros_of(h)
+    memory = tangent if key == "c" else F.zeros_of(c)
+    found = []
+    for t, (state, before, i, f, j, o, top) in enumerate(_lstm_steps(F, x, h, c, v, w, b)):
+        part = moved @ turned
+        if key == "x":
+            part = part + tangent[t] @ F.adjoint(v)
+        elif key == "v":
+            part = part + x[t] @ F.adjoint(tangent)
+        elif key == "w":
+            part = part + state @ F.adjoint(tangent)
+        elif key == "b":
+            part = part + tangent
+        ti, tf, tj, to = (part[:, k * size : (k + 1) * size] for k in range(4))
+        memory = (
+            tf * f * (1 - f) * before + f * memory + ti * i * (1 - i) * j + i * tj * (1 - j * j)
+        )
+        moved = to * o * (1 - o) * top + o * (1 - top * top) * memory
+        found.append(moved)
+    return _stacked(F, [*found, memory])
 
 
 # -- the gated cell -------------------------------------------------------------------------------
@@ -547,16 +670,68 @@ def _gru_kernel(
     return tuple([made[key] for key in wanted])
 
 
-def _gru_stepwise(F: Namespace, z: Value, h: Value, w: Value, b: Value) -> Any:
+def _gru_steps(F: Namespace, z: Value, h: Value, w: Value, b: Value) -> Iterator[tuple[Any, ...]]:
+    """For each step the previous state, the gates and the recurrent part of the new values."""
     size = h.shape[-1]
     turned = F.adjoint(w)
-    found = []
     for t in range(z.shape[0]):
         a, part = z[t], h @ turned + b
         r, u = (F.sigmoid(a[:, k] + part[:, k]) for k in (slice(0, size), slice(size, 2 * size)))
-        n = F.tanh(a[:, 2 * size :] + r * part[:, 2 * size :])
+        q = part[:, 2 * size :]
+        n = F.tanh(a[:, 2 * size :] + r * q)
+        yield h, r, u, n, q
         h = n + u * (h - n)
-        found.append(h)
+
+
+def _gru_rule(
+    F: Namespace, g: Value, wanted: tuple[str, ...], z: Value, h: Value, w: Value, b: Value,
+    out: Value, kept: list[Any],
+) -> Any:  # fmt: skip
+    rows = list(_gru_steps(F, z, h, w, b))
+    back = None
+    parts, weights, biases = [], [], []
+    for t in range(len(rows) - 1, -1, -1):
+        state, r, u, n, q = rows[t]
+        back = g[t] if back is None else back + g[t]
+        inner = back * (1 - u) * (1 - n * n)
+        reset = inner * q * r * (1 - r)
+        update = back * (state - n) * u * (1 - u)
+        part = F.cat([reset, update, inner * r], 1)
+        parts.append(F.cat([reset, update, inner], 1))
+        weights.append(F.adjoint(part) @ state)
+        biases.append(F.sum(part, (0,), False))
+        back = back * u + part @ w
+    made: dict[str, Callable[[], Any]] = {
+        "z": lambda: _stacked(F, parts[::-1]),
+        "h": lambda: back,
+        "w": lambda: _total(weights),
+        "b": lambda: _total(biases),
+    }
+    return tuple([made[key]() for key in wanted])
+
+
+def _gru_push(
+    F: Namespace, key: str, tangent: Value, z: Value, h: Value, w: Value, b: Value
+) -> Any:
+    turned = F.adjoint(w)
+    size = h.shape[-1]
+    moved = tangent if key == "h" else F.zeros_of(h)
+    found = []
+    for t, (state, r, u, n, q) in enumerate(_gru_steps(F, z, h, w, b)):
+        part = moved @ turned
+        if key == "w":
+            part = part + state @ F.adjoint(tangent)
+        elif key == "b":
+            part = part + tangent
+        tr, tu, tq = (part[:, k * size : (k + 1) * size] for k in range(3))
+        tn = r * tq
+        if key == "z":
+            tr = tr + tangent[t][:, :size]
+            tu = tu + tangent[t][:, size : 2 * size]
+            tn = tn + tangent[t][:, 2 * size :]
+        tn = (tn + tr * r * (1 - r) * q) * (1 - n * n)
+        moved = tn + tu * u * (1 - u) * (state - n) + u * (moved - tn)
+        found.append(moved)
     return _stacked(F, found)
 
 
@@ -581,14 +756,16 @@ OPS = (
         "lstm",
         _lstm,
         "x h c v w b",
-        **composed("x h c v w b", _lstm_stepwise, _lstm_kernel),
+        pushes=_pushes(_lstm_push, "x h c v w b"),
+        together=fused_together(_lstm_kernel, _lstm_rule),
         cost=_lstm_cost,
     ),
     operation(
         "gru",
         _gru,
         "z h w b",
-        **composed("z h w b", _gru_stepwise, _gru_kernel),
+        pushes=_pushes(_gru_push, "z h w b"),
+        together=fused_together(_gru_kernel, _gru_rule),
         cost=_cost,
     ),
 )
