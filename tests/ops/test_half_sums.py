@@ -150,3 +150,14 @@ def test_recorded_gradients_and_tangents_do_not_overflow(function):
         found.append([y.detach().float().numpy() for y in (gradient, tangent)])
     for half, exact in zip(*found, strict=True):
         np.testing.assert_allclose(half, exact, rtol=2e-2, atol=5e-3 * abs(exact).max())
+
+
+@pytest.mark.parametrize("dtype", [ag.bfloat16, ag.float16], ids=["bfloat16", "float16"])
+@pytest.mark.parametrize("function", [F.kl_div, F.binary_cross_entropy], ids=lambda f: f.__name__)
+def test_gradients_by_the_target_are_rounded_once(function, dtype):
+    input = (ag.arange(1, 200) / 200).to(dtype)
+    target = input.flip(0).requires_grad_()
+    (half,) = ag.grad(function(input, target, reduction="none").sum(), target)
+    wide = target.detach().float().requires_grad_()
+    (exact,) = ag.grad(function(input.float(), wide, reduction="none").sum(), wide)
+    assert ag.equal(half, exact.to(dtype))

@@ -15,7 +15,7 @@ import numpy as np
 from asyncgrad.core.variable import Variable
 from asyncgrad.ops import batch_rules
 from asyncgrad.ops.fused import along, compiled, elementwise, masked, number, summed
-from asyncgrad.ops.op import Op, Part, fused, linear, operation, part
+from asyncgrad.ops.op import Op, Part, fused, linear, operation
 from asyncgrad.ops.table.activation import (
     at_least,
     at_most,
@@ -38,12 +38,15 @@ _MANY = 1 << 12
 
 def _elementwise_loss(
     name: str, value: Callable[..., Any],
-    slopes: dict[str, tuple[Callable[..., Any] | None, Callable[..., Any]]], node: str,
+    slopes: dict[str, tuple[Callable[..., Any], Callable[..., Any]]], node: str,
 ) -> Op:  # fmt: skip
-    """A loss that is a sum over pairs of elements: of `value(xp, out, x, y, parameter)`.
+    """A loss that is a sum over pairs of elements.
 
-    `slopes` has the derivatives by both, each as a kernel `slope(xp, out, x, y, parameter)`, which
-    may be missing, and as a rule `slope(F, x, y, parameter)`.
+    Args:
+        value: the loss of each pair, `value(xp, out, x, y, parameter)`.
+        slopes: the derivatives by both, each as a kernel `slope(xp, out, x, y, parameter)` and as a
+            rule `slope(F, x, y, parameter)`.
+        node: PyTorch's name of the node.
     """
     each_value = elementwise(2, name)(value)
 
@@ -58,15 +61,6 @@ def _elementwise_loss(
 
     def pull(which: str) -> Part:
         slope, slope_rule = slopes[which]
-
-        def rule(
-            F: Namespace, g: Value, x: Value, y: Value, parameter: float | None, scale: float,
-            each: bool,
-        ) -> Any:  # fmt: skip
-            return slope_rule(F, x, y, parameter) * (g if each else g * scale)
-
-        if slope is None:
-            return part(rule)
 
         @elementwise(3)
         def gradient(
@@ -89,6 +83,12 @@ def _elementwise_loss(
             if each:
                 return gradient(xp, x, y, g, parameter)
             return scaled(xp, x, y, parameter, g * scale)
+
+        def rule(
+            F: Namespace, g: Value, x: Value, y: Value, parameter: float | None, scale: float,
+            each: bool,
+        ) -> Any:  # fmt: skip
+            return slope_rule(F, x, y, parameter) * (g if each else g * scale)
 
         return fused(kernel, rule)
 
@@ -123,9 +123,13 @@ def _of_difference(
     name: str, value: Callable[..., Any], slope: Callable[..., Any], rule: Callable[..., Any],
     node: str,
 ) -> Op:  # fmt: skip
-    """A loss that depends on x - y: `value(xp, d, parameter)`, which it may write over `d`.
+    """A loss that depends on x - y.
 
-    So does its derivative `slope(xp, d, parameter)`, which as a rule is `rule(F, d, parameter)`.
+    Args:
+        value: the loss of a difference, which it may overwrite: `value(xp, d, parameter)`.
+        slope: its derivative, written over the difference: `slope(xp, d, parameter)`.
+        rule: the derivative as a rule: `rule(F, d, parameter)`.
+        node: PyTorch's name of the node.
     """
 
     def by_x(xp: Library, out: Array | None, x: Array, y: Array, parameter: float | None) -> Any:
@@ -165,6 +169,12 @@ def _divergence(xp: Library, out: Array | None, x: Array, y: Array, *_: object) 
     return xp.subtract(d, x * y, d)
 
 
+def _divergence_by_y(xp: Library, out: Array | None, x: Array, y: Array, *_: object) -> Any:
+    d = xp.log(y, out)
+    xp.subtract(d, x, d)
+    return xp.add(d, 1, d)
+
+
 def _log_divergence(xp: Library, out: Array | None, x: Array, y: Array, *_: object) -> Any:
     """exp(y) * (y - x)."""
     d = xp.subtract(y, x, out)
@@ -174,6 +184,21 @@ def _log_divergence(xp: Library, out: Array | None, x: Array, y: Array, *_: obje
 def _log_divergence_by_x(xp: Library, out: Array | None, x: Array, y: Array, *_: object) -> Any:
     d = xp.exp(y, out)
     return xp.negative(d, d)
+
+
+def _log_divergence_by_y(xp: Library, out: Array | None, x: Array, y: Array, *_: object) -> Any:
+    d = xp.subtract(y, x, out)
+    xp.add(d, 1, d)
+    return xp.multiply(d, xp.exp(y), d)
+
+
+def _log_odds(xp: Library, out: Array | None, x: Array) -> Any:
+    """log(1 - x) - log(x), with both bounded by the floor."""
+    d = xp.negative(x, out)
+    xp.log1p(d, d)
+    at_least(xp, d, d, _LOG_FLOOR)
+    p = xp.log(x)
+    return xp.subtract(d, at_least(xp, p, p, _LOG_FLOOR), d)
 
 
 def _binary(xp: Library, out: Array | None, x: Array, y: Array, *_: object) -> Any:
@@ -200,7 +225,6 @@ def _binary_by_x_rule(F: Namespace, x: Value, y: Value, *_: object) -> Any:
 
 
 def _binary_by_y_rule(F: Namespace, x: Value, y: Value, *_: object) -> Any:
-    """The logarithms of 1 - x and x are bounded by the floor."""
     return F.clamp(F.log1p(-x), _LOG_FLOOR, None) - F.clamp(F.log(x), _LOG_FLOOR, None)
 
 
@@ -488,7 +512,7 @@ OPS = (
         _divergence,
         {
             "x": (lambda xp, out, x, y, _: xp.negative(y, out), lambda F, x, y, _: -y),
-            "y": (None, lambda F, x, y, _: F.log(y) - x + 1),
+            "y": (_divergence_by_y, lambda F, x, y, _: F.log(y) - x + 1),
         },
         "KlDivBackward0",
     ),
@@ -497,7 +521,7 @@ OPS = (
         _log_divergence,
         {
             "x": (_log_divergence_by_x, lambda F, x, y, _: -F.exp(y)),
-            "y": (None, lambda F, x, y, _: F.exp(y) * (y - x + 1)),
+            "y": (_log_divergence_by_y, lambda F, x, y, _: F.exp(y) * (y - x + 1)),
         },
         "KlDivBackward0",
     ),
@@ -506,7 +530,7 @@ OPS = (
         _binary,
         {
             "x": (_binary_by_x, _binary_by_x_rule),
-            "y": (None, _binary_by_y_rule),
+            "y": (lambda xp, out, x, y, _: _log_odds(xp, out, x), _binary_by_y_rule),
         },
         "BinaryCrossEntropyBackward0",
     ),
@@ -515,7 +539,7 @@ OPS = (
         _binary_logits,
         {
             "x": (_binary_logits_by_x, lambda F, x, y, _: F.sigmoid(x) - y),
-            "y": (None, lambda F, x, y, _: -x),
+            "y": (lambda xp, out, x, y, _: xp.negative(x, out), lambda F, x, y, _: -x),
         },
         "BinaryCrossEntropyWithLogitsBackward0",
     ),
