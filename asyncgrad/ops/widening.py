@@ -26,20 +26,21 @@ def widening(kernel: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(kernel)
     def run(xp: Any, x: Any, *arguments: Any) -> Any:
-        if not is_half(x.dtype):
+        dtype = x.dtype
+        if not is_half(dtype):
             return kernel(xp, x, *arguments)
-        made = kernel(xp, *map(widened, (x, *arguments)))
+        made = kernel(xp, x.astype(_FLOAT32), *map(widened, arguments))
         if isinstance(made, tuple):
-            return tuple([part.astype(x.dtype) for part in made])
-        return made.astype(x.dtype)
+            return tuple([part.astype(dtype) for part in made])
+        return made.astype(dtype)
 
     return run
 
 
 def widened(value: Any) -> Any:
     """A half-precision array in single precision, anything else as it is."""
-    half = hasattr(value, "dtype") and is_half(value.dtype)
-    return value.astype(np.float32) if half else value
+    dtype = getattr(value, "dtype", None)
+    return value if dtype is None or not is_half(dtype) else value.astype(_FLOAT32)
 
 
 def rounding_once(rule: Callable[..., Any]) -> Callable[..., Any]:

@@ -114,7 +114,9 @@ def _zeros_with(xp: Library, g: Array, shape: tuple[int, ...], index: tuple[Any,
 def _zeros_plus(xp: Library, g: Array, shape: tuple[int, ...], index: tuple[Any, ...]) -> Any:
     """Zeros of `shape` with `g` added at an index; repeated indices add up."""
     out = xp.zeros(shape, dtype=g.dtype)
-    (_put if _are_distinct(out, index, g) else _add_at)(xp, out, index, g)
+    if _are_distinct(out, index, g):
+        return _put(xp, out, g, index)
+    _add_at(xp, out, index, g)
     return out
 
 
@@ -190,13 +192,24 @@ def _numbers(xp: Library, shape: tuple[int, ...], index: tuple[Any, ...]) -> Any
     return rows if axes == len(shape) else rows[..., None] * length + xp.arange(length)
 
 
-def _put(xp: Library, x: Array, index: tuple[Any, ...], value: Array | float) -> Any:
+def _put(xp: Library, x: Array, value: Array | float, index: tuple[Any, ...]) -> Any:
     """Replace the elements at an index, in place."""
-    numbers = _flat_numbers(x, index)
-    if numbers is None:
-        x[index] = value
-    else:
-        x.reshape(-1)[numbers] = value
+    try:
+        numbers = _flat_numbers(x, index)
+        if numbers is None:
+            x[index] = value
+        else:
+            x.reshape(-1)[numbers] = value
+    except IndexError as error:
+        raise refused_index(x.shape, error) from None
+    return x
+
+
+def _put_add(xp: Library, x: Array, value: Array, index: tuple[Any, ...]) -> Any:
+    try:
+        _add_at(xp, x, index, value)
+    except IndexError as error:
+        raise refused_index(x.shape, error) from None
     return x
 
 
@@ -340,20 +353,12 @@ def _into(
     `adjoint` puts a tangent of the values into zeros.
     """
 
-    @without_fp_errors
-    def change(xp: Library, x: Array, value: Array, index: tuple[Any, ...]) -> Any:
-        try:
-            forward(xp, x, index, value)
-        except IndexError as error:
-            raise refused_index(x.shape, error) from None
-        return x
-
     def push(F: Namespace, t: Value, out_shape: Shape, index: Any) -> Any:
         return getattr(F, adjoint)(t, out_shape, index)
 
     return operation(
         name,
-        change,
+        without_fp_errors(forward),
         "x value",
         "index",
         pulls={"x": kept, "value": lambda F, g, index: F.index(g, index)},
@@ -423,7 +428,7 @@ OPS = (
     ),
     linear(
         "zero_at",
-        lambda xp, x, index: _put(xp, x.copy(), index, 0),
+        lambda xp, x, index: _put(xp, x.copy(), 0, index),
         lambda F, g, index: F.zero_at(g, index),
         batch=batch_rules.index,
         host_indices=True,
@@ -431,11 +436,11 @@ OPS = (
     ),
     _into_zeros(
         "zeros_put",
-        lambda xp, value, shape, index: _put(xp, xp.zeros(shape, value.dtype), index, value),
+        lambda xp, value, shape, index: _put(xp, xp.zeros(shape, value.dtype), value, index),
     ),
     # Ops that change their first input in place; their second has the shape of the indexed part.
     _into("put", _put, lambda F, g, index: F.zero_at(g, index), "zeros_put"),
-    _into("put_add", _add_at, lambda F, g: g, "zeros_plus", fresh=False),
+    _into("put_add", _put_add, lambda F, g: g, "zeros_plus", fresh=False),
     # The result of `scatter` with a reduction, for which PyTorch has no derivative.
     operation(
         "scattered",
