@@ -200,3 +200,8 @@ def test_a_number_turned_round_is_itself(request):
     for T in (torch, ag):
         with pytest.warns(UserWarning, match="mT is deprecated on 0-D tensors"):
             assert T.tensor(2.0).mT.item() == 2
+
+
+def test_axes_are_exchanged_in_place_under_the_same_conditions():
+    with pytest.raises(RuntimeError, match=r"t\(\) expects a tensor with <= 2 dimensions, but got"):
+        ag.ones(2, 3, 4).t_()

@@ -202,6 +202,7 @@ def _exchanged(ndim: int, dim0: int, dim1: int) -> Named:
 _TURNED = [Named(order, "TBackward0") for order in ((), (0,), (1, 0))]
 
 
+@converted
 @requires("input.ndim <= 2  # t() expects a tensor with <= 2 dimensions. Use .mT or permute()")
 def t(input: Tensor) -> Tensor:
     """Transpose a matrix; tensors of fewer axes are not changed."""
