@@ -205,3 +205,13 @@ def test_a_number_turned_round_is_itself(request):
 def test_axes_are_exchanged_in_place_under_the_same_conditions():
     with pytest.raises(RuntimeError, match=r"t\(\) expects a tensor with <= 2 dimensions, but got"):
         ag.ones(2, 3, 4).t_()
+
+
+def test_what_bins_can_not_be_is_said_with_what_helps():
+    for values, words in [
+        (ag.ones(2), r"got input.dtype = float32. Convert it with .to\(\)."),
+        (ag.ones(2, 2).long(), r"got input.shape = \(2, 2\). Flatten it."),
+        (ag.tensor([3, -2]), r"got input.min\(\) = -2."),
+    ]:
+        with pytest.raises(RuntimeError, match=rf"1-d non-negative integral inputs.*{words}"):
+            ag.bincount(values)

@@ -136,8 +136,8 @@ def argwhere(input: Tensor) -> Tensor:
 
 
 @requires(
-    "input.ndim == 1 and input.dtype.kind in 'iu' and not (input.numel() and int(input.min()) < 0)"
-    "  # bincount only supports 1-d non-negative integral inputs",
+    "input.dtype.kind in 'iu'  # bincount only supports 1-d non-negative integral inputs",
+    "input.ndim == 1  # bincount only supports 1-d non-negative integral inputs. Flatten it",
     "weights.shape == input.shape  # weights should be 1-d and have the same length as input",
     "minlength >= 0  # minlength should be >= 0",
 )
@@ -149,6 +149,10 @@ def bincount(input: ByExample, weights: ByExample | None = None, minlength: int 
         weights: the weight of each, of the same shape.
         minlength: the least length of the result.
     """
+    least = int(input.min()) if input._metadata.size else 0
+    if least < 0:
+        raise unmet("bincount", "bincount only supports 1-d non-negative integral inputs",
+                    **{"input.min()": least})  # fmt: skip
     check_device("bincount", input, weights)
     held = None if weights is None else weights._array
     found = input._metadata.F.xp.bincount(input._array, held, minlength)
