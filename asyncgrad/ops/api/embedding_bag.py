@@ -20,22 +20,13 @@ from asyncgrad.ops.batching import by_parts
 from asyncgrad.ops.dtype import FLOATING
 from asyncgrad.ops.namespace import metadata_of
 from asyncgrad.ops.promotion import category
-from asyncgrad.ops.requirements import requires, unmet
+from asyncgrad.ops.requirements import unmet
 from asyncgrad.ops.tensors.transfer import on_host
 from asyncgrad.types import Array, Tensor, Truth
 
 _INT64 = np.dtype("int64")
 
 
-@requires(
-    "mode != 'max' or not scale_grad_by_freq"
-    "  # max mode does not support scaling the gradient by the frequency",
-    "mode != 'max' or not sparse  # max mode does not support sparse weights", error=ValueError,
-)  # fmt: skip
-@requires(
-    "mode == 'sum' or per_sample_weights is None  # per_sample_weights is only supported for "
-    "mode='sum'", error=NotImplementedError,
-)  # fmt: skip
 def embedding_bag(
     input: Tensor, weight: Tensor, offsets: Tensor | None = None, max_norm: float | None = None,
     norm_type: float = 2, scale_grad_by_freq: bool = False, mode: BagMode = "mean",
@@ -79,6 +70,7 @@ def embedding_bag(
         )  # fmt: skip
     numbers = on_host(input)
     starts = _starts(numbers, offsets)
+    _check_mode(mode, scale_grad_by_freq, sparse, shares)
     _check_table(numbers, weight, shares)
     count, bags = _bags(starts, numbers.size, include_last_offset and offsets is not None)
     numbers = numbers.reshape(-1)
@@ -145,6 +137,16 @@ def _starts(numbers: Array, offsets: Tensor | None) -> Any:
     if (np.diff(starts) < 0).any():
         raise RuntimeError(f"embedding_bag: offsets have to rise, got {starts.tolist()}")
     return starts
+
+
+def _check_mode(mode: BagMode, by_frequency: bool, sparse: bool, shares: Tensor | None) -> None:
+    if mode == "max" and by_frequency:
+        raise ValueError("max mode does not support scaling the gradient by the frequency")
+    if mode == "max" and sparse:
+        raise ValueError("max mode does not support sparse weights")
+    if shares is not None and mode != "sum":
+        raise unmet("embedding_bag", "per_sample_weights is only supported for mode='sum' (got "
+                    f"mode={mode!r})", NotImplementedError)  # fmt: skip
 
 
 def _check_table(numbers: Array, table: Tensor, shares: Tensor | None) -> None:
