@@ -267,8 +267,8 @@ def _check_probabilities(what: str, array: Array) -> None:
 
 
 @requires(
-    "target.shape == input.shape  # Using a target size ({target.shape}) that is different to the "
-    "input size ({input.shape}) is deprecated. Please ensure they have the same size",
+    "target.shape == input.shape  # Using a target size that is different to the input size is "
+    "deprecated. Please ensure they have the same size",
     error=ValueError,
 )
 def binary_cross_entropy(
@@ -296,9 +296,8 @@ def binary_cross_entropy(
 
 
 @requires(
-    "target.shape == input.shape  # Target size ({target.shape}) must be the same as input size "
-    "({input.shape})", error=ValueError,
-)  # fmt: skip
+    "target.shape == input.shape  # Target size must be the same as input size", error=ValueError
+)
 def binary_cross_entropy_with_logits(
     input: Tensor, target: Tensor, weight: Tensor | None = None, size_average: Truth | None = None,
     reduce: Truth | None = None, reduction: Reduction = "mean", pos_weight: Tensor | None = None,
