@@ -38,7 +38,7 @@ def fitted(name: str, number: Any, dtype: Any) -> Any:
         real = float(real)
     except OverflowError:
         raise _overflow(name, number, dtype) from None
-    if math.isfinite(real) and abs(real) > float(floating_info(dtype).max):
+    if _WITHIN < abs(real) < math.inf and abs(real) > float(floating_info(dtype).max):
         raise _overflow(name, number, dtype)
     return real
 

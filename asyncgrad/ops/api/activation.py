@@ -195,7 +195,9 @@ def softshrink(input: Floating, lambd: float = 0.5) -> Tensor:
 def threshold(input: Real, threshold: float, value: float, inplace: InPlace = False) -> Tensor:
     """The elements above a threshold, and one value for the others."""
     # Compared before the threshold is rounded to the input's dtype.
-    known = cast(input.detach(), computing_dtype(input._metadata.dtype))
+    dtype = input._metadata.dtype
+    computing = computing_dtype(dtype)
+    known = input if computing is dtype else cast(input.detach(), computing)
     return where(known <= threshold, input.new_full((), value), input)
 
 
