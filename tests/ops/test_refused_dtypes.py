@@ -259,3 +259,32 @@ def test_numbers_of_numpy_are_axes_of_nothing():
         assert T.zeros(0, 5).amax(numpy.int64(1)).shape == (0,)
         assert T.aminmax(T.zeros(0, 5), dim=numpy.int32(1)).min.shape == (0,)
     assert ag.arange(4.0).topk(numpy.int64(1)).values.tolist() == [3.0]
+
+
+#: Calls that are wrong in another way, too, which PyTorch names first.
+BEFORE_DTYPES = {
+    "mm": lambda T: T.mm(T.ones(3).bool(), T.ones(3, 3).bool()),
+    "bmm": lambda T: T.bmm(T.ones(3, 3).bool(), T.ones(3, 3).bool()),
+    "mv": lambda T: T.mv(T.ones(2, 3).bool(), T.ones(2).bool()),
+    "dot": lambda T: T.dot(T.ones(2).bool(), T.ones(3).bool()),
+    "addmm": lambda T: T.addmm(*[T.ones(2, 3).bool()] * 3),
+    "matmul": lambda T: T.ones(2, 3).bool() @ T.ones(2, 3).bool(),
+    "tensordot": lambda T: T.tensordot(T.ones(3).bool(), T.ones(3).bool()),
+    "addcmul": lambda T: T.addcmul(*[T.ones(n).bool() for n in (2, 2, 3)]),
+    "repeat_interleave": lambda T: _x(T).repeat_interleave(T.ones(2, 2)),
+    "grid_sample": lambda T: T.nn.functional.grid_sample(_x(T).long(), _x(T).long(), "sum"),
+    "interpolate": lambda T: T.nn.functional.interpolate(_x(T).long(), 0),
+    "max_pool1d": lambda T: T.nn.functional.max_pool1d(_x(T).long(), (1, 2)),
+    "conv1d": lambda T: T.nn.functional.conv1d(*[_x(T).bool()] * 2, padding=(1, 2)),
+    "conv_transpose1d": lambda T: T.nn.functional.conv_transpose1d(_x(T).bool(), _x(T).bool()),
+}
+
+
+@pytest.mark.parametrize("name", BEFORE_DTYPES)
+def test_what_pytorch_names_before_a_dtype_is_named_first(name):
+    with pytest.raises((RuntimeError, ValueError)) as expected:
+        BEFORE_DTYPES[name](torch)
+    assert expected.type is not NotImplementedError
+    with pytest.raises(oracle.error_class(expected.value)) as found:
+        BEFORE_DTYPES[name](ag)
+    assert not isinstance(found.value, NotImplementedError)

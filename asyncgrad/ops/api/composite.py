@@ -94,8 +94,9 @@ def _in_one_dtype(*tensors: Tensor) -> list[Any]:
 def addcmul(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Number = 1) -> Tensor:
     """`input + value * tensor1 * tensor2`, broadcast."""
     dtype, x, y, z = _in_one_dtype(input, tensor1, tensor2)
+    product = R.mul(y, z)
     check_dtype("addcmul", dtype, f"{REAL}c")
-    return cast(add(x, _scaled(R.mul(y, z), fitted("addcmul", value, dtype))), dtype)
+    return cast(add(x, _scaled(product, fitted("addcmul", value, dtype))), dtype)
 
 
 @one_node("AddcdivBackward0", writes)

@@ -76,17 +76,20 @@ def _geometry(
     return geometry
 
 
-def _conditions(name: str, ndim: int, outputs: str) -> Iterator[str]:
-    """What has to hold for the arguments of a convolution with so many `outputs`."""
+def _conditions(name: str, ndim: int) -> Iterator[str]:
+    """What has to hold for the arguments of a convolution."""
     yield (
         f"weight.ndim == {ndim + 2} and input.ndim in {{{ndim + 1}, {ndim + 2}}}  # Expected "
         f"{ndim + 1}D (unbatched) or {ndim + 2}D (batched) input to {name}"
     )
     yield "groups > 0  # non-positive groups is not supported"
-    yield (
-        f"bias.shape == ({outputs},)  # Given weight of size {{list(weight.shape)}}, expected bias "
-        f"to be 1-dimensional with {{{outputs}}} elements"
-    )
+
+
+def _check_bias(name: str, bias: Tensor | None, weight: Tensor, outputs: int) -> None:
+    """Raise unless there is one element for each output channel."""
+    if bias is not None and bias._metadata.shape != (outputs,):
+        raise unmet(name, f"Given weight of size {list(weight._metadata.shape)}, expected bias to "
+                    f"be 1-dimensional with {outputs} elements", bias=bias)  # fmt: skip
 
 
 def _steps(name: str, ndim: int, stride: Ints, dilation: Ints) -> tuple[Shape, Shape]:
@@ -116,22 +119,23 @@ def _convolution(ndim: int) -> Callable[..., Tensor]:
     """Make the convolution over `ndim` axes."""
     name = f"conv{ndim}d"
 
-    @requires(*_conditions(name, ndim, "weight.shape[0]"))
+    @requires(*_conditions(name, ndim))
     def function(
         input: Tensor, weight: Alike, bias: Alike | None = None, stride: Ints = 1,
         padding: Ints | ConvPadding = 0, dilation: Ints = 1, groups: int = 1,
     ) -> Tensor:  # fmt: skip
         strides, dilations = _steps(name, ndim, stride, dilation)
-        if input._metadata.special:
-            check_dtype(name, input._metadata.dtype, f"{REAL}c")
         shape, kernel = input._metadata.shape, weight._metadata.shape
         if shape[-ndim - 1] != kernel[1] * groups or kernel[0] % groups or kernel[0] < groups:
             raise unmet(name, f"Given groups={groups}, weight of size {list(kernel)}, expected "
                         f"input to have {kernel[1] * groups} channels and the weight's first axis "
                         "to be a multiple of the groups", input=input)  # fmt: skip
+        _check_bias(name, bias, weight, kernel[0])
         if not isinstance(padding, str):
             padding = for_each(name, "padding", padding, ndim)
         geometry = _geometry(name, shape[-ndim:], kernel[2:], padding, strides, dilations, groups)
+        if input._metadata.special:
+            check_dtype(name, input._metadata.dtype, f"{REAL}c")
         batched = len(shape) == ndim + 2
         x = input if batched else R.reshape(input, (1, *shape))
         if bias is None:
@@ -160,15 +164,13 @@ def _transposed(ndim: int) -> Callable[..., Tensor]:
     """Make the transposed convolution over `ndim` axes."""
     name = f"conv_transpose{ndim}d"
 
-    @requires(*_conditions(name, ndim, "weight.shape[1] * groups"))
+    @requires(*_conditions(name, ndim))
     def function(
         input: Tensor, weight: Alike, bias: Alike | None = None, stride: Ints = 1,
         padding: Ints = 0, output_padding: Ints = 0, groups: int = 1, dilation: Ints = 1,
     ) -> Tensor:  # fmt: skip
         strides, dilations = _steps(name, ndim, stride, dilation)
         shape, kernel = input._metadata.shape, weight._metadata.shape
-        if input._metadata.special and input._metadata.dtype != np.int64:
-            check_dtype(name, input._metadata.dtype, INEXACT)
         pads = for_each(name, "padding", padding, ndim)
         extra = for_each(name, "output_padding", output_padding, ndim)
         if min(pads) < 0 or min(extra) < 0:
@@ -183,6 +185,7 @@ def _transposed(ndim: int) -> Callable[..., Tensor]:
                         f"to have {kernel[0]} channels, a positive multiple of groups={groups}",
                         input=input)  # fmt: skip
         outputs = kernel[1] * groups
+        _check_bias(name, bias, weight, outputs)
         if 0 in shape[-ndim:] and 0 not in shape[:-ndim]:
             raise unmet(name, "Only zero batch or zero channel inputs are supported", input=input)
         axes = zip(shape[-ndim:], kernel[2:], strides, dilations, pads, extra, strict=True)
@@ -191,6 +194,8 @@ def _transposed(ndim: int) -> Callable[..., Tensor]:
             raise unmet(name, f"Given input size per channel: {list(shape[-ndim:])}. "
                         f"Calculated output size per channel: {list(image)}. Output "
                         "size is too small. Use less padding")  # fmt: skip
+        if input._metadata.special and input._metadata.dtype != np.int64:
+            check_dtype(name, input._metadata.dtype, INEXACT)
         batched = len(shape) == ndim + 2
         x = input if batched else R.reshape(input, (1, *shape))
         # `output_padding` extends the output's end, so the padding there is less by as much.

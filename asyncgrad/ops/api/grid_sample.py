@@ -15,12 +15,13 @@ from asyncgrad.core.recording import note_constant
 from asyncgrad.ops.api.elementwise import where
 from asyncgrad.ops.api.linalg import matmul
 from asyncgrad.ops.arguments import of_one_dtype
+from asyncgrad.ops.dtype import FLOATING, check_dtype
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.node_names import renamed
 from asyncgrad.ops.promotion import check_device
 from asyncgrad.ops.requirements import requires
 from asyncgrad.ops.tensors.new_tensors import from_host
-from asyncgrad.types import ByExample, Floating, Tensor
+from asyncgrad.types import ByExample, Tensor
 
 #: Functions of `nn.functional`.
 __all__ = ["affine_grid", "grid_sample"]
@@ -39,7 +40,7 @@ _CUBIC = -0.75
     "mode != 'bicubic' or input.ndim == 4  # bicubic interpolation only supports 4D input",
 )
 def grid_sample(
-    input: Floating, grid: ByExample, mode: SampleMode = "bilinear",
+    input: Tensor, grid: ByExample, mode: SampleMode = "bilinear",
     padding_mode: SamplePadding = "zeros", align_corners: bool | None = None,
 ) -> Tensor:  # fmt: skip
     """Sample images at given positions: a tensor of shape (n, channels, *out).
@@ -56,6 +57,7 @@ def grid_sample(
     name = "grid_sample"
     aligned = _aligned(name, align_corners)
     of_one_dtype(name, input, grid)
+    check_dtype(name, input._metadata.dtype, FLOATING)
     check_device(name, input, grid)
     n, channels, *image = input._metadata.shape
     out = grid._metadata.shape[1:-1]

@@ -74,15 +74,15 @@ def interpolate(
         raise unmet("interpolate", "Input Error: Only 3D, 4D and 5D input Tensors supported. "
                     "'linear' needs 3D, 'bilinear' and 'bicubic' 4D, 'trilinear' 5D",
                     NotImplementedError, input=input, mode=mode)  # fmt: skip
+    if 0 in input._metadata.shape[1:] or min(new) <= 0:
+        raise unmet(
+            "interpolate", "Input and output sizes should be greater than 0", input=input, size=new
+        )
     dtype = input._metadata.dtype
     whole = dtype == np.uint8 and mode in _SMOOTH
     bytes_ = whole or (dtype == np.uint8 and mode.startswith("nearest"))
     if not bytes_ and (category(dtype) != 2 or (antialias and is_half(dtype))):
         refuse("interpolate", dtype)
-    if 0 in input._metadata.shape[1:] or min(new) <= 0:
-        raise unmet(
-            "interpolate", "Input and output sizes should be greater than 0", input=input, size=new
-        )
     if mode == "area":
         return _areas(input, new)
     if antialias or whole:

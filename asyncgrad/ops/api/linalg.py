@@ -67,19 +67,15 @@ def _misaligned(name: str, a: tuple[int, ...], b: tuple[int, ...]) -> RuntimeErr
     )
 
 
-def _check_factors(name: str, *tensors: Tensor) -> Any:
-    """Check that tensors are of one dtype; PyTorch has no products of matrices of booleans."""
-    found = of_one_dtype(name, *tensors)
-    if tensors[-1]._metadata.dtype.kind == "b" and all(x._metadata.size for x in tensors[-2:]):
-        refuse(name, tensors[-1]._metadata.dtype)
-    return found
+def _refuse_booleans(name: str, x: Tensor, y: Tensor) -> None:
+    """Raise for factors of a dtype and of shapes of which PyTorch has no products of matrices."""
+    if y._metadata.dtype.kind == "b" and x._metadata.size and y._metadata.size:
+        refuse(name, y._metadata.dtype)
 
 
 def _aligned(name: str, ndims: tuple[int, int], *operands: Tensor) -> Any:
     """Operands of one dtype; the last two are factors with so many axes, which align."""
     found = of_one_dtype(name, *operands)
-    if found[-1]._metadata.dtype.kind == "b":
-        _check_factors(name, *found)
     a, b = found[-2]._metadata.shape, found[-1]._metadata.shape
     if (len(a), len(b)) != ndims:
         for place, ndim in enumerate(ndims, len(found) - 1):
@@ -90,6 +86,8 @@ def _aligned(name: str, ndims: tuple[int, int], *operands: Tensor) -> Any:
                             argument=operand)  # fmt: skip
     if a[-1] != b[max(len(b) - 2, 0)] or (len(b) == 3 and a[0] != b[0]):
         raise _misaligned(name, a, b)
+    if found[-1]._metadata.special:
+        _refuse_booleans(name, *found[-2:])
     return found
 
 
@@ -106,10 +104,12 @@ def _matmul(input: Tensor, other: Tensor) -> Tensor:
     if not a or not b:
         raise unmet("matmul", "both arguments to matmul need to be at least 1D. Multiply by a "
                     "number with *", input=x, other=y)  # fmt: skip
-    if x._metadata.dtype is not y._metadata.dtype or x._metadata.special:
-        _check_factors("matmul", x, y)
+    if x._metadata.dtype is not y._metadata.dtype:
+        of_one_dtype("matmul", x, y)
     if a[-1] != b[max(len(b) - 2, 0)]:
         raise _misaligned("matmul", a, b)
+    if x._metadata.special:
+        _refuse_booleans("matmul", x, y)
     if len(a) == 2 and len(b) == 2:
         return R.mm(x, y)
     if len(b) == 1 and len(a) <= 2:
@@ -204,7 +204,8 @@ def inner(input: Tensor, other: Tensor) -> Tensor:
     a, b = input._metadata.shape, other._metadata.shape
     if not a or not b:
         return R.mul(input, other)
-    _check_factors("inner", input, other)
+    of_one_dtype("inner", input, other)
+    _refuse_booleans("inner", input, other)
     if len(a) == 1 and len(b) == 1:
         return R.dot(input, other)
     first, second = tuple(range(len(a) - 1)), tuple(range(len(a), len(a) + len(b) - 1))
@@ -247,17 +248,17 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """
     a, b = input._metadata.shape, weight._metadata.shape
     dtype = input._metadata.dtype
-    if (
-        weight._metadata.dtype is not dtype
-        or (bias is not None and bias._metadata.dtype is not dtype)
-        or input._metadata.special
+    if weight._metadata.dtype is not dtype or (
+        bias is not None and bias._metadata.dtype is not dtype
     ):
-        _check_factors("linear", *([] if bias is None else [bias]), input, weight)
+        of_one_dtype("linear", input, weight, *([] if bias is None else [bias]))
     if a and len(b) == 2 and a[-1] != b[-1]:
         raise _misaligned("linear", a, b[::-1])
     if not a or len(b) not in {1, 2} or a[-1] != b[-1]:
         raise unmet("linear", "both arguments to linear need to be at least 1D, weight at most 2D, "
                     "with last axes of the same length", input=input, weight=weight)  # fmt: skip
+    if input._metadata.special:
+        _refuse_booleans("linear", input, weight)
     if len(b) == 1:
         out = matmul(input, weight)
         return out if bias is None else R.add(out, bias)
@@ -277,7 +278,7 @@ def tensordot(a: Tensor, b: Tensor, dims: Ints | Sequence[Sequence[int]] | Tenso
     Args:
         dims: the number of last axes of `a` and first axes of `b`, or two sequences of axes.
     """
-    x, y = _check_factors("tensordot", a, b)
+    x, y = of_one_dtype("tensordot", a, b)
     shape, other = x._metadata.shape, y._metadata.shape
     if isinstance(dims, Variable):
         dims = dims.tolist()
@@ -315,6 +316,7 @@ def tensordot(a: Tensor, b: Tensor, dims: Ints | Sequence[Sequence[int]] | Tenso
             # One of the two lengths is 1 and is broadcast, so both axes can be summed separately.
             x, y = R.sum(x, (i,), True), R.sum(y, (j,), True)
         y_labels[j] = x_labels[i]
+    _refuse_booleans("tensordot", a, b)
     return R.contract(x, y, tuple(x_labels), tuple(y_labels), tuple(kept))
 
 
@@ -381,7 +383,8 @@ def _of_one_dtype(x: Tensor, y: Tensor, first: Any, second: Any, kept: Any) -> t
     """Promote operands of different dtypes, unless their products are summed."""
     if not set(first).intersection(second).issubset(kept):
         # Sums of products are products of matrices, which have one dtype.
-        _check_factors("einsum", x, y)
+        of_one_dtype("einsum", x, y)
+        _refuse_booleans("einsum", x, y)
     dtype = promote_dtypes(x._metadata.dtype, y._metadata.dtype)
     return cast(x, dtype), cast(y, dtype)
 

@@ -149,9 +149,9 @@ def _max_pool(ndim: int) -> Callable[..., Any]:
         dilation: Ints = 1, ceil_mode: bool = False, return_indices: Truth = False,
     ) -> Tensor | tuple[Tensor, Tensor]:  # fmt: skip
         x = _as_rows(name, input) if ndim == 1 else input
+        window = _window(name, x, kernel_size, stride, padding, dilation, ceil_mode, ndim)
         if ndim == 1 and not return_indices:
             check_dtype(name, x._metadata.dtype, FLOATING)
-        window = _window(name, x, kernel_size, stride, padding, dilation, ceil_mode, ndim)
         out, indices = _peaks(name, x, window, return_indices)
         return _with_indices(out, indices, ndim, return_indices)
 

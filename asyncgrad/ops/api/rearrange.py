@@ -234,24 +234,25 @@ def repeat_interleave(
         return by_parts(repeat_interleave, input, repeats, dim, output_size=output_size)
     if isinstance(given, Variable):
         counts = np.asarray(on_host(given))
-        check_dtype("repeat_interleave", counts.dtype, "iu")
     else:
-        counts = np.asarray(one_int("repeat_interleave", "repeats", given))
+        counts = np.asarray(one_int("repeat_interleave", "repeats", given), np.int64)
     if repeats is None:
+        check_dtype("repeat_interleave", counts.dtype, "iu")
         if counts.ndim != 1:
             raise unmet("repeat_interleave", "repeat_interleave only accept 1D vector as repeat",
                         input=input)  # fmt: skip
         input, dim = input.new_tensor(np.arange(len(counts)), dtype="int64"), 0
     elif counts.ndim > 1:
-        raise unmet("repeat_interleave", "repeats must be 0-dim or 1-dim tensor", repeats=counts)
+        raise unmet("repeat_interleave", "repeats must be 0-dim or 1-dim tensor", repeats=given)
     if dim is None:
         input, dim = reshape(input, (-1,)), 0
     length = input.shape[dim]
-    if counts.size and counts.min() < 0:
-        raise unmet("repeat_interleave", "repeats can not be negative", repeats=counts)
     if counts.size not in {1, length}:
         raise unmet("repeat_interleave", "repeats must have the same size as input along dim",
                     **{"repeats.shape": counts.shape}, input=input, dim=dim)  # fmt: skip
+    check_dtype("repeat_interleave", counts.dtype, "iu")
+    if counts.size and counts.min() < 0:
+        raise unmet("repeat_interleave", "repeats can not be negative", repeats=counts)
     places = np.repeat(np.arange(length), counts if counts.ndim else int(counts))
     if output_size is not None and operator.index(output_size) != len(places):
         raise unmet("repeat_interleave", f"Invalid output_size, expected {len(places)}",
