@@ -215,3 +215,15 @@ def test_what_bins_can_not_be_is_said_with_what_helps():
     ]:
         with pytest.raises(RuntimeError, match=rf"1-d non-negative integral inputs.*{words}"):
             ag.bincount(values)
+
+
+def test_the_strides_that_pairs_of_numbers_lack_are_said():
+    with pytest.raises(RuntimeError, match=r"last dimension with stride 1, not 2, but got"):
+        ag.view_as_complex(ag.ones(2, 4)[:, ::2])
+    with pytest.raises(RuntimeError, match=r"not \(3, 1\), but .* Make it contiguous first"):
+        ag.view_as_complex(ag.ones(3, 3)[:, :2])
+
+
+def test_a_size_that_can_not_be_is_said_once():
+    with pytest.raises(ValueError, match=r"positive output size, but got size = \[1, 1, -2, 2\].$"):
+        ag.nn.functional.affine_grid(ag.ones(1, 2, 3), [1, 1, -2, 2])

@@ -32,9 +32,10 @@ def view_as_real(input: Tensor) -> Tensor:
     "input.dtype in _REAL  # view_as_complex is only supported for float and double tensors",
     "input.ndim > 0  # Input tensor must have one or more dimensions",
     "input.shape[-1] == 2  # Tensor must have a last dimension of size 2",
-    "input.stride(-1) == 1  # Tensor must have a last dimension with stride 1",
+    "input.stride(-1) == 1"
+    "  # Tensor must have a last dimension with stride 1, not {input.stride(-1)}",
     "not any(step % 2 for step in input.stride()[:-1])  # Tensor must have a stride divisible by 2 "
-    "for all but last dimension. Make it contiguous first",
+    "for all but last dimension, not {input.stride()}. Make it contiguous first",
 )
 def view_as_complex(input: Tensor) -> Tensor:
     """A view of pairs of real numbers along the last axis as complex numbers.

@@ -171,7 +171,7 @@ def _within(at: Tensor, length: int, padding: SamplePadding, aligned: bool) -> A
 @requires(
     "theta.ndim == 3 and theta.shape[1:] == (len(size) - 2, len(size) - 1)  # Expected a batch of "
     "{len(size) - 2}D affine matrices of shape Nx{len(size) - 2}x{len(size) - 1}",
-    "min(size) > 0  # Expected non-zero, positive output size. Got {size}", error=ValueError,
+    "min(size) > 0  # Expected non-zero, positive output size", error=ValueError,
 )  # fmt: skip
 @requires("theta.shape[0] == size[0]  # expected as many matrices as size has images")
 def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool | None = None) -> Tensor:

@@ -82,7 +82,7 @@ def svd_lowrank(
 
 
 @requires(
-    "q is None or 0 <= q <= min(A.shape[-2:])  # q(={q}) must be non-negative integer and not "
+    "q is None or 0 <= q <= min(A.shape[-2:])  # q must be non-negative integer and not "
     "greater than min(m, n)={min(A.shape[-2:])}", error=ValueError,
 )  # fmt: skip
 def pca_lowrank(
@@ -115,11 +115,7 @@ def cholesky(input: Tensor, upper: bool = False) -> Tensor:
 
 
 @writes
-@requires(
-    "input2.shape[-1] == input.shape[-2]  # Incompatible matrix sizes for cholesky_solve: each A "
-    "matrix is {input2.shape[-1]} by {input2.shape[-1]} but each b matrix is {input.shape[-2]} by "
-    "{input.shape[-1]}"
-)
+@requires("input2.shape[-1] == input.shape[-2]  # Incompatible matrix sizes for cholesky_solve")
 def cholesky_solve(input: Matrices, input2: SquareMatrices, upper: bool = False) -> Tensor:
     """The solutions of linear systems from the Cholesky factors of their matrices.
 
