@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from time import perf_counter_ns
 
@@ -61,7 +62,8 @@ class Collections:
 
     def unwatch(self) -> None:
         """Stop counting."""
-        if self._note in gc.callbacks:
+        with suppress(ValueError):
+            # It is not there if it was never added, or another thread closes the engine, too.
             gc.callbacks.remove(self._note)
 
     def _note(self, phase: str, info: dict[str, int]) -> None:

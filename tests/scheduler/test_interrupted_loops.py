@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import sys
 import threading
 from pathlib import Path
@@ -17,6 +18,7 @@ import asyncgrad as ag
 from asyncgrad.core.locks import Shared
 from asyncgrad.scheduler import blas, threads, yielding
 from asyncgrad.scheduler.reentrant import on_new_stack
+from asyncgrad.scheduler.statistics import Collections
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -184,6 +186,37 @@ def test_a_participant_that_stops_the_program_stops_no_other(
     assert members[0].told[-1] == how
     assert (x.grad is not None) == (verb == "commit")
     calls(leaf(), give_way).sum().backward()
+
+
+def test_two_threads_may_close_an_engine() -> None:
+    counted = Collections(lambda: None)
+    counted.watch()
+
+    class Closes:
+        """In the midst of a search of the callbacks, another thread closes the engine."""
+
+        times = 0
+
+        def __call__(self, phase: str, info: Any) -> None:
+            pass
+
+        def __eq__(self, other: object) -> bool:
+            self.times += 1
+            if self.times == 2:
+                counted.unwatch()
+            return False
+
+        __hash__ = None  # type: ignore[assignment]
+
+    closes = Closes()
+    gc.callbacks.insert(0, closes)
+    try:
+        counted.unwatch()
+        closes.times = 1
+        counted.unwatch()
+    finally:
+        del gc.callbacks[0]
+    assert counted._note not in gc.callbacks
 
 
 def stops() -> None:
