@@ -86,26 +86,34 @@ class Engine(RunningPasses):
         turn; its future then yields to the loop when it is awaited.
         """
         future = task.future = BackwardFuture(self, loop, task, current_task(loop))
-        left = self._budget_left(loop)
-        if loop.get_debug():
-            left = 0
-        self.passes += 1
-        if self.admission.limit is not None and self.admission.is_full(task):
-            self.admission.hold_back(task)
-            self.log(task, "waits for other passes to end")
-        elif left > _OVERDRAFT_NS:
-            self.run_slice(task, left)
-        elif left > 0:
-            self.spent = True
-            self.run_slice(task, _OVERDRAFT_NS)
-        else:
-            self.enqueue(task)
-        if task.future is not None:
-            self.live.add(task)
-            if task.deadline is not None:
-                task.timer = call_at(loop, task.deadline, self._expire, task)
         try:
+            left = self._budget_left(loop)
+            if loop.get_debug():
+                left = 0
+            self.passes += 1
+            if self.admission.limit is not None and self.admission.is_full(task):
+                self.admission.hold_back(task)
+                self.log(task, "waits for other passes to end")
+            elif left > _OVERDRAFT_NS:
+                self.run_slice(task, left)
+            elif left > 0:
+                self.spent = True
+                self.run_slice(task, _OVERDRAFT_NS)
+            else:
+                self.enqueue(task)
+            if task.future is not None:
+                self.live.add(task)
+                if task.deadline is not None:
+                    task.timer = call_at(loop, task.deadline, self._expire, task)
             return future
+        except BaseException:
+            if task.future is not None:
+                # An interrupt: nobody gets the future, and the pass must not go on.
+                self.live.add(task)
+                task.running = False
+                if not self.cancel(task):
+                    self.revive(task)
+            raise
         finally:
             # The error refers to a failed node's frame, that frame to this one, and the future to
             # the error. If this frame kept the future, that cycle would keep the graph alive.

@@ -19,7 +19,7 @@ from asyncgrad.core import chain
 from asyncgrad.core.frames import clear_frames
 from asyncgrad.core.graph_task import GraphTask
 from asyncgrad.core.node import OpNode
-from asyncgrad.core.states import DONE, FINISHED, RUNNING, Suspended
+from asyncgrad.core.states import DONE, ENDED, FINISHED, RUNNING, Suspended
 from asyncgrad.devices.fp_errors import fp_errors_ignored, restore_fp_errors, without_fp_errors
 from asyncgrad.errors import AutogradError
 from asyncgrad.scheduler import reentrant
@@ -69,12 +69,15 @@ def _run(task: GraphTask) -> Any:
         if task.members:
             conclude_inline(task)
     except BaseException as interrupt:
-        if not task.members:
+        if task.state in ENDED and not task.members:
             raise
-        # It came between two steps. The participants must learn that the pass does not go on.
+        # It came between two steps. What callbacks have seen is taken back, and the participants
+        # must learn that the pass does not go on.
         task.fail(interrupt)
+        discard_all(task)
         task.outcome()
-        conclude_inline(task)
+        if task.members:
+            conclude_inline(task)
         if task.state is DONE:
             raise
     error = task.error
@@ -195,8 +198,10 @@ def _take_result(task: GraphTask, started: dict[OnPortal, Suspended], running: O
     if running.cancelled and isinstance(error, CancelledError):
         # The pass itself cancelled the node, so this is not an error.
         error = None
-    suspended = started.pop(running)
+    suspended = started[running]
     task.resume(suspended.node, suspended.steps, result, error)
+    # Not before: a node that an interrupt keeps from going on is ended with the others.
+    started.pop(running, None)
     # The error's traceback leads to this frame, which must not hold the error.
     del running, result, error
 

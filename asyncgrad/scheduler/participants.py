@@ -6,12 +6,14 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from functools import partial
 from inspect import isawaitable
+from operator import length_hint, methodcaller
 from typing import Any
 
 from asyncgrad.core.commit import check_staged
 from asyncgrad.core.conclude import Member
 from asyncgrad.core.graph_task import GraphTask
 from asyncgrad.core.states import DONE, RUNNING
+from asyncgrad.errors import AutogradError
 from asyncgrad.scheduler.completion import end_as_decided, for_another, is_stop
 from asyncgrad.scheduler.coroutines import GRACE
 from asyncgrad.scheduler.portal import OnPortal
@@ -110,7 +112,7 @@ async def _tell(task: GraphTask, grace: float) -> None:
     # blocked cancels this, and must find that all have been told.
     await outlast(*calls, seconds=None if committed else grace)
     for call, member in calls.items():
-        if member in task.members:
+        if member in task.members and call.cancelled():
             # A loop that cancels all its tasks has cancelled this one before it began.
             continue
         message = f"{type(member.participant).__qualname__}.{verb}"
@@ -149,13 +151,25 @@ async def _tell_one(task: GraphTask, member: Member, verb: str) -> None:
     others = [other for other in task.members if other is not member]
     if len(others) == len(task.members):
         return
+    found: Any = None
+    called = iter([member.participant])
     try:
-        found: Any = getattr(member.participant, verb)()
-    except (Exception, SystemExit):
-        task.members = others
+        # As `acquiring` explains, no interrupt comes between a call by `for` and the body.
+        for found in map(methodcaller(verb), called):
+            if found is None:
+                task.members = others
+            break
+        else:
+            raise AutogradError(
+                f"{type(member.participant).__qualname__}.{verb} raised StopIteration"
+            )
+    except BaseException:
+        if not length_hint(called):
+            # Not an interrupt that came before the method began.
+            task.members = others
         raise
     waits = isawaitable(found)
-    # Not before: if an interrupt ends this or another call, `task.members` are still to be told.
+    # Not before: if an interrupt comes, `task.members` are still to be told.
     task.members = others
     if waits:
         await found

@@ -58,8 +58,13 @@ class FairQueue(Generic[_U, _T]):
     def push(self, urgency: _U, item: _T) -> list[_T]:
         """Add an item; whoever empties the box that is returned withdraws it."""
         box = [item]
-        self._line.append((self.taken, box))
-        heappush(self._urgent, (urgency, next(self._numbers), box))
+        try:
+            self._line.append((self.taken, box))
+            heappush(self._urgent, (urgency, next(self._numbers), box))
+        except BaseException:
+            # An interrupt. In only one of the two the item would be missed in the other.
+            box.clear()
+            raise
         return box
 
     def pop(self, renewed: Callable[[_U, _T], _U] | None = None) -> _T:

@@ -228,8 +228,10 @@ class RunningPasses(Host):
     async def _concludes(self, task: GraphTask) -> None:
         # Otherwise an interrupt has cut `_conclude` off, and it is called again.
         if self._concluding.get(task) is asyncio.current_task():
+            segments = self.thread_segments
             # Nothing follows, so neither a change nor a cancellation matters here.
-            await conclude(task, self.nodes.grace, partial(self.thread_segments.finish, self, task))
+            await segments.outlast_finish(task)
+            await conclude(task, self.nodes.grace, partial(segments.finish, self, task))
 
     def _concluded(self, task: GraphTask, concluding: asyncio.Task[None]) -> None:
         if self._concluding.get(task) is not concluding:
@@ -326,6 +328,9 @@ class RunningPasses(Host):
             # Those go on with the pass.
             return
         task.running = False
+        if self.thread_segments.finishes(task):
+            self._conclude(task)
+            return
         if task.state in ENDED:
             self._resolve(task)
             return

@@ -32,6 +32,8 @@ class ThreadSegments:
         #: Passes that a thread owns, or will own when one is free.
         self.tasks: dict[GraphTask, ThreadJob] = {}
         self.threads = Threads(blas.CORES, "asyncgrad", kept=1)
+        #: For each pass whose end is a thread's job: the job, and what is done when it has ended.
+        self._finishing: dict[GraphTask, tuple[ThreadJob, asyncio.Future[None]]] = {}
         #: How many jobs the threads have: while they have any, the switch interval is short.
         self._working = 0
         self.segments = self.offloads = 0
@@ -58,8 +60,24 @@ class ThreadSegments:
         """Run the end of a pass in a thread; this waits for it even if it is cancelled."""
         self.segments += 1
         ended = host.loop.create_future()
-        self._run(host, job, lambda *facts: settle(ended), self._queue.urgency(task))
+        thread_job = ThreadJob(job, lambda *facts: settle(ended), self._job_ended)
+        # Not after the start: an interrupt may come in between, and it must not start again.
+        self._finishing[task] = thread_job, ended
+        self._start(host, thread_job, self._queue.urgency(task))
         await outlast(ended)
+        del self._finishing[task]
+
+    async def outlast_finish(self, task: GraphTask) -> None:
+        """Wait for the job of a `finish` that an interrupt has cut off, or withdraw it."""
+        if self.finishes(task):
+            thread_job, ended = self._finishing[task]
+            if not thread_job.withdraw():
+                await outlast(ended)
+        self._finishing.pop(task, None)
+
+    def finishes(self, task: GraphTask) -> bool:
+        """Whether `finish` has a job for a pass that is still to report."""
+        return task in self._finishing and self._finishing[task][0].reports()
 
     def recall(self, task: GraphTask) -> None:
         """Return a pass to the loop if no thread has begun with it."""
@@ -108,8 +126,12 @@ class ThreadSegments:
     def _run(
         self, host: Host, job: Callable[[], Any], report: Callable[..., None], urgency: Urgency,
     ) -> ThreadJob:  # fmt: skip
-        loop = host.loop
         thread_job = ThreadJob(job, report, self._job_ended)
+        self._start(host, thread_job, urgency)
+        return thread_job
+
+    def _start(self, host: Host, thread_job: ThreadJob, urgency: Urgency) -> None:
+        loop = host.loop
         if host.closed or self.threads.closed:
             # The loop is at the end of its shut-down, or there are no threads, as when the
             # interpreter ends: run the job on the loop.
@@ -121,13 +143,13 @@ class ThreadSegments:
                 switch_interval.short.hold(self)
             tell = partial(tell_loop, loop, thread_job.report)
             self.threads.submit(thread_job.run, urgency, tell)
-        return thread_job
 
     def close(self, ended: Callable[[], None] | None = None) -> None:
         """Stop the threads after their jobs; `ended` is called at the end of the last one."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        # Several threads may close it.
+        timer, self._timer = self._timer, None
+        if timer is not None:
+            timer.cancel()
         if self._working:
             # Threads may still work, but nothing reports when they have ended.
             self._working = 0

@@ -16,7 +16,8 @@ from passes import HEAVY, calls, chain, give_way, leaf
 
 import asyncgrad as ag
 from asyncgrad.core.locks import Shared
-from asyncgrad.scheduler import blas, threads, yielding
+from asyncgrad.core.states import DONE, ENDED
+from asyncgrad.scheduler import blas, inline, threads, yielding
 from asyncgrad.scheduler.reentrant import on_new_stack
 from asyncgrad.scheduler.statistics import Collections
 
@@ -53,6 +54,23 @@ class Decides(Joins):
         await asyncio.sleep(0)
 
 
+class Plain:
+    """One without coroutines."""
+
+    def __init__(self) -> None:
+        self.asked = False
+        self.told: list[str] = []
+
+    def prepare(self, gradients: Any) -> None:
+        self.asked = True
+
+    def commit(self) -> None:
+        self.told.append("commit")
+
+    def abort(self) -> None:
+        self.told.append("abort")
+
+
 def coroutines(x: ag.Tensor, y: ag.Tensor, members: list[Any]) -> ag.Tensor:
     return (calls(chain(calls(x, give_way), 3), give_way) + calls(y, give_way)).sum()
 
@@ -66,6 +84,16 @@ def joined(x: ag.Tensor, y: ag.Tensor, members: list[Any]) -> ag.Tensor:
         for member in members:
             ag.autograd.graph.join(member)
         await asyncio.sleep(0)
+
+    return (calls(x, node) + y * 1.0).sum()
+
+
+def joined_at_once(x: ag.Tensor, y: ag.Tensor, members: list[Any]) -> ag.Tensor:
+    """Participants are asked in the pass's first slice."""
+
+    def node() -> None:
+        for member in members:
+            ag.autograd.graph.join(member)
 
     return (calls(x, node) + y * 1.0).sum()
 
@@ -86,7 +114,13 @@ def end(loop: asyncio.AbstractEventLoop) -> None:
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(
     ("made", "members"),
-    [(coroutines, []), (in_threads, []), (joined, [Joins, Joins]), (joined, [Decides, Joins])],
+    [
+        (coroutines, []),
+        (in_threads, []),
+        (joined, [Joins, Joins]),
+        (joined, [Decides, Joins]),
+        (joined_at_once, [Plain, Joins]),
+    ],
 )
 def test_all_or_nothing_wherever_an_interrupt_comes(
     made: Callable[..., ag.Tensor], members: list[Any]
@@ -113,7 +147,7 @@ def test_all_or_nothing_wherever_an_interrupt_comes(
         assert (y.grad is not None) == done, at
         for member in joining:
             assert member.told in ([], ["commit" if done else "abort"]), at
-            assert member.told or not done, at
+            assert member.told or not (done or getattr(member, "asked", False)), at
         if futures:
             assert futures[0].committed() == done, at
         assert not blas.one_thread.holders
@@ -121,6 +155,33 @@ def test_all_or_nothing_wherever_an_interrupt_comes(
         at += 1
     assert seen == {True, False}
     assert done
+
+
+@pytest.mark.slow
+def test_a_blocking_pass_ends_wherever_an_interrupt_comes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What its callbacks have seen is taken back, unless it has succeeded."""
+    tasks: list[Any] = []
+    real = inline._run
+    monkeypatch.setattr(inline, "_run", lambda task: (tasks.append(task), real(task))[1])
+    at, seen, interrupted = 1, set(), True
+    while interrupted:
+        x, y = leaf(), leaf()
+        y.register_hook(lambda _: ag.autograd.graph.queue_callback(give_way))
+        loss = (calls(x, give_way) + calls(y, give_way)).sum()
+        tasks.clear()
+
+        def run(loss: ag.Tensor = loss) -> None:
+            loss.backward()
+
+        interrupted = interrupt(at, run, run.__code__, FILES)
+        done = x.grad is not None
+        assert (y.grad is not None) == done, at
+        if tasks:
+            assert tasks[0].state in ENDED, at
+            assert (tasks[0].state is DONE) == done, at
+        seen.add(done)
+        at += 1
+    assert seen == {True, False}
 
 
 def not_as_a_task_waits() -> None:
@@ -186,6 +247,36 @@ def test_a_participant_that_stops_the_program_stops_no_other(
     assert members[0].told[-1] == how
     assert (x.grad is not None) == (verb == "commit")
     calls(leaf(), give_way).sum().backward()
+
+
+@pytest.mark.parametrize("blocks", [True, False])
+@pytest.mark.parametrize("verb", ["commit", "abort"])
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
+def test_a_plain_method_that_stops_the_program_is_called_once(
+    verb: str, error: type[BaseException], blocks: bool
+) -> None:
+    class Stops(Plain):
+        def prepare(self, gradients: Any) -> None:
+            if verb == "abort":
+                raise ValueError("planned")
+
+        def commit(self) -> None:
+            self.told.append("commit")
+            raise error("planned")
+
+        def abort(self) -> None:
+            self.told.append("abort")
+            raise error("planned")
+
+    member = Stops()
+    loss = joined_at_once(leaf(), leaf(), [member])
+
+    async def main() -> None:
+        await loss.backward()
+
+    with pytest.raises(error, match="planned"):
+        loss.backward() if blocks else asyncio.run(main())
+    assert member.told == [verb]
 
 
 def test_two_threads_may_close_an_engine() -> None:
