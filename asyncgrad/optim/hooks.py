@@ -12,6 +12,7 @@ from asyncgrad.core.hooks import Hooks, RemovableHandle
 from asyncgrad.core.modes import current
 from asyncgrad.core.recording import unrepeatable
 from asyncgrad.nn.hooks import Hook, register
+from asyncgrad.scheduler import waits
 
 #: Hooks of all optimisers.
 _BEFORE_ALL: Hooks = {}
@@ -122,7 +123,7 @@ class Hooked:
     async def _own_step(self, closure: Callable[[], Any] | None) -> Any:
         """Call the `step` that a subclass defines, which may be a coroutine function."""
         optimizer: Any = self
-        if closure is None or not inspect.iscoroutinefunction(closure):
+        if closure is None or not waits(closure):
             result = optimizer.step() if closure is None else optimizer.step(closure)
             return await _within(self, result) if inspect.isawaitable(result) else result
         loss = await optimizer._evaluate_async(closure)

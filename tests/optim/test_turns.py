@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import threading
 
 import pytest
@@ -158,3 +159,20 @@ async def test_a_step_of_a_subclass_that_needs_its_closure_gets_it(monkeypatch):
     losses = iter([2.0, 1.0])
     assert await optimizer.step_async(lambda: next(losses)) == [2.0, 1.0]
     assert x.item() == -0.25
+
+
+@pytest.mark.asyncio
+async def test_closures_that_are_awaited_precede_a_step_of_a_subclass(monkeypatch):
+    class Own(ag.optim.SGD):
+        def step(self, closure=None):
+            assert closure is None
+            super().step()
+
+    class Closure:
+        async def __call__(self):
+            return 3.0
+
+    for closure in (Closure(), functools.partial(Closure.__call__, None)):
+        x, optimizer = model_and_optimizer(monkeypatch, Own)
+        assert await optimizer.step_async(closure) == 3.0
+        assert x.item() == -0.25
