@@ -276,6 +276,9 @@ BEFORE_DTYPES = {
     "interpolate": lambda T: T.nn.functional.interpolate(_x(T).long(), 0),
     "max_pool1d": lambda T: T.nn.functional.max_pool1d(_x(T).long(), (1, 2)),
     "conv1d": lambda T: T.nn.functional.conv1d(*[_x(T).bool()] * 2, padding=(1, 2)),
+    "ctc_loss": lambda T: T.nn.functional.ctc_loss(
+        _x(T).long(), _x(T)[0].long(), T.ones(3), T.ones(3).long()
+    ),
     "conv_transpose1d": lambda T: T.nn.functional.conv_transpose1d(_x(T).bool(), _x(T).bool()),
 }
 

@@ -66,7 +66,6 @@ def ctc_loss(
     shape = log_probs._metadata.shape
     if len(shape) != 3:
         raise unmet(name, "Expected 3-dimensional tensor", log_probs=log_probs)
-    check_dtype(name, log_probs._metadata.dtype, "f")
     if not 0 <= blank < shape[2]:
         raise RuntimeError(f"{name}(): blank must be in label range, got {blank} of {shape[2]}")
     counts = [
@@ -74,6 +73,7 @@ def ctc_loss(
         for place, part in ((3, input_lengths), (4, target_lengths))
     ]
     labels, dtype = _host(name, targets, 2), log_probs._metadata.dtype
+    check_dtype(name, dtype, "f")
     *tables, shares = again(_tables, labels, *counts, shape, blank, alone, dtype)
     losses, mass = _alignments(log_probs, *tables)
     if zero_infinity:
