@@ -107,7 +107,7 @@ class Engine(RunningPasses):
                     task.timer = call_at(loop, task.deadline, self._expire, task)
             return future
         except BaseException:
-            if task.future is not None:
+            if not (task.future is None or future.done()):
                 # An interrupt: nobody gets the future, and the pass must not go on.
                 self.live.add(task)
                 task.running = False
