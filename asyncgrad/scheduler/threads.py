@@ -29,6 +29,10 @@ if TYPE_CHECKING:
 _PATIENCE = 64
 
 
+def _no_job() -> None:
+    """Do nothing, in the place of a job that was never queued."""
+
+
 class Threads:
     """A fixed number of threads that run jobs in order of urgency.
 
@@ -88,8 +92,11 @@ class Threads:
 
         The thread is idle again when it calls `then`, which may start work that needs one.
         """
-        self._queue.push(urgency, (job, then))
-        self._calls.put(True)
+        try:
+            self._queue.push(urgency, (job, then))
+        finally:
+            # Also after an interrupt, which may come when the job is in the queue.
+            self._calls.put(True)
 
     def most_urgent(self) -> Urgency | None:
         """The urgency of the next job, None if there are threads for all waiting jobs."""
@@ -105,9 +112,12 @@ class Threads:
         return number
 
     def _take(self) -> tuple[Job, Job | None]:
-        """Take the next job; there is one for each call."""
+        """Take the next job: there is one for each call, unless an interrupt cut `submit` off."""
         with self._taking:
-            return self._queue.pop()
+            try:
+                return self._queue.pop()
+            except IndexError:
+                return _no_job, None
 
     def _work(self) -> None:
         calls, busy = self._calls, self._busy

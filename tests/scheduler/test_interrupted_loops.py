@@ -158,6 +158,7 @@ def test_all_or_nothing_wherever_an_interrupt_comes(
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
 def test_a_blocking_pass_ends_wherever_an_interrupt_comes(monkeypatch: pytest.MonkeyPatch) -> None:
     """What its callbacks have seen is taken back, unless it has succeeded."""
     tasks: list[Any] = []
