@@ -47,6 +47,7 @@ class Late(Nobody):
 def threads(monkeypatch: pytest.MonkeyPatch) -> Iterator[Threads]:
     """An engine's threads, which this thread belongs to."""
     made = Threads(2, "test")
+    made.start()
     monkeypatch.setattr(pieces, "threads", 3)
     monkeypatch.setattr(pieces.here, "lender", made)
     yield made
