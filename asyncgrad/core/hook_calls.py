@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from inspect import isawaitable
-from typing import Any
+from typing import Any, Self
 
 from asyncgrad.aliases import Gradient, Steps, Value
 from asyncgrad.core.hooks import Hooks
@@ -19,7 +19,7 @@ class Settled:
 
     __slots__ = ()
 
-    def __await__(self) -> Steps[Any]:
+    def __await__(self) -> Steps[Self]:
         yield from ()
         return self
 

@@ -18,7 +18,8 @@ class Finished(Settled):
 
     __slots__ = ()
 
-    def __await__(self) -> Generator[Any, None, None]:
+    def __await__(self) -> Generator[Any, None, None]:  # type: ignore[override]
+        # As a `BackwardFuture` does, it gives None.
         yield from ()
 
     def __repr__(self) -> str:

@@ -82,7 +82,7 @@ def svd_lowrank(
 
 
 @requires(
-    "q is None or 0 <= q <= min(A.shape[-2:])  # q must be non-negative integer and not "
+    "q is None or 0 <= q <= min(A.shape[-2:])  # q(={q}) must be non-negative integer and not "
     "greater than min(m, n)={min(A.shape[-2:])}", error=ValueError,
 )  # fmt: skip
 def pca_lowrank(
