@@ -137,7 +137,7 @@ class Op(NamedTuple):
         return self.node or "".join(p.capitalize() for p in self.name.split("_")) + "Backward0"
 
 
-def parameters(function: Any) -> tuple[str, ...]:
+def _parameters(function: Any) -> tuple[str, ...]:
     """A function's parameter names, read off its code where possible: `inspect` is slow."""
     code = getattr(inspect.unwrap(function), "__code__", None)
     if code is None or code.co_flags & _OPEN_ENDED:
@@ -157,7 +157,7 @@ def _attributes(forward: Any, inputs: tuple[str, ...]) -> tuple[str, ...]:
 
 def part(rule: Callable[..., Any] | Part) -> Part:
     """Wrap a rule `rule(F, g, ...)` with the names of the values it needs."""
-    return rule if isinstance(rule, Part) else Part(parameters(rule)[2:], rule)
+    return rule if isinstance(rule, Part) else Part(_parameters(rule)[2:], rule)
 
 
 def _parts(rules: Mapping[str, Callable[..., Any] | Part]) -> dict[str, Part]:
@@ -171,7 +171,7 @@ def fused(kernel: Callable[..., Any], rule: Callable[..., Any]) -> Part:
     def pull(F: Any, g: Any, *values: Any) -> Any:
         return kernel(F.xp, g, *values) if F.fused else follow(F, g, *values)
 
-    return Part(parameters(rule)[2:], pull, kernel=kernel, rule=follow)
+    return Part(_parameters(rule)[2:], pull, kernel=kernel, rule=follow)
 
 
 def fused_together(
@@ -192,7 +192,7 @@ def fused_together(
     def together(F: Any, g: Any, wanted: tuple[str, ...], *values: Any) -> Any:
         return kernel(F.xp, g, wanted, *values) if F.fused else follow(F, g, wanted, *values)
 
-    together.__wrapped__ = kernel  # type: ignore[attr-defined]  # for `parameters`
+    together.__wrapped__ = kernel  # type: ignore[attr-defined]  # for `_parameters`
     return together
 
 
@@ -206,7 +206,7 @@ def compiled_or(name: str, rule: Callable[..., Any]) -> Part:
                 return made
         return rule(F, g, *values)
 
-    return Part(parameters(rule)[2:], pull)
+    return Part(_parameters(rule)[2:], pull)
 
 
 class Over(NamedTuple):
@@ -222,8 +222,8 @@ def factor(d: Callable[..., Any] | Over) -> Part:
     """The pull of a local derivative `d(F, ...)`: the gradient times the derivative's conjugate."""
     if isinstance(d, Over):
         below = d.d
-        return Part(parameters(below)[1:], lambda F, g, *values: _over(F, g, below(F, *values)))
-    return Part(parameters(d)[1:], lambda F, g, *values: F.chain(g, d(F, *values)), d)
+        return Part(_parameters(below)[1:], lambda F, g, *values: _over(F, g, below(F, *values)))
+    return Part(_parameters(d)[1:], lambda F, g, *values: F.chain(g, d(F, *values)), d)
 
 
 def _over(F: Any, g: Any, divisor: Any) -> Any:
@@ -235,8 +235,8 @@ def tangent(d: Callable[..., Any] | Over) -> Part:
     """The push of a local derivative: the tangent times the derivative."""
     if isinstance(d, Over):
         below = d.d
-        return Part(parameters(below)[1:], lambda F, t, *values: F.div(t, below(F, *values)))
-    names = parameters(d)[1:]
+        return Part(_parameters(below)[1:], lambda F, t, *values: F.div(t, below(F, *values)))
+    names = _parameters(d)[1:]
     return Part(names, lambda F, t, *values: t * d(F, *values))
 
 
@@ -384,5 +384,5 @@ class Refused:
 
 def _alone(together: Callable[..., Any], key: str) -> Part:
     """The pull of one input, made of the function that computes all gradients."""
-    names = parameters(together)[3:]
+    names = _parameters(together)[3:]
     return Part(names, lambda F, g, *values: together(F, g, (key,), *values)[0])
