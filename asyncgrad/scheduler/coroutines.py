@@ -109,11 +109,13 @@ class CoroutineNodes:
             del self._running[task]
         result: Any = None
         error: BaseException | None = None
-        # By the engine, as the pass is ending, or by a loop that cancels all its tasks.
-        cancels = waiting.cancelled() and not (known and not waiting.cancelling())
+        cancels = False
         if waiting.cancelled():
             discard(suspended)
-            error = None if cancels else asyncio.CancelledError()
+            # By the engine, as the pass is ending, or by a loop that cancels all its tasks.
+            cancels = not known or waiting.cancelling() > 0
+            if not cancels:
+                error = asyncio.CancelledError()
         else:
             error = waiting.exception()
             result = waiting.result() if error is None else None
