@@ -121,21 +121,30 @@ def _array_of(name: str, data: object, wanted: np.dtype[Any] | None) -> Any:
             f"{name}: expected sequences of one length at each dim. Make the nested sequences "
             f"equally long."
         ) from None
-    if array.dtype.kind == "O" or array.dtype == np.uint64:
-        if wanted is None or wanted.kind in "bi":
-            raise ValueError(
-                f"{name}: Overflow when unpacking long long: an integer has more than 64 bits"
-            )
-        return array.astype(wanted)
     if wanted is None:
         # Without elements, the dtype is the default one, as for floats.
         types = list(found) or [number_dtype(0.0)]
         wanted = types[0]
         for other in types[1:]:
             wanted = promote_dtypes(wanted, other)
+    if array.dtype.kind == "O" or array.dtype == np.uint64:
+        return _of_large_integers(name, plain, wanted)
+    if array.dtype.kind == "f" and wanted.kind in "iu" and all(one.kind in "biu" for one in found):
+        # NumPy takes float64 for integers that fit no integer dtype together, such as 2**63 and 1.
+        return _of_large_integers(name, plain, wanted)
     if array.dtype.kind == "c" and category(wanted) < 3:
         raise TypeError(f"{name}: must be real number, not complex, for dtype {wanted}")
     return fitting(name, array, wanted)
+
+
+def _of_large_integers(name: str, numbers: Any, wanted: np.dtype[Any]) -> Any:
+    """An array of numbers among which are integers that int64 can't hold."""
+    try:
+        return np.array(numbers, wanted)
+    except OverflowError:
+        raise ValueError(
+            f"{name}: Overflow when unpacking long long: an integer has more than 64 bits"
+        ) from None
 
 
 def _first(name: str, data: object) -> Any:
