@@ -137,6 +137,13 @@ def test_several_samples_at_once():
     assert [batch.tolist() for batch in data.DataLoader(part, batch_size=2)] == [[20, 10], [0]]
 
 
+@pytest.mark.parametrize("workers", [0, 2])
+def test_an_iteration_knows_its_length(workers):
+    """Progress bars ask for it."""
+    iteration = iter(data.DataLoader(range(5), batch_size=2, num_workers=workers))
+    assert len(iteration) == len(list(iteration)) == 3
+
+
 # -- on the loop ----------------------------------------------------------------------------------
 
 

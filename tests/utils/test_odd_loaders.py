@@ -31,6 +31,10 @@ DATA = """
     list(data.DataLoader(data.StackDataset(Tens(), Numbers()), 2))
     data.StackDataset(Ones()).__getitems__([2, 0])
     list(data.DataLoader(data.StackDataset(a=Numbers(), b=Ones()), 2))
+    list(data.DataLoader(Single(), 2))
+    list(data.DataLoader(data.Subset(Single(), [2, 0]), 2))
+    len(iter(data.DataLoader(Numbers(), 2)))
+    len(iter(data.DataLoader(Stream(), 2)))
     data.default_collate([np.str_("a"), np.str_("b")])
     data.default_collate([range(2), range(2)])
     data.default_collate([{1}, {2}])
@@ -55,6 +59,8 @@ class Tens(Numbers):
 class Ones(Numbers):
     def __getitems__(self, indices):
         return [1]
+class Single(Numbers):
+    __getitems__ = None
 class Stream(data.IterableDataset):
     def __iter__(self):
         return iter(range(5))

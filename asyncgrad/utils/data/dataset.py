@@ -204,8 +204,8 @@ def random_split(
 
 def samples_of(dataset: Any, indices: Sequence[int]) -> Sequence[Any]:
     """Several samples, in one call of the dataset's `__getitems__` if it has one."""
-    if hasattr(dataset, "__getitems__"):
-        several: Sequence[Any] = dataset.__getitems__(indices)
+    if callable(fetch := getattr(dataset, "__getitems__", None)):
+        several: Sequence[Any] = fetch(indices)
         return several
     return [dataset[index] for index in indices]
 

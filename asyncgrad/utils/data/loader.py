@@ -219,7 +219,11 @@ class _Here:
     """
 
     def __init__(self, loader: DataLoader) -> None:
+        self._loader = loader
         self._loads: Iterator[tuple[int, Any]] = enumerate(loader._loads())
+
+    def __len__(self) -> int:
+        return len(self._loader)
 
     def __iter__(self) -> Self:
         return self
@@ -239,6 +243,7 @@ class _Ahead:
     """
 
     def __init__(self, loader: DataLoader, seed: int) -> None:
+        self._loader = loader
         streamed = isinstance(loader.dataset, IterableDataset)
         workers = 1 if streamed else max(loader.num_workers, 1)
         self._most = workers * (loader.prefetch_factor or 2)
@@ -253,6 +258,9 @@ class _Ahead:
         #: How many tasks wait for a batch that they have taken.
         self._waiting = 0
         self._threads = ThreadPoolExecutor(workers, "asyncgrad-data", start)
+
+    def __len__(self) -> int:
+        return len(self._loader)
 
     def __iter__(self) -> Self:
         return self
