@@ -57,6 +57,7 @@ def assert_close(
 
     Raises:
         ValueError: if one tolerance is given without the other.
+        RuntimeError: if a tolerance is negative.
 
     Example:
         >>> ag.testing.assert_close(ag.tensor([1.0]) / 3 * 3, ag.tensor([1.0]))
@@ -65,6 +66,11 @@ def assert_close(
         missing = "rtol" if rtol is None else "atol"
         raise ValueError(
             f"Both 'rtol' and 'atol' must be either specified or omitted, but got no {missing}."
+        )
+    if rtol is not None and atol is not None and not min(rtol, atol) >= 0:
+        raise RuntimeError(
+            f"assert_close: rtol and atol must be greater than or equal to zero, but got {rtol} "
+            f"and {atol}"
         )
     options = _Options(
         None if rtol is None or atol is None else (rtol, atol),
@@ -167,17 +173,20 @@ def _values(actual: Array, expected: Array, options: _Options) -> str | None:
     dtype = promote_dtypes(actual.dtype, expected.dtype)
     if dtype.kind in "bui" and dtype != np.uint64:
         dtype = np.dtype(np.int64)
-    actual, expected = actual.astype(dtype), expected.astype(dtype)
+    x, y = actual.astype(dtype), expected.astype(dtype)
     with np.errstate(all="ignore"):
-        off = np.where(actual > expected, actual - expected, expected - actual)
-        off = abs(actual - expected) if dtype.kind == "c" else off
-        close = (actual == expected) | (np.isfinite(off) & (off <= atol + rtol * abs(expected)))
+        off = abs(x - y) if dtype.kind == "c" else np.where(x > y, x - y, y - x)
+        size = abs(y)
+        if dtype.kind == "i":
+            # Both are below 2**64, and may be too large for int64.
+            off, size = off.astype(np.uint64), size.astype(np.uint64)
+        close = (x == y) | ((off < np.inf) & (off <= atol + rtol * size))
         if options.equal_nan:
-            close |= np.isnan(actual) & np.isnan(expected)
+            close |= (x != x) & (y != y)
         if close.all():
             return None
         exact = not (rtol or atol)
-        relative = off / abs(expected)
+        relative = off / size
     # The message reports the greatest difference among elements that are not close.
     off, relative = np.where(close, 0, off), np.where(close, 0, relative)
     limits = ("", "") if exact else (f" (up to {atol} allowed)", f" (up to {rtol} allowed)")
@@ -189,8 +198,8 @@ def _values(actual: Array, expected: Array, options: _Options) -> str | None:
             f"Absolute difference: {off.item()}{limits[0]}\n"
             f"Relative difference: {relative.item()}{limits[1]}"
         )
-    wrong, size = int(np.sum(~close)), close.size
-    lines = [f"Mismatched elements: {wrong} / {size} ({wrong / size:.1%})"]
+    wrong, count = int(np.sum(~close)), close.size
+    lines = [f"Mismatched elements: {wrong} / {count} ({wrong / count:.1%})"]
     for name, values, limit in (("absolute", off, limits[0]), ("relative", relative, limits[1])):
         place = np.unravel_index(int(np.argmax(values)), values.shape)
         at = tuple(map(int, place))

@@ -56,6 +56,8 @@ PAIRS = {
     "NaN as a number": lambda T: (NAN, NAN),
     "NumPy's numbers": lambda T: (np.float32(1), np.float32(2)),
     "True": lambda T: (True, False),
+    "True as a tensor": lambda T: (T(True), T(False)),
+    "a number of more than 64 bits": lambda T: (2**70, 2**70, {"equal_nan": True}),
     "None": lambda T: (None, None),
     "None and a number": lambda T: (None, 1),
     "words": lambda T: ("a", "a"),
@@ -89,6 +91,21 @@ def _outcome(name, library):
 def test_errors_and_what_they_say_are_pytorchs(name):
     mine, theirs = _outcome(name, ag), _outcome(name, torch)
     assert mine == theirs
+
+
+@pytest.mark.parametrize(("one", "other"), [(2**62, -(2**62)), (2**63 - 1, -(2**63))])
+@pytest.mark.parametrize("options", [{}, {"rtol": 0.5, "atol": 1}])
+def test_integers_may_differ_by_more_than_int64_holds(one, other, options):
+    with pytest.raises(AssertionError, match=f"Greatest absolute difference: {one - other} at"):
+        ag.testing.assert_close(ag.tensor([one]), ag.tensor([other]), **options)
+    with pytest.raises(AssertionError, match=f"Greatest absolute difference: {one - other} at"):
+        ag.testing.assert_close(ag.tensor([other]), ag.tensor([one]), **options)
+
+
+def test_tolerances_are_not_negative():
+    """Nothing would be close; PyTorch's error is one about itself."""
+    with pytest.raises(RuntimeError, match="greater than or equal to zero, but got -1 and 0"):
+        ag.testing.assert_close(ag.tensor([1.0]), ag.tensor([1.0]), rtol=-1, atol=0)
 
 
 def test_gradients_of_rows_are_compared_as_what_they_stand_for():
