@@ -79,32 +79,28 @@ class _Entrance(Function):
     """The identity on what a part is given, so that the part may change it in place."""
 
     @staticmethod
-    def forward(ctx: Any, shared: bool, *tensors: Any) -> Any:
-        # A caller on the same worker goes on with its own values.
-        return tuple([one.clone() if shared else one.detach() for one in tensors])
+    def forward(ctx: Any, *tensors: Any) -> Any:
+        # What a pass does not reach gets no gradient, as in one process.
+        ctx.set_materialize_grads(False)
+        return tuple([one.detach() for one in tensors])
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
-        return None, *gradients
+        return gradients
 
 
-def entered(leaves: list[Any], shared: bool) -> list[Any]:
-    """What a part is given in place of leaves that require grad.
-
-    Args:
-        leaves: tensors, or plain data.
-        shared: whether their memory is that of their caller's values.
-    """
+def entered(leaves: list[Any]) -> list[Any]:
+    """What a part is given in place of leaves that require grad: tensors, or plain data."""
     with enable_grad():
-        return _through(_Entrance, leaves, shared)
+        return _through(_Entrance, leaves)
 
 
-def _through(identity: type[Function], leaves: list[Any], *args: Any) -> list[Any]:
+def _through(identity: type[Function], leaves: list[Any]) -> list[Any]:
     """The leaves, with those that require grad behind a node."""
     places = [place for place, leaf in enumerate(leaves) if requires_grad(leaf)]
     found = list(leaves)
     if places:
-        tensors = identity.apply(*args, *[leaves[place] for place in places])
+        tensors = identity.apply(*[leaves[place] for place in places])
         for place, tensor in zip(places, tensors, strict=True):
             found[place] = tensor
     return found

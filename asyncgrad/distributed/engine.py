@@ -6,17 +6,17 @@ The rest of this package uses nothing of an engine but these five methods.
 from __future__ import annotations
 
 import copyreg
+import pickle
 import platform
 from collections.abc import Callable
 from contextvars import ContextVar
-from pickle import PicklingError
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 
 import asyncgrad
 from asyncgrad.core.modes import current
-from asyncgrad.distributed.errors import sendable
+from asyncgrad.distributed.errors import dumps, sendable
 from asyncgrad.errors import AutogradError
 from asyncgrad.ops.tensors.copies import Differentiable, noted
 from asyncgrad.ops.tensors.pytree import flatten
@@ -121,6 +121,13 @@ def _checked(message: Message, value: Any, seal: Callable[[Any], T]) -> T:
     return sealed
 
 
+def copied(value: Any) -> Any:
+    """What arrives of a value that is sent: it shares no memory with this."""
+    buffers: list[pickle.PickleBuffer] = []
+    header = dumps(value, buffers.append)
+    return pickle.loads(header, buffers=[bytearray(buffer.raw()) for buffer in buffers])
+
+
 async def answered(host: Host, opened: Callable[[], Message], sealed: Callable[[Any], T]) -> T:
     """Give a host a message, and pickle its answer, or an error if either can't be pickled.
 
@@ -151,7 +158,7 @@ _CALLED = {"forward": "a part", "optimize": "an optimizer", "mail": "a collectiv
 #: What is asked for a part's results, to which gradients come back.
 _RESULTS = frozenset({"forward", "fetch", "hand_over"})
 #: What pickle, and cloudpickle, raise.
-_UNPICKLABLE = (PicklingError, TypeError, AttributeError, RecursionError)
+_UNPICKLABLE = (pickle.PicklingError, TypeError, AttributeError, RecursionError)
 
 
 def _called(message: Message) -> str:

@@ -47,6 +47,17 @@ class PassEndedError(AutogradError):
     """Something came late: the pass, call or run that it belongs to has ended."""
 
 
+def dumps(value: Any, out_of_band: Callable[[pickle.PickleBuffer], None] | None = None) -> bytes:
+    """Pickle a value, also if its class or function is from a script or a notebook."""
+    try:
+        # Both Dask and Ray need it.
+        from cloudpickle import dumps as pickled
+    except ImportError:
+        from pickle import dumps as pickled
+    found: bytes = pickled(value, protocol=5, buffer_callback=out_of_band)
+    return found
+
+
 def late(what: str) -> PassEndedError:
     """The error for a message about something that has ended."""
     return PassEndedError(f"{what} has ended, or was given up: nothing more is done for it")
@@ -119,11 +130,6 @@ class _Anew(AutogradError):
         self.error = error
 
     def __reduce__(self) -> Any:
-        try:
-            # Sends classes of scripts and notebooks, too. Both Dask and Ray need it.
-            from cloudpickle import dumps
-        except ImportError:
-            from pickle import dumps
         args: tuple[Any, ...] = self.error.args
         if isinstance(self.error, BaseExceptionGroup):
             args = self.error.message, [sendable(one) for one in self.error.exceptions]
@@ -137,11 +143,6 @@ def _made_anew(pickled: bytes) -> BaseException:
     error.args = args
     error.__dict__.update(state)
     return error
-
-
-def received(error: BaseException) -> BaseException:
-    """An error that has come, or that has not been pickled on its way."""
-    return error.error if isinstance(error, _Anew) else error
 
 
 def sendable(error: BaseException) -> BaseException:

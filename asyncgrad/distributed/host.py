@@ -200,7 +200,7 @@ class Host(Inbox):
                 value = leaf.tensor.requires_grad_() if isinstance(leaf, Needed) else leaf
                 if isinstance(value, Variable):
                     entry.inputs.append(value)
-                given += entered([value], call[-2] == self._rank)
+                given += entered([value])
             args, kwargs = structure.build(iter(given))
             part = self.part(number)
             async with nullcontext() if place is None else self._turn(place, forward=True):
@@ -232,7 +232,7 @@ class Host(Inbox):
             for value, requires in values
         ]
         entry.refs.append((ref, leaves))
-        return structure.build(iter(entered(leaves, ref.rank == self._rank)))
+        return structure.build(iter(entered(leaves)))
 
     def _entry(self, call: Any) -> Entry:
         entry = self._entries.get(call)

@@ -12,8 +12,8 @@ from math import inf
 from typing import Any
 
 from asyncgrad.core.modes import current
-from asyncgrad.distributed.engine import Message, Peers
-from asyncgrad.distributed.errors import WorkerLostError, received
+from asyncgrad.distributed.engine import Message, Peers, answered, copied, sent
+from asyncgrad.distributed.errors import WorkerLostError
 from asyncgrad.distributed.lifetimes import all_of, one_of
 from asyncgrad.errors import AutogradError, WrongLoopError, add_note
 from asyncgrad.scheduler.segments import retrieve
@@ -139,7 +139,6 @@ class Site:
         succeeded, value = await self._reach(rank, message, limit)
         if succeeded:
             return value
-        value = received(value)
         add_note(value, f"on worker {rank}, during {method}")
         if (
             isinstance(value, WorkerLostError)
@@ -164,14 +163,10 @@ class Site:
             await self._gate.acquire()
             self.loop.call_soon(self._gate.release)
         if not fence.done():
-            # A task of its own also for this host, whose `take` can't be cancelled. In a context of
-            # its own: a connection that is made in it stays, and keeps the context, which refers to
-            # this site and what runs here.
-            calling: asyncio.Task[tuple[bool, Any]] = (
-                self.loop.create_task(self.host.take(message))
-                if own
-                else self.loop.create_task(self._peers.call(rank, message), context=Context())
-            )
+            # In a context of its own: a connection that is made in it stays, and keeps the context,
+            # which refers to this site and what runs here.
+            sending = self._to_own_host(message) if own else self._peers.call(rank, message)
+            calling = self.loop.create_task(sending, context=Context())
             calling.add_done_callback(retrieve)
             try:
                 # If this wait is cancelled, or too long, the host does not notice. So another
@@ -200,6 +195,11 @@ class Site:
                 # The traceback of its error holds this frame: a cycle.
                 del calling
         raise self.lost_error(rank, message.method)
+
+    async def _to_own_host(self, message: Message) -> tuple[bool, Any]:
+        """Call the host of this site, which gets a copy, as those on other workers do."""
+        copy = sent(message, copied)
+        return await answered(self.host, lambda: copy, copied)
 
     def fence(self, rank: int, reason: str) -> None:
         """Never listen to a worker again; the caller tells the others."""
