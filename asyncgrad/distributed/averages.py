@@ -13,7 +13,7 @@ from asyncgrad.autograd.modes import no_grad
 from asyncgrad.core import modes
 from asyncgrad.core.conclude import Total
 from asyncgrad.creation import from_numpy
-from asyncgrad.distributed.errors import PassEndedError
+from asyncgrad.distributed.errors import PassEndedError, WorkerLostError
 from asyncgrad.distributed.group import Group
 from asyncgrad.distributed.lifetimes import all_of, one_of
 from asyncgrad.errors import AutogradError
@@ -228,23 +228,51 @@ class Voting(Part):
 
     async def _vote(self) -> None:
         group = self._group
-        # Before the vote: if the run ends while that is on its way, its end waits for this.
-        deciding = group.mail.expected(0, self._mail("decision"))
-        sending = group.send(0, self._mail("vote"), None)
-        voting = asyncio.ensure_future(all_of([sending, deciding]))
         self._voted = True
+        learning = asyncio.ensure_future(self._learn())
+        group.undecided.add(learning)
         # Longer than rank 0 waits for votes.
         left = inf if self._deadline is None else self._deadline - self._loop.time()
         try:
-            if not await one_of(voting, seconds=min(left, group.site.timeout) + group.site.grace):
+            if not await one_of(learning, seconds=min(left, group.site.timeout) + group.site.grace):
                 raise PassEndedError(_UNKNOWN)
-            _, (_, self._decision) = voting.result()
+            self._decision = learning.result()
         finally:
-            voting.cancel()
+            group.undecided.discard(learning)
+            learning.cancel()
             # The traceback of its error holds this frame: a cycle.
-            del deciding, voting
+            del learning
         if not self._decision:
             raise PassEndedError("rank 0 has given this pass up")
+
+    async def _learn(self) -> bool:
+        """Send the vote; returns what rank 0 decides, or raises if it dies and has told nobody."""
+        group = self._group
+        deciding = group.mail.expected(0, self._mail("decision"))
+        try:
+            sending = group.send(0, self._mail("vote"), None)
+            _, (_, decision) = await all_of([sending, deciding])
+        except WorkerLostError:
+            decision = self._decision = await self._told_to_others()
+            if not decision:
+                raise
+        finally:
+            # The traceback of its error holds this frame: a cycle.
+            del deciding
+        return bool(decision)
+
+    async def _told_to_others(self) -> bool | None:
+        """What rank 0, which is lost, has decided and told others; None if one does not answer.
+
+        Who is asked listens to rank 0 no more. So if nobody knows by now that the pass succeeds,
+        nobody learns it later.
+        """
+        site, others = self._group.site, self._group.others
+        found, errors = await site.tell_all(others, "has_succeeded", self._group.run, self.key)
+        if any(found.values()):
+            return True
+        is_known = all(isinstance(error, WorkerLostError) for error in errors.values())
+        return False if is_known else None
 
     async def _end(self, *, decision: bool) -> None:
         # The task that tells the others goes on even if this wait is cancelled.

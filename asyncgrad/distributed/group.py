@@ -71,6 +71,8 @@ class Group:
         self.models = count()
         self.starts = Starts(site)
         self.standstill = Standstill(self)
+        #: The passes for which this rank has voted, until they learn what rank 0 has decided.
+        self.undecided = set[asyncio.Future[bool]]()
         #: What was cancelled on this rank while the others may wait for it, or None.
         self._given_up: str | None = None
 
@@ -84,10 +86,12 @@ class Group:
         """Send something to another rank."""
         await self.site.call(rank, "mail", self.run, tag, self.rank, content)
 
-    def take(self, tag: Any, sender: int, content: Any) -> None:
-        """Keep what has come; the run may not have begun here."""
-        if self.mail.take(tag, sender, content):
+    def take(self, tag: Any, sender: int, content: Any) -> bool:
+        """Keep what has come, unless its pass has ended; the run may not have begun here."""
+        is_kept = self.mail.take(tag, sender, content)
+        if is_kept:
             self.standstill.came(sender, tag[1:3])
+        return is_kept
 
     def end(self) -> None:
         """Drop all messages, and refuse what comes later."""

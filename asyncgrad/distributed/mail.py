@@ -127,10 +127,6 @@ class Mail:
             if not box.done() and which(key, sender) and (decisions or key[-1] != "decision"):
                 _fail(box, error())
 
-    def deciding(self) -> list[asyncio.Future[Any]]:
-        """Futures for what rank 0 decides on passes for which this rank has voted."""
-        return [box for (key, _), box in self._boxes.items() if key[-1] == "decision"]
-
     def end(self) -> None:
         """Drop all messages, and refuse what comes later."""
         self.ended = True

@@ -8,7 +8,7 @@ from typing import Any
 from asyncgrad.core.modes import current, install
 from asyncgrad.distributed.errors import late
 from asyncgrad.distributed.group import Group
-from asyncgrad.distributed.lifetimes import Lifetimes
+from asyncgrad.distributed.lifetimes import Lifetimes, Memory
 from asyncgrad.distributed.site import Site
 from asyncgrad.distributed.values import awaited
 from asyncgrad.utils.data import sampler
@@ -21,6 +21,8 @@ class Runs:
         self._site = site
         self._lives = lives
         self._groups: dict[Any, Group] = {}
+        #: The passes of which rank 0 has told that they succeed, by run and key.
+        self._succeeded = Memory()
 
     def __len__(self) -> int:
         return len(self._groups)
@@ -61,7 +63,13 @@ class Runs:
 
     def on_mail(self, run: Any, tag: Any, sender: int, content: Any) -> None:
         """Keep what has come for a run."""
-        self.group(run).take(tag, sender, content)
+        if self.group(run).take(tag, sender, content) and tag[-1] == "decision" and content:
+            self._succeeded.add((run, tag[1:3]))
+
+    def on_has_succeeded(self, run: Any, key: Any) -> bool:
+        """Whether rank 0, which another rank has lost, has told this one that a pass succeeds."""
+        self._site.fence(0, "another rank, which waited for its decision on a pass, has lost it")
+        return (run, key) in self._succeeded
 
     def on_returned(self, run: Any, rank: int, why: str | None) -> None:
         """The function of a run has returned on a rank, perhaps after a standstill."""
@@ -86,7 +94,7 @@ class Runs:
         """Wait until passes that have voted know the decision, for the grace at most."""
         if run in self._groups:
             # If this wait is cancelled, the world ends.
-            await self._site.wait(self._groups[run].mail.deciding())
+            await self._site.wait(self._groups[run].undecided)
 
     def end_all(self) -> None:
         """End all runs, and refuse what comes later."""

@@ -1092,6 +1092,37 @@ async def test_a_rank_whose_run_has_ended_before_the_decision_is_not_lost() -> N
         assert not any(engine.site(rank).lost for rank in range(2))
 
 
+_of_rank: dict[int, Any] = {}
+
+
+async def notes_its_model() -> None:
+    model = _of_rank[dist.get_rank()] = await DDP(Net())
+    await mean_square(model, batch()).backward()
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("told", [None, 1, 2])
+async def test_ranks_that_rank_0_leaves_without_a_decision_ask_one_another(
+    told: int | None,
+) -> None:
+    """If it dies when it has told only some, these have committed, so all do."""
+    engine = Engine(4)
+
+    async def kill(rank: int, message: Any) -> None:
+        if message.method == "mail" and message.args[1][-1] == "decision" and rank != told:
+            while told is not None and not engine.hosts[told]._runs._succeeded:  # noqa: ASYNC110
+                await asyncio.sleep(0)
+            engine.kill(0)
+
+    engine.on_message = kill
+    async with world_of(engine) as world:
+        with pytest.raises(dist.WorkerLostError, match="worker 0 was lost"):
+            await world.run(notes_its_model)
+        have = [_of_rank[rank].module.first.grad is not None for rank in (1, 2, 3)]
+        assert have == [told is not None] * 3
+    _of_rank.clear()
+
+
 _models: list[Any] = []
 
 
