@@ -64,7 +64,7 @@ def commit(
             be differentiated again; None where they are arrays.
         wait: block while another pass commits; otherwise the result is then False.
         prepared: what devices have computed already.
-        begin, end: called first and last, with the commit lock held, and `end` twice if there is an
+        begin, end: called first and last, with the commit lock held, and `end` again if there is an
             interrupt. If `begin` returns changes, these take the place of what is staged.
         task: the pass, to note that it is committed. An interrupt may be raised after that, and
             after `end`.
@@ -86,18 +86,14 @@ def commit(
                 changes = given or (
                     _changes(staged) if recorded is None else _made_anew(staged, recorded)
                 )
-                whole: Any = changes, [(one, [], []) for one in prepared]
+                whole: Any = changes, [(one, [], []) for one in prepared], end
             _unfinished = whole
             try:
                 _apply_all(*whole)
-                if end is not None:
-                    end()
             except BaseException:
                 # On the host nothing that it calls fails, so this is an interrupt. Update the other
                 # leaves, too.
                 _apply_all(*whole)
-                if end is not None:
-                    end()
                 raise
             finally:
                 if task is not None:
@@ -197,8 +193,9 @@ def _sum(add: Any, before: Any, gradient: Any, owned: bool | None) -> Any:
 
 
 def _apply_all(
-    changes: _Changes, prepared: Sequence[tuple[Prepared, list[Any], list[Any]]]
-) -> None:
+    changes: _Changes, prepared: Sequence[tuple[Prepared, list[Any], list[Any]]],
+    end: Callable[[], None] | None,
+) -> None:  # fmt: skip
     """Apply changes, and then what devices have computed: that of each leaf after the one before.
 
     `.grad`s may share memory, so each is compared with what it was when the others have changed.
@@ -208,6 +205,8 @@ def _apply_all(
         if not replaced and not added:
             exchange(one, replaced, added)
         _apply(replaced, [], added)
+    if end is not None:
+        end()
 
 
 def _apply(replaced: list[_Whole], fresh: list[_Whole], added: list[_Part]) -> None:
@@ -231,7 +230,8 @@ def _apply(replaced: list[_Whole], fresh: list[_Whole], added: list[_Part]) -> N
             elif meta.grad is not tensor:
                 added.append((meta.grad, tensor._array, done))
     for grad, gradient, done in added:
-        bump_version(grad)
+        if not done[0]:
+            bump_version(grad)
         array, F = grad._array, grad._metadata.F
         if gradient.__class__ is partial:
             if not done[0]:
@@ -292,11 +292,12 @@ def commit_revocably(
     after: list[Any] = []
 
     def note_versions() -> None:
-        after.clear()
-        for meta, _, _ in before:
-            # None if another thread has just dropped the `.grad`.
-            new = meta.grad
-            after.append((new, None if new is None else version_of(new)))
+        # None if another thread has just dropped the `.grad`.
+        grads = [meta.grad for meta, _, _ in before]
+        noted = [(new, None if new is None else version_of(new)) for new in grads]
+        if not after:
+            # Otherwise a commit that has interrupted this one has called this, and added since.
+            after.extend(noted)
         if task is not None:
             task.revoke = revoke
 
