@@ -60,6 +60,12 @@ class Total(NamedTuple):
     gradient: Any
 
 
+def deciding(task: PassState) -> list[Any]:
+    """The methods `decide` of a pass's participants."""
+    methods = [getattr(member.participant, "decide", None) for member in task.members]
+    return [method for method in methods if method is not None]
+
+
 def staged_given(given: Mapping[Any, Any], *, recorded: bool) -> list[Staged]:
     """Convert gradients by leaf, which a participant or the user has given, for `commit`."""
     # The commit adds in place. A gradient that shares memory with a `.grad` would change while it

@@ -366,35 +366,33 @@ class GraphTask(PassState):
     # -- ending ---------------------------------------------------------------------------------
 
     def outcome(self, *, thread: bool = False) -> Outcome:
-        """Why the slice is over; also ends the pass if nothing is launched or ready.
+        """Why the slice is over; also takes the last steps, if nothing is launched or ready.
 
         Without `thread` this may run on a loop: large gradients are not committed or reverted.
         """
         if self.launched:
             return MORE if self.ready else WAITING
+        on_loop = self.future is not None and not thread
         if self.state is DRAINING:
             state = CANCELLED if self.error is None else FAILED
-            if not self.end(state, thread or self.future is None):
-                return HEAVY
-        elif self.state is not RUNNING:
+            return FINISHED if self.end(state, not on_loop) else HEAVY
+        if self.state is not RUNNING:
             # It has ended in a thread, and the loop asks again.
             return FINISHED
-        elif self.ready:
+        if self.ready:
             return MORE
-        elif self.asked < len(self.members):
-            if self.future is not None and not thread and self.is_large():
-                return HEAVY
+        streams, asks = self.streams, self.asked < len(self.members)
+        if streams is not None and not streams.settled and not asks:
+            self._resume(_DEVICES, streams.settle(self), None)
+        elif on_loop and self.staged and self.is_large():
+            return HEAVY
+        elif asks:
             while self.state is RUNNING and self.asked < len(self.members):
                 member = self.members[self.asked]
                 self.asked += 1
                 self._resume(member, ask(self, member), None)
-            return self.outcome(thread=thread)
-        elif self.streams is not None and not self.streams.settled:
-            self._resume(_DEVICES, self.streams.settle(self), None)
-            return self.outcome(thread=thread)
-        elif self.callbacks or (self.streams is not None and self.streams.shares(self)):
-            if self.future is not None and not thread and self.is_large():
-                return HEAVY
+        elif self.callbacks or (streams is not None and streams.shares(self)):
             self._resume(_CALLBACKS, commit_and_call_back(self), None)
-            return self.outcome(thread=thread)
-        return FINISHED
+        else:
+            return FINISHED
+        return self.outcome(thread=thread)

@@ -72,23 +72,6 @@ def end_pass(task: GraphTask, wait: bool) -> bool:
     return True
 
 
-def end_as_decided(task: GraphTask, error: BaseException | None) -> None:
-    """Commit the gradients of a pass that can't be cancelled any more, or let it fail."""
-    if error is None:
-        end_pass(task, True)
-    else:
-        task.fail_at_end(error)
-
-
-def end_in_thread(task: GraphTask) -> None:
-    """Commit the gradients of a pass that has run, in a thread, unless it has been ended.
-
-    It can be cancelled, and its deadline can pass, until the thread begins the commit.
-    """
-    if begin_end(task):
-        end_pass(task, True)
-
-
 def time_left(task: GraphTask) -> float:
     """Seconds until a pass's deadline, by the running loop's clock or else `monotonic()`."""
     loop = _get_running_loop()

@@ -10,11 +10,12 @@ from collections import deque
 from collections.abc import Callable
 from queue import SimpleQueue
 
+from asyncgrad.core.conclude import deciding
 from asyncgrad.core.graph_task import GraphTask
 from asyncgrad.core.states import CHEAP_RUN_NS, FINISHED, RUNNING, Outcome
 from asyncgrad.devices import pieces
 from asyncgrad.devices.fp_errors import without_fp_errors
-from asyncgrad.scheduler.completion import end_in_thread
+from asyncgrad.scheduler.completion import begin_end, end_pass
 from asyncgrad.scheduler.queues import Urgency
 from asyncgrad.scheduler.threads import Threads
 
@@ -120,12 +121,13 @@ def run_segment(task: GraphTask, helpers: Helpers) -> Outcome:
     if (
         outcome is FINISHED
         and task.state is RUNNING
-        # The loop awaits the decisions of participants.
-        and not task.members
         and (task.revoke is not None or task.is_large())
+        # The loop awaits the decisions of participants.
+        and not deciding(task)
+        and begin_end(task)
     ):
         # Commit a large pass here: the loop would only send it back to a thread. Where gradients
         # have been added before callbacks, others may add to the same leaves before the loop ends
         # the pass: if it was cancelled by then, the leaves could not be made as before.
-        end_in_thread(task)
+        end_pass(task, True)
     return outcome

@@ -10,39 +10,34 @@ from operator import length_hint, methodcaller
 from typing import Any
 
 from asyncgrad.core.commit import check_staged
-from asyncgrad.core.conclude import Member
+from asyncgrad.core.conclude import Member, deciding
 from asyncgrad.core.graph_task import GraphTask
 from asyncgrad.core.states import DONE, RUNNING
 from asyncgrad.errors import AutogradError
-from asyncgrad.scheduler.completion import end_as_decided, for_another, is_stop
+from asyncgrad.scheduler.completion import end_pass, for_another, is_stop
 from asyncgrad.scheduler.coroutines import GRACE
 from asyncgrad.scheduler.portal import OnPortal
 from asyncgrad.scheduler.segments import outlast, retrieve
 
 
-def deciding(task: GraphTask) -> list[Any]:
-    """The methods `decide` of a pass's participants."""
-    methods = [getattr(member.participant, "decide", None) for member in task.members]
-    return [method for method in methods if method is not None]
-
-
 async def conclude(
-    task: GraphTask, grace: float, run: Callable[[Callable[[], None]], Awaitable[None]]
+    task: GraphTask, grace: float, run: Callable[[Callable[[], Any]], Awaitable[None]]
 ) -> None:
     """End a pass as its participants decide, unless it has ended, and tell all of them.
 
     `run` calls a function where it may take long, and ends even if this task is cancelled.
     """
     if task.state is RUNNING:
-        error = None
+        end: Callable[[], Any]
         try:
+            # Nothing that happens while this waits changes the pass.
             await _decide(task)
         except BaseException as refusal:
-            error = refusal
-        end = partial(end_as_decided, task, error)
-        # Its traceback holds this frame, which must not hold the error.
-        del error
+            end = partial(task.fail_at_end, refusal)
+        else:
+            end = partial(end_pass, task, True)
         await run(end)
+        # The refusal's traceback holds this frame, which must not hold the refusal.
         del end
     await _tell(task, grace)
 
@@ -50,7 +45,7 @@ async def conclude(
 def conclude_inline(task: GraphTask) -> None:
     """`conclude` a pass on the portal's loop, whose thread no signal interrupts; blocks."""
 
-    async def call(function: Callable[[], None]) -> None:
+    async def call(function: Callable[[], Any]) -> None:
         function()
 
     running = OnPortal(conclude(task, GRACE, call), task.new_context())

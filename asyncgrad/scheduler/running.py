@@ -12,6 +12,8 @@ import asyncio
 from functools import partial
 
 from asyncgrad.aliases import Value
+from asyncgrad.core.commit import when_free
+from asyncgrad.core.conclude import deciding
 from asyncgrad.core.graph_task import GraphTask
 from asyncgrad.core.node import name_of
 from asyncgrad.core.states import (
@@ -35,7 +37,6 @@ from asyncgrad.scheduler.completion import (
     begin_end,
     contained,
     deadline_error,
-    end_in_thread,
     end_pass,
     is_stop,
     stopped_by,
@@ -43,9 +44,9 @@ from asyncgrad.scheduler.completion import (
 from asyncgrad.scheduler.coroutines import CoroutineNodes, discard_all
 from asyncgrad.scheduler.future import resolve
 from asyncgrad.scheduler.host import Host
-from asyncgrad.scheduler.participants import conclude, deciding
+from asyncgrad.scheduler.participants import conclude
 from asyncgrad.scheduler.queues import Admission, DeviceQueue
-from asyncgrad.scheduler.segments import ThreadSegments, retrieve
+from asyncgrad.scheduler.segments import ThreadSegments, retrieve, tell_loop
 from asyncgrad.scheduler.walk_budget import LONG, SHORT_NS, WALK_NS, cost_of, share_of, steps_of
 from asyncgrad.scheduler.worker import Worker
 
@@ -127,7 +128,7 @@ class RunningPasses(Host):
                 del token
             break
         task.running = False
-        if outcome is FINISHED and not task.suspended:
+        if outcome is FINISHED:
             self._commit(task)
         else:
             # Charge the budget, not the time by the clock, which may include pauses of the garbage
@@ -200,20 +201,16 @@ class RunningPasses(Host):
             return
         if task.state is not RUNNING:
             self._resolve(task)
-            return
-        decides = task.members and deciding(task)
-        if decides or not (task.staged and task.is_large()):
-            if not begin_end(task):
-                self._arrange_next(task, task.outcome())
-                return
-            if decides:
-                self._conclude(task)
-                return
-            if end_pass(task, False):
-                self._resolve(task)
-                return
+        elif not begin_end(task):
+            self._arrange_next(task, task.outcome())
+        elif task.members and deciding(task):
+            self._conclude(task)
+        elif end_pass(task, False):
+            self._resolve(task)
+        else:
+            # Another pass commits. Until it has ended, this one can be cancelled.
             task.ending = False
-        self.thread_segments.own(self, task, partial(end_in_thread, task))
+            when_free(partial(tell_loop, self.loop, self._commit, task))
 
     def _conclude(self, task: GraphTask) -> None:
         """Let participants decide on a pass and learn how it ends; then resolve its future."""

@@ -43,18 +43,12 @@ class ThreadSegments:
 
     def send(self, host: Host, task: GraphTask) -> None:
         """Make a thread the owner of a pass until cheap nodes follow, or another is due."""
-        helpers = Helpers(self.threads, self._queue.urgency(task), len(task.suspended))
-        self.own(host, task, partial(run_segment, task, helpers), helpers)
-
-    def own(
-        self, host: Host, task: GraphTask, segment: Callable[[], Outcome | None],
-        helpers: Helpers | None = None,
-    ) -> None:  # fmt: skip
-        """Make a thread the owner of a pass for one segment, and charge the pass for it."""
         self.segments += 1
         host.log(task, "goes to a thread")
+        urgency = self._queue.urgency(task)
+        helpers = Helpers(self.threads, urgency, len(task.suspended))
         report = partial(self._returned, host, task, helpers)
-        self.tasks[task] = self._run(host, segment, report, self._queue.urgency(task))
+        self.tasks[task] = self._run(host, partial(run_segment, task, helpers), report, urgency)
 
     async def finish(self, host: Host, task: GraphTask, job: Callable[[], None]) -> None:
         """Run the end of a pass in a thread; this waits for it even if it is cancelled."""
@@ -164,14 +158,13 @@ class ThreadSegments:
                 switch_interval.short.drop(self)
 
     def _returned(
-        self, host: Host, task: GraphTask, helpers: Helpers | None, outcome: Outcome | None,
+        self, host: Host, task: GraphTask, helpers: Helpers, outcome: Outcome | None,
         error: BaseException | None,
     ) -> None:  # fmt: skip
-        """Return a pass to the loop after a segment."""
-        # The entry is missing if an interrupt came before `own` made it.
+        """Return a pass to the loop after a segment, and charge the pass for it."""
+        # The entry is missing if an interrupt came before `send` made it.
         self.tasks.pop(task, None)
-        if helpers is not None:
-            self._queue.charge(task, helpers.spent)
+        self._queue.charge(task, helpers.spent)
         try:
             host.returned(task, outcome, error)
         finally:
