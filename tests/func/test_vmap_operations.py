@@ -299,5 +299,15 @@ def test_an_example_with_too_few_values_for_its_mask_is_refused():
         ag.func.vmap(lambda x, mask, y: x.masked_scatter(mask, y))(x, mask, ag.ones(2, 2))
 
 
+def test_view_of_an_example_that_would_have_to_be_copied_is_refused():
+    """What is written into the copy would not reach the example."""
+    x = ag.arange(12.0).reshape(2, 3, 2)
+    written = ag.func.vmap(lambda x: (y := x * 1, y.view(4).add_(1))[0])
+    assert (written(x.movedim(1, 0).contiguous()) == x.movedim(1, 0) + 1).all()
+    with pytest.raises(RuntimeError, match="view size is not compatible"):
+        ag.func.vmap(lambda x: x.view(4), in_dims=1)(x)
+    assert ag.func.vmap(lambda x: x.reshape(4), in_dims=1)(x).shape == (3, 4)
+
+
 def test_vmap_is_at_the_top_level_too():
     assert ag.vmap is ag.func.vmap

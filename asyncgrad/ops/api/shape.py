@@ -20,6 +20,7 @@ from asyncgrad.ops.arguments import (
     one_int,
     one_shape,
 )
+from asyncgrad.ops.batching import bottom
 from asyncgrad.ops.converted import converted, one_node, writes, writes_exactly
 from asyncgrad.ops.dtype import DTYPES, REAL, DType, check_dtype
 from asyncgrad.ops.dtype_device import as_memory_format, memory_format
@@ -89,13 +90,12 @@ def view(
         return _reinterpreted(x, np.dtype(dtype))
     sizes = filled_shape("view", one_shape("view", shape), x._metadata.size)
     out = R.reshape(x, sizes)
-    if out._batched:
-        return out
-    if not looks_into(out._array, x._array) and x._metadata.size:
+    made, viewed = bottom(out)._array, bottom(x)._array
+    if not looks_into(made, viewed) and viewed.size:
         raise RuntimeError(
             f"view size is not compatible with input tensor's size and stride (at least one "
             f"dimension spans across two contiguous subspaces): shape {x._metadata.shape} with "
-            f"strides of {x._array.strides} bytes as {sizes}. Use .reshape(...) instead."
+            f"strides {x.stride()} as {sizes}. Use .reshape(...) instead."
         )
     return out
 
