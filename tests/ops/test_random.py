@@ -395,7 +395,7 @@ def test_generator_tells_and_keeps_its_state():
     generator.seed()
     assert generator.initial_seed() != 2**64 - 1
     assert state.dtype == ag.uint8
-    generator.set_state(state)
+    assert generator.set_state(state) is generator
     assert generator.initial_seed() == 2**64 - 1
     assert ag.rand(3, generator=generator).tolist() == expected
     before = generator.get_state().tolist()

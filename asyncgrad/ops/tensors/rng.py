@@ -114,7 +114,7 @@ class Generator:
         self.set_state(numbers)
         _all.add(self)
 
-    def set_state(self, new_state: Any) -> None:
+    def set_state(self, new_state: Any) -> Generator:
         """Restore a state that `get_state` returned."""
         if not isinstance(new_state, Variable):
             raise TypeError(f"expected a ByteTensor, but got {type(new_state).__name__}")
@@ -147,6 +147,7 @@ class Generator:
         with self._lock:
             self._seed = seed
             self._random = np.random.Generator(source)
+        return self
 
     def clone_state(self) -> Generator:
         """Another generator with the same state."""
