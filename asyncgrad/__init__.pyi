@@ -307,7 +307,14 @@ from asyncgrad.ops.api.patches import bilinear as bilinear
 def binary_cross_entropy_with_logits(input: Tensor, target: Tensor, weight: Tensor | None = None, pos_weight: Tensor | None = None, reduction: builtins.int = 0) -> Tensor:
     """`nn.functional.binary_cross_entropy_with_logits` with 0, 1 or 2 for none, mean or sum."""
 from asyncgrad.ops.api.comparison import bincount as bincount
-from asyncgrad.ops.api.random import binomial as binomial
+def binomial(count: Tensor, prob: Tensor, generator: Generator | None = None) -> Tensor:
+    """Numbers from the binomial distributions of counts and probabilities.
+
+    Args:
+        count: how many trials; floating.
+        prob: the probabilities, floating, broadcast against the counts.
+        generator: the source of the numbers; the default generator if None.
+    """
 def bitwise_and(input: Tensor | Number, other: Tensor | Number, *, out: Tensor | None = None) -> Tensor:
     """Bitwise and of booleans or integers, broadcast."""
 def bitwise_and_(self: Tensor, other: Tensor | Number) -> Tensor:
@@ -1470,7 +1477,8 @@ pi: builtins.float
 from asyncgrad.ops.api.linalg_legacy import pinverse as pinverse
 from asyncgrad.ops.api.activation import pixel_shuffle as pixel_shuffle
 from asyncgrad.ops.api.activation import pixel_unshuffle as pixel_unshuffle
-from asyncgrad.ops.api.random import poisson as poisson
+def poisson(input: Tensor, generator: Generator | None = None) -> Tensor:
+    """Numbers from the Poisson distributions with the rates in a floating tensor."""
 def poisson_nll_loss(input: Tensor, target: Tensor, log_input: builtins.bool = True, full: builtins.bool = False, eps: builtins.float = 1e-08, reduction: builtins.int = 0) -> Tensor:
     """`nn.functional.poisson_nll_loss` with 0, 1 or 2 for none, mean or sum."""
 def polar(abs: Tensor, angle: Tensor, *, out: Tensor | None = None) -> Tensor:

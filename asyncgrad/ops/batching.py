@@ -8,8 +8,10 @@ their own. Levels nest: the held tensor may itself be batched.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
+
+import numpy as np
 
 from asyncgrad._unbound import unbound
 from asyncgrad.core.metadata import Metadata
@@ -287,22 +289,69 @@ def drawn_for(function: Callable[[Any], Any], x: Any) -> Any:
         return lift_batch(function(batch_of(x, level)), level)
 
 
+def drawn_of(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Wrap a random function of tensors, its first arguments: each example gets its own numbers."""
+
+    @functools.wraps(function)
+    def drawn(*args: Any, **kwargs: Any) -> Any:
+        level = current().batch
+        if level is None:
+            return function(*args, **kwargs)
+        check_randomness()
+        if level.randomness == "same":
+            _refuse_parameters(level, args)
+            with Mode(batch=level.outer):
+                return drawn(*args, **kwargs)
+        tensors = [x for x in args if isinstance(x, Variable)]
+        shape = np.broadcast_shapes(*[x._metadata.shape for x in tensors])
+        values = [batch_of(RECORDED.expand(x, shape), level) for x in tensors]
+        with Mode(batch=level.outer):
+            return lift_batch(drawn(*values, *args[len(values) :], **kwargs), level)
+
+    return drawn
+
+
+def _refuse_parameters(level: Level, args: Iterable[Any]) -> None:
+    """Raise if numbers that are the same for all examples have parameters that are not."""
+    if any(getattr(x, "_batched", False) and x._level is level for x in args):
+        raise AutogradError(
+            "vmap: Vmap does not currently support same randomness with a batched tensor input. "
+            "Please use randomness='different', or draw outside of vmap."
+        )
+
+
 def drawn_into(fill: Callable[..., Any]) -> Callable[..., Any]:
     """Wrap an in-place random function so that each example of a batch gets its own numbers."""
 
     @functools.wraps(fill)
     def filled(input: Any, *args: Any, **kwargs: Any) -> Any:
         level = current().batch
-        if level is None or level.randomness != "different":
+        if level is None:
             return fill(input, *args, **kwargs)
-        if not (getattr(input, "_batched", False) and input._level is level):
+        check_randomness()
+        own = getattr(input, "_batched", False) and input._level is level
+        if level.randomness == "same":
+            _refuse_parameters(level, (*args, *kwargs.values()))
+            if own:
+                return fill(input, *args, **kwargs)
+            with Mode(batch=level.outer):
+                return filled(input, *args, **kwargs)
+        if not own:
             raise AutogradError(
                 f"vmap: Cannot ask for different inplace randomness on an unbatched tensor: "
                 f"{fill.__name__} would have to put a batch into one tensor. Use the form that is "
                 f"not in place."
             )
+        shape = input._metadata.shape
+
+        def of_batch(arg: Any) -> Any:
+            parameters = getattr(arg, "_batched", False)
+            return batch_of(RECORDED.expand(arg, shape), level) if parameters else arg
+
+        given = [of_batch(arg) for arg in args]
+        named = {name: of_batch(arg) for name, arg in kwargs.items()}
         with Mode(batch=level.outer):
-            filled(input._value, *args, **kwargs)
+            filled(input._value, *given, **named)
         return input
 
     return filled

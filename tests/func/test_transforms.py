@@ -9,6 +9,7 @@ import pytest
 from parity import both, torch
 
 import asyncgrad as ag
+from asyncgrad.ops.api.random import standard_gamma
 
 # PyTorch's forward mode compiles with what PyTorch deprecates.
 pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")
@@ -461,6 +462,53 @@ def test_random_numbers(randomness):
         assert alike is (randomness == "same")
     orders = ag.func.vmap(lambda x: ag.randperm(50), randomness="different")(x)
     assert {tuple(sorted(order.tolist())) for order in orders} == {tuple(range(50))}
+
+
+#: Functions of the parameters of numbers, a rate and a probability, and of a generator.
+OF_PARAMETERS = {
+    "bernoulli": lambda rate, p, g: ag.bernoulli(p, generator=g),
+    "bernoulli_": lambda rate, p, g: (rate * 1).bernoulli_(p, generator=g),
+    "binomial": lambda rate, p, g: ag.binomial(rate, p, generator=g),
+    "multinomial": lambda rate, p, g: ag.multinomial(p.reshape(-1, 2), 2, generator=g),
+    "poisson": lambda rate, p, g: ag.poisson(rate, generator=g),
+    "standard_gamma": lambda rate, p, g: standard_gamma(rate, g),
+}
+
+
+@pytest.mark.parametrize("axes", [(0, 0), (-1, 1), (1, -1)])
+@pytest.mark.parametrize("name", OF_PARAMETERS)
+def test_each_example_has_numbers_of_its_own_parameters(name, axes):
+    """They are those that the batch draws at once."""
+    draw = OF_PARAMETERS[name]
+    rates = 5.0 * (ag.arange(12.0).reshape(2, 3, 2) + 1)
+    chances = ag.linspace(0.1, 0.9, 4).reshape(2, 2)
+    given = rates.movedim(0, axes[0]), chances.movedim(0, axes[1])
+    sources = [ag.Generator().manual_seed(3) for _ in range(2)]
+    mapped = ag.func.vmap(lambda rate, p: draw(rate, p, sources[0]), axes, randomness="different")
+    expected = draw(rates, chances[:, None], sources[1])
+    assert mapped(*given).flatten().tolist() == expected.flatten().tolist()
+    for randomness, message in (
+        ("same", "same randomness with a batched tensor"),
+        ("error", "randomness error mode"),
+    ):
+        refused = ag.func.vmap(lambda rate, p: draw(rate, p, None), axes, randomness=randomness)
+        with pytest.raises(RuntimeError, match=message):
+            refused(*given)
+
+
+@pytest.mark.parametrize("name", OF_PARAMETERS)
+def test_numbers_of_outer_parameters_are_the_same_for_all_inner_examples(name):
+    """Parameters of an outer batch are no parameters of the inner one."""
+    draw = OF_PARAMETERS[name]
+    rates = (ag.arange(12.0).reshape(2, 6) + 1) * 5
+    chances = ag.linspace(0.1, 0.9, 12).reshape(2, 6)
+
+    def outer(rate, p):
+        return ag.func.vmap(lambda x: x + draw(rate, p, None), randomness="same")(ag.zeros(3, 1))
+
+    rows = ag.func.vmap(outer, randomness="different")(rates, chances)
+    assert rows.shape[:2] == (2, 3)
+    assert bool((rows[:, :1] == rows).all())
 
 
 async def _loss(x):

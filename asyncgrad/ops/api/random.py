@@ -18,9 +18,8 @@ from asyncgrad.core.modes import current
 from asyncgrad.core.recording import drawn_anew
 from asyncgrad.core.variable import Variable
 from asyncgrad.devices import CPU, Device, current_stream
-from asyncgrad.ops.api.shape import stack
 from asyncgrad.ops.arguments import one_int
-from asyncgrad.ops.batching import drawn, drawn_for, drawn_into
+from asyncgrad.ops.batching import drawn, drawn_into, drawn_of
 from asyncgrad.ops.bfloat16 import floating_info
 from asyncgrad.ops.converted import writes, writes_exactly
 from asyncgrad.ops.dtype import FLOATING, INEXACT, REAL, check_dtype, refuse
@@ -340,6 +339,7 @@ def _placed(x: Tensor, values: Any, dtype: DTypeLike | None = None) -> Any:
 
 @writes
 @drawn_anew
+@drawn_of
 def bernoulli(
     input: Tensor, p: float | None = None, *, generator: Generator | None = None
 ) -> Tensor:
@@ -350,10 +350,6 @@ def bernoulli(
         p: one probability for all elements.
         generator: the source of the numbers; the default generator if None.
     """
-    if current().batch is not None:
-        out = drawn_for(partial(bernoulli, p=p, generator=generator), input)
-        if out is not None:
-            return out
     source = source_of(generator)
     if p is None and input._metadata.device.streamed:
         check_dtype("bernoulli", input._metadata.dtype, FLOATING)
@@ -383,6 +379,7 @@ def _trials(source: Generator, x: Tensor, p: Any) -> Any:
     return _placed(x, source.uniform(x._metadata.shape, np.dtype("float64")) < p)
 
 
+@drawn_of
 def poisson(input: Tensor, generator: Generator | None = None) -> Tensor:
     """Numbers from the Poisson distributions with the rates in a floating tensor."""
     rates = _floating("poisson", input)
@@ -392,6 +389,7 @@ def poisson(input: Tensor, generator: Generator | None = None) -> Tensor:
     return R.poisson(input, _placed(input, values))
 
 
+@drawn_of
 def standard_gamma(input: Tensor, generator: Generator | None = None) -> Tensor:
     """Numbers from the gamma distribution of rate 1, with gradients with respect to its shape.
 
@@ -409,6 +407,7 @@ def _gamma_values(x: Tensor, generator: Generator | None) -> Any:
     return _placed(x, values)
 
 
+@drawn_of
 @requires(
     *[
         f"{x}.is_floating_point()  # binomial only supports floating-point dtypes for {x}"
@@ -538,17 +537,19 @@ def multinomial(
     Raises:
         RuntimeError: if the weights are none, or too few to draw from.
     """
-    if current().batch is not None:
-        draws = partial(multinomial, replacement=replacement, generator=generator)
-        out = drawn_for(lambda batch: stack([draws(row, num_samples) for row in batch]), input)
-        if out is not None:
-            return out
+    return _picked(input, num_samples, replacement, generator)
+
+
+@drawn_of
+def _picked(
+    input: Tensor, num_samples: int, replacement: bool, generator: Generator | None
+) -> Tensor:
     draw = _with_replacement if replacement else _without_replacement
     source = source_of(generator)
     if input._metadata.device.streamed:
         found = _there(input, _drawn, draw, source, num_samples)
         return from_host("multinomial", found, input._metadata.device)
-    weights = np.atleast_2d(_on_host(input)).astype(np.float64)
+    weights = _on_host(input).astype(np.float64)
     if not bool(np.all(np.isfinite(weights) & (weights >= 0))):
         raise RuntimeError("probability tensor contains either `inf`, `nan` or element < 0")
     if not bool(np.all(weights.sum(-1) > 0)):
@@ -557,10 +558,10 @@ def multinomial(
 
 
 def _drawn(xp: Library, x: Array, draw: Callable[..., Any], source: Generator, count: int) -> Any:
-    """Indices for a vector of weights or each row of a matrix, on their device."""
+    """Indices for each row of weights, on their device."""
     rows = xp.reshape(x, (-1, x.shape[-1])).astype(np.float64)
     found = draw(xp, source, rows, count)
-    return xp.ascontiguousarray(found[0] if x.ndim == 1 else found)
+    return xp.ascontiguousarray(xp.reshape(found, (*x.shape[:-1], count)))
 
 
 def _with_replacement(xp: Library, source: Generator, weights: Array, count: int) -> Any:
