@@ -51,7 +51,8 @@ template<typename T> __device__ T sign(T x) { return x > T(0) ? T(1) : x < T(0) 
 """
 
 _MEAN = "mean = mean + (g - mean) * share"
-_SQUARE = "square = square * keep + g * g * taken"
+# In this order, the square of a large gradient does not overflow before it is made small.
+_SQUARE = "square = square * keep + g * taken * g"
 #: What follows from the mean square, of `found`: the deviation from zero or from the mean.
 _SCALED = "T step = g / (sqrt({found}) + eps)"
 _CENTERED = f"{_MEAN}; T variance = square - mean * mean"
@@ -107,8 +108,8 @@ UPDATES = {
     "adadelta": Update(
         "square steps",
         "lr keep taken eps",
-        f"{_SQUARE}; T step = sqrt((steps + eps) / (square + eps)) * g;"
-        "steps = steps * keep + step * step * taken; change = step * lr",
+        f"{_SQUARE}; T step = sqrt(steps + eps) / sqrt(square + eps) * g;"
+        "steps = steps * keep + step * taken * step; change = step * lr",
     ),
     "adagrad": Update(
         "total", "lr eps", "total = total + g * g; change = g / (sqrt(total) + eps) * lr"

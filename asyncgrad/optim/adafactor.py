@@ -7,6 +7,7 @@ import numpy as np
 from asyncgrad.core.variable import wrap
 from asyncgrad.ops.bfloat16 import floating_info
 from asyncgrad.ops.namespace import metadata_of
+from asyncgrad.ops.widening import widened
 from asyncgrad.optim.optimizer import Optimizer
 from asyncgrad.optim.updates import (
     Group,
@@ -61,11 +62,12 @@ class Adafactor(Optimizer):
                 array = parameter._metadata.F.xp.zeros(size, gradient.dtype)
                 state[name] = wrap(array, metadata_of(array, parameter._metadata.device))
         step = count_step(state)
-        p, g = self._values(parameter), gradient
+        # Sums of half precision would overflow or stand still.
+        p, g = self._values(parameter), widened(gradient)
         lr, forgotten = float(group["lr"]), step ** group["beta2_decay"]
         least, least_size = group["eps"]
         least = float(floating_info(p.dtype).eps) if least is None else least
-        length = np.maximum(_size(p), least_size) * min(lr, step**-0.5)
+        length = np.maximum(_size(widened(p)), least_size) * min(lr, step**-0.5)
         if group["weight_decay"]:
             p *= 1 - lr * group["weight_decay"]
         squares = g * g
@@ -73,6 +75,7 @@ class Adafactor(Optimizer):
             rows, columns = state["row_var"]._array, state["col_var"]._array
             rows += forgotten * (squares.mean(axis=-1, keepdims=True) - rows)
             columns += forgotten * (squares.mean(axis=-2, keepdims=True) - columns)
+            rows, columns = widened(rows), widened(columns)
             squares = rows @ columns
             squares /= np.maximum(rows.mean(axis=-2, keepdims=True), least)
         else:

@@ -11,6 +11,7 @@ from asyncgrad.choices import LineSearch
 from asyncgrad.core.variable import Variable, wrap
 from asyncgrad.ops.namespace import metadata_of
 from asyncgrad.ops.tensors.sparse_rows import Rows
+from asyncgrad.ops.widening import widened
 from asyncgrad.optim.line_search import Point, strong_wolfe
 from asyncgrad.optim.optimizer import Optimizer
 from asyncgrad.optim.updates import Params, Rate, check_option, put_values
@@ -262,7 +263,7 @@ def _advance(iterations: Generator[None, float, None], loss: float) -> Any:
 
 
 def _raw(value: Tensor | Array | None) -> Any:
-    return value._array if isinstance(value, Variable) else value
+    return widened(value._array if isinstance(value, Variable) else value)
 
 
 def _largest(vector: Array) -> float:
@@ -270,7 +271,10 @@ def _largest(vector: Array) -> float:
 
 
 def _flat_gradient(parameters: list[Tensor]) -> Any:
-    """All gradients as one new vector; complex elements become pairs of numbers."""
+    """All gradients as one new vector; complex elements become pairs of numbers.
+
+    Half precision becomes float32, since its sums would overflow or stand still.
+    """
     pieces = []
     for parameter in parameters:
         xp = parameter._metadata.F.xp
@@ -282,7 +286,7 @@ def _flat_gradient(parameters: list[Tensor]) -> Any:
         else:
             array = grad._array
             array = array.dense() if array.__class__ is Rows else array
-        array = xp.ascontiguousarray(array).reshape(-1)
+        array = widened(xp.ascontiguousarray(array).reshape(-1))
         pieces.append(array.view(array.real.dtype) if array.dtype.kind == "c" else array)
     return xp.concatenate(pieces)
 

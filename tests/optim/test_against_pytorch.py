@@ -321,6 +321,49 @@ def test_parameters_that_can_not_be_optimised(params):
         ag.optim.SGD(params(ag, ours), lr=0.1)
 
 
+@pytest.mark.parametrize("name", ["Adam", "AdamW", "Adadelta", "NAdam", "RAdam", "RMSprop"])
+@pytest.mark.parametrize(("dtype", "size"), [("float16", 300.0), ("float32", 1e20)])
+def test_the_mean_of_squares_that_overflow_is_finite(name, dtype, size):
+    found = []
+    for lib in (torch, ag):
+        p = lib.ones(3, requires_grad=True, dtype=getattr(lib, dtype))
+        optimizer = getattr(lib.optim, name)([p], lr=0.1)
+        for _ in range(3):
+            p.grad = lib.full((3,), size, dtype=p.dtype)
+            optimizer.step()
+        entries = [value.tolist() for _, value in sorted(optimizer.state[p].items())]
+        found.append([p.tolist(), *entries])
+    for mine, other in zip(*found, strict=True):
+        np.testing.assert_allclose(mine, other, rtol=2e-2)
+
+
+@pytest.mark.parametrize("shape", [(3000,), (3, 700), (700, 3), ()])
+def test_adafactor_sums_bfloat16_in_float32(shape):
+    values = np.random.default_rng(0).standard_normal((4, *shape)).astype("float32")
+    found = []
+    for lib in (torch, ag):
+        p, *gradients = [lib.from_numpy(np.array(part)).to(lib.bfloat16) for part in values]
+        p.requires_grad_()
+        optimizer = lib.optim.Adafactor([p], lr=0.1, weight_decay=0.1)
+        for p.grad in gradients:
+            optimizer.step()
+        assert {str(value.dtype)[-8:] for value in optimizer.state[p].values()} == {
+            "bfloat16", ".float32",
+        }  # fmt: skip
+        entries = [value.tolist() for _, value in sorted(optimizer.state[p].items())]
+        found.append([p.tolist(), *entries])
+    for mine, other in zip(*found, strict=True):
+        np.testing.assert_allclose(mine, other, rtol=2e-2, atol=1e-2)
+
+
+def test_adafactor_of_float16_does_not_overflow():
+    p = ag.ones(70_000, requires_grad=True, dtype=ag.float16)
+    optimizer = ag.optim.Adafactor([p], lr=0.1)
+    p.grad = ag.full((70_000,), 100.0, dtype=ag.float16)
+    optimizer.step()
+    assert p[0].item() == pytest.approx(0.9, abs=1e-3)
+
+
 @pytest.mark.parametrize("name", ["Adam", "NAdam", "ASGD", "Adagrad", "Adafactor"])
 @pytest.mark.parametrize("dtype", ["float16", "float64"])
 def test_numbers_of_the_state_have_the_default_dtype_if_it_is_wide(name, dtype):

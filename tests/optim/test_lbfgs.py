@@ -63,6 +63,20 @@ def test_every_loss_is_pytorchs(options):
 
 
 @pytest.mark.torch
+def test_bfloat16_is_summed_in_float32():
+    """In bfloat16 itself a sum of ones stands still at 256."""
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+    found = []
+    for library in (ag, torch):
+        p = library.ones(3000, dtype=library.bfloat16, requires_grad=True)
+        optimizer = library.optim.LBFGS([p], lr=600.0, max_iter=1)
+        p.grad = library.ones_like(p)
+        optimizer.step(lambda p=p: p.detach().sum())
+        found.append(p.tolist())
+    assert found[0] == found[1]
+
+
+@pytest.mark.torch
 def test_complex_parameters_are_pairs():
     torch = pytest.importorskip("torch", reason="PyTorch is not installed")
     seen = []
