@@ -15,7 +15,15 @@ from asyncgrad.optim.array_updates import array_update
 from asyncgrad.optim.optimizer import Optimizer
 from asyncgrad.optim.recorded_updates import recorded_update
 from asyncgrad.optim.together import Part, Together, is_small, joined
-from asyncgrad.optim.updates import Group, State, count_step, in_tiles, steps_of, zeros_like
+from asyncgrad.optim.updates import (
+    Gradients,
+    Group,
+    State,
+    count_step,
+    in_tiles,
+    steps_of,
+    zeros_like,
+)
 from asyncgrad.records import NamedTuple
 from asyncgrad.types import Array, Tensor
 
@@ -126,7 +134,7 @@ class ElementwiseOptimizer(Optimizer):
         state.update(zip(names, [kind(values[x]) for x in declared.entries.split()], strict=True))
         parameter.copy_(kind(values["p"] - values["change"]))
 
-    def _update_group(self, number: int, group: Group, beside: bool) -> None:
+    def _update_group(self, number: int, group: Group, gradients: Gradients | None) -> None:
         if group.get("differentiable"):
             with enable_grad():
                 for parameter in group["params"]:
@@ -134,11 +142,11 @@ class ElementwiseOptimizer(Optimizer):
                     if gradient is not None:
                         self._record(group, parameter, gradient)
             return
-        if not beside and self._update_at_once(number, group):
+        if gradients is None and self._update_at_once(number, group):
             return
         self._small: list[Part] = []
         try:
-            super()._update_group(number, group, beside)
+            super()._update_group(number, group, gradients)
         finally:
             self._finish(number, group)
 

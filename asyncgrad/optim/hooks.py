@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Awaitable, Callable
-from contextvars import ContextVar
+from collections.abc import Callable
 from typing import Any
 
 from asyncgrad.core.hooks import Hooks, RemovableHandle
@@ -17,8 +16,6 @@ from asyncgrad.scheduler import waits
 #: Hooks of all optimisers.
 _BEFORE_ALL: Hooks = {}
 _AFTER_ALL: Hooks = {}
-#: The optimiser whose own coroutine function `step` runs in this context.
-_inside: ContextVar[Any] = ContextVar("_inside", default=None)
 
 
 def register_optimizer_step_pre_hook(hook: Hook) -> RemovableHandle:
@@ -44,10 +41,14 @@ class Hooked:
     steps_taken = 0
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Wrap a `step` that a subclass defines, so that it is counted and calls the hooks."""
+        """Have a `step` that a subclass or its mixin defines be counted, call hooks, be awaited."""
         super().__init_subclass__(**kwargs)
-        if "step" in cls.__dict__:
-            cls.step = _between_hooks(cls.__dict__["step"])  # type: ignore[attr-defined]
+        owner = next((base for base in cls.__mro__ if "step" in vars(base)), Hooked)
+        if owner is cls or not issubclass(owner, Hooked):
+            step = _between_hooks(vars(owner)["step"])
+            cls.step = step  # type: ignore[attr-defined]
+            if "step_async" not in vars(cls):
+                cls.step_async = _awaiting(step)  # type: ignore[attr-defined]
 
     def register_step_pre_hook(self, hook: Hook) -> RemovableHandle:
         """Call a function before each step.
@@ -120,33 +121,6 @@ class Hooked:
         for hook in (*getattr(self, "_post_hooks", {}).values(), *_AFTER_ALL.values()):
             hook(self, args, kwargs)
 
-    async def _own_step(self, closure: Callable[[], Any] | None) -> Any:
-        """Call the `step` that a subclass defines, which may be a coroutine function."""
-        optimizer: Any = self
-        if closure is None or not waits(closure):
-            result = optimizer.step() if closure is None else optimizer.step(closure)
-            return await _within(self, result) if inspect.isawaitable(result) else result
-        loss = await optimizer._evaluate_async(closure)
-        await self._own_step(None)
-        return loss
-
-    def _is_inside(self) -> bool:
-        """Whether a subclass's coroutine function `step` has called."""
-        return _inside.get() is self
-
-
-def no_hooks(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Stand for the hooks of a step that is part of a step."""
-
-
-async def _within(optimizer: Hooked, step: Awaitable[Any]) -> Any:
-    """Await a step; its calls of `step_async` are those of the base class."""
-    token = _inside.set(optimizer)
-    try:
-        return await step
-    finally:
-        _inside.reset(token)
-
 
 #: The attributes of an optimiser that hold hooks.
 HOOKS = tuple(Hooked.__annotations__)
@@ -173,8 +147,35 @@ def _between_hooks(step: Any) -> Any:
         if type(self).step is not hooked_async:
             return await step(self, *args, **kwargs)
         args, kwargs = self._before((self, *args), kwargs)
-        result = await _within(self, step(*args, **kwargs))
+        result = await step(*args, **kwargs)
         self._after(args, kwargs)
         return result
 
     return hooked_async if inspect.iscoroutinefunction(step) else hooked
+
+
+def _awaiting(step: Any) -> Any:
+    """The `step_async` of a class that defines `step`."""
+
+    async def step_async(self: Any, closure: Callable[[], Any] | None = None) -> Any:
+        """Call `step` on the event loop, and await it if it is a coroutine function.
+
+        Args:
+            closure: computes the loss and its gradients anew; if it is a coroutine function, it is
+                awaited before the step, which gets no closure.
+
+        Raises:
+            PendingBackwardError: if this task has not awaited a pass that it started.
+        """
+        self._check_awaited("step_async")
+        unrepeatable("calls step_async()")
+        if closure is None or not waits(closure):
+            result = step(self) if closure is None else step(self, closure)
+            return await result if inspect.isawaitable(result) else result
+        loss = await self._evaluate_async(closure)
+        result = step(self)
+        if inspect.isawaitable(result):
+            await result
+        return loss
+
+    return step_async

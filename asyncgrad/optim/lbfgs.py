@@ -116,7 +116,11 @@ class LBFGS(Optimizer):
             if size * (4 * remembered + 8) < _WORTH_A_THREAD:
                 loss = _advance(iterations, float(loss))
             else:
-                loss = await offload(_advance, iterations, float(loss))
+                self._in_thread = True
+                try:
+                    loss = await offload(_advance, iterations, float(loss))
+                finally:
+                    self._in_thread = False
         return first
 
     def _state(self) -> dict[str, Any]:

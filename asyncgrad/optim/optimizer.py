@@ -24,13 +24,17 @@ from asyncgrad.nn.parameter import clear_gradient
 from asyncgrad.ops.tensors.sparse_rows import Rows
 from asyncgrad.optim.hooks import (  # noqa: F401  two have this place in PyTorch
     HOOKS,
-    Hooked,
-    no_hooks,
     register_optimizer_step_post_hook,
     register_optimizer_step_pre_hook,
 )
-from asyncgrad.optim.turns import Turns
-from asyncgrad.optim.updates import Group, Params, check_manner, copied_beside
+from asyncgrad.optim.state import Stateful
+from asyncgrad.optim.updates import (
+    Gradients,
+    Group,
+    Params,
+    check_manner,
+    gradients_of,
+)
 from asyncgrad.scheduler import check_awaited, offload
 from asyncgrad.types import Array, Tensor
 
@@ -41,7 +45,7 @@ _WORTH_A_THREAD = 250_000
 _PASSES = 4
 
 
-class Optimizer(Hooked, Turns):
+class Optimizer(Stateful):
     """Updates parameters from their gradients.
 
     Subclasses define `_update`, which updates one parameter, or `step`.
@@ -63,8 +67,8 @@ class Optimizer(Hooked, Turns):
                 f"{'Put it into a list' if one else 'Pass model.parameters()'}."
             )
         self.defaults = defaults
-        self.state: defaultdict[Any, dict[str, Any]] = defaultdict(dict)
-        self.param_groups: list[dict[str, Any]] = []
+        self.state = defaultdict(dict)
+        self.param_groups = []
         vars(self).update({table: {} for table in HOOKS})
         #: During a step, the new arrays of parameters that are not updated in place.
         self._drafts: dict[Any, Any] = {}
@@ -176,7 +180,7 @@ class Optimizer(Hooked, Turns):
         if self._stepping is not None:
             self._refuse_to_meet()
         loss = None if closure is None else self._evaluate(closure)
-        rebind(self._updates(False))
+        self._updates(False)
         return loss
 
     @overload
@@ -192,9 +196,10 @@ class Optimizer(Hooked, Turns):
         step on the loop.
 
         The thread writes to new arrays, which replace the parameters' memory when the step is
-        complete: other tasks see either no parameter updated or all of them. A cancellation takes
-        effect after the step. Steps of several tasks are taken one after another. A `step` that a
-        subclass defines is called on the loop instead, and awaited if it is a coroutine function.
+        complete: other tasks see either no parameter updated or all of them. Gradients are those at
+        the step's start. A cancellation takes effect after the step. Steps of several tasks are
+        taken one after another. A `step` that a subclass defines is called on the loop instead, and
+        awaited if it is a coroutine function.
 
         Args:
             closure: computes the loss and its gradients anew; may be a coroutine function.
@@ -204,36 +209,34 @@ class Optimizer(Hooked, Turns):
         """
         self._check_awaited("step_async")
         unrepeatable("calls step_async()")
-        inherited = type(self).step is Optimizer.step
-        if not inherited and not self._is_inside():
-            return await self._own_step(closure)
         loss = None if closure is None else await self._evaluate_async(closure)
         cost = sum(self._cost(group, p) for group in self.param_groups for p in group["params"])
         args = (self,) if closure is None else (self, closure)
-        before, after = (self._before, self._after) if inherited else (no_hooks, no_hooks)
-        if cost < _WORTH_A_THREAD and self._stepping is None:
-            before(args, {})
-            rebind(self._updates(False))
-            after(args, {})
-            return loss
+        # A subclass's `step` that awaits this one has called the hooks.
+        hooks = type(self).step is Optimizer.step
         made: list[dict[Any, Any]] = []
 
-        def prepare() -> None:
-            before(args, {})
-            made.append(self._updates(True))
+        def update(beside: bool) -> None:
+            if hooks:
+                self._before(args, {})
+            made.append(self._updates(beside))
 
         try:
+            if cost < _WORTH_A_THREAD and self._stepping is None:
+                update(False)
+                return loss
             async with self._alone():
                 try:
-                    await offload(prepare)
+                    await offload(update, True)
                 finally:
                     # On the loop no other task sees part of a step. A cancelled one is complete.
                     if made:
                         rebind(made[0])
+                    self._in_thread = False
         finally:
             # After the step's turn, since a hook may take another one.
-            if made:
-                after(args, {})
+            if made and hooks:
+                self._after(args, {})
         return loss
 
     def _check_awaited(self, method: str) -> None:
@@ -268,25 +271,31 @@ class Optimizer(Hooked, Turns):
         Args:
             beside: make new arrays: other tasks run meanwhile and must not see a partial step.
         """
+        self._in_thread = beside
         drafts = self._drafts = {}
+        # All are read first, because other tasks may drop some meanwhile.
+        found = [gradients_of(group) for group in self.param_groups] if beside else None
         try:
             with np.errstate(all="ignore"):
                 for number, group in enumerate(self.param_groups):
-                    self._update_group(number, group, beside)
+                    self._update_group(number, group, None if found is None else found[number])
         finally:
             self._drafts = {}
+        if drafts and not beside:
+            rebind(drafts)
         return drafts
 
-    def _update_group(self, number: int, group: Group, beside: bool) -> None:
-        """Update those parameters of a group that have a gradient."""
-        for parameter in group["params"]:
-            meta = parameter._autograd
-            # Read it once: another task may drop the gradient meanwhile.
-            grad = None if meta is None else meta.grad
-            if grad is None:
-                continue
+    def _update_group(self, number: int, group: Group, gradients: Gradients | None) -> None:
+        """Update those parameters of a group that have a gradient.
+
+        Args:
+            number: the group's number.
+            group: the group.
+            gradients: what a step in a thread uses, which makes new arrays.
+        """
+        for parameter, grad in gradients_of(group) if gradients is None else gradients:
             change = parameter._metadata.device.launching(self._change)
-            change(group, parameter, grad._array, beside)
+            change(group, parameter, grad._array, gradients is not None)
             if parameter not in self._drafts:
                 bump_version(parameter)
 
@@ -319,77 +328,6 @@ class Optimizer(Hooked, Turns):
         for group in self.param_groups:
             for parameter in group["params"]:
                 clear_gradient(parameter, set_to_none)
-
-    # -- state ------------------------------------------------------------------------------------
-
-    def state_dict(self) -> dict[str, Any]:
-        """State and options, with parameters replaced by numbers; tensors share memory."""
-        for hook in tuple(self._state_pre_hooks.values()):
-            hook(self)
-        numbers: dict[int, int] = {}
-        for group in self.param_groups:
-            for parameter in group["params"]:
-                numbers.setdefault(id(parameter), len(numbers))
-        state_dict = {
-            "state": {numbers.get(id(key), key): dict(value) for key, value in self.state.items()},
-            "param_groups": [
-                {
-                    **{key: value for key, value in group.items() if key != "params"},
-                    "params": [numbers[id(parameter)] for parameter in group["params"]],
-                }
-                for group in self.param_groups
-            ],
-        }
-        return self._through(self._state_post_hooks, state_dict)
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restore state and options; tensors are copied.
-
-        Args:
-            state_dict: what `state_dict()` returned for an optimiser with the same groups.
-        """
-        state_dict = self._through(self._load_pre_hooks, state_dict.copy())
-        groups = state_dict["param_groups"]
-        if len(groups) != len(self.param_groups):
-            raise ValueError(
-                f"loaded state dict has a different number of parameter groups: {len(groups)} "
-                f"instead of {len(self.param_groups)}"
-            )
-        for own, given in zip(self.param_groups, groups, strict=True):
-            if len(own["params"]) != len(given["params"]):
-                raise ValueError(
-                    f"loaded state dict contains a parameter group that doesn't match the size of "
-                    f"optimizer's group: {len(given['params'])} instead of {len(own['params'])}"
-                )
-        parameters = {
-            number: parameter
-            for own, given in zip(self.param_groups, groups, strict=True)
-            for number, parameter in zip(given["params"], own["params"], strict=True)
-        }
-        state: defaultdict[Any, dict[str, Any]] = defaultdict(dict)
-        for number, values in state_dict["state"].items():
-            if number in parameters:
-                parameter = parameters[number]
-                state[parameter] = copied_beside("", values, parameter)
-            else:
-                state[number] = values
-        groups = [
-            self.defaults
-            | {key: own[key] for key in own if key == "param_names"}
-            | {**given, "params": own["params"]}
-            for own, given in zip(self.param_groups, groups, strict=True)
-        ]
-        self.__setstate__({"state": state, "param_groups": groups})
-        for hook in tuple(self._load_post_hooks.values()):
-            hook(self)
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Everything but hooks, which belong to the program and not to the state."""
-        return {**vars(self), **{table: {} for table in HOOKS}, "_drafts": {}, "_stepping": None}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        """Take attributes that were copied or loaded; subclasses may add options to old groups."""
-        vars(self).update(state)
 
     def __repr__(self) -> str:
         unrepeatable("it shows an optimizer, whose options may change")

@@ -32,6 +32,8 @@ class Turns:
     #: The turn of the last step that runs in a thread or awaits its closure, or waits to do so;
     #: None if there is none.
     _stepping: _Turn | None = None
+    #: Whether a thread changes the state: then others may neither copy nor replace it.
+    _in_thread = False
 
     @asynccontextmanager
     async def _alone(self) -> AsyncIterator[None]:
@@ -58,10 +60,21 @@ class Turns:
                 self._stepping = None
         own.set_result(None)
 
+    def _is_stepping(self) -> bool:
+        return self._stepping is not None and not self._stepping.is_lost()
+
     def _refuse_to_meet(self) -> None:
         """Raise if another step, for which a step that blocks can't wait, is not complete."""
-        if self._stepping is not None and not self._stepping.is_lost():
+        if self._is_stepping():
             raise RuntimeError(
                 f"{type(self).__name__}.step: another task's step_async() is not complete, and "
                 f"this call can't wait for it. Write `await optimizer.step_async()`."
+            )
+
+    def _check_state_is_whole(self, method: str) -> None:
+        """Raise while a thread changes the state."""
+        if self._in_thread and self._is_stepping():
+            raise RuntimeError(
+                f"{type(self).__name__}.{method}: another task's step_async() changes the state in "
+                f"a thread. Await it before, or call this in a hook after the step."
             )

@@ -25,9 +25,20 @@ Rate: TypeAlias = "float | Tensor"
 Betas: TypeAlias = "tuple[float, float] | tuple[Tensor, Tensor]"
 #: What optimisers are made for: tensors, pairs of a name and a tensor, or groups with options.
 Params: TypeAlias = "Iterable[Tensor | tuple[str, Tensor] | dict[str, Any]]"
+#: Parameters of a group, and their gradients.
+Gradients: TypeAlias = "list[tuple[Any, Any]]"
 
 #: The number of elements updated at a time, so that the arrays of an update stay in the cache.
 TILE = 65_536
+
+
+def gradients_of(group: Group) -> Gradients:
+    """Those parameters of a group that have a gradient, with their gradients."""
+    return [
+        (parameter, gradient)
+        for parameter in group["params"]
+        if (meta := parameter._autograd) is not None and (gradient := meta.grad) is not None
+    ]
 
 
 def zeros_like(parameter: Tensor) -> Tensor:

@@ -176,3 +176,141 @@ async def test_closures_that_are_awaited_precede_a_step_of_a_subclass(monkeypatc
         x, optimizer = model_and_optimizer(monkeypatch, Own)
         assert await optimizer.step_async(closure) == 3.0
         assert x.item() == -0.25
+
+
+class Waiting(ag.optim.Optimizer):
+    """Updates in a thread: of the first parameter, when the test lets it."""
+
+    def __init__(self, params):
+        super().__init__(params, {"lr": 1.0})
+        self.begun, self.go_on = threading.Event(), threading.Event()
+
+    def _update(self, group, parameter, gradient):
+        self.state[parameter]["count"] = self.state[parameter].get("count", 0) + 1
+        self.begun.set()
+        assert self.go_on.wait(30)
+        self._values(parameter)[...] -= gradient
+
+
+async def begun(monkeypatch, *hooks):
+    """Two parameters, their optimiser, and its step, which waits within the first update."""
+    monkeypatch.setattr(ag.optim.optimizer, "_WORTH_A_THREAD", 0)
+    parameters = [ag.zeros(1, requires_grad=True) for _ in range(2)]
+    for p in parameters:
+        p.grad = ag.ones(1)
+    optimizer = Waiting([{"params": p} for p in parameters])
+    for hook in hooks:
+        optimizer.register_step_pre_hook(hook)
+    step = asyncio.create_task(optimizer.step_async())
+    await asyncio.to_thread(optimizer.begun.wait, 30)
+    return parameters, optimizer, step
+
+
+@pytest.mark.asyncio
+async def test_gradients_that_are_dropped_during_a_step_are_in_it(monkeypatch):
+    """The step went on without those that it had not come to."""
+    parameters, optimizer, step = await begun(monkeypatch)
+    optimizer.zero_grad()
+    optimizer.go_on.set()
+    await step
+    assert [p.item() for p in parameters] == [-1, -1]
+
+
+@pytest.mark.asyncio
+async def test_a_state_is_neither_saved_nor_replaced_while_a_thread_changes_it(monkeypatch):
+    """A checkpoint held entries from before and from after the step."""
+    saved = []
+    before = [lambda optimizer, *_: saved.append(optimizer.state_dict()["state"])]
+    _, optimizer, step = await begun(monkeypatch, *before)
+    optimizer.register_step_post_hook(lambda *_: saved.append(optimizer.state_dict()["state"]))
+    for use in (
+        optimizer.state_dict,
+        lambda: optimizer.load_state_dict({"state": {}, "param_groups": []}),
+    ):
+        with pytest.raises(RuntimeError, match="changes the state in a thread"):
+            use()
+    optimizer.go_on.set()
+    await step
+    assert saved == [{}, {0: {"count": 1}, 1: {"count": 1}}]
+    optimizer.load_state_dict(optimizer.state_dict())
+
+
+@pytest.mark.asyncio
+async def test_a_state_is_free_after_a_step_that_fails_or_is_cancelled(monkeypatch):
+    for failing in (True, False):
+        _, optimizer, step = await begun(monkeypatch)
+        if failing:
+            monkeypatch.setattr(optimizer, "_values", None)
+        step.cancel()
+        optimizer.go_on.set()
+        with pytest.raises((TypeError, asyncio.CancelledError)):
+            await step
+        optimizer.load_state_dict(optimizer.state_dict())
+
+
+@pytest.mark.asyncio
+async def test_the_state_of_lbfgs_is_not_saved_while_a_thread_changes_it(monkeypatch):
+    monkeypatch.setattr(ag.optim.lbfgs, "_WORTH_A_THREAD", -1)
+    x = ag.zeros(1, requires_grad=True)
+    x.grad = ag.ones(1)
+    optimizer = ag.optim.LBFGS([x], max_iter=1)
+    errors = []
+
+    class Loss:
+        def __float__(self):
+            return 1.0
+
+    def slow(iterations, loss):
+        with pytest.raises(RuntimeError, match="changes the state in a thread") as caught:
+            optimizer.state_dict()
+        errors.append(caught.value)
+        return advance(iterations, loss)
+
+    advance = ag.optim.lbfgs._advance
+    monkeypatch.setattr(ag.optim.lbfgs, "_advance", slow)
+    await optimizer.step_async(Loss)
+    assert errors
+    assert optimizer.state_dict()["state"][0]["n_iter"] == 1
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("least", [0, 1 << 40])
+async def test_a_step_of_a_mixin_is_counted_and_calls_hooks(monkeypatch, least):
+    class Doubling:
+        def step(self, closure=None):
+            super().step()
+            return super().step(closure)
+
+    class Mixed(Doubling, ag.optim.SGD):
+        pass
+
+    x, optimizer = model_and_optimizer(monkeypatch, Mixed)
+    monkeypatch.setattr(ag.optim.optimizer, "_WORTH_A_THREAD", least)
+    hooks = []
+    optimizer.register_step_pre_hook(lambda *_: hooks.append("before"))
+    optimizer.register_step_post_hook(lambda *_: hooks.append("after"))
+    assert optimizer.step(lambda: 3.0) == 3.0
+    assert await optimizer.step_async(lambda: 3.0) == 3.0
+    assert x.item() == -1
+    assert hooks == ["before", "after"] * 2
+    assert optimizer.steps_taken == 2
+
+
+@pytest.mark.asyncio
+async def test_step_async_of_a_parent_is_the_step_that_the_parent_defines(monkeypatch):
+    """It was that of the optimiser above."""
+
+    class Doubling(ag.optim.SGD):
+        def step(self, closure=None):
+            super().step()
+            return super().step(closure)
+
+    class Awaiting(Doubling):
+        async def step(self, closure=None):
+            return await super().step_async(closure)
+
+    x, optimizer = model_and_optimizer(monkeypatch, Awaiting)
+    await optimizer.step()
+    await optimizer.step_async()
+    assert x.item() == -1
+    assert optimizer.steps_taken == 2
