@@ -68,6 +68,21 @@ def test_factors_of_a_sum_do_not_change_its_dtype(name, dtype, factors):
         oracle.compare(theirs, ours)
 
 
+@pytest.mark.parametrize("name", ["addr", "addmm", "addmv", "addbmm", "baddbmm"])
+def test_a_summand_times_0_is_ignored_but_has_a_gradient(name):
+    """Or a pass would complain of an input that its caller has used."""
+    factors = {"addr": (2, 2), "addmv": ((2, 2), 2), "addmm": ((2, 2), (2, 2))}
+    factors = factors.get(name, ((1, 2, 2), (1, 2, 2)))
+    shape = {"addmv": 2, "baddbmm": (1, 2, 2)}.get(name, (2, 2))
+
+    def call(T):
+        x = T.full_like(T.ones(shape), float("nan"), requires_grad=True)
+        out = getattr(T, name)(x, *map(T.ones, factors), beta=0)
+        return out.detach(), *T.autograd.grad(out.sum(), x)
+
+    oracle.compare(*_outcomes(call))
+
+
 @pytest.mark.parametrize("name", ["addcmul", "addcdiv"])
 @pytest.mark.parametrize("value", [1j, 1.5])
 def test_a_factor_of_products_and_quotients_is_of_their_kind(name, value):

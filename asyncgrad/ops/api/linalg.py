@@ -231,9 +231,6 @@ def addmm(
         raise unmet("addmm", "The expanded size of the tensor must match the product's shape "
                     f"{shape}", input=bias)  # fmt: skip
     beta, alpha = (fitted("addmm", factor, x._metadata.dtype) for factor in (beta, alpha))
-    if beta == 0:
-        out = R.mm(x, y)
-        return out if alpha == 1 else R.mul_scalar(out, alpha)
     return R.addmm(bias, x, y, beta, alpha)
 
 

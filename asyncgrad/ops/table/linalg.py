@@ -90,7 +90,8 @@ def _addmm(xp: Library, bias: Array, x: Array, y: Array, beta: Number, alpha: Nu
     out = xp.dot(x, y)
     if alpha != 1:
         out *= alpha
-    out += bias if beta == 1 else bias * beta
+    if beta != 0:
+        out += bias if beta == 1 else bias * beta
     return out
 
 
