@@ -163,7 +163,7 @@ def _integers(
 ) -> Any:  # fmt: skip
     """Integers in [low, high) that a dtype can hold."""
     try:
-        first, beyond = (one_int(name, "high", n) for n in (0 if low is None else low, high))
+        first, beyond = 0 if low is None else one_int(name, "low", low), one_int(name, "high", high)
     except TypeError:
         raise TypeError(
             f"{name}() received an invalid combination of arguments: the bounds {low!r} and "
@@ -176,29 +176,25 @@ def _integers(
     if first >= beyond:
         raise unmet(name, f"random_ expects 'from' to be less than 'to', but got from={first} >= "
                     f"to={beyond}")  # fmt: skip
+    least, largest = _limits(dtype)
     for what, bound in (("from", first), ("to - 1", beyond - 1)):
-        if not _holds(dtype, bound):
+        if not least <= bound <= largest:
             raise RuntimeError(f"{name}: {what} is out of bounds for {dtype}: {bound}")
     numbers = source.draw("integers", first, beyond, shape, _INT64, many=prod(shape))
     return np.asarray(numbers).astype(dtype, copy=False)
 
 
-def _holds(dtype: np.dtype[Any], number: int) -> bool:
-    """Whether a dtype has a number, or one near it."""
+@functools.cache
+def _limits(dtype: np.dtype[Any]) -> tuple[float, float]:
+    """The least and the largest number of a dtype, or of the parts of a complex one."""
     kind = category(dtype)
     if kind == 0:
-        return number in {0, 1}
+        return 0, 1
     if kind == 1:
-        if dtype is _INT64:
-            return -(1 << 63) <= number < 1 << 63
         limits = np.iinfo(dtype)
-        return bool(limits.min <= number <= limits.max)
-    return abs(number) <= _largest(dtype)
-
-
-def _largest(dtype: np.dtype[Any]) -> float:
-    """The largest number of a floating dtype, or of the parts of a complex one."""
-    return float(floating_info(dtype).max)
+        return limits.min, limits.max
+    largest = float(floating_info(dtype).max)
+    return -largest, largest
 
 
 @makes
@@ -218,7 +214,7 @@ def randperm(
     count = one_int("randperm", "n", n)
     if count < 0:
         raise RuntimeError(f"randperm: Trying to create tensor with negative dimension {count}")
-    if not _holds(wanted, max(count - 1, 0)):
+    if count - 1 > _limits(wanted)[1]:
         raise unmet(
             "randperm", f"value cannot be converted to type {wanted} without overflow", n=count
         )
@@ -651,7 +647,7 @@ def uniform_(
     source = source_of(generator)
     if low == 0 and high == 1:
         return _fill(x, _numbers(Generator.uniform, source, shape, dtype, device), "uniform_")
-    largest = _largest(dtype)
+    largest = _limits(dtype)[1]
     for what, bound in (("from", low), ("to", high), ("to - from", high - low)):
         if not abs(bound) <= largest:
             raise RuntimeError(f"uniform_: {what} is out of bounds for {dtype}: {bound}")
