@@ -110,3 +110,28 @@ def test_instance_norm_takes_any_eps(eps):
 def test_complex_lines_without_elements_have_a_root_mean_square():
     x = ag.zeros(3, 0, dtype=ag.complex64)
     assert ag.rms_norm(x, (0,)).shape == (3, 0)
+
+
+@pytest.mark.parametrize("name", ["mean", "var"])
+def test_running_moments_that_share_memory_are_refused_before_any_is_moved(name):
+    """PyTorch moves the one number again for each channel."""
+    moments = {"mean": ag.zeros(2), "var": ag.ones(2)}
+    moments[name] = ag.ones(1).expand(2)
+    before, x = {key: moment.tolist() for key, moment in moments.items()}, ag.rand(3, 2)
+    with pytest.raises(RuntimeError, match="memory is read-only, or more than one element"):
+        ag.nn.functional.batch_norm(x, *moments.values(), training=True)
+    assert {key: moment.tolist() for key, moment in moments.items()} == before
+    assert ag.nn.functional.batch_norm(x, *moments.values()).shape == (3, 2)
+
+
+@pytest.mark.parametrize("name", ["batch_norm", "instance_norm"])
+def test_running_moments_of_each_example_are_moved(name):
+    """Those of a batch have no array of their own that could be looked at."""
+    found = []
+    for T in (torch, ag):
+        x = T.arange(48.0, dtype=T.float64).reshape(2, 3, 2, 4).sin()
+        moments = T.zeros(2, 2, dtype=T.float64), T.ones(2, 2, dtype=T.float64)
+        norm = getattr(T.nn.functional, name)
+        out = T.func.vmap(lambda x, m, v, norm=norm: norm(x, m, v, None, None, True))(x, *moments)
+        found.append((out, *moments))
+    oracle.compare(*found)

@@ -168,6 +168,8 @@ def _batch_norm(
             _check_channels(name, what, value, channels)
             if what.startswith("running"):
                 check_constant(name, what, value)
+                if training and not value._batched:
+                    in_place.check_memory(value, name)
         elif not training and what.startswith("running"):
             raise unmet(name, f"Expected {what} to be defined when training=False: {what} must "
                         "be defined in evaluation mode")  # fmt: skip

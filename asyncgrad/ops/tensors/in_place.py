@@ -238,6 +238,11 @@ def filling(name: str, value: Any, like: Any) -> Any:
 def check_change(tensor: Any, name: str, *, recorded: bool) -> None:
     """Raise if a change in place is impossible or, if it is recorded, makes the graph wrong."""
     check_history(tensor, name, recorded=recorded)
+    check_memory(tensor, name)
+
+
+def check_memory(tensor: Any, name: str) -> None:
+    """Raise if the elements of a tensor can't be changed one by one."""
     F, array = tensor._metadata.F, tensor._array
     repeated = name in _ALIKE and unlocked(array) is not None
     if not repeated and not F.make_writeable(array) and array.size:
