@@ -53,6 +53,8 @@ CALLS = {
     "no slope of truths": lambda T: T.gradient(T.tensor([True, False])),
     "distance as text": lambda T: T.gradient(T.ones(3), spacing="a"),
     "area of nothing": lambda T: (T.trapezoid(T.ones(2, 0)), T.trapezoid(T.ones(0, 2))),
+    "area over no places": lambda T: T.trapezoid(T.ones(2, 0), T.ones(2, 0)),
+    "areas over no places": lambda T: T.cumulative_trapezoid(T.ones(0, 2).int(), T.ones(0), dim=0),
     "area of a tensor without axes": lambda T: T.trapz(T.tensor(1.0)),
     "both of places and distance": lambda T: T.trapezoid(T.ones(3), T.ones(3), dx=3),
     "distance as a tensor": lambda T: T.trapz(T.ones(3), dx=T.tensor(2.0)),

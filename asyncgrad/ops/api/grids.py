@@ -47,7 +47,7 @@ METHODS = ("corrcoef", "cov", "histc", "histogram")
 def _part(x: Any, axis: int, start: int, stop: int) -> Any:
     """The elements along an axis from `start` to `stop`; negative ones count from the end."""
     length = x._metadata.shape[axis]
-    begin = start + length if start < 0 else start
+    begin = start + length if start < 0 else min(start, length)
     return shape.narrow(x, axis, begin, max(stop + length if stop <= 0 else stop, begin) - begin)
 
 
@@ -151,8 +151,6 @@ def _areas(name: str, y: Tensor, x: Tensor | None, dx: Number | None, axis: int)
         if places._metadata.shape[axis] != y._metadata.shape[axis]:
             raise RuntimeError(f"{name}: There must be one `x` value for each sample point")
         width = R.sub(_part(places, axis, 1, 0), _part(places, axis, 0, -1))
-    if not y._metadata.shape[axis]:
-        return R.div(y, 2)
     total = R.add(_part(y, axis, 0, -1), _part(y, axis, 1, 0))
     return R.div(R.mul(total, width), 2)
 
