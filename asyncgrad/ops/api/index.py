@@ -262,6 +262,9 @@ def _parsed(
             basic.append(part)
             trivial = False
         elif part.ndim:
+            if not part.size and part.dtype == np.bool_:
+                hidden = (len(shape) - consumed - 1) * (Ellipsis in basic)
+                _check_empty(part, shape, len(basic) - basic.count(None) + hidden)
             basic += [_ALL] * _axes_of(part)
             arrays.append(part)
         else:
@@ -276,6 +279,16 @@ def _parsed(
         return tuple(basic), None, ()
     watched = tuple([part for part in index if isinstance(part, Variable)])
     return () if trivial else tuple(basic), tuple(arrays), watched
+
+
+def _check_empty(mask: Array, shape: tuple[int, ...], axis: int) -> None:
+    """Raise unless a mask without elements fits: NumPy takes it for axes of any length."""
+    expected = shape[axis : axis + mask.ndim]
+    if mask.shape != expected:
+        raise IndexError(
+            f"The shape of the mask {list(mask.shape)} does not match the shape of the indexed "
+            f"tensor {list(expected)} at {axis}"
+        )
 
 
 def _plain(part: Any) -> Any:
@@ -534,12 +547,14 @@ def numbers_along(name: str, x: Tensor, axis: int, index: Tensor) -> Any:
     check_device(name, x, index)
     shape = x._metadata.shape
     numbers = index._array
-    if numbers.size:
-        _numbers(name, index, RuntimeError, int32=True)
-        if max(numbers.ndim, 1) != max(len(shape), 1):
-            raise unmet(name, "Index tensor must have the same number of dimensions as input "
-                        "tensor", index=index)  # fmt: skip
-        check_range(name, numbers, shape[axis] if shape else 1, RuntimeError)
+    if not numbers.size:
+        # As in PyTorch, the dtype of an empty index does not matter.
+        return numbers.astype(np.int64, copy=False)
+    _numbers(name, index, RuntimeError, int32=True)
+    if max(numbers.ndim, 1) != max(len(shape), 1):
+        raise unmet(name, "Index tensor must have the same number of dimensions as input "
+                    "tensor", index=index)  # fmt: skip
+    check_range(name, numbers, shape[axis] if shape else 1, RuntimeError)
     return numbers
 
 
