@@ -161,6 +161,8 @@ def test_a_shape_without_memory_is_named_and_no_other_error_hidden():
 
 #: Unusual arguments that are good ones.
 UNUSUAL = {
+    "no fractions as an index": lambda T, x: T.gather(x, 0, T.ones(0)),
+    "a turned tensor of another size": lambda T, x: T.arange(6.0).reshape(2, 3).T.resize_(2, 2),
     "one number for one slice": lambda T, x: x[0, :1].index_copy(0, T.tensor([0]), x[1, 1] * 2),
     "a factor of booleans": lambda T, x: T.add(x > 0, x > 2, alpha=300),
     "NumPy's integer as an axis": lambda T, x: T.squeeze(x[None], np.int64(0)),

@@ -146,7 +146,7 @@ def _resized(xp: Library, array: Array, shape: tuple[int, ...]) -> Any:
     ):
         # The tensor was shrunk before, so its memory has more elements.
         array = whole
-    flat = array.reshape(-1)
+    flat = array.ravel(order="K")
     if count > array.size:
         flat = xp.concatenate([flat, xp.zeros(count - array.size, array.dtype)])
     return flat[:count].reshape(shape)
