@@ -196,6 +196,8 @@ def _along_one(name: str) -> Any:
         if not input._metadata.shape:
             raise unmet(f"fft.{name}", f"Dimension specified as {dim} but tensor has no "
                         "dimensions. Give it one with unsqueeze()", IndexError)  # fmt: skip
+        if n is not None:
+            _check_points(name, (n,))
         return kind(name, input, None if n is None else (n,), (dim,), norm, forward)
 
     return _documented(

@@ -61,6 +61,7 @@ def pinverse(input: Tensor, rcond: Tensor | float = 1e-15) -> Tensor:
     return linalg_norm.pinv(input, rcond)
 
 
+@requires("A.ndim >= 2", error=ValueError)
 @requires("q is None or q >= 0  # Trying to create tensor with negative dimension")
 def svd_lowrank(
     A: Tensor, q: int | None = 6, niter: int | None = 2, M: Tensor | None = None
@@ -82,6 +83,7 @@ def svd_lowrank(
 
 
 @requires(
+    "A.ndim >= 2",
     "q is None or 0 <= q <= min(A.shape[-2:])  # q(={q}) must be non-negative integer and not "
     "greater than min(m, n)={min(A.shape[-2:])}", error=ValueError,
 )  # fmt: skip

@@ -34,7 +34,10 @@ if TYPE_CHECKING:
 
 
 @one_node("MvlgammaBackward0", writes)
-@requires("p >= 1  # p has to be greater than or equal to 1")
+@requires(
+    "p >= 1  # p has to be greater than or equal to 1",
+    "input.dtype != bool  # The input tensor may not be a boolean tensor",
+)
 def mvlgamma(input: Tensor, p: int) -> Tensor:
     """The logarithm of the multivariate gamma function of dimension `p`.
 
