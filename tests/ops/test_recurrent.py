@@ -125,3 +125,23 @@ def test_the_halves_of_a_batch_give_what_all_its_rows_give(size, monkeypatch):
         found.append([out.detach(), *(leaf.grad for leaf in leaves)])
     for whole, halves in zip(*found, strict=True):
         np.testing.assert_allclose(halves.numpy(), whole.numpy(), 1e-9, 1e-12)
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_second_derivatives_fill_few_arrays_as_large_as_the_sequence(name):
+    """Where each step is a part of the sequence itself, its gradient is put into one such array."""
+
+    def elements(steps):
+        leaves = [ag.from_numpy(x).requires_grad_() for x in inputs(name, steps)]
+        out = getattr(R, name)(*leaves, *attributes(name))
+        todo = [x.grad_fn for x in ag.autograd.grad(out.sum(), leaves, create_graph=True)]
+        seen = set()
+        while todo:
+            node = todo.pop()
+            if node is not None and node not in seen:
+                seen.add(node)
+                todo += [edge for edge, _ in node.next_functions]
+        parts = [n for n in seen if n.name() in {"SelectBackward0", "SliceBackward0"}]
+        return sum(np.prod(node._saved_self_sym_sizes) for node in parts)
+
+    assert elements(160) < 6 * elements(40)

@@ -176,11 +176,38 @@ def _stacked(F: Namespace, parts: list[Any]) -> Any:
     return F.cat([F.reshape(part, (1, *part.shape)) for part in parts], 0)
 
 
-def _total(parts: list[Any]) -> Any:
-    total = parts[0]
-    for part in parts[1:]:
-        total = total + part
-    return total
+def _steps(F: Namespace, x: Value) -> list[Any]:
+    """The steps of a sequence, taken from halves of halves.
+
+    The gradient of a part is put into zeros of what the part was taken from: so all steps together
+    need a few arrays as large as the sequence, where one such array for each step would be many.
+    """
+    count = x.shape[0]
+    if count < 2:
+        return [x[0]] if count else []
+    half = count // 2
+    return [*_steps(F, F.narrow(x, 0, 0, half)), *_steps(F, F.narrow(x, 0, half, count - half))]
+
+
+def _chosen(
+    F: Namespace, wanted: tuple[str, ...], states: list[Any], by_states: Value, back: Value,
+    **made: Callable[[], Any],
+) -> tuple[Any, ...]:  # fmt: skip
+    """The gradients by the inputs that require them, as a rule returns them.
+
+    Args:
+        states: the state before each step, which is multiplied by `w`.
+        by_states: the gradients by these products, those of all steps below one another.
+        back: the gradient by the first state.
+        made: how the gradients by other inputs are computed.
+    """
+    made = {
+        "h": lambda: back,
+        "w": lambda: F.adjoint(by_states) @ F.cat(states, 0),
+        "b": lambda: F.sum(by_states, (0,), False),
+        **made,
+    }
+    return tuple([made[key]() for key in wanted])
 
 
 def _previous(product: Callable[..., Any], states: Array, first: Array, gradients: Array) -> Any:
@@ -215,22 +242,16 @@ def _plain_rule(
     out: Value,
 ) -> Any:  # fmt: skip
     states = [h]
-    for t in range(z.shape[0]):
-        states.append(getattr(F, activation)(z[t] + states[-1] @ F.adjoint(w)))
-    parts, weights = [], []
-    back = None
-    for t in range(len(states) - 2, -1, -1):
-        back = g[t] if back is None else back + g[t]
-        part = _through(F, activation, back, states[t + 1])
-        back = part @ w
+    for own in _steps(F, z):
+        states.append(getattr(F, activation)(own + states[-1] @ F.adjoint(w)))
+    parts: list[Any] = []
+    back = F.zeros_of(h)
+    for own, state in zip(_steps(F, g)[::-1], states[:0:-1], strict=True):
+        part = _through(F, activation, back + own, state)
         parts.append(part)
-        weights.append(F.adjoint(part) @ states[t])
-    made: dict[str, Callable[[], Any]] = {
-        "z": lambda: _stacked(F, parts[::-1]),
-        "h": lambda: back,
-        "w": lambda: _total(weights),
-    }
-    return tuple([made[key]() for key in wanted])
+        back = part @ w
+    by_states = F.cat(parts[::-1], 0)
+    return _chosen(F, wanted, states[:-1], by_states, back, z=lambda: F.reshape(by_states, z.shape))
 
 
 def _plain_push(
@@ -239,13 +260,14 @@ def _plain_push(
     turned = F.adjoint(w)
     found = []
     moved = tangent if key == "h" else F.zeros_of(h)
-    for t in range(z.shape[0]):
+    tangents = _steps(F, tangent) if key == "z" else []
+    for t, own in enumerate(_steps(F, z)):
         part = moved @ turned
         if key == "z":
-            part = part + tangent[t]
+            part = part + tangents[t]
         elif key == "w":
             part = part + h @ F.adjoint(tangent)
-        h = getattr(F, activation)(z[t] + h @ turned)
+        h = getattr(F, activation)(own + h @ turned)
         moved = _through(F, activation, part, h)
         found.append(moved)
     return _stacked(F, found)
@@ -478,13 +500,19 @@ def _lstm_kernel(
     return tuple([made[key] for key in wanted])
 
 
+def _products(F: Namespace, x: Value, v: Value) -> Any:
+    """The inputs' part of the gates for all steps, without the bias."""
+    rows = F.reshape(x, (-1, v.shape[1])) @ F.adjoint(v)
+    return F.reshape(rows, (*x.shape[:2], v.shape[0]))
+
+
 def _lstm_steps(
     F: Namespace, x: Value, h: Value, c: Value, v: Value, w: Value, b: Value
 ) -> Iterator[tuple[Any, ...]]:
     """For each step the previous state and cell state, the gates and the tanh of the cell state."""
     size = c.shape[-1]
-    for t in range(x.shape[0]):
-        a = x[t] @ F.adjoint(v) + h @ F.adjoint(w) + b
+    for own in _steps(F, _products(F, x, v) + b):
+        a = own + h @ F.adjoint(w)
         i, f, o = (F.sigmoid(a[:, k * size : (k + 1) * size]) for k in (0, 1, 3))
         j = F.tanh(a[:, 2 * size : 3 * size])
         new = f * c + i * j
@@ -498,12 +526,11 @@ def _lstm_rule(
     w: Value, b: Value, out: Value, kept: list[Any],
 ) -> Any:  # fmt: skip
     rows = list(_lstm_steps(F, x, h, c, v, w, b))
-    memory = g[len(rows)]
-    back = None
-    parts = []
-    for t in range(len(rows) - 1, -1, -1):
-        _, before, i, f, j, o, top = rows[t]
-        back = g[t] if back is None else back + g[t]
+    *gradients, memory = _steps(F, g)
+    back = F.zeros_of(c)
+    parts: list[Any] = []
+    for own, (_, before, i, f, j, o, top) in zip(gradients[::-1], rows[::-1], strict=True):
+        back = back + own
         memory = memory + back * o * (1 - top * top)
         part = F.cat(
             [
@@ -517,16 +544,17 @@ def _lstm_rule(
         parts.append(part)
         memory = memory * f
         back = part @ w
-    parts.reverse()
-    made: dict[str, Callable[[], Any]] = {
-        "x": lambda: _stacked(F, [part @ v for part in parts]),
-        "h": lambda: back,
-        "c": lambda: memory,
-        "v": lambda: _total([F.adjoint(part) @ x[t] for t, part in enumerate(parts)]),
-        "w": lambda: _total([F.adjoint(part) @ rows[t][0] for t, part in enumerate(parts)]),
-        "b": lambda: _total([F.sum(part, (0,), False) for part in parts]),
-    }
-    return tuple([made[key]() for key in wanted])
+    by_states = F.cat(parts[::-1], 0)
+    return _chosen(
+        F,
+        wanted,
+        [row[0] for row in rows],
+        by_states,
+        back,
+        c=lambda: memory,
+        x=lambda: F.reshape(by_states @ v, x.shape),
+        v=lambda: F.adjoint(by_states) @ F.reshape(x, (-1, x.shape[2])),
+    )
 
 
 def _lstm_push(
@@ -538,12 +566,12 @@ def _lstm_push(
     moved = tangent if key == "h" else F.zeros_of(h)
     memory = tangent if key == "c" else F.zeros_of(c)
     found = []
+    inputs = {"x": lambda: _products(F, tangent, v), "v": lambda: _products(F, x, tangent)}
+    tangents = _steps(F, inputs[key]()) if key in inputs else []
     for t, (state, before, i, f, j, o, top) in enumerate(_lstm_steps(F, x, h, c, v, w, b)):
         part = moved @ turned
-        if key == "x":
-            part = part + tangent[t] @ F.adjoint(v)
-        elif key == "v":
-            part = part + x[t] @ F.adjoint(tangent)
+        if tangents:
+            part = part + tangents[t]
         elif key == "w":
             part = part + state @ F.adjoint(tangent)
         elif key == "b":
@@ -674,8 +702,8 @@ def _gru_steps(F: Namespace, z: Value, h: Value, w: Value, b: Value) -> Iterator
     """For each step the previous state, the gates and the recurrent part of the new values."""
     size = h.shape[-1]
     turned = F.adjoint(w)
-    for t in range(z.shape[0]):
-        a, part = z[t], h @ turned + b
+    for a in _steps(F, z):
+        part = h @ turned + b
         r, u = (F.sigmoid(a[:, k] + part[:, k]) for k in (slice(0, size), slice(size, 2 * size)))
         q = part[:, 2 * size :]
         n = F.tanh(a[:, 2 * size :] + r * q)
@@ -688,26 +716,22 @@ def _gru_rule(
     out: Value, kept: list[Any],
 ) -> Any:  # fmt: skip
     rows = list(_gru_steps(F, z, h, w, b))
-    back = None
-    parts, weights, biases = [], [], []
-    for t in range(len(rows) - 1, -1, -1):
-        state, r, u, n, q = rows[t]
-        back = g[t] if back is None else back + g[t]
+    back = F.zeros_of(h)
+    parts: list[Any] = []
+    by_z: list[Any] = []
+    for own, (state, r, u, n, q) in zip(_steps(F, g)[::-1], rows[::-1], strict=True):
+        back = back + own
         inner = back * (1 - u) * (1 - n * n)
         reset = inner * q * r * (1 - r)
         update = back * (state - n) * u * (1 - u)
         part = F.cat([reset, update, inner * r], 1)
-        parts.append(F.cat([reset, update, inner], 1))
-        weights.append(F.adjoint(part) @ state)
-        biases.append(F.sum(part, (0,), False))
+        parts.append(part)
+        by_z.append(F.cat([reset, update, inner], 1))
         back = back * u + part @ w
-    made: dict[str, Callable[[], Any]] = {
-        "z": lambda: _stacked(F, parts[::-1]),
-        "h": lambda: back,
-        "w": lambda: _total(weights),
-        "b": lambda: _total(biases),
-    }
-    return tuple([made[key]() for key in wanted])
+    states, by_states = [row[0] for row in rows], F.cat(parts[::-1], 0)
+    return _chosen(
+        F, wanted, states, by_states, back, z=lambda: F.reshape(F.cat(by_z[::-1], 0), z.shape)
+    )
 
 
 def _gru_push(
@@ -717,6 +741,7 @@ def _gru_push(
     size = h.shape[-1]
     moved = tangent if key == "h" else F.zeros_of(h)
     found = []
+    tangents = _steps(F, tangent) if key == "z" else []
     for t, (state, r, u, n, q) in enumerate(_gru_steps(F, z, h, w, b)):
         part = moved @ turned
         if key == "w":
@@ -726,9 +751,9 @@ def _gru_push(
         tr, tu, tq = (part[:, k * size : (k + 1) * size] for k in range(3))
         tn = r * tq
         if key == "z":
-            tr = tr + tangent[t][:, :size]
-            tu = tu + tangent[t][:, size : 2 * size]
-            tn = tn + tangent[t][:, 2 * size :]
+            tr = tr + tangents[t][:, :size]
+            tu = tu + tangents[t][:, size : 2 * size]
+            tn = tn + tangents[t][:, 2 * size :]
         tn = (tn + tr * r * (1 - r) * q) * (1 - n * n)
         moved = tn + tu * u * (1 - u) * (state - n) + u * (moved - tn)
         found.append(moved)
