@@ -41,6 +41,8 @@ CALLS = {
     "a power in double precision, in place": lambda T, x: (x * 1).float_power_(2),
     "a power in double precision, elsewhere": lambda T, x: T.float_power(x, 2, out=T.zeros(2, 3)),
     "a negative power of bytes": lambda T, x: x.byte() ** -3,
+    "a negative power of integers by NumPy": lambda T, x: x.long() ** np.int64(-2),
+    "a negative power of bytes by NumPy, in place": lambda T, x: x.byte().pow_(np.int8(-2)),
     "a power of bytes that is no byte, in place": lambda T, x: x.byte().pow_(300),
     "a bound with axes beside a number": lambda T, x: x.clamp(x, 2),
     "a learned bound beside a number": lambda T, x: x.clamp(T.tensor(0.5, requires_grad=True), 2),

@@ -30,6 +30,7 @@ from asyncgrad.ops.fused import (
 )
 from asyncgrad.ops.namespace import IgnoringFpErrors
 from asyncgrad.ops.op import Op, Over, Refused, binary, factor, linear, operation, tangent, unary
+from asyncgrad.ops.promotion import as_number
 from asyncgrad.ops.quotients import exact
 from asyncgrad.ops.scalar_cast import fitted
 from asyncgrad.ops.special import erf
@@ -306,14 +307,17 @@ def _pow_scalar(xp: Library, x: Array, scalar: Number) -> Any:
 
 def _check_exponent(x: Any, y: Any) -> None:
     """Raise for an exponent, a number, that is negative or does not fit an integer tensor."""
-    if y.__class__ is int and isinstance(x, Variable) and x._metadata.dtype.kind in "biu":
-        if y < 0:
+    if not isinstance(x, Variable) or x._metadata.dtype.kind not in "biu":
+        return
+    number = as_number(y)
+    if number.__class__ is int:
+        if number < 0:
             raise RuntimeError(
                 "Integers to negative integer powers are not allowed. Convert the tensor to a "
                 "floating dtype."
             )
         if x._metadata.dtype.kind != "b":
-            fitted("pow", y, x._metadata.dtype)
+            fitted("pow", number, x._metadata.dtype)
 
 
 def _power_derivative(F: Namespace, x: Value, scalar: Number) -> Any:
