@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from itertools import repeat
 from typing import Any
 
 from asyncgrad.core.modes import current
@@ -290,10 +291,10 @@ class Graph:
     def made_again(self, front: GraphNode) -> tuple[list[Any], Any]:
         """Make the nodes of the recorded call for a replay; returns them and the result's own."""
         kept = front.saved
-        # What is left where everything was released: nodes that have saved no arrays.
-        arrays = {} if kept.__class__ is Freed else dict(zip(self._saved, kept, strict=True))
+        released = kept.__class__ is Freed
+        arrays = dict(zip(self._saved, repeat(None) if released else kept, strict=not released))
         leaving: dict[Any, Any] = dict(zip(self._slots, front.following, strict=True))
-        for leaf in self._own_leaves if arrays else ():
+        for leaf in self._own_leaves if not released else ():
             variable = filled(leaf, arrays)
             autograd_meta(variable).requires_grad = True
             leaving[leaf] = gradient_edge(variable)
@@ -316,11 +317,13 @@ class Graph:
                 node.rule = known.rule
             if known.saved.__class__ is Freed:
                 node.saved, node.guard = known.saved, known.guard
-            elif number in freed:
-                node.saved = freed[number]
             else:
                 node.saved = filled(known.saved, arrays)
-                known.set_guards(node, front)
+                if number in freed:
+                    # Its name may follow from saved values that are not arrays.
+                    node.release_saved(freed[number])
+                else:
+                    known.set_guards(node, front)
             if stream is not None:
                 node.stream = stream
             nodes.append(node)
@@ -367,7 +370,11 @@ class Graph:
         # The graph may have saved the gradient's own array, which then has another place.
         gradient = gradient.view()
         given = recorder.new(gradient)
-        result = self._in_slots(self._observed(nodes, gradient, key[0], watch))
+        try:
+            result = self._in_slots(self._observed(nodes, gradient, key[0], watch))
+        except Exception:
+            # The pass itself has to fail, so that nodes before the failure are released.
+            return None
         try:
             if recorder.reason is not None:
                 raise UnrepeatableError(recorder.reason)

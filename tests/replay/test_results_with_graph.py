@@ -748,3 +748,56 @@ def test_a_second_pass_through_a_graph_with_nodes_that_may_run_again():
             found.append(bits((result, w.grad)))
         assert found[0] == found[1]
     assert replays(fast) == 2
+
+
+def changed_after_it_was_saved(x, w):
+    y = (x * w).tanh()
+    z = y * y
+    y.mul_(2)
+    return z.exp().sum()
+
+
+def used_by_the_call_itself(x, w):
+    y = (x * w).tanh()
+    y.sum().backward()
+    return (y * 2).exp().sum()
+
+
+@pytest.mark.parametrize("function", [changed_after_it_was_saved, used_by_the_call_itself])
+def test_what_a_pass_has_used_before_it_fails_is_released(function):
+    """The second error is that of the node where the pass began, as without a compiled function."""
+
+    def errors(call):
+        x, w = ag.ones(3), ag.ones(3, requires_grad=True)
+        out = call(x, w)
+        found = []
+        for _ in range(2):
+            with pytest.raises(RuntimeError) as caught:
+                out.backward()
+            found.append((type(caught.value), str(caught.value).partition(" at /")[0]))
+        return found
+
+    fast = ag.compile(function)
+    for _ in range(3):
+        assert errors(fast) == errors(function)
+    assert replays(fast) == 2
+
+
+def test_names_of_released_nodes_that_follow_from_their_arguments():
+    """`prod` along an axis has another node than `prod` of all."""
+
+    def function(x):
+        return x.prod(0).expand(3, 3)
+
+    def error(call):
+        x = ag.ones(3, 3, requires_grad=True)
+        out = call(x)
+        out.sum().backward()
+        with pytest.raises(ag.errors.GraphFreedError, match="ProdBackward1"):
+            out.sum().backward()
+
+    fast = ag.compile(function)
+    for _ in range(3):
+        error(function)
+        error(fast)
+    assert replays(fast) == 2
