@@ -6,21 +6,17 @@ same identity.
 
 from __future__ import annotations
 
-import dataclasses
-from functools import partial
 from operator import is_
 from typing import Any
 
 import numpy as np
 
-from asyncgrad.core.variable import Variable, is_inference, requires_grad, version_of, view_of
-from asyncgrad.devices import Device
+from asyncgrad.core.variable import Variable, requires_grad, view_of
 from asyncgrad.devices.pool import POOL
 from asyncgrad.errors import AutogradError
 from asyncgrad.ops.device_check import device_of
 from asyncgrad.ops.dtype import DType
 from asyncgrad.replay.device_arrays import copying, is_array
-from asyncgrad.replay.known import is_record
 from asyncgrad.replay.looks import line
 from asyncgrad.replay.names import is_own
 from asyncgrad.replay.steps import (
@@ -29,24 +25,19 @@ from asyncgrad.replay.steps import (
     Gradient,
     Load,
     Made,
-    Output,
     Place,
     Recorded,
     Region,
-    Same,
     Source,
     UnrepeatableError,
     places_in,
     sources_in,
 )
-from asyncgrad.replay.unchanged import is_value
 
 #: The types of values that a program passes on as they are.
 CONSTANTS = frozenset({
     type(None), bool, int, float, complex, str, bytes, type(Ellipsis), np.dtype, DType, type,
 })  # fmt: skip
-#: Classes of this package that hold results.
-_RESULTS = frozenset({"Results", "ResultList", "ResultDict", "Finished", "Size"})
 ONE_ARRAY = "two of its tensors are one array"
 
 
@@ -93,23 +84,13 @@ class KnownArrays:
         self.seconds: set[int] = set()
         self.doubtful: set[int] = set()
         self.earlier: list[tuple[int, list[Place]]] = []
-        self._outputs: dict[int, Any] = {}
-        #: The identities of containers that a replay can't make anew.
-        self._containers = {id(container) for container in call.containers}
-        #: The outputs that require grad, each with its tensor; and the others.
-        self.with_graph: list[tuple[Output, Any]] = []
-        self.without_graph: list[tuple[Output, Any]] = []
         #: The places of Python values that are read from arrays and only returned, by identity.
         self.values: dict[int, Place] = {}
-        #: The identities of those that have been found in what the function returns.
-        self.returned: set[int] = set()
         #: The places in the function's code at which Python has read values of tensors.
         self.looked_at: list[int] = []
         #: How many passes have started in this call, and what is watched of those that run.
         self.passes = 0
         self._passes: dict[Any, Any] = {}
-        #: The version counters of returned tensors.
-        self._counters: list[Any] = []
         #: By identity: the `.grad`s that were read, each with its leaf.
         self.gradients: dict[int, tuple[Any, Source]] = {}
         self.find_holders()
@@ -277,9 +258,19 @@ class KnownArrays:
             return value
         return parts if is_plain else None if places_in(parts) or sources_in(parts) else value
 
+    def before(self, tensor: Any) -> Source | Gradient | None:
+        """The template of a tensor that the call has not made, or of a leaf's `.grad`."""
+        source = self.sources.get(id(tensor))
+        if source is not None or id(tensor) not in self.gradients:
+            return source
+        grad, leaf = self.gradients[id(tensor)]
+        if leaf.tensor._autograd.grad is grad:
+            return Gradient(leaf)
+        raise UnrepeatableError("it uses a .grad that is none any more")
+
     def _given(self, tensor: Any) -> Any:
         """The template of a tensor that a function is given."""
-        if (known := self._before(tensor)) is not None:
+        if (known := self.before(tensor)) is not None:
             return known
         if requires_grad(tensor) or view_of(tensor) is not None:
             raise UnrepeatableError("it is given a tensor with a history")
@@ -293,94 +284,3 @@ class KnownArrays:
         if isinstance(value, Variable):
             return Made(self.array_of(value), value._metadata)
         return self.template(value)
-
-    # -- what the function returns ----------------------------------------------------------------
-
-    def _check_alone(self, value: Any) -> None:
-        """Raise for a returned tensor whose version counter another tensor of the caller's has."""
-        counter = value._counter
-        known = [source.tensor._counter for source in self.sources.values()]
-        known += [grad._counter for grad, _ in self.gradients.values()]
-        if any(counter is other for other in (*known, *self._counters)):
-            raise UnrepeatableError("it returns two tensors of the same memory")
-        self._counters.append(counter)
-
-    def _key(self, key: Any) -> Any:
-        """A key of a dictionary that is returned; raises for one that is another at each call."""
-        if isinstance(key, tuple):
-            for part in key:
-                self._key(part)
-        elif not (is_value(type(key)) or self.call.is_there(key)):
-            raise UnrepeatableError("it returns a dictionary with a key that it has made or got")
-        return key
-
-    def _before(self, tensor: Any) -> Source | Gradient | None:
-        """The template of a tensor that the call has not made, or of a leaf's `.grad`."""
-        source = self.sources.get(id(tensor))
-        if source is not None or id(tensor) not in self.gradients:
-            return source
-        grad, leaf = self.gradients[id(tensor)]
-        if leaf.tensor._autograd.grad is grad:
-            return Gradient(leaf)
-        raise UnrepeatableError("it uses a .grad that is none any more")
-
-    def _tensor(self, value: Any) -> Any:
-        """The template of a tensor that is returned."""
-        if (before := self._before(value)) is not None:
-            return before
-        if (known := self._outputs.get(id(value))) is None:
-            inference = value._autograd is not None and is_inference(value)
-            if value._edge is None and value._autograd is not None and requires_grad(value):
-                raise UnrepeatableError("it returns a leaf that it has made")
-            if inference and view_of(value) is not None:
-                raise UnrepeatableError("it returns a view")
-            changes = 0
-            if value._counter is not None:
-                self._check_alone(value)
-                changes = 0 if inference else version_of(value)
-            if (place := self.array_of(value)) in self.given:
-                raise UnrepeatableError("it returns a tensor that is a .grad, too")
-            known = Output(place, value._metadata, inference, changes)
-            self._outputs[id(value)] = known
-            found = self.without_graph if value._edge is None else self.with_graph
-            found.append((known, value))
-            self.keep(value)
-        return known
-
-    def output(self, value: Any) -> Any:
-        """The template of what the function returns."""
-        if isinstance(value, Variable):
-            return self._tensor(value)
-        kind = type(value)
-        if (read := self.values.get(id(value))) is not None:
-            self.returned.add(id(value))
-            return read
-        if isinstance(value, Device) or (
-            kind in CONSTANTS and (kind is not type or is_own(value.__module__))
-        ):
-            return value
-        if self.call.is_there(value):  # That is compared at each call.
-            return Same(value)
-        if id(value) in self._containers:
-            raise UnrepeatableError("it returns a list or the like twice, or one that it is given")
-        if not isinstance(value, tuple):
-            self._containers.add(id(value))
-        own = is_own(kind.__module__) and kind.__name__ in _RESULTS
-        is_named = isinstance(value, tuple) and hasattr(value, "_fields")
-        if kind in {tuple, list} or is_named or (own and isinstance(value, (tuple, list))):
-            return [kind, [self.output(part) for part in value]]
-        if own and not isinstance(value, dict):
-            return value
-        if isinstance(value, dict) and kind.__name__ in {"dict", "ResultDict"}:
-            return {kind: [(self._key(key), self.output(part)) for key, part in value.items()]}
-        if dataclasses.is_dataclass(kind) and is_record(kind):
-            made = partial(_instance, kind, tuple(vars(value)))
-            return [made, [self.output(part) for part in vars(value).values()]]
-        raise UnrepeatableError(f"it returns a value of type {kind.__name__}")
-
-
-def _instance(kind: Any, names: tuple[str, ...], values: tuple[Any, ...]) -> Any:
-    """An instance of a data class, as its `__init__` has left the recorded one."""
-    made = object.__new__(kind)
-    vars(made).update(zip(names, values, strict=True))
-    return made

@@ -31,6 +31,7 @@ from asyncgrad.replay.passes import GRAPH_OF_ARGUMENT, awaited_here
 from asyncgrad.replay.program import Program
 from asyncgrad.replay.reach import Reached, start_of
 from asyncgrad.replay.recorder import Recorder
+from asyncgrad.replay.returned import Returned
 from asyncgrad.replay.signature import Signature, same_objects
 from asyncgrad.replay.steps import CHANGED, Recorded, UnrepeatableError
 from asyncgrad.replay.writer import CHANGED as CHANGED_FOR_GOOD
@@ -506,15 +507,16 @@ class Compiled(Generic[_P, _R]):
         unchanged = reached.holds()
         try:
             if recorder.reason is None:
-                outputs = returned = recorder.output(result)
-                if len(recorder.returned) < len(recorder.values):
+                found = Returned(recorder)
+                outputs = returned = found.template(result)
+                if len(found.values) < len(recorder.values):
                     raise UnrepeatableError("Python sees a number that is not returned")
                 if recorder.running():
                     raise UnrepeatableError("it does not await its passes")
                 if not (unchanged and signature.holds()):
                     raise UnrepeatableError(CHANGED)
-                if recorder.with_graph:
-                    entry.graph = Graph(recorder, outputs)
+                if found.with_graph:
+                    entry.graph = Graph(recorder, found, outputs)
                     outputs = entry.graph.template
                 entry.program = Program(recorder, outputs, returned)
                 if entry.program.anew:

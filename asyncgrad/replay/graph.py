@@ -6,14 +6,10 @@ saved. When a pass first comes there, these nodes are made after all, and the pa
 recorded as a program of its own, which later passes run. A pass that records itself, as with
 `create_graph=True`, and one through saved values that were changed or released, runs the nodes
 themselves. If several results require grad, the replay makes them at once.
-
-This file is long because all of this is about one object, from the recording to the last pass.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import partial
 from itertools import repeat
 from typing import Any
 
@@ -24,116 +20,58 @@ from asyncgrad.core.node import (
     OpNode,
     as_edge,
     as_stored,
-    first_metadata,
     init_node,
     name_of,
     stored_edges,
 )
 from asyncgrad.core.node_streams import note_streams
-from asyncgrad.core.run_node import some_pulls
-from asyncgrad.core.saved_values import run_rule
-from asyncgrad.core.states import InputBuffer
 from asyncgrad.core.variable import (
     AccumulateGrad,
+    View,
     autograd_meta,
     counter_of,
     gradient_edge,
     is_inference,
 )
 from asyncgrad.core.versions import VersionCounter
+from asyncgrad.ops.tensors.in_place import replay
 from asyncgrad.replay.arrays import ONE_ARRAY, KnownArrays
 from asyncgrad.replay.changes import OUTGROWN, Changes
 from asyncgrad.replay.graph_node import GraphNode, State
-from asyncgrad.replay.memory import Families
 from asyncgrad.replay.program import Program
+from asyncgrad.replay.recorded_node import RecordedNode
+from asyncgrad.replay.returned import Returned
 from asyncgrad.replay.steps import (
-    Load,
     Made,
-    Place,
-    Recorded,
     Source,
     UnrepeatableError,
     filled,
     places_in,
 )
-from asyncgrad.replay.watched_pass import WatchedPass, saved_in
 
-#: How many programs of passes are kept for one graph.
+#: Of how many kinds of passes it is kept which nodes they run.
 _LIMIT = 8
 #: The counter of tensors that nobody can change.
 _UNCHANGED = VersionCounter()
 
 
-class _Recorded:
-    """A node of the recorded call, without what it had saved."""
-
-    __slots__ = (
-        "cost", "edges", "guard", "guards", "kind", "metadata", "positions", "rule", "saved",
-    )  # fmt: skip
-
-    def __init__(self, node: Any, edges: list[Any]) -> None:
-        self.rule = node.rule or node._form
-        #: The class of nodes that are made again.
-        self.kind: Any = node.__class__ if node.rule is None else OpNode
-        self.metadata = node.output_metadata
-        self.cost = node.cost
-        #: Where its gradients go: the number of a node, a source, a leaf of the call's own as a
-        #: `Made`, or None. And to which input.
-        self.edges = edges
-        self.positions = [as_edge(stored).input_nr for stored in stored_edges(node)]
-        #: The template of what it saves, or a `Freed`.
-        self.saved: Any = node.saved
-        #: For each version counter that it checks: the counter's number, or another, which stays
-        #: as it is because nobody can change the tensor; and by how much its version has grown
-        #: from then to the end of the call.
-        self.guards: list[tuple[int | VersionCounter, int]] = []
-        #: The node's `guard` if the call has released what the node saved, else None.
-        self.guard = node.guard if self.saved.__class__ is Freed else None
-
-    def describe(self, node: Any, recorder: KnownArrays, counted: dict[Any, int]) -> None:
-        """Note what the node has saved, and which version counters it checks."""
-        self.saved = saved_in(recorder, node, node.saved)
-        if node.guard is None:
-            return
-        guards, versions = node.guard, node.version
-        if guards.__class__ is not tuple:
-            guards, versions = (guards,), (versions,)
-        for counter, version in zip(guards, versions, strict=False):
-            if counter.cuts_since(version):
-                raise UnrepeatableError("it detaches a tensor in place that its graph has saved")
-            grown = counter.changed_since(version)
-            unseen = VersionCounter()
-            unseen.value = counter.version
-            self.guards.append((counted.get(counter, unseen), grown))
-
-    def set_guards(self, node: Any, front: GraphNode) -> None:
-        """Give a node that was made again its version counters."""
-        guards = self.guards
-        if not guards:
-            return
-        counters = tuple([front.guard[at] if isinstance(at, int) else at for at, _ in guards])
-        versions = tuple(
-            [
-                (front.version.versions[at] if isinstance(at, int) else at.value) - less
-                for at, less in guards
-            ]
-        )
-        single = len(guards) == 1
-        node.guard = counters[0] if single else counters
-        node.version = versions[0] if single else versions
-
-
 class Graph:
     """What is known of the graph of one recorded call's results."""
 
-    def __init__(self, recorder: Changes, returned: Any) -> None:
+    def __init__(self, recorder: Changes, returned: Returned, template: Any) -> None:
         """Follow the recorded call's own graph; raises if a replay could not make it again."""
-        #: The outputs that require grad.
-        self._outputs = [output for output, _ in recorder.with_graph]
+        views, results = returned.bases, returned.with_graph
+        if len(views) == 1 and len(results) == 2:
+            # The only result is taken again from its base, as nothing else needs its node.
+            _check_hooks(results.pop()[1]._edge)
+        #: How to get to the views among the outputs from their bases.
+        self._paths = [path for _, path in views.values()]
+        #: The outputs that require grad, and the bases of views.
+        self._outputs = [output for output, _ in results]
         #: For each gradient that leaves the graph: where it goes.
-        self._slots: list[Source] = []
+        self.slots: list[Source] = []
         #: The nodes, each after those that it leads to.
-        self._nodes: list[_Recorded] = []
+        self.nodes: list[RecordedNode] = []
         #: Whose version counters are checked: sources, and numbers of outputs.
         self._counted: list[Any] = []
         #: Outputs without a graph that the nodes have saved. Their numbers follow those of the
@@ -144,30 +82,31 @@ class Graph:
         self.backwards: dict[Any, tuple[Program, bool]] = {}
         #: Why passes through the graph can't be replayed.
         self.reason: str | None = None
-        self._follow(recorder)
+        self._follow(recorder, returned)
         if len({output.metadata.device for output in self._outputs}) > 1:
             raise UnrepeatableError("its results are on several devices")
-        self._cost = sum(one.cost for one in self._nodes)
+        self._cost = sum(one.cost for one in self.nodes)
         #: The numbers of the nodes that can run once, and of those that a kind of passes runs.
-        self.saving = {n for n, one in enumerate(self._nodes) if one.rule.saves}
+        self.saving = {n for n, one in enumerate(self.nodes) if one.rule.saves}
         self._nodes_by_flags: dict[Any, Any] = {}
-        saved = [place for one in self._nodes for place in places_in(one.saved)]
+        saved = [place for one in self.nodes for place in places_in(one.saved)]
         if not recorder.given.isdisjoint(saved):
             raise UnrepeatableError("its graph has saved a tensor that others have been given")
         #: What the node saves.
-        self._saved = list(dict.fromkeys([*saved, *[leaf.place for leaf in self._own_leaves]]))
-        self._constants = [place for place in self._saved if place in recorder.constants]
+        self.saved = list(dict.fromkeys([*saved, *[leaf.place for leaf in self._own_leaves]]))
+        self.constants = [place for place in self.saved if place in recorder.constants]
         #: Which of that is needed when all that can run once has run.
-        again = [one.saved for one in self._nodes if not one.rule.saves]
+        again = [one.saved for one in self.nodes if not one.rule.saves]
         last = {*places_in(again), *[leaf.place for leaf in self._own_leaves]}
-        self.lasting = [place in last for place in self._saved]
-        parts = [self._outputs, self._saved, self._watched]
-        self.template = [tuple, [returned, *[[tuple, part] for part in parts]]]
+        self.lasting = [place in last for place in self.saved]
+        bases = [base for base, _ in views.values()]
+        parts = [self._outputs, self.saved, self._watched, [*views], bases]
+        self.template = [tuple, [template, *[[tuple, part] for part in parts]]]
 
     # -- the recorded call ------------------------------------------------------------------------
 
-    def _follow(self, recorder: Changes) -> None:
-        """Describe the nodes."""
+    def _follow(self, recorder: Changes, returned: Returned) -> None:
+        """Describe the nodes that lead from the results to the leaves."""
         ends = {
             tuple(as_edge(edge)): source
             for source in recorder.sources.values()
@@ -176,7 +115,7 @@ class Graph:
         found: dict[Any, None] = {}
         own: dict[Any, Made] = {}
         slots: list[tuple[int, int, Source]] = []
-        todo = [tensor._edge for _, tensor in recorder.with_graph]
+        todo = [tensor._edge for _, tensor in returned.with_graph]
         if any(edge.__class__ is Edge for edge in todo):
             raise UnrepeatableError("it returns a part of a tensor that it has split")
         while todo:
@@ -190,8 +129,7 @@ class Graph:
             found[node] = None
             if node.rule is None and node._form is None:
                 raise UnrepeatableError(f"what it returns has a graph with {name_of(node)}")
-            if node.extras is not None:
-                raise UnrepeatableError("it has hooks")
+            _check_hooks(node)
             for number, stored in enumerate(stored_edges(node)):
                 source = ends.get(tuple(as_edge(stored)))
                 if source is not None:
@@ -200,29 +138,31 @@ class Graph:
                     todo.append(as_edge(stored).node)
         if not slots:
             raise UnrepeatableError("what it returns has a graph that leads to no other tensor")
-        self._slots = [source for *_, source in sorted(slots, key=lambda slot: slot[:2])]
+        self.slots = [source for *_, source in sorted(slots, key=lambda slot: slot[:2])]
         nodes = sorted(found, key=lambda node: node.sequence_nr)
         numbers: dict[Any, Any] = {node: number for number, node in enumerate(nodes)} | own
-        counted = self._counters(recorder, nodes)
+        counted = self._counters(recorder, returned, nodes)
         for node in nodes:
             edges = [
                 ends.get(tuple(as_edge(stored)), numbers.get(as_edge(stored).node))
                 for stored in stored_edges(node)
             ]
-            known = _Recorded(node, edges)
+            known = RecordedNode(node, edges)
             if known.saved.__class__ is not Freed:
                 if recorder.is_outgrown(node):
                     raise UnrepeatableError(OUTGROWN)
                 known.describe(node, recorder, counted)
-            self._nodes.append(known)
+            self.nodes.append(known)
         #: Those leaves, which are made anew: gradients with graphs lead there, too.
         self._own_leaves = [*own.values()]
         #: The numbers of the nodes of the outputs.
-        self._roots = [numbers[tensor._edge] for _, tensor in recorder.with_graph]
+        self.roots = [numbers[tensor._edge] for _, tensor in returned.with_graph]
 
-    def _counters(self, recorder: KnownArrays, nodes: list[Any]) -> dict[Any, int]:
+    def _counters(
+        self, recorder: KnownArrays, returned: Returned, nodes: list[Any]
+    ) -> dict[Any, int]:
         """The numbers of the version counters that the nodes check and others can see."""
-        for _, tensor in recorder.with_graph:
+        for _, tensor in returned.with_graph:
             if tensor._edge.rule.arrays:
                 # If a node has saved its output, it gets the counter.
                 counter_of(tensor)
@@ -236,8 +176,8 @@ class Graph:
         seen: list[tuple[Any, Any]] = [
             (source, source.tensor) for source in recorder.sources.values()
         ]
-        seen += [(number, tensor) for number, (_, tensor) in enumerate(recorder.with_graph)]
-        for output, tensor in recorder.without_graph:
+        seen += [(number, tensor) for number, (_, tensor) in enumerate(returned.with_graph)]
+        for output, tensor in returned.without_graph:
             if tensor._counter in checked:
                 seen.append((len(self._outputs) + len(self._watched), tensor))
                 self._watched.append(output)
@@ -260,12 +200,14 @@ class Graph:
 
     def finish(self, returned: Any, arguments: Any) -> Any:
         """Give the results of a program their node; returns what the function returns."""
-        result, outs, saved, watched = returned
-        edges = tuple([gradient_edge(tensor_of(source, arguments)) for source in self._slots])
+        result, outs, saved, watched, views, bases = returned
+        for view, base in zip(views, bases, strict=True):
+            view._counter = counter_of(base)
+        edges = tuple([gradient_edge(tensor_of(source, arguments)) for source in self.slots])
         node = GraphNode()
         init_node(node, edges, outs[0]._metadata, self._cost)
         # Greater than the number of any node that may be made in its place.
-        node.topological_nr += len(self._nodes)
+        node.topological_nr += len(self.nodes)
         seen = (*outs, *watched)
         node.guard = guards = [
             _counter(seen[one] if one.__class__ is int else tensor_of(one, arguments))
@@ -279,8 +221,13 @@ class Graph:
         else:
             # Hooks on one of them, and `grad()` of it, may need the nodes between it and others.
             nodes, _ = self.made_again(node)
-            for out, number in zip(outs, self._roots, strict=True):
+            for out, number in zip(outs, self.roots, strict=True):
                 out._edge = nodes[number]
+        for view, base, path in zip(views, bases, self._paths, strict=True):
+            view._autograd = View(base, path, base._counter.value, None)
+            if view._edge is None:
+                view._edge = replay(view._autograd)
+            base._counter.register(view)
         scope = current().streams
         for made in nodes if scope is not None else ():
             note_streams(made, scope)
@@ -292,8 +239,8 @@ class Graph:
         """Make the nodes of the recorded call for a replay; returns them and the result's own."""
         kept = front.saved
         released = kept.__class__ is Freed
-        arrays = dict(zip(self._saved, repeat(None) if released else kept, strict=not released))
-        leaving: dict[Any, Any] = dict(zip(self._slots, front.following, strict=True))
+        arrays = dict(zip(self.saved, repeat(None) if released else kept, strict=not released))
+        leaving: dict[Any, Any] = dict(zip(self.slots, front.following, strict=True))
         for leaf in self._own_leaves if not released else ():
             variable = filled(leaf, arrays)
             autograd_meta(variable).requires_grad = True
@@ -301,7 +248,7 @@ class Graph:
         freed = {number: one for ran, one in front.version.freed for number in ran}
         stream = getattr(front, "stream", None)
         nodes: list[Any] = []
-        for number, known in enumerate(self._nodes):
+        for number, known in enumerate(self.nodes):
             edges = tuple(
                 [
                     as_stored(Edge(nodes[x], position)) if x.__class__ is int else leaving.get(x)
@@ -312,7 +259,7 @@ class Graph:
             init_node(node, edges if len(edges) > 1 else edges[0], known.metadata, known.cost)
             # Numbered as if the replayed call had made it, by fractions below the number of the
             # whole graph's node: the order of a pass, and so of its sums, follows these numbers.
-            node.sequence_nr = front.sequence_nr - 1 + (number + 1) / (len(self._nodes) + 1)
+            node.sequence_nr = front.sequence_nr - 1 + (number + 1) / (len(self.nodes) + 1)
             if known.kind is OpNode:
                 node.rule = known.rule
             if known.saved.__class__ is Freed:
@@ -327,18 +274,18 @@ class Graph:
             if stream is not None:
                 node.stream = stream
             nodes.append(node)
-        return nodes, nodes[self._roots[0]]
+        return nodes, nodes[self.roots[0]]
 
     def wanted(self, flags: Any) -> dict[int, list[bool]]:
         """The nodes of a pass by number, in their order, with the edges that it needs.
 
         `flags` says which outgoing gradients are wanted; None if all are.
         """
-        sources: Any = set(self._slots)
+        sources: Any = set(self.slots)
         if flags is not None:
-            sources = {source for source, flag in zip(self._slots, flags, strict=True) if flag}
+            sources = {source for source, flag in zip(self.slots, flags, strict=True) if flag}
         found: dict[int, list[bool]] = {}
-        for number, node in enumerate(self._nodes):
+        for number, node in enumerate(self.nodes):
             wanted = [x in sources or x in found for x in node.edges]
             if any(wanted):
                 found[number] = wanted
@@ -355,118 +302,16 @@ class Graph:
                 self._nodes_by_flags[flags] = found
         return found
 
-    def record(self, front: GraphNode, gradient: Any, key: Any) -> Any:
-        """Run a pass through the nodes, and keep it as a program; None if that can't be."""
-        nodes, _ = self.made_again(front)
-        recorder = KnownArrays(Recorded())
-        watch = WatchedPass(recorder)
-        numbers: dict[Place, int] = {}
-        for number, (place, value) in enumerate(zip(self._saved, front.saved, strict=True)):
-            if id(value) not in recorder.known:
-                mine = recorder.new(value)
-                numbers[mine] = number
-                if place in self._constants:
-                    recorder.constants.add(mine)
-        # The graph may have saved the gradient's own array, which then has another place.
-        gradient = gradient.view()
-        given = recorder.new(gradient)
-        try:
-            result = self._in_slots(self._observed(nodes, gradient, key[0], watch))
-        except Exception:
-            # The pass itself has to fail, so that nodes before the failure are released.
-            return None
-        try:
-            if recorder.reason is not None:
-                raise UnrepeatableError(recorder.reason)
-            slots = [None if x is None else watch.place(x) for x in result]
-            self._keep(recorder, numbers, given, slots, key)
-        except UnrepeatableError as error:
-            self.reason = str(error)
-            return None
-        return tuple(result)
-
-    def _observed(
-        self, nodes: Sequence[Any], gradient: Any, flags: Any, watch: WatchedPass
-    ) -> dict[Any, Any]:
-        """Run a pass through nodes, each of which is watched; returns what arrives, by source."""
-        buffers: dict[int, InputBuffer] = {}
-        arrived: dict[Any, Any] = {}
-
-        def arrive(target: Any, position: int, gradient: Any, owned: bool, F: Any) -> None:
-            if target.__class__ is not int:
-                arrived.setdefault(target, []).append(gradient)
-                return
-            buffer = buffers.setdefault(target, InputBuffer(nodes[target].num_inputs))
-            buffer.add(position, gradient, owned, watch.adding(F))
-
-        arrive(self._roots[0], 0, gradient, False, None)
-        for number, wanted in self.wanted(flags).items():
-            if number not in buffers:
-                continue
-            node, known, buffer = nodes[number], self._nodes[number], buffers.pop(number)
-            F, rule = first_metadata(node).F, known.rule
-            pulls = rule.pulls and tuple(
-                [partial(watch.call, node, rule, n) for n in range(len(rule.pulls))]
-            )
-            run = some_pulls(partial(watch.call, node, rule, None), pulls, wanted)
-            several = node.output_metadata.__class__ is tuple
-            received = run_rule(node, run, F, buffer.values if several else buffer.values[0], None)
-            owned = rule.fresh
-            if node.following.__class__ is not tuple:
-                received = (received,)
-                owned = owned or (rule.passes and buffer.owned[0])
-            ends = zip(known.edges, known.positions, received or (), strict=False)
-            for target, position, part in ends:
-                if part is not None:
-                    arrive(target, position, part, owned, F)
-        return arrived
-
-    def _in_slots(self, arrived: dict[Any, Any]) -> list[Any]:
-        """What has arrived at the ends of the graph, in the order of the node's edges."""
-        queues = {source: iter(arrived.get(source) or ()) for source in set(self._slots)}
-        return [next(queues[source], None) for source in self._slots]
-
-    def _keep(
-        self,
-        recorder: KnownArrays,
-        numbers: dict[Place, int],
-        given: Place,
-        slots: list[Place | None],
-        key: Any,
-    ) -> None:
-        """Make the program of a recorded pass."""
-        if len(self.backwards) >= _LIMIT:
-            raise UnrepeatableError("the gradients of its results have another layout each time")
-        found: dict[Source, Any] = {}
-        for source, place in zip(self._slots, slots, strict=True):
-            if place is not None:
-                layout = place.sample.strides
-                if found.setdefault(source, layout) != layout:
-                    # That of their sum follows from which of them the pass may add into.
-                    raise UnrepeatableError("gradients of one tensor have several layouts")
-        read = [place for step in recorder.steps for place in step.read]
-        read += [place for place in slots if place is not None]
-        needed = [
-            x for x in dict.fromkeys(read) if x in numbers and x not in recorder.constants
-        ]  # fmt: skip
-        inputs = [given, *needed]
-        places = [0, *[1 + numbers[x] for x in needed]]
-        sources = [Source(None, place, is_array=True) for place in places]
-        loads = [Load(source, x, False) for source, x in zip(sources, inputs, strict=True)]
-        recorder.steps[:0] = loads
-        recorder.foreign.update(inputs)
-        families = Families(recorder)
-        roots = [families.of(place) for place in slots if place is not None]
-        foreign = {families.of(place) for place in families.foreign}
-        # A rule may return an array that is in a list.
-        lists = any(place.sample.__class__ is list for place in needed)
-        fresh = not lists and len(set(roots)) == len(roots) and foreign.isdisjoint(roots)
-        self.backwards[key] = Program(recorder, [tuple, slots]), fresh
-
 
 def tensor_of(source: Source, arguments: Any) -> Any:
     """The tensor of a source in this call."""
     return source.tensor if source.argument is None else arguments[source.argument]
+
+
+def _check_hooks(edge: Any) -> None:
+    """Raise if a node of the recorded call has hooks."""
+    if as_edge(edge).node.extras is not None:
+        raise UnrepeatableError("it has hooks")
 
 
 def _is_unseen_leaf(node: Any) -> bool:

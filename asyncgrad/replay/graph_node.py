@@ -10,6 +10,7 @@ from asyncgrad.core.run_node import apply_rule, call_node, is_wanted, some_pulls
 from asyncgrad.core.saved import values_as_tensors
 from asyncgrad.core.variable import AccumulateGrad
 from asyncgrad.ops.registry import RECORDED
+from asyncgrad.replay.graph_pass import record
 
 
 class State:
@@ -58,7 +59,9 @@ class GraphNode(Node):
         if state.made is None and gradient is None:
             # A `Function` behind it gives none.
             return (None,) * len(edges)
-        if state.made is None and task.recorded is None and not _share(edges):
+        # Hooks get what the result's own node computes.
+        is_hooked = self.extras is not None and self.extras.post
+        if state.made is None and task.recorded is None and not (is_hooked or _share(edges)):
             received = self._by_program(gradient, self._flags(edges, task))
             # If this runs in a thread, another pass may have made the nodes by now.
             if received is not None and self.following is edges:
@@ -90,7 +93,7 @@ class GraphNode(Node):
         backward = graph.backwards.get(key)
         fresh = False
         if backward is None:
-            received = graph.record(self, gradient, key)
+            received = record(self, gradient, key)
         else:
             program, fresh = backward
             run = program.run

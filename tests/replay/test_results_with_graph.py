@@ -801,3 +801,98 @@ def test_names_of_released_nodes_that_follow_from_their_arguments():
         error(function)
         error(fast)
     assert replays(fast) == 2
+
+
+def hooked_and_then_changed(y, w, seen):
+    y.register_hook(lambda g: seen.append(g.clone()))
+    y.mul_(2)
+    y.register_hook(lambda g: seen.append(g.clone()))
+    y.sum().backward()
+
+
+def changed_through_another_view(y, w, seen):
+    y.view(-1)[1:].mul_(3)
+    y.exp().sum().backward()
+
+
+def detached_in_place(y, w, seen):
+    y.detach_()
+
+
+def overwritten_in_part(y, w, seen):
+    y[0] = 5
+    y.sum().backward()
+
+
+def summed_with_later_operations(y, w, seen):
+    other = (w * 0.3).tanh()
+    (y.sum() + other.sum() + (w * 0.7).exp().sum()).backward()
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        hooked_and_then_changed,
+        changed_through_another_view,
+        detached_in_place,
+        overwritten_in_part,
+        summed_with_later_operations,
+    ],
+)
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x, w: (x * w).t().contiguous().t(),
+        lambda x, w: (x * w)[:1].expand(3, 3),
+        lambda x, w: (x * w).exp().t()[1:].unsqueeze(0)[0],
+        lambda x, w: ((x * w).tanh().t(), (x + w).exp()),
+        lambda x, w: (lambda y: (y.t(), y.t().exp().sum()))(x * w),
+        lambda x, w: (lambda v: (v, v.tanh()))((x * w).t()),
+    ],
+)
+def test_returned_views_have_their_base(function, use):
+    """Hooks, changes in place and errors of a view are those of a view."""
+
+    def found(call):
+        ag.manual_seed(0)
+        x, w = ag.randn(3, 3), ag.randn(3, 3, requires_grad=True)
+        seen = []
+        result = call(x, w)
+        y, *others = result if isinstance(result, tuple) else (result,)
+        state = [y._base is None, bits(y)]
+        try:
+            use(y, w, seen)
+        except RuntimeError as error:
+            seen.append((type(error), str(error)))
+        state += [bits(y._base), bits(seen), bits(w.grad), bits(others)]
+        w.grad = None
+        for other in others:
+            try:
+                other.sum().backward()
+            except RuntimeError as error:
+                state.append((type(error), str(error).partition(" at /")[0]))
+        return [*state, bits(w.grad)]
+
+    fast = ag.compile(function)
+    for _ in range(3):
+        assert found(fast) == found(function)
+    assert replays(fast) == 2
+
+
+def test_hooks_on_the_node_of_a_result_get_its_own_gradients():
+    w = ag.ones(3, requires_grad=True)
+
+    def function(x):
+        return (x * w).tanh().exp()
+
+    def found(call):
+        seen = []
+        y = call(ag.arange(3.0))
+        y.grad_fn.register_hook(lambda inputs, outputs: seen.append([*inputs, *outputs]))
+        y.sum().backward()
+        return bits(seen)
+
+    fast = ag.compile(function)
+    for _ in range(3):
+        assert found(fast) == found(function)
+    assert replays(fast) == 2
