@@ -417,7 +417,7 @@ from asyncgrad.ops.api.shape import clone as clone
 def column_stack(tensors: Sequence[Tensor], *, out: Tensor | None = None) -> Tensor:
     """Join tensors along the second axis; those of fewer than two axes become columns."""
 from asyncgrad.ops.api.grids import combinations as combinations
-from asyncgrad.replay.compiled import compile as compile
+from asyncgrad.replay.public import compile as compile
 def complex(real: Tensor, imag: Tensor, *, out: Tensor | None = None) -> Tensor:
     """Complex numbers from their real and imaginary parts.
 

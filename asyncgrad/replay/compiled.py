@@ -1,7 +1,4 @@
-"""`compile`: the function that users call, the programs it keeps, and when they are used.
-
-This file is long because nearly all of it is the one class that decides what becomes of a call.
-"""
+"""A compiled function: whether a call of it is replayed, recorded, or made as it is."""
 
 from __future__ import annotations
 
@@ -9,139 +6,55 @@ import asyncio
 import functools
 import inspect
 import sys
-import warnings
 from asyncio.events import _get_running_loop
 from functools import partial
-from types import CodeType, CoroutineType
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar, overload
+from types import CoroutineType
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, overload
 
-import numpy as np
-
-from asyncgrad.core.modes import DEFAULT, Modes, current
-from asyncgrad.devices.fp_errors import fp_error_state
-from asyncgrad.errors import AutogradError, class_of
-from asyncgrad.nn.module import Module
+from asyncgrad.core.modes import DEFAULT, current
+from asyncgrad.errors import AutogradError
 from asyncgrad.ops.promotion import default_dtype
-from asyncgrad.replay.arrays import ONE_ARRAY
 from asyncgrad.replay.awaited import OtherPathError, replay, replay_blocking
-from asyncgrad.replay.division import Divider, Division
 from asyncgrad.replay.entry import Entry, Recording
-from asyncgrad.replay.graph import Graph
+from asyncgrad.replay.kept_calls import LIMIT, KeptCalls
+from asyncgrad.replay.modes import PLAIN, is_quiet, mode_of
 from asyncgrad.replay.passes import GRAPH_OF_ARGUMENT, awaited_here
-from asyncgrad.replay.program import Program
-from asyncgrad.replay.reach import Reached, start_of
-from asyncgrad.replay.recorder import Recorder
-from asyncgrad.replay.returned import Returned
-from asyncgrad.replay.signature import Signature, same_objects
-from asyncgrad.replay.steps import CHANGED, Recorded, UnrepeatableError
+from asyncgrad.replay.steps import UnrepeatableError
 from asyncgrad.replay.writer import CHANGED as CHANGED_FOR_GOOD
-from asyncgrad.scheduler import engine_of, run_multi_pass, turn_of_caller, waits
+from asyncgrad.scheduler import engine_of, run_multi_pass, turn_of_caller
 from asyncgrad.scheduler.reentrant import is_in_node
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Concatenate, Self
 
-    class _Decorator(Protocol):
-        """What `compile` returns where it gets nothing to compile."""
-
-        def __call__(self, model: Callable[_P, _R], /) -> Compiled[_P, _R]: ...
-
-
 _I = TypeVar("_I")
 _P = ParamSpec("_P")
 _Q = ParamSpec("_Q")
 _R = TypeVar("_R")
-_M = TypeVar("_M", bound=Module)
-#: How many recorded calls a compiled function keeps.
-LIMIT = 16
-#: How many programs are kept for one signature, which differ in the values that Python sees.
-_VARIANTS = 4
 #: After this many recordings with fewer replays, a part is recorded no more.
 _PART_CHURN = 12
 #: Parts with fewer instructions take less time if they are called.
 _SHORT = 8
-_PLAIN_VALUES = frozenset({int, float, complex, str})
-#: A function that was recorded so many times, and replayed less often, is not recorded any more.
-_CHURN = 32
-#: Modes that a program does not depend on: they concern passes as a whole, or change nothing.
-#: Streams: a program puts its work into those that are current at its replay.
-_FREE = frozenset(
-    {"streams", "priority", "deadline", "nesting_limit", "multithreading", "checkpoints", "starts"}
-)
-_NEUTRAL = tuple(
-    (name, getattr(DEFAULT, name))
-    for name in Modes.__dataclass_fields__
-    if name not in _FREE | {"grad", "inference", "plain", "variants", "blocking"}
-)
-
-
-def _mode_of(modes: Modes) -> tuple[bool, bool] | None:
-    """The modes that tell programs apart; None if a mode is on in which only eager calls work."""
-    if modes is DEFAULT:
-        return _PLAIN
-    for name, value in _NEUTRAL:
-        if getattr(modes, name) is not value:
-            return None
-    return modes.grad, modes.inference
-
-
-_PLAIN = (True, False)
 #: What a replay returns if Python sees other values than in the recorded call.
 _OTHER = object()
 _STALE = (
     "code that was called anew, such as a hook, has changed something that the function can read"
 )
 _MODES = "a mode is on that only eager calls know"
-_quiet_states: list[Any] = [None]
 
 
-def _is_quiet() -> bool:
-    """Whether NumPy's floating-point errors are no more than warnings here."""
-    state = fp_error_state(None)
-    if state is _quiet_states[0] or state is None:
-        return True
-    if "raise" in (found := np.geterr().values()) or "call" in found:
-        return False
-    _quiet_states[0] = state
-    return True
-
-
-def _code_of(function: Any) -> Any:
-    """The byte code of a function, or of what a module does."""
-    own = type(function).forward if isinstance(function, Module) else function
-    return getattr(getattr(own, "__func__", own), "__code__", None)
-
-
-def _is_followed(value: Any) -> bool:
-    """Whether an argument can be compared at each call."""
-    try:
-        signature = Signature((value,), {})
-        Reached(_is_followed, tuple(signature.others), signature.records)
-    except UnrepeatableError:
-        return False
-    return True
-
-
-class Compiled(Generic[_P, _R]):
+class Compiled(KeptCalls, Generic[_P, _R]):
     """A function whose calls are recorded once and then replayed; made by `compile`."""
 
-    #: With how many values of a variable, global or attribute it is recorded before it is divided
-    #: where it reads these.
     _most_values = LIMIT
 
     def __init__(self, function: Callable[_P, _R], *, fullgraph: bool) -> None:
         """Keep the function; nothing is recorded yet."""
         functools.update_wrapper(self, function, updated=())
         self.__compiled__ = function
-        self._name = getattr(function, "__qualname__", type(function).__name__)
-        self._function: Any = function
-        self._fullgraph = fullgraph
-        self._code = _code_of(function)
-        #: Calls are awaited.
-        self._waits = waits(function)
-        #: What `ag.func` has made: its calls are several passes, awaited on an event loop.
-        self._passing = getattr(function, "_passing", False)
+        name = getattr(function, "__qualname__", type(function).__name__)
+        super().__init__(function, name, fullgraph=fullgraph)
         if hasattr(function, "_program"):
             # Other transforms call this.
             self._program = function._program
@@ -152,20 +65,11 @@ class Compiled(Generic[_P, _R]):
             else:
                 # Before Python 3.12 only `asyncio.iscoroutinefunction` can be told.
                 self._is_coroutine = asyncio.coroutines._is_coroutine  # type: ignore[attr-defined]
-        self._entries: tuple[Entry, ...] = ()
-        self._recordings = self._replays = self._dropped = 0
-        #: By reason, how many calls were eager.
-        self._eager: dict[str, int] = {}
-        #: Why it is recorded no more, if so.
-        self._gave_up: str | None = None
         #: An awaited call is being recorded.
         self._recording = False
-        self._divider: Divider | None = None
-        #: By what is read: the plain values that calls were recorded with.
-        self._seen: dict[Any, set[str]] = {}
-        #: The parts that are called instead, once there are some, and why.
-        self._division: Division | None = None
-        self._cuts: list[str] = []
+
+    def _part(self, function: Any, takes: Any, start: int) -> Part:
+        return Part(self, function, takes, start)
 
     # -- calls ------------------------------------------------------------------------------------
 
@@ -175,9 +79,7 @@ class Compiled(Generic[_P, _R]):
         if division is not None:
             if division.flow.holds():
                 return self._in_parts(division, args, kwargs)
-            # Tools that load code anew have given the function another.
-            self._division = self._divider = None
-            self._code = _code_of(self._function)
+            self._forget_division()
         if self._passing:
             if self._waits or (awaited_here() and not is_in_node()):
                 return run_multi_pass(self._awaited(args, kwargs), "compile", waits=self._waits)
@@ -248,86 +150,6 @@ class Compiled(Generic[_P, _R]):
         self._keep(signature, reached, mode, recorder, result)
         return result
 
-    def _in_parts(self, division: Division, args: Any, kwargs: Any) -> Any:
-        """Call the function in parts, or return what is to be awaited."""
-        owner = getattr(self._function, "__self__", None)
-        if owner is not None:
-            args = owner, *args
-        return division.call_awaited(args, kwargs) if self._waits else division.call(args, kwargs)
-
-    def _divide(self, why: str, places: list[int], reached: Reached | None = None) -> bool:
-        """Divide the function; whether later calls are made in other parts than before.
-
-        Where Python looks, as `places` say, is cut, and so is what can't be followed, and what has
-        `reached` something that has changed.
-        """
-        if self._fullgraph or self._passing:
-            return False
-        divided = self._divider_of().at(places)
-        if reached is not None and not divided:
-            divided = self._divider_of().where_changing(reached.changed(), reached.functions)
-        self._take(why)
-        return divided
-
-    def _divide_beside(self, error: UnrepeatableError, args: Any, kwargs: Any) -> bool:
-        """Divide the function where it reads what can't be followed, arguments among that.
-
-        So a line that makes a tensor of a NumPy array is called, and the rest is replayed.
-        """
-        if self._fullgraph or self._passing:
-            return False
-        held, start = self._variables(args, kwargs)
-        unknown = {name for name, value in held if not _is_followed(value)}
-        divider = self._divider_of()
-        read = bool(unknown) and divider.where_read(unknown, start)
-        named = error.name is not None and divider.where_named(error.name)
-        return self._divide(str(error), []) or read or named
-
-    def _variables(self, args: Any, kwargs: Any) -> tuple[list[tuple[str, Any]], int | None]:
-        """The variables that get the arguments, with these; and at which point of the code."""
-        code = self._code
-        if not isinstance(code, CodeType):
-            return [], None
-        count = code.co_argcount + code.co_kwonlyargcount
-        names = code.co_varnames[hasattr(self._function, "__self__") : code.co_argcount]
-        held = [*zip(names, args, strict=False), *kwargs.items()]
-        # What is left is in `*args` and `**kwargs`.
-        rest = (
-            *args[len(names) :],
-            *[kwargs[k] for k in kwargs if k not in code.co_varnames[:count]],
-        )
-        return [*held, *[(name, rest) for name in code.co_varnames[count : count + 2]]], None
-
-    def _note_values(self, args: Any, kwargs: Any, reached: Reached) -> None:
-        """Divide the function where it reads a number that is another at each call."""
-        variables, start = self._variables(args, kwargs)
-        for name, value in variables:
-            if type(value) not in _PLAIN_VALUES:
-                continue
-            if self._has_varied(name, value) and self._divider_of().where_read({name}, start):
-                self._take(f"{name} is another at each call")
-        for key, name, value in reached.named(_PLAIN_VALUES):
-            if self._has_varied(key, value) and self._divider_of().where_named(name):
-                self._take(f"{name} is another at each call")
-
-    def _has_varied(self, key: Any, value: Any) -> bool:
-        """Note a plain value; whether calls were recorded with many others."""
-        seen = self._seen.setdefault(key, set())
-        seen.add(repr(value))
-        return len(seen) > self._most_values
-
-    def _divider_of(self) -> Divider:
-        if self._divider is None:
-            self._divider = Divider(self._function, partial(Part, self))
-        return self._divider
-
-    def _take(self, why: str) -> None:
-        """Take the parts that there are now."""
-        assert self._divider is not None
-        self._division = self._divider.division
-        if why not in self._cuts:
-            self._cuts.append(why)
-
     def _begin(self, mode: Any, tried: list[Entry], args: Any, kwargs: Any) -> Any:
         """What a recording needs, or how the call is made instead."""
         why = self._missed(tried)
@@ -343,19 +165,6 @@ class Compiled(Generic[_P, _R]):
         except UnrepeatableError as error:
             return partial(self._plainly, str(error))
 
-    def _missed(self, tried: list[Entry]) -> str | None:
-        """Why a call in which Python sees new values is eager; None if it is to be recorded."""
-        if len(tried) < _VARIANTS:
-            return None
-        last = tried[0]
-        last.failures += 1
-        why = f"Python sees other values than before ({last.looks[0]})"
-        if last.failures > sum(entry.replays for entry in tried) + _VARIANTS:
-            last.program, last.reason = None, why
-            self._divide(why, last.looked_at)
-            self._entries = tuple([x for x in self._entries if x is last or x not in tried])
-        return why
-
     def _find(self, args: Any, kwargs: Any, tried: list[Entry]) -> tuple[Any, Entry | None, Any]:
         """The modes, the recorded call that this one repeats, and its tensors.
 
@@ -363,7 +172,7 @@ class Compiled(Generic[_P, _R]):
         calls work. The recorded call and its tensors are None if this call is to be recorded.
         """
         modes = current()
-        mode = _PLAIN if modes is DEFAULT else _mode_of(modes)
+        mode = PLAIN if modes is DEFAULT else mode_of(modes)
         if mode is not None:
             dtype = default_dtype()
             for entry in self._entries:
@@ -388,7 +197,7 @@ class Compiled(Generic[_P, _R]):
             return f"passes through the graph of its results: {graph.reason}"
         if program.passes and not awaited and awaited_here():
             return "a pass on an event loop is awaited"
-        return None if _is_quiet() else "NumPy's errors are raised"
+        return None if is_quiet() else "NumPy's errors are raised"
 
     def _replay(self, entry: Entry, tensors: Any, args: Any, kwargs: Any) -> Any:
         program = entry.program
@@ -432,155 +241,17 @@ class Compiled(Generic[_P, _R]):
                 raise AutogradError(f"compile(fullgraph=True): {why}")
         return self._eagerly(why, args, kwargs)
 
-    def _located(self, why: str, lines: str) -> str:
-        """A reason with the lines, in words, or else with the function's own, if it names none."""
-        code = self._code
-        if code is None or f"({code.co_filename}:" in why:
-            return why
-        return why + (lines or f" ({code.co_filename}:{code.co_firstlineno})")
-
     def _eagerly(self, why: str, args: Any, kwargs: Any) -> Any:
         """Call the function, and count the reason."""
         self._eager[why] = self._eager.get(why, 0) + 1
         return self._function(*args, **kwargs)
-
-    def _prepare(self, args: Any, kwargs: Any) -> Any:
-        """What a recording needs, or how the call is made in parts.
-
-        Raises:
-            UnrepeatableError: if there can be none.
-        """
-        if self._gave_up is not None:
-            raise UnrepeatableError(self._gave_up)
-        self._recordings += 1
-        if self._recordings >= _CHURN and self._replays < self._recordings:
-            why = max(self._eager, key=lambda reason: self._eager[reason], default="")
-            if self._eager.get(why, 0) <= self._recordings // 2:
-                why = "almost every call differs from all before"
-            self._gave_up = f"recorded no more: {why}"
-            warnings.warn(
-                f"compile: {self._recordings} calls of {self._name} were recorded and "
-                f"{self._replays} replayed, because {why}. It is recorded no more. See explain().",
-                RuntimeWarning,
-                stacklevel=4,
-            )
-        signature = Signature(args, kwargs)
-        try:
-            reached = self._reached(signature, args)
-            signature.tell_apart(reached)
-        except UnrepeatableError as error:
-            if self._fullgraph:
-                located = self._located(str(error), self._divider_of().lines())
-                raise UnrepeatableError(located) from None
-            if self._divide_beside(error, args, kwargs) and self._division is not None:
-                return partial(self._in_parts, self._division)
-            raise
-        if self._replays < self._recordings and not (self._fullgraph or self._passing):
-            self._note_values(args, kwargs, reached)
-        call = Recorded(
-            signature.tensors,
-            reached.tensors,
-            strict=self._fullgraph,
-            waits=self._waits or self._passing,
-            code=self._code,
-            is_there=reached.has_met,
-            holds=reached.holds,
-            values_hold=reached.values_hold,
-            containers=signature.containers,
-        )
-        return signature, reached, Recorder(call)
-
-    def _reached(self, signature: Signature, args: Any) -> Reached:
-        """What the function can read: as known of a recorded call, if all of that is as it was."""
-        given = tuple(signature.others), signature.records, args
-        start = start_of(*given)
-        for reached in {entry.reached for entry in self._entries}:
-            if same_objects(reached.start, start) and reached.holds():
-                return reached
-        return Reached(self._function, *given)
-
-    def _keep(
-        self, signature: Signature, reached: Reached, mode: Any, recorder: Recorder, result: Any
-    ) -> Entry | None:
-        """Keep what was recorded, or why it can't be repeated; None if nothing is to be kept."""
-        entry = Entry(signature, reached, mode, default_dtype())
-        unchanged = reached.holds()
-        try:
-            if recorder.reason is None:
-                found = Returned(recorder)
-                outputs = returned = found.template(result)
-                if len(found.values) < len(recorder.values):
-                    raise UnrepeatableError("Python sees a number that is not returned")
-                if recorder.running():
-                    raise UnrepeatableError("it does not await its passes")
-                if not (unchanged and signature.holds()):
-                    raise UnrepeatableError(CHANGED)
-                if found.with_graph:
-                    entry.graph = Graph(recorder, found, outputs)
-                    outputs = entry.graph.template
-                entry.program = Program(recorder, outputs, returned)
-                if entry.program.anew:
-                    entry.find_callers(recorder.steps, returned)
-                entry.looks = recorder.looks
-                entry.looked_at = recorder.looked_at
-                if entry.program.device is not None:
-                    entry.stream = entry.program.device.default_stream
-        except UnrepeatableError as error:
-            recorder.reason = str(error)
-            if self._fullgraph:
-                lines = ""
-                if recorder.reason == CHANGED:
-                    lines = self._divider_of().changes(reached.changed(), reached.functions)
-                located = self._located(recorder.reason, lines)
-                raise AutogradError(f"compile(fullgraph=True): {located}") from None
-        finally:
-            entry.reason = recorder.reason
-            if ONE_ARRAY in str(recorder.reason) or (
-                entry.program is not None and entry.program.looks_at_memory
-            ):
-                signature.tell_shared(reached)
-            recorder.forget()
-            signature.forget()
-        why = str(entry.reason)
-        if entry.program is None and (recorder.looked_at or why.startswith(CHANGED)):
-            self._divide(why, recorder.looked_at, reached if why.startswith(CHANGED) else None)
-        if not unchanged:
-            # The call has changed what the function reads, so no later call could match this one.
-            self._eager[why] = self._eager.get(why, 0) + 1
-            return None
-        entry.used = self._replays
-        others = self._entries
-        if len(others) >= LIMIT:
-            self._dropped += 1
-            # Of those that were not used in the meantime: the oldest, or what can't be replayed.
-            least = min(reversed(others), key=lambda one: one.used)
-            others = tuple([one for one in others if one is not least])
-        # If it can't be repeated because of what Python sees, calls like it may still be replayed.
-        self._entries = (*others, entry) if entry.program is None else (entry, *others)
-        return entry
 
     # -- words ------------------------------------------------------------------------------------
 
     def explain(self) -> str:
         """Which programs there are, how long they are, and why calls were not replayed."""
         lines = [f"{self._name}: {self._recordings} recorded, {self._replays} replayed"]
-        for entry in self._entries:
-            program = entry.program
-            mode = "" if entry.mode == _PLAIN else f", grad={entry.mode[0]}"
-            head = f"  {entry.signature.words()}{mode}: "
-            if program is None:
-                lines.append(f"{head}not replayed: {entry.reason}")
-                continue
-            place = "" if program.device is None else f" on {program.device}"
-            lines.append(
-                f"{head}{program.length} instructions{place}, replayed {entry.replays} times"
-            )
-            if entry.looks:
-                lines.append(f"    if Python sees the same values: {', '.join(entry.looks)}")
-            if entry.graph is not None:
-                count = len(entry.graph.backwards)
-                lines.append(f"    with a graph, through which {count} kinds of passes are known")
-            lines += [f"    {words}" for words in program.words()]
+        lines += [f"  {line}" for entry in self._entries for line in entry.words()]
         if self._dropped:
             lines.append(f"  {self._dropped} signatures were dropped for later ones")
         lines += [f"  eager: {why} ({count} calls)" for why, count in self._eager.items()]
@@ -662,125 +333,3 @@ class Part(Compiled[Any, Any]):
         assert self._divider is not None
         self._divider.without([part._start for part in (self, *others)])
         self._take(why)
-
-
-class CompiledModule(Module):
-    """A module whose calls are recorded once and then replayed; made by `compile`.
-
-    It shares parameters, buffers and attributes with the module.
-    """
-
-    _stands_for_another = True
-
-    def __init__(self, module: Module, *, fullgraph: bool) -> None:
-        """Keep the module as `_orig_mod`."""
-        super().__init__()
-        self._orig_mod = module
-        vars(self)["_compiled"] = Compiled(module, fullgraph=fullgraph)
-
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """Replay the module's call, or make it."""
-        return vars(self)["_compiled"](*args, **kwargs)
-
-    @property
-    def training(self) -> bool:
-        """The module's own mode, which may be set there."""
-        return self._orig_mod.training
-
-    @training.setter
-    def training(self, mode: bool) -> None:
-        self._orig_mod.training = mode
-
-    def explain(self) -> str:
-        """See `Compiled.explain`."""
-        text: str = vars(self)["_compiled"].explain()
-        return text
-
-    def __len__(self) -> int:
-        """The original's length, if it has one."""
-        length: int = len(self._orig_mod)  # type: ignore[arg-type]
-        return length
-
-    def __bool__(self) -> bool:
-        return bool(self._orig_mod)
-
-    def __getattr__(self, name: str) -> Any:
-        """The module's own tables first, then the attributes of the original."""
-        try:
-            return super().__getattr__(name)
-        except AttributeError:
-            return getattr(super().__getattr__("_orig_mod"), name)
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        """Set an attribute of the original, which its `forward` reads, if it is not this one's."""
-        if self._is_own(name):
-            super().__setattr__(name, value)
-        else:
-            setattr(self._orig_mod, name, value)
-
-    def __delattr__(self, name: str) -> None:
-        if self._is_own(name):
-            super().__delattr__(name)
-        else:
-            delattr(self._orig_mod, name)
-
-    def _is_own(self, name: str) -> bool:
-        return name == "_orig_mod" or name in vars(self) or hasattr(type(self), name)
-
-
-#: PyTorch's options of its compilers.
-_OPTIONS = frozenset({
-    "backend", "disable", "isolate_recompiles", "mode", "name", "options", "recompile_limit",
-    "shapes_spec",
-})  # fmt: skip
-
-
-@overload
-def compile(model: _M, *, fullgraph: bool = False, dynamic: bool = False, **options: Any) -> _M: ...
-@overload
-def compile(
-    model: Callable[_P, _R], *, fullgraph: bool = False, dynamic: bool = False, **options: Any
-) -> Compiled[_P, _R]: ...
-@overload
-def compile(
-    model: None = None, *, fullgraph: bool = False, dynamic: bool = False, **options: Any
-) -> _Decorator: ...
-def compile(
-    model: Any = None, *, fullgraph: bool = False, dynamic: bool = False, **options: Any
-) -> Any:
-    """Make a function whose calls are recorded once and then replayed.
-
-    Args:
-        model: a function, coroutine function or module; None makes a decorator.
-        fullgraph: raise an error, which names the line, where a call can't be replayed. Otherwise
-            such calls are made eagerly.
-        dynamic: accepted for PyTorch's programs: each shape is recorded by itself.
-        options: PyTorch's other options, without effect.
-
-    Returns:
-        A function, or a module, with the same results and errors, and with a method `explain()`.
-
-    Raises:
-        TypeError: if `model` can't be called, or PyTorch has no such option.
-
-    Example:
-        >>> import asyncgrad as ag
-        >>> @ag.compile
-        ... def slope(x):
-        ...     x = x.detach().requires_grad_()
-        ...     return ag.grad((x * x).sum(), x)[0]
-        >>> slope(ag.ones(2)), slope(ag.ones(2) * 2)
-        (tensor([2., 2.]), tensor([4., 4.]))
-    """
-    for name in options:
-        if name not in _OPTIONS:
-            raise TypeError(f"compile() got an unexpected keyword argument {name!r}")
-    if model is None:
-        return functools.partial(compile, fullgraph=fullgraph, dynamic=dynamic, **options)
-    if isinstance(model, (Compiled, CompiledModule)):
-        return model
-    if isinstance(model, Module):
-        return CompiledModule(model, fullgraph=fullgraph)
-    if not callable(model):
-        raise TypeError(f"compile() takes a function or a module, not {class_of(model)}")
-    return Compiled(model, fullgraph=fullgraph)

@@ -8,11 +8,23 @@ from asyncgrad.core.modes import current, install
 from asyncgrad.core.recording import recorders
 from asyncgrad.replay.changes import CALLERS, calls_users_code
 from asyncgrad.replay.graph import Graph
+from asyncgrad.replay.modes import PLAIN
 from asyncgrad.replay.program import Program
 from asyncgrad.replay.reach import Reached
 from asyncgrad.replay.recorder import Recorder
+from asyncgrad.replay.returned import Returned
 from asyncgrad.replay.signature import Signature
-from asyncgrad.replay.steps import Again, Commit, Gradient, Output, Place, Same, Source
+from asyncgrad.replay.steps import (
+    CHANGED,
+    Again,
+    Commit,
+    Gradient,
+    Output,
+    Place,
+    Same,
+    Source,
+    UnrepeatableError,
+)
 
 
 class Entry:
@@ -50,7 +62,48 @@ class Entry:
         #: The graph of the results, if one of them requires grad.
         self.graph: Graph | None = None
 
-    def find_callers(self, steps: list[Any], returned: Any) -> None:
+    def make_program(self, recorder: Recorder, result: Any, *, unchanged: bool) -> None:
+        """Make the program of a call that was recorded, and has returned a result.
+
+        Raises:
+            UnrepeatableError: if there can be none.
+        """
+        found = Returned(recorder)
+        outputs = returned = found.template(result)
+        if len(found.values) < len(recorder.values):
+            raise UnrepeatableError("Python sees a number that is not returned")
+        if recorder.running():
+            raise UnrepeatableError("it does not await its passes")
+        if not (unchanged and self.signature.holds()):
+            raise UnrepeatableError(CHANGED)
+        if found.with_graph:
+            self.graph = Graph(recorder, found, outputs)
+            outputs = self.graph.template
+        self.program = Program(recorder, outputs, returned)
+        if self.program.anew:
+            self._find_callers(recorder.steps, returned)
+        self.looks = recorder.looks
+        self.looked_at = recorder.looked_at
+        if self.program.device is not None:
+            self.stream = self.program.device.default_stream
+
+    def words(self) -> list[str]:
+        """The lines that `explain()` has on the call."""
+        program = self.program
+        mode = "" if self.mode == PLAIN else f", grad={self.mode[0]}"
+        head = f"{self.signature.words()}{mode}: "
+        if program is None:
+            return [f"{head}not replayed: {self.reason}"]
+        place = "" if program.device is None else f" on {program.device}"
+        lines = [f"{head}{program.length} instructions{place}, replayed {self.replays} times"]
+        if self.looks:
+            lines.append(f"  if Python sees the same values: {', '.join(self.looks)}")
+        if self.graph is not None:
+            count = len(self.graph.backwards)
+            lines.append(f"  with a graph, through which {count} kinds of passes are known")
+        return lines + [f"  {words}" for words in program.words()]
+
+    def _find_callers(self, steps: list[Any], returned: Any) -> None:
         """Find out what may call user code before the function reads more, or returns values."""
         found: list[Any] = []
         for step in steps:

@@ -308,9 +308,10 @@ def tensor_of(source: Source, arguments: Any) -> Any:
     return source.tensor if source.argument is None else arguments[source.argument]
 
 
-def _check_hooks(edge: Any) -> None:
-    """Raise if a node of the recorded call has hooks."""
-    if as_edge(edge).node.extras is not None:
+def _check_hooks(stored: Any) -> None:
+    """Raise if the node of a stored edge of the recorded call has hooks."""
+    node: Any = as_edge(stored).node
+    if node.extras is not None:
         raise UnrepeatableError("it has hooks")
 
 
