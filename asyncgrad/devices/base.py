@@ -257,6 +257,10 @@ class Device(metaclass=_DeviceType):
         """`READY`, `NOT_READY`, or the code of a device error; never raises."""
         return READY
 
+    def releases(self, event: Value) -> bool:
+        """Whether an event has happened, so that arrays which were kept for it can be released."""
+        return self.status(event) != NOT_READY
+
     def failure(self, status: int) -> Exception:
         """The error for a status code."""
         raise NotImplementedError

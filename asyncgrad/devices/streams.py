@@ -202,14 +202,14 @@ class Stream:
         self._forget()
 
     def _forget(self) -> None:
-        marks, status = self.reading.marks, self.device.status
+        marks, releases = self.reading.marks, self.device.releases
         while marks:
             try:
                 mark = marks.popleft()
             except IndexError:
                 # Another thread has taken the last mark.
                 return
-            if status(mark[0]) == NOT_READY:
+            if not releases(mark[0]):
                 marks.appendleft(mark)
                 return
 

@@ -158,6 +158,22 @@ def test_a_race_is_found_in_any_schedule():
         assert np.isnan(y.numpy()).all()
 
 
+def test_a_race_is_found_although_the_kept_arrays_have_been_released():
+    """The library asks whether they may be; the program does not know what it was told."""
+    x = ag.ones(4, device="sim:0")
+    side = ag.Stream(device="sim:0")
+    side.wait_stream(ag.accelerator.current_stream("sim:0"))
+    with side:
+        y = x * 2
+    x.record_stream(side)
+    for _ in range(3):
+        x.tolist()  # Time passes, until the work in `side` is done.
+    x.record_stream(side)
+    assert len(side.reading.marks) < 2
+    with pytest.raises(RaceError, match="in no certain order"):
+        y + 1
+
+
 def test_memory_that_is_still_read_must_not_be_used_again():
     x = ag.ones(4, device="sim:0") * 2
     side = ag.Stream(device="sim:0")

@@ -90,6 +90,9 @@ class SimDevice(Device):
         """The status of an event, after the machine has done what is due."""
         return self.machine.status(event)
 
+    def releases(self, event: Value) -> bool:
+        return self.machine.releases(event)
+
     def failure(self, status: int) -> Any:
         assert self.index is not None
         return self.machine.failure(self.index)

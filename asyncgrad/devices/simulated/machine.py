@@ -72,6 +72,8 @@ class Machine:
         self.streams: list[SimStream] = []
         #: For each stream, by its number, how many of its ticks the host knows of.
         self.known: dict[int, int] = {}
+        #: For each stream, how many of its ticks had passed when arrays kept for it were released.
+        self.over: dict[int, int] = {}
         #: Copies under way to pinned memory, by address: the operation, its tick, and the values.
         self.coming: dict[int, tuple[Operation, tuple[int, int], Any]] = {}
         #: How many operations were put in, without waits and records; how often the host blocked.
@@ -238,6 +240,19 @@ class Machine:
                 return NOT_READY
             learn(self.known, event.clock)
             return FAILED if place in self._errors else READY
+
+    def releases(self, event: SimEvent) -> bool:
+        """Whether an event has happened: then memory that earlier work reads may be lent again.
+
+        The program has not asked. So, unlike `status`, this teaches the host nothing: otherwise a
+        missing wait would be noticed or not, depending on what has been done by now.
+        """
+        with self.lock:
+            self.progress()
+            happened = event.operation is None or event.operation.done
+            if happened:
+                learn(self.over, event.clock)
+            return happened
 
     def failure(self, place: int) -> BaseException:
         """The error of a device, which is raised once; a lost device raises each time."""

@@ -78,6 +78,7 @@ class Memory:
                 for (number, _, _, _), (tick, name, _) in sorted(
                     block.history.items(), key=lambda item: item[1][0]
                 )
+                if self.machine.over.get(number, 0) < tick
             }
             self._unused.setdefault((stream.number, block.size), []).append(block)
 
