@@ -95,6 +95,11 @@ def add_note(error: BaseException, note: str) -> None:
         error.add_note(note)
 
 
+def is_stop(error: BaseException | None) -> bool:
+    """Whether an error is meant to stop the program."""
+    return isinstance(error, (KeyboardInterrupt, SystemExit))
+
+
 def described(error: BaseException) -> str:
     """The `repr` of an error, or its class name if `repr` fails."""
     try:

@@ -29,7 +29,7 @@ from asyncgrad.core.states import (
     Suspended,
 )
 from asyncgrad.core.variable import Staged
-from asyncgrad.errors import add_note, described, note_failure
+from asyncgrad.errors import add_note, described, is_stop, note_failure
 
 if TYPE_CHECKING:
     from contextvars import Context
@@ -230,7 +230,10 @@ class PassState:
     # -- ending ---------------------------------------------------------------------------------
 
     def fail(self, error: BaseException, node: Node | None = None) -> None:
-        """End the pass with an error: the first wins, later ones become notes on it."""
+        """End the pass with an error: the first wins, later ones become notes on it.
+
+        One that is meant to stop the program takes the place of one that is not.
+        """
         # A cancellation that was reported before the error takes effect first.
         self.drain()
         if self.state is RUNNING or self.state is NEW:
@@ -240,6 +243,8 @@ class PassState:
             self.state = DRAINING
             self._forget()
         elif self.state is DRAINING and error is not self.error:
+            if self.error is not None and is_stop(error) and not is_stop(self.error):
+                self.error, error = error, self.error
             self.later_errors += (error,)
         if node is not None:
             # Last, because an interrupt may come before: without the error the pass must not go on.

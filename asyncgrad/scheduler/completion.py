@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from asyncgrad.core.conclude import commit_staged
 from asyncgrad.core.graph_task import GraphTask
 from asyncgrad.core.states import RUNNING
-from asyncgrad.errors import AutogradError, described
+from asyncgrad.errors import AutogradError, described, is_stop
 from asyncgrad.scheduler.queues import take
 
 if TYPE_CHECKING:
@@ -91,11 +91,6 @@ def deadline_error(task: GraphTask) -> TimeoutError:
         f"a backward pass with deadline {task.deadline} did not end in time; no .grad was touched. "
         f"Give it more time or a higher priority."
     )
-
-
-def is_stop(error: BaseException | None) -> bool:
-    """Whether an error is meant to stop the program."""
-    return isinstance(error, (KeyboardInterrupt, SystemExit))
 
 
 def stopped_by(error: BaseException) -> AutogradError:

@@ -26,7 +26,7 @@ from asyncgrad.scheduler import reentrant
 from asyncgrad.scheduler.completion import as_failure, deadline_error, end_pass, time_left
 from asyncgrad.scheduler.coroutines import LIMIT, STALLED, discard_all, wait_for_node, warn_of_stall
 from asyncgrad.scheduler.participants import conclude_inline
-from asyncgrad.scheduler.portal import OnPortal
+from asyncgrad.scheduler.portal import OnPortal, despite_interrupts
 
 #: A budget, in nanoseconds, that no pass uses up.
 _UNLIMITED = 2**62
@@ -136,7 +136,7 @@ def _run_to_end(task: GraphTask) -> None:
             _await_nodes(task, started, ended)
     except BaseException as interrupt:
         task.fail(interrupt)
-        _end_nodes(task, started)
+        despite_interrupts(partial(_end_nodes, task, started))
         task.outcome()
     finally:
         if timer is not None:

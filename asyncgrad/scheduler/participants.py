@@ -13,10 +13,10 @@ from asyncgrad.core.commit import check_staged
 from asyncgrad.core.conclude import Member, deciding
 from asyncgrad.core.graph_task import GraphTask
 from asyncgrad.core.states import DONE, RUNNING
-from asyncgrad.errors import AutogradError
-from asyncgrad.scheduler.completion import end_pass, for_another, is_stop
+from asyncgrad.errors import AutogradError, is_stop
+from asyncgrad.scheduler.completion import end_pass, for_another
 from asyncgrad.scheduler.coroutines import GRACE
-from asyncgrad.scheduler.portal import OnPortal
+from asyncgrad.scheduler.portal import OnPortal, despite_interrupts
 from asyncgrad.scheduler.segments import outlast, retrieve
 
 
@@ -54,7 +54,7 @@ def conclude_inline(task: GraphTask) -> None:
         _, error = running.result()
     except BaseException as interrupt:
         # What still decides is cancelled. If all have decided, the pass has succeeded nevertheless.
-        running.end()
+        despite_interrupts(running.end)
         if task.state is DONE:
             raise
         task.error = interrupt

@@ -9,6 +9,7 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from contextvars import copy_context
 from threading import Thread
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from asyncgrad.aliases import Value
@@ -158,10 +159,10 @@ class OnPortal:
         self.start()
         self._loop.call_soon_threadsafe(self._cancel)
 
-    def end(self) -> tuple[Any, BaseException | None]:
+    def end(self) -> None:
         """Cancel it, and wait until it has ended or its grace period is over."""
         self.cancel()
-        return self.result()
+        self.result()
 
     def _cancel(self) -> None:
         """Cancel the task once; runs on its loop."""
@@ -175,6 +176,22 @@ class OnPortal:
         self._tell(None, CancelledError())
 
 
+def despite_interrupts(end: Callable[[], None]) -> None:
+    """End what runs on the portal for a caller that was interrupted, and raises that.
+
+    If more interrupts come, `end` is called again. But a portal whose thread is blocked does not
+    notice the end of the grace period: so after twice that time they are raised.
+    """
+    patience = monotonic() + 2 * GRACE
+    while True:
+        try:
+            end()
+            return
+        except (KeyboardInterrupt, SystemExit):
+            if monotonic() > patience:
+                raise
+
+
 def call_on_portal(coroutine: Coroutine[Any, Any, Any]) -> Any:
     """The result of a coroutine on the portal's loop; blocks meanwhile."""
     running = OnPortal(coroutine, copy_context())
@@ -183,7 +200,7 @@ def call_on_portal(coroutine: Coroutine[Any, Any, Any]) -> Any:
         running.start()
         result, *errors = running.result()
     except BaseException:
-        running.end()
+        despite_interrupts(running.end)
         raise
     if errors[0] is not None:
         # Popped, because the error's traceback holds this frame.

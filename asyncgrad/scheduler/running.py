@@ -30,7 +30,7 @@ from asyncgrad.core.states import (
 )
 from asyncgrad.devices import pieces
 from asyncgrad.devices.fp_errors import fp_errors_ignored, restore_fp_errors
-from asyncgrad.errors import add_note
+from asyncgrad.errors import add_note, is_stop
 from asyncgrad.scheduler.completion import (
     as_failure,
     ask_to_end,
@@ -38,7 +38,6 @@ from asyncgrad.scheduler.completion import (
     contained,
     deadline_error,
     end_pass,
-    is_stop,
     stopped_by,
 )
 from asyncgrad.scheduler.coroutines import CoroutineNodes, discard_all

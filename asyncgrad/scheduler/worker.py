@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from asyncgrad.core.streams import next_turn
-from asyncgrad.scheduler.completion import is_stop
+from asyncgrad.errors import is_stop
 from asyncgrad.scheduler.host import Host
 from asyncgrad.scheduler.queues import DeviceQueue
 

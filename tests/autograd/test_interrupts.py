@@ -257,6 +257,29 @@ def test_a_pass_ends_though_an_interrupt_comes_as_a_node_begins_to_wait(blocks: 
     assert at > 5
 
 
+def test_a_blocking_pass_ends_though_an_interrupt_comes_as_a_node_has_its_result() -> None:
+    """Whose result is then asked for once more."""
+    at, ended = 1, 0
+
+    async def hook(gradient: ag.Tensor) -> None:
+        nonlocal ended
+        await asyncio.sleep(0)
+        ended += 1
+
+    while True:
+        x = ag.ones(3, requires_grad=True)
+        y = x * 2.0
+        y.register_hook(hook)
+        files = {inline.__file__, graph_task.__file__, portal.__file__}
+        if not interrupt(at, y.sum().backward, inline._take_result.__code__, files):
+            break
+        assert ended == at
+        assert x.grad is None
+        at += 1
+    assert x.grad is not None
+    assert at > 5
+
+
 def test_an_interrupt_as_an_answer_comes_makes_no_consent_of_a_refusal() -> None:
     """Others may have been told of it."""
 

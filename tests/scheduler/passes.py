@@ -138,8 +138,9 @@ def another_commits(staged: tuple[Any, ...] = ()) -> Generator[Callable[[], None
 
 @contextmanager
 def interrupts() -> Generator[Callable[[], Awaitable[None]]]:
-    """Gives a coroutine function that interrupts the main thread once, and returns when it has."""
+    """Gives a coroutine function that interrupts the main thread, and returns when it has."""
     interrupted = threading.Event()
+    interrupted.set()
 
     def interrupt(*facts: Any) -> None:
         if not interrupted.is_set():
@@ -150,6 +151,7 @@ def interrupts() -> Generator[Callable[[], Awaitable[None]]]:
         # Python looks at a signal before a thread blocks, or when the signal wakes it: one that
         # comes in between is not seen. The pause is for who is to look at it: a loop that never
         # rests keeps the interpreter, and a flood of signals the thread, busy.
+        interrupted.clear()
         while not interrupted.is_set():
             signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)  # type: ignore[arg-type]
             await asyncio.sleep(0.001)

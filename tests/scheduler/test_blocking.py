@@ -14,7 +14,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from passes import HEAVY, assert_nothing_runs, calls, chain, give_way, interrupts, leaf, long_pass
+from passes import (
+    HEAVY,
+    assert_nothing_runs,
+    calls,
+    chain,
+    give_way,
+    interrupts,
+    leaf,
+    long_pass,
+    until,
+)
 
 import asyncgrad as ag
 from asyncgrad.errors import AutogradError
@@ -355,6 +365,46 @@ class TestCoroutineNodesWithoutALoop:
         monkeypatch.setattr(inline, "_first_of", noting)
         with interrupts() as interrupt, pytest.raises(KeyboardInterrupt):
             calls(x, node).sum().backward()
+        assert ended == [1]
+        assert x.grad is None
+
+    @pytest.mark.skipif(
+        threading.current_thread() is not threading.main_thread(), reason="signals are the main's"
+    )
+    @pytest.mark.parametrize("fails", [False, True])
+    def test_a_second_interrupt_does_not_leave_them_running(
+        self, monkeypatch: pytest.MonkeyPatch, fails: bool
+    ) -> None:
+        """Whether the first ends a pass that runs or one that has failed, whose error gives way."""
+        x, y = leaf(), leaf()
+        ended: list[int] = []
+        waits = asyncio.Event()
+        ends: list[int] = []
+        real = inline._end_nodes
+        monkeypatch.setattr(inline, "_end_nodes", lambda *of: (ends.append(1), real(*of)))
+
+        async def node() -> None:
+            waits.set()
+            try:
+                if not fails:
+                    await interrupt()
+                await asyncio.Event().wait()
+            finally:
+                if fails:
+                    await interrupt()
+                await until(lambda: len(ends) == 1 + fails)
+                await interrupt()
+                await give_way()
+                ended.append(1)
+
+        async def other() -> None:
+            await waits.wait()
+            if fails:
+                raise ValueError("planned")
+            await asyncio.Event().wait()
+
+        with interrupts() as interrupt, pytest.raises(KeyboardInterrupt):
+            (calls(x, node) + calls(y, other)).sum().backward()
         assert ended == [1]
         assert x.grad is None
 
