@@ -13,6 +13,7 @@ import numpy as np
 from asyncgrad.autograd.modes import no_grad
 from asyncgrad.choices import Annealing, words
 from asyncgrad.core import modes, recording
+from asyncgrad.core.array_holders import is_held, rebind
 from asyncgrad.core.variable import bump_version
 from asyncgrad.creation import tensor
 from asyncgrad.devices import CPU
@@ -151,11 +152,14 @@ class AveragedModel(Module):
                     _put(mean, average(mean.detach(), value, self.n_averaged.to(mean.device)))
             else:
                 groups: dict[Any, list[Any]] = {}
+                copies = {mean: mean.detach().clone() for mean, _ in pairs if is_held(mean)}
                 for mean, value in pairs:
-                    groups.setdefault((mean.device, mean.dtype), []).append((mean.detach(), value))
+                    changed = copies.get(mean, mean.detach())
+                    groups.setdefault((mean.device, mean.dtype), []).append((changed, value))
                 for (device, _), group in groups.items():
                     means, values = zip(*group, strict=True)
                     self.multi_avg_fn(means, values, self.n_averaged.to(device))
+                rebind({mean: copy._array for mean, copy in copies.items()})
             if not self.use_buffers:
                 for mean, value in zip(self.module.buffers(), model.buffers(), strict=True):
                     _put(mean, value.detach().to(mean.device))

@@ -57,6 +57,21 @@ def test_averages_are_pytorchs(way):
     np.testing.assert_allclose(*(y.detach().numpy() for y in outputs), rtol=1e-5)
 
 
+@pytest.mark.parametrize("way", WAYS)
+def test_averages_that_a_graph_needs_are_updated_in_new_memory(way):
+    """A function of many averages changed those of the graph, and its pass failed."""
+    model, other = (ag.nn.Linear(2, 2, bias=False) for _ in range(2))
+    mean = ag.optim.swa_utils.AveragedModel(model, **WAYS[way](ag.optim.swa_utils))
+    mean.update_parameters(model)
+    old = model.weight.detach().clone()
+    x = ag.ones(1, 2, requires_grad=True)
+    y = mean(x).sum()
+    mean.update_parameters(other)
+    y.backward()
+    np.testing.assert_array_equal(x.grad.numpy()[0], old.sum(0).numpy())
+    assert not np.allclose(mean.module.weight.detach().numpy(), old.numpy())
+
+
 def test_statistics_are_measured_anew():
     random = np.random.default_rng(0)
     batches = [random.standard_normal((6, 3)) for _ in range(3)]
