@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import Any
 
 from asyncgrad.choices import RecurrentActivation, words
@@ -68,6 +69,17 @@ def check_nonlinearity(nonlinearity: RecurrentActivation, error: type[Exception]
     """Raise for an unknown nonlinearity; in PyTorch, layers and cells raise different classes."""
     if nonlinearity not in words(RecurrentActivation):
         raise error(f"Unknown nonlinearity {nonlinearity!r}. Select from 'tanh' or 'relu'.")
+
+
+def state_and_memory(module: Module, hx: Iterable[Any] | None) -> tuple[Any, ...] | None:
+    """Those that an LSTM was called with; raises PyTorch's RuntimeError unless there are two."""
+    given = None if hx is None else tuple(hx)
+    if given is not None and len(given) != 2:
+        raise RuntimeError(
+            f"{module._get_name()} expects two hidden states, as a tuple (hx, cx), but got "
+            f"{len(given)}"
+        )
+    return given
 
 
 class RNNCellBase(Declared):
@@ -192,6 +204,6 @@ class LSTMCell(RNNCellBase, mode="LSTM"):
             input: one step of the sequence.
             hx: the state and memory before the step.
         """
-        state, memory = self._step(input, None if hx is None else tuple(hx))
+        state, memory = self._step(input, state_and_memory(self, hx))
         # Both are parts of one tensor. What changes one in place must not concern the other.
         return clone(state), clone(memory)

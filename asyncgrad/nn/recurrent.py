@@ -11,7 +11,7 @@ from asyncgrad.choices import RecurrentActivation
 from asyncgrad.core.frames import warn
 from asyncgrad.creation import zeros
 from asyncgrad.nn import functional as F
-from asyncgrad.nn.cells import GATES, advance, check_nonlinearity, reset
+from asyncgrad.nn.cells import GATES, advance, check_nonlinearity, reset, state_and_memory
 from asyncgrad.nn.function_module import FunctionModule, unusual
 from asyncgrad.nn.utils.rnn import PackedSequence
 from asyncgrad.ops.api.index import index_select
@@ -363,5 +363,5 @@ class LSTM(RNNBase):
             hx: the initial states and memories, of shapes (layers * directions, n,
                 proj_size or hidden_size) and (layers * directions, n, hidden_size); zeros if None.
         """
-        out, (state, memory) = self._run(input, None if hx is None else tuple(hx))
+        out, (state, memory) = self._run(input, state_and_memory(self, hx))
         return out, (state, memory)

@@ -172,6 +172,14 @@ def test_what_does_not_fit_is_refused(call):
         call(ag.nn, ag.zeros)
 
 
+@pytest.mark.parametrize("count", [1, 3])
+def test_an_lstm_is_called_with_two_states_or_none(count):
+    """Cells took no notice of a third, and layers spoke of `zip()`."""
+    for kind, axes in (("LSTM", (1, 2)), ("LSTMCell", (2,))):
+        with pytest.raises(RuntimeError, match=f"{kind} expects two hidden states"):
+            getattr(ag.nn, kind)(3, 4)(ag.ones(*axes, 3), (ag.ones(*axes, 4),) * count)
+
+
 def test_the_state_and_memory_of_a_cell_are_changed_by_themselves():
     """Programs reset one of them in place, while the graph needs the other."""
     for library in (torch, ag):
