@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
+from contextlib import closing
 from typing import Any
 
 import numpy as np
@@ -28,7 +29,8 @@ class LBFGS(Optimizer):
     """A quasi-Newton method that estimates the curvature from the last gradients.
 
     A step calls its closure several times. Before each call, the parameters are set to the values
-    at which the loss is needed; with `step_async`, other tasks see these values.
+    at which the loss is needed; with `step_async`, other tasks see these values. If a step fails or
+    is cancelled, parameters and state are again what they were before it.
 
     Args:
         params: parameters on a single device; there can be only one group.
@@ -79,13 +81,13 @@ class LBFGS(Optimizer):
         self._check_awaited("step")
         if self._stepping is not None:
             self._refuse_to_meet()
-        iterations = self._iterations()
-        next(iterations)
         first = loss = None
-        while loss is not _OVER:
-            loss = self._evaluate(closure)
-            first = loss if first is None else first
-            loss = _advance(iterations, float(loss))
+        with closing(self._iterations()) as iterations:
+            next(iterations)
+            while loss is not _OVER:
+                loss = self._evaluate(closure)
+                first = loss if first is None else first
+                loss = _advance(iterations, float(loss))
         return first
 
     async def step_async(self, closure: Callable[[], Any]) -> Any:  # type: ignore[override]
@@ -105,17 +107,17 @@ class LBFGS(Optimizer):
         return first
 
     async def _iterate(self, closure: Callable[[], Any]) -> Any:
-        iterations = self._iterations()
-        next(iterations)
         first = loss = None
         size = sum(p._metadata.size for p in self.param_groups[0]["params"])
-        while loss is not _OVER:
-            loss = await self._evaluate_async(closure)
-            first = loss if first is None else first
-            remembered = len(self._state().get("old_dirs", ()))
-            if size * (4 * remembered + 8) < _WORTH_A_THREAD:
-                loss = _advance(iterations, float(loss))
-            else:
+        with closing(self._iterations()) as iterations:
+            next(iterations)
+            while loss is not _OVER:
+                loss = await self._evaluate_async(closure)
+                first = loss if first is None else first
+                remembered = len(self._state().get("old_dirs", ()))
+                if size * (4 * remembered + 8) < _WORTH_A_THREAD:
+                    loss = _advance(iterations, float(loss))
+                    continue
                 self._in_thread = True
                 try:
                     loss = await offload(_advance, iterations, float(loss))
@@ -128,7 +130,20 @@ class LBFGS(Optimizer):
         return self.state[self.param_groups[0]["params"][0]]
 
     def _iterations(self) -> Generator[None, float, None]:
-        """The iterations; each `yield` waits for the loss and gradients at the current values."""
+        """The iterations of a step, which undo it if they do not come to their end."""
+        parameters, state = self.param_groups[0]["params"], self._state()
+        before = [parameter._array.copy() for parameter in parameters], state.copy()
+        try:
+            yield from self._minimise()
+        except BaseException:
+            for parameter, values in zip(parameters, before[0], strict=True):
+                put_values(parameter, values)
+            state.clear()
+            state.update(before[1])
+            raise
+
+    def _minimise(self) -> Generator[None, float, None]:
+        """Iterate; each `yield` waits for the loss and gradients at the current values."""
         group = self.param_groups[0]
         parameters = group["params"]
         tolerance = group["tolerance_change"]

@@ -145,6 +145,49 @@ async def test_closures_may_be_awaited(large, monkeypatch):
     assert [p.tolist() for p in parameters] == [p.tolist() for p in known]
 
 
+@pytest.mark.asyncio
+@pytest.mark.parametrize("search", [None, "strong_wolfe"])
+@pytest.mark.parametrize("large", [False, True])
+async def test_a_step_that_is_cancelled_or_fails_changes_nothing(large, search, monkeypatch):
+    """It left the parameters where the line search had last asked for the loss."""
+    if large:
+        monkeypatch.setattr(ag.optim.lbfgs, "_WORTH_A_THREAD", 0)
+    parameters, calls = start(ag), []
+    optimizer = LBFGS(parameters, line_search_fn=search, max_iter=5)
+    closure = closure_of(optimizer, parameters, calls)
+
+    def tried(last, error):
+        if len(calls) == last:
+            raise error
+        return closure()
+
+    async def awaited(last):
+        if len(calls) == last:
+            asyncio.current_task().cancel()
+            await asyncio.Event().wait()
+        with ag.blocking():
+            return closure()
+
+    with ag.blocking():
+        optimizer.step(closure)
+    most = len(calls)
+    before = [p.tolist() for p in parameters], str(optimizer.state_dict()["state"])
+    assert most > 4
+    for last in range(most):
+        calls.clear()
+        with pytest.raises(ArithmeticError), ag.blocking():
+            optimizer.step(lambda last=last: tried(last, ArithmeticError()))
+        assert ([p.tolist() for p in parameters], str(optimizer.state_dict()["state"])) == before
+        calls.clear()
+        step = asyncio.create_task(optimizer.step_async(lambda last=last: awaited(last)))
+        with pytest.raises(asyncio.CancelledError):
+            await step
+        assert ([p.tolist() for p in parameters], str(optimizer.state_dict()["state"])) == before
+    with ag.blocking():
+        optimizer.step(closure)
+    assert [p.tolist() for p in parameters] != before[0]
+
+
 def test_graphs_keep_the_values_they_were_built_with():
     p = ag.tensor([3.0, 4.0], requires_grad=True)
     held = (p**3).sum()
