@@ -17,8 +17,9 @@ from asyncgrad.ops import batch_rules
 from asyncgrad.ops.bfloat16 import sortable
 from asyncgrad.ops.dtype import is_half
 from asyncgrad.ops.fused import masked
-from asyncgrad.ops.op import Op, fused, linear, operation
+from asyncgrad.ops.op import Op, Part, fused, linear, operation, part
 from asyncgrad.ops.table.elementwise import sgn
+from asyncgrad.ops.table.linalg import conjugate
 from asyncgrad.ops.table.matrices import NOT_FINITE, solved
 from asyncgrad.ops.table.shape import in_order, kept_shape
 from asyncgrad.ops.widening import widening
@@ -102,6 +103,25 @@ def mean_beside(F: Namespace, g: Value, x: Value, dims: Shape, keepdim: bool) ->
 def _mean_cost(x: Variable, dims: tuple[int, ...], keepdim: bool) -> int:
     """The gradient of a full mean is a view; other means first divide their gradient."""
     return 2_000 if len(dims) == len(x._metadata.shape) else x._metadata.cost
+
+
+def _push_of(pull: Callable[..., Any]) -> Part:
+    """The push of a reduction: the sum of the tangent times the derivative that its pull gives."""
+    names = part(pull).names
+
+    def push(F: Namespace, t: Value, out: Value, *values: Any) -> Any:
+        known = dict(zip(names, values, strict=True))
+        x = known["x"]
+        local = pull(F, F.zero(out) + 1, *values)
+        if local is None:
+            return F.zero(out)
+        inner = F.mul(conjugate(F, local), t)
+        if inner.dtype.kind == "c" and out.dtype.kind != "c":
+            inner = F.real(inner)
+        dims = known.get("dims", tuple(range(len(out.shape), len(x.shape))))
+        return F.sum(inner, dims, known.get("keepdim", False))
+
+    return Part(("out", *names), push)
 
 
 # -- spread of values -----------------------------------------------------------------------------
@@ -229,22 +249,6 @@ def _over(xp: Library, g: Array, out: Array) -> Any:
     return xp.where(out == 0, out.dtype.type(0), quotient)
 
 
-def _var_push(
-    F: Namespace, t: Value, x: Value, dims: Shape, correction: float, keepdim: bool
-) -> Any:
-    off = F.sub(x, F.mean(x, dims, True))
-    inner = F.real(F.mul(F.conj(off), t)) if x.dtype.kind == "c" else F.mul(off, t)
-    free = max(0, _count(x.shape, dims) - correction)
-    return F.div_scalar(F.mul_scalar(F.sum(inner, dims, keepdim), 2), free)
-
-
-def _std_push(
-    F: Namespace, t: Value, x: Value, out: Value, dims: Shape, correction: float, keepdim: bool
-) -> Any:
-    pushed = _var_push(F, t, x, dims, correction, keepdim)
-    return F.mask(F.div(pushed, F.mul_scalar(out, 2)), out != 0)
-
-
 # -- products -------------------------------------------------------------------------------------
 
 
@@ -303,11 +307,6 @@ def _others_by_division(xp: Library, x: Any, dims: Shape) -> Any:
     return xp.where(zero, of_zeros, xp.where(zeros == 0, product / divisors, number(0)))
 
 
-def _prod_push(F: Namespace, t: Value, x: Value, dims: Shape, keepdim: bool) -> Any:
-    others = _others(F, x, dims) if x.shape and 0 not in x.shape else F.zero(x) + 1
-    return F.sum(F.mul(t, others), dims, keepdim)
-
-
 # -- extremes -------------------------------------------------------------------------------------
 
 
@@ -337,18 +336,13 @@ def _extreme_gradient(
     return xp.multiply(hits, g / count)
 
 
-def _extreme_push(F: Namespace, t: Value, x: Value, out: Value, dims: Shape, keepdim: bool) -> Any:
-    hits = F.hits(x, F.reshape(out, kept_shape(x.shape, dims)))
-    return F.div(F.sum(F.mul(t, hits), dims, keepdim), F.sum(hits, dims, keepdim))
-
-
 def _extreme(name: str, method: str) -> Op:
     return operation(
         name,
         lambda xp, x, dims, keepdim: in_order(getattr(x, method)(dims, None, keepdim)),
         of_real=True,
         pulls={"x": fused(_extreme_gradient, _extreme_pull)},
-        pushes={"x": _extreme_push},
+        pushes={"x": _push_of(_extreme_pull)},
     )
 
 
@@ -367,12 +361,6 @@ def _whole_gradient(xp: Library, g: Array, x: Array, out: Array) -> Any:
     hits = xp.isnan(x) if out != out else xp.equal(x, out)
     share = g / int(xp.count_nonzero(hits))
     return xp.multiply(share, hits) if math.isfinite(share) else masked(xp, share, hits)
-
-
-def _whole_push(F: Namespace, t: Value, x: Value, out: Value) -> Any:
-    hits = F.hits_or_nan(x, out)
-    dims = tuple(range(len(x.shape)))
-    return F.div(F.sum(F.mul(t, hits), dims, False), F.sum(hits, dims, False))
 
 
 def _middle_of_none(dtype: np.dtype[Any]) -> Any:
@@ -412,7 +400,7 @@ def _whole(
         forward,
         of_real=True,
         pulls={"x": fused(_whole_gradient, _whole_pull)},
-        pushes={"x": _whole_push},
+        pushes={"x": _push_of(_whole_pull)},
         node=f"{name.capitalize()}Backward{overload}",
         cost=lambda x: 2 * x._metadata.cost,
         batch=batch,
@@ -522,13 +510,6 @@ def _logsumexp_gradient(
     return xp.multiply(e, g, e)
 
 
-def _logsumexp_push(
-    F: Namespace, t: Value, x: Value, out: Value, dims: Shape, keepdim: bool
-) -> Any:
-    shares = F.exp(F.sub(x, F.reshape(out, kept_shape(x.shape, dims))))
-    return F.sum(F.mul(t, shares), dims, keepdim)
-
-
 # -- norms ----------------------------------------------------------------------------------------
 
 
@@ -621,16 +602,6 @@ def _vector_norm_gradient(
     return xp.multiply(steep, _over(xp, g, xp.power(out, ord - 1)))
 
 
-def _vector_norm_push(
-    F: Namespace, t: Value, x: Value, out: Value, ord: float, dims: Shape, keepdim: bool
-) -> Any:
-    local = _vector_norm_pull(F, F.zero(out) + 1, x, out, ord, dims, keepdim)
-    if local is None:
-        return F.zero(out)
-    inner = F.real(F.mul(F.conj(local), t)) if x.dtype.kind == "c" else F.mul(local, t)
-    return F.sum(inner, dims, keepdim)
-
-
 # -- nuclear norm ---------------------------------------------------------------------------------
 
 
@@ -667,10 +638,8 @@ def _polar_tangent(xp: Library, t: Array, x: Array) -> Any:
     return xp.matmul(xp.matmul(u, turned), vh) + xp.matmul(left, vh) + xp.matmul(u, right)
 
 
-def _nuclear_push(F: Namespace, t: Value, x: Value) -> Any:
-    inner = F.mul(F.conj(F.polar(x)), t)
-    last = (len(x.shape) - 2, len(x.shape) - 1)
-    return F.sum(F.real(inner) if x.dtype.kind == "c" else inner, last, False)
+def _nuclear_pull(F: Namespace, g: Value, x: Value) -> Any:
+    return F.mul(F.reshape(g, (*x.shape[:-2], 1, 1)), F.polar(x))
 
 
 # -- scans ----------------------------------------------------------------------------------------
@@ -745,7 +714,7 @@ OPS = (
         "var",
         _var,
         pulls={"x": fused(_var_gradient, _var_pull)},
-        pushes={"x": _var_push},
+        pushes={"x": _push_of(_var_pull)},
         wide=True,
     ),
     operation(
@@ -753,14 +722,14 @@ OPS = (
         # No warnings are to be ignored, because a variance is not negative.
         lambda xp, x, dims, correction, keepdim: xp.sqrt(_var(xp, x, dims, correction, keepdim)),
         pulls={"x": fused(_std_gradient, _std_pull)},
-        pushes={"x": _std_push},
+        pushes={"x": _push_of(_std_pull)},
         wide=True,
     ),
     operation(
         "prod",
         lambda xp, x, dims, keepdim: in_order(xp.multiply.reduce(x, dims, x.dtype, None, keepdim)),
         pulls={"x": _prod_pull},
-        pushes={"x": _prod_push},
+        pushes={"x": _push_of(_prod_pull)},
         variant=("dims", lambda dims: f"ProdBackward{dims.__class__ is not AllAxes:d}"),
     ),
     _extreme("amax", "max"),
@@ -786,21 +755,21 @@ OPS = (
         "logsumexp",
         _logsumexp,
         pulls={"x": fused(_logsumexp_gradient, _logsumexp_pull)},
-        pushes={"x": _logsumexp_push},
+        pushes={"x": _push_of(_logsumexp_pull)},
     ),
     operation(
         "vector_norm",
         _vector_norm,
         pulls={"x": fused(_vector_norm_gradient, _vector_norm_pull)},
-        pushes={"x": _vector_norm_push},
+        pushes={"x": _push_of(_vector_norm_pull)},
         wide=True,
         node="LinalgVectorNormBackward0",
     ),
     operation(
         "nuclear_norm",
         solved(_sum_of_singular_values, "svd", NOT_FINITE),
-        pulls={"x": lambda F, g, x: F.mul(F.reshape(g, (*x.shape[:-2], 1, 1)), F.polar(x))},
-        pushes={"x": _nuclear_push},
+        pulls={"x": _nuclear_pull},
+        pushes={"x": _push_of(_nuclear_pull)},
         cost=_decomposition_cost,
     ),
     operation(
