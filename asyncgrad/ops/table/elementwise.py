@@ -593,17 +593,7 @@ OPS = (
         pushes={"x": _power_push},
         node="PowBackward0",
     ),
-    unary(
-        "rpow_scalar",
-        forward=_number_power,
-        pulls={
-            "x": lambda F, g, x, out, scalar: F.chain(
-                g, _number_power_derivative(F, x, out, scalar)
-            )
-        },
-        pushes={"x": lambda F, t, x, out, scalar: t * _number_power_derivative(F, x, out, scalar)},
-        node="PowBackward2",
-    ),
+    unary("rpow_scalar", _number_power_derivative, _number_power, node="PowBackward2"),
     *_remainder(
         "fmod",
         exact("fmod", np.trunc, signed_as=0),
