@@ -445,8 +445,9 @@ _BATCH_RULES: dict[str, Any] = {
 }
 
 
-def _scale(F: Namespace, x: Value, weight: Value, variance: Value, eps: float) -> Any:
-    return _column(F, weight * F.rsqrt(variance + eps), x)
+def _scaled(F: Namespace, x: Value, weight: Value, variance: Value, eps: float) -> Any:
+    """A gradient or a tangent of the input times the factor of its channel."""
+    return x * _column(F, weight * F.rsqrt(variance + eps), x)
 
 
 def _standardised(F: Namespace, x: Value, mean: Value, variance: Value, eps: float) -> Any:
@@ -555,7 +556,7 @@ OPS = (
         "x weight bias mean variance",
         wide=True,
         pulls={
-            "x": lambda F, g, weight, variance, eps: g * _scale(F, g, weight, variance, eps),
+            "x": _scaled,
             "weight": fused(
                 _batch_by_weight,
                 lambda F, g, x, mean, variance, eps: F.sum(
@@ -565,7 +566,7 @@ OPS = (
             "bias": fused(_batch_by_bias, lambda F, g: F.sum(g, _batch_dims(g), False)),
         },
         pushes={
-            "x": lambda F, t, weight, variance, eps: t * _scale(F, t, weight, variance, eps),
+            "x": _scaled,
             "weight": lambda F, t, x, mean, variance, eps: (
                 _standardised(F, x, mean, variance, eps) * _column(F, t, x)
             ),
