@@ -176,7 +176,12 @@ class Graph:
         seen: list[tuple[Any, Any]] = [
             (source, source.tensor) for source in recorder.sources.values()
         ]
-        seen += [(number, tensor) for number, (_, tensor) in enumerate(returned.with_graph)]
+        # Views have the counters of their bases, which are results, too.
+        seen += [
+            (number, tensor)
+            for number, (output, tensor) in enumerate(returned.with_graph)
+            if output not in returned.bases
+        ]
         for output, tensor in returned.without_graph:
             if tensor._counter in checked:
                 seen.append((len(self._outputs) + len(self._watched), tensor))
@@ -201,8 +206,6 @@ class Graph:
     def finish(self, returned: Any, arguments: Any) -> Any:
         """Give the results of a program their node; returns what the function returns."""
         result, outs, saved, watched, views, bases = returned
-        for view, base in zip(views, bases, strict=True):
-            view._counter = counter_of(base)
         edges = tuple([gradient_edge(tensor_of(source, arguments)) for source in self.slots])
         node = GraphNode()
         init_node(node, edges, outs[0]._metadata, self._cost)
@@ -223,15 +226,21 @@ class Graph:
             nodes, _ = self.made_again(node)
             for out, number in zip(outs, self.roots, strict=True):
                 out._edge = nodes[number]
-        for view, base, path in zip(views, bases, self._paths, strict=True):
-            view._autograd = View(base, path, base._counter.value, None)
-            if view._edge is None:
-                view._edge = replay(view._autograd)
-            base._counter.register(view)
+        if views:
+            self._take_views(views, bases)
         scope = current().streams
         for made in nodes if scope is not None else ():
             note_streams(made, scope)
         return result
+
+    def _take_views(self, views: tuple[Any, ...], bases: tuple[Any, ...]) -> None:
+        """Make results views of their bases."""
+        for view, base, path in zip(views, bases, self._paths, strict=True):
+            view._counter = counter = counter_of(base)
+            view._autograd = View(base, path, counter.value, None)
+            if view._edge is None:
+                view._edge = replay(view._autograd)
+            counter.register(view)
 
     # -- passes -----------------------------------------------------------------------------------
 
