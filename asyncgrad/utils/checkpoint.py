@@ -14,7 +14,7 @@ import inspect
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from asyncgrad.choices import DeterminismCheck, words
 from asyncgrad.core.frames import warn
@@ -45,6 +45,7 @@ __all__ = [
     "set_checkpoint_debug_enabled", "set_checkpoint_early_stop",
 ]  # fmt: skip
 
+_Result = TypeVar("_Result")
 _PASS_IT = (
     "the use_reentrant parameter should be passed explicitly. use_reentrant=False is recommended; "
     "without it the default is True, as it always was."
@@ -57,11 +58,11 @@ def noop_context_fn() -> tuple[AbstractContextManager[Any], AbstractContextManag
 
 
 def checkpoint(
-    function: Callable[..., Any], *args: object, use_reentrant: bool | None = None,
+    function: Callable[..., _Result], *args: object, use_reentrant: bool | None = None,
     context_fn: Callable[[], tuple[Any, Any]] = noop_context_fn,
     determinism_check: DeterminismCheck = "default", debug: bool = False, early_stop: bool = True,
     preserve_rng_state: bool = True, **kwargs: object,
-) -> Any:  # fmt: skip
+) -> _Result:  # fmt: skip
     """Call a function, and let backward run it again instead of keeping what it saves.
 
     Args:
@@ -105,7 +106,8 @@ def checkpoint(
             raise ValueError(
                 "Passing `context_fn` or `debug` is only supported when use_reentrant=False."
             )
-        return CheckpointFunction.apply(function, preserve_rng_state, *args)
+        result: _Result = CheckpointFunction.apply(function, preserve_rng_state, *args)
+        return result
     settings = current().checkpoints or _UNSET
     if settings.debug is not None:
         debug = settings.debug
@@ -130,7 +132,9 @@ def checkpoint(
         debug=bool(debug),
         later=later,
     )
-    return _run_later(frame, within) if later else _run(frame, within)
+    run: Any = _run_later if later else _run
+    returned: _Result = run(frame, within)
+    return returned
 
 
 def _source() -> Any:

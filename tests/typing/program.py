@@ -1,4 +1,4 @@
-"""What users write, with types: `test_programs.py` has it checked and never runs it."""
+"""What users write, with types: `test_typed_programs.py` has it checked and never runs it."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from asyncgrad import Tensor, nn
 from asyncgrad.nn import functional as F
 from asyncgrad.serialization import load_safetensors
 from asyncgrad.serving import Batcher
+from asyncgrad.utils.checkpoint import checkpoint
 from asyncgrad.utils.data import DataLoader, TensorDataset, random_split
 
 if TYPE_CHECKING:
@@ -284,6 +285,14 @@ async def methods(steps: Steps, x: Tensor) -> float:
     assert_type(await steps.slope(x), Tensor)
     print(Steps.scaled.explain())
     return await x.item_async()
+
+
+async def saved_memory(tower: Tower, x: Tensor) -> Tensor:
+    assert_type(checkpoint(tower.body, x, use_reentrant=False), Tensor)
+    assert_type(checkpoint(norm, x, power=3.0, use_reentrant=False), Tensor)
+    assert_type(checkpoint(Pair(), x, use_reentrant=False), tuple[Tensor, Tensor])
+    assert_type(await checkpoint(clip, x, use_reentrant=False), Tensor)
+    return checkpoint(tower, x, use_reentrant=False)
 
 
 def walks(tower: Tower) -> dict[str, Tensor]:
