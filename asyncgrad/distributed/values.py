@@ -52,7 +52,7 @@ async def awaited(found: Any) -> Any:
     return await found if isawaitable(found) and not isinstance(found, Variable) else found
 
 
-async def called(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+async def called(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
     """Call a user's function: in a thread, lest it block the loop, unless it can be awaited."""
     if not callable(function):
         raise TypeError(f"{function!r} is not callable: give a function, or a class")

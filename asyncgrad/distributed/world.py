@@ -63,7 +63,7 @@ class World:
         return rank
 
     async def remote(
-        self, rank: int, factory: Callable[..., Any], *args: Any, **kwargs: Any
+        self, rank: int, factory: Callable[..., Any], /, *args: Any, **kwargs: Any
     ) -> RemoteModule:
         """Make a module on a worker.
 
@@ -71,7 +71,8 @@ class World:
             rank: which worker.
             factory: makes the module there: a `Module` class, or a function or coroutine function
                 that can be pickled.
-            args: its arguments; other parts may be among them, for modules that call them.
+            args: its arguments, by keyword also `rank` or `factory`; other parts may be among them,
+                for modules that call them.
 
         Returns:
             A part: `await part(x)` in graphs of the caller's, or in other parts.
@@ -110,7 +111,7 @@ class World:
         return await RemoteOptimizer.make(self._site, next(self._numbers), kind, models, defaults)
 
     async def run(
-        self, function: Callable[_P, Awaitable[_R]], *args: _P.args, **kwargs: _P.kwargs
+        self, function: Callable[_P, Awaitable[_R]], /, *args: _P.args, **kwargs: _P.kwargs
     ) -> list[_R]:
         """Run a function on all workers, as one program with many ranks; return results by rank.
 

@@ -90,6 +90,24 @@ async def test_a_part_is_a_node_of_the_callers_graph() -> None:
         assert kept(await world.statistics()) == [0, 0]
 
 
+def low_rank(**options: int) -> Any:
+    return lambda: options
+
+
+async def given_options(**options: int) -> Any:
+    return options
+
+
+@pytest.mark.asyncio
+async def test_a_factory_and_the_function_of_a_run_take_any_keyword() -> None:
+    """Also those by which the methods call their own arguments: adapters have a `rank`."""
+    options = {"rank": 8, "factory": 1, "function": 2}
+    async with world_of(Engine(1)) as world:
+        part = await world.remote(0, low_rank, **options)
+        assert await part() == options
+        assert await world.run(given_options, **options) == [options]
+
+
 @pytest.mark.asyncio
 async def test_what_is_passed_on_goes_from_worker_to_worker() -> None:
     """No activation and no gradient between them passes through the caller."""
