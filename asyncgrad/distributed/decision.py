@@ -1,4 +1,10 @@
-"""The commit in two phases: hosts promise that they can commit a pass, and are told whether to."""
+"""The commit in two phases: hosts promise that they can commit a pass, and are told whether to.
+
+A host that has promised (`Host.on_prepare`) keeps what it has staged until `commit` or `abort`
+comes, or its world ends. If a host dies before all have promised, `prepare` raises, and `abort`
+follows. If one dies later, the pass has succeeded: the others commit, and the dead host is fenced,
+so that nobody learns whether it has committed. So is one that hangs and does not confirm in time.
+"""
 
 from __future__ import annotations
 

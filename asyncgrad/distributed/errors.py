@@ -50,7 +50,7 @@ class PassEndedError(AutogradError):
 def dumps(value: Any, out_of_band: Callable[[pickle.PickleBuffer], None] | None = None) -> bytes:
     """Pickle a value, also if its class or function is from a script or a notebook."""
     try:
-        # Both Dask and Ray need it.
+        # The extras `dask` and `ray` install it; an engine of a user's own may do without.
         from cloudpickle import dumps as pickled
     except ImportError:
         from pickle import dumps as pickled

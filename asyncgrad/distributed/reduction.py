@@ -4,7 +4,8 @@ Hooks on the parameters gather the gradients in buckets. A full bucket is reduce
 goes on. When the last node has run, the other buckets are reduced, too. Then one place decides
 whether the pass succeeds on all ranks. If the caller of the world has asked for the pass, the ranks
 keep the averages back, and the caller decides. Otherwise rank 0 does: the others give it their
-votes when nothing on their side can end the pass any more, and then do as it says.
+votes when nothing on their side can end the pass any more, and then do as it says. If rank 0 dies,
+they ask one another whether it has told anybody that the pass succeeds.
 """
 
 from __future__ import annotations
