@@ -270,7 +270,6 @@ class PassState:
         self.ready.clear()
         self.not_ready.clear()
         self.dependencies.clear()
-        self.postponed.clear()
         self.staged.clear()
         self.captured = ()
         self.callbacks.clear()
