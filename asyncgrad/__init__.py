@@ -1,5 +1,6 @@
 """asyncgrad: reverse-mode autograd for asyncio, over NumPy and CuPy."""
 
+import sys as _sys
 from functools import partial as _partial
 from importlib import import_module as _import_module
 from types import ModuleType as _ModuleType
@@ -46,6 +47,7 @@ from asyncgrad.ops.dtype_device import layout, memory_format
 from asyncgrad.ops.promotion import set_default_dtype
 from asyncgrad.ops.tensors.printing import set_printoptions
 from asyncgrad.scheduler import BackwardFuture, cooperate, engine, offload
+from asyncgrad.submodules import name_functions as _name_functions
 from asyncgrad.sync import blocking
 from asyncgrad.tensor import Tensor
 from asyncgrad.tracing import trace_passes
@@ -150,3 +152,7 @@ def _list_public_names(modules):  # noqa: ANN001, ANN202
 
 
 _list_public_names([globals().get(name) for name in __all__])
+
+
+for _space in (_sys.modules[__name__], nn.functional, fft, linalg, special, Tensor):
+    _name_functions(_space)

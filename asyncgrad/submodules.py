@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import Any
 
 
@@ -17,3 +17,21 @@ def offer(package: str, file: str, members: Mapping[str, Any]) -> ModuleType:
         setattr(sys.modules[package], file, sys.modules[path])
     vars(sys.modules[path]).update(members)
     return sys.modules[path]
+
+
+def name_functions(space: ModuleType | type) -> None:
+    """Give the functions of a module or class that rows and decorators made their public names.
+
+    They are pickled by these names; each says the file that made it, where nothing has its name.
+    """
+    if isinstance(space, type):
+        home, start = space.__module__, f"{space.__qualname__}."
+    else:
+        home, start = space.__name__, ""
+    for name, function in vars(space).items():
+        if type(function) is FunctionType and not name.startswith("_"):
+            found: Any = sys.modules.get(function.__module__)
+            for part in function.__qualname__.split("."):
+                found = getattr(found, part, None)
+            if found is not function:
+                function.__module__, function.__qualname__ = home, start + name

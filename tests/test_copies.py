@@ -7,6 +7,7 @@ import io
 import operator
 import pickle
 from multiprocessing.reduction import ForkingPickler
+from types import FunctionType
 
 import numpy as np
 import pytest
@@ -225,3 +226,15 @@ def test_a_copied_dtype_is_the_dtype_of_tensors():
         for other in (copy.deepcopy(dtype), pickled(dtype)):
             made = ag.zeros(7, 3, dtype=other), ag.ones(7, 3).to(other)
             assert all(x.dtype is dtype for x in made)
+
+
+SPACES = (ag, ag.Tensor, ag.nn.functional, ag.linalg, ag.special, ag.fft)
+
+
+@pytest.mark.parametrize("space", SPACES, ids=lambda space: space.__name__)
+def test_public_functions_are_pickled_by_name(space):
+    """A module keeps its activation function, and other processes are told what to call."""
+    functions = {name: one for name, one in vars(space).items() if type(one) is FunctionType}
+    public = {name: one for name, one in functions.items() if not name.startswith("_")}
+    assert public
+    assert [name for name, one in public.items() if pickled(one) is not one] == []

@@ -172,8 +172,7 @@ def entries() -> dict[str, list[Entry]]:
         found[key] = Entry(value, [path])
         slug = _PLACES.get(path)
         if slug is None:
-            defined = chapters.get(id(value)) or getattr(value, "__module__", None)
-            defined = str(defined or type(value).__module__)
+            defined = chapters.get(id(value)) or file_of(value)
             slug = _page_of(module) or _page_of(defined)
         if slug is None:
             raise LookupError(f"no page for {path}, which is defined in {value.__module__}")
@@ -182,6 +181,12 @@ def entries() -> dict[str, list[Entry]]:
 
 
 @functools.cache
+def file_of(value: Any) -> str:
+    """The module whose code a function is, which is not always where it is public."""
+    code = getattr(inspect.unwrap(value), "__globals__", {})
+    return str(code.get("__name__") or getattr(value, "__module__", None) or type(value).__module__)
+
+
 def _public_types() -> set[type]:
     return {entry.value for page in entries().values() for entry in page
             if isinstance(entry.value, type)}  # fmt: skip

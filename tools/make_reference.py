@@ -149,7 +149,7 @@ def entries_of(function: Any, seen: set[int] | None = None) -> dict[str, Op]:
     function = getattr(function, "func", function)
     if id(function) in seen or not isinstance(function, FunctionType):
         return found
-    module = function.__module__ or ""
+    module = inspect.unwrap(function).__globals__["__name__"]
     if not module.startswith(_FUNCTIONS) and module not in _DISPATCH:
         return found
     seen.add(id(function))
