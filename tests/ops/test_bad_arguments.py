@@ -99,6 +99,19 @@ CALLS = {
     "no mask for a matrix": lambda T, x: x[T.ones(2, 0, dtype=T.bool)],
     "no mask to write at": lambda T, x: x.__setitem__(T.ones(0, dtype=T.bool), 1.0),
     "no mask to put at": lambda T, x: x.index_put((T.ones(0, 3, dtype=T.bool),), x[0]),
+    "two indices for one slice to add": lambda T, x: x[0, 0].index_add(
+        0, T.tensor([0, 0]), x[0, 0]
+    ),
+    "no index for one slice to add": lambda T, x: x[0, 0].index_add(
+        0, T.tensor([], dtype=T.int64), x[0, 0]
+    ),
+    "two indices for one slice to reduce": lambda T, x: x[0, 0].index_reduce(
+        0, T.tensor([0, 0]), x[0, 0], "amin"
+    ),
+    "no index for one slice to copy": lambda T, x: x[0, 0].index_copy(
+        0, T.tensor([], dtype=T.int64), x[0, :1]
+    ),
+    "a number to repeat along an axis": lambda T, x: T.repeat_interleave(x[0, 0], 2, 0),
     "a negative number of points": lambda T, x: T.fft.fft(x, -1),
     "a negative number of points of a half": lambda T, x: T.fft.irfft(x, -1),
     "truths in a gamma function": lambda T, x: T.mvlgamma(x > 0, 1),
@@ -168,6 +181,8 @@ def test_a_shape_without_memory_is_named_and_no_other_error_hidden():
 
 #: Unusual arguments that are good ones.
 UNUSUAL = {
+    "two slices for one number": lambda T, x: x[0, 0].index_copy(0, T.tensor([0, 0]), x[1, 1:]),
+    "NumPy's name of the axis to count along": lambda T, x: T.count_nonzero(x > 1, axis=0),
     "no fractions as an index": lambda T, x: T.gather(x, 0, T.ones(0)),
     "a turned tensor of another size": lambda T, x: T.arange(6.0).reshape(2, 3).T.resize_(2, 2),
     "one number for one slice": lambda T, x: x[0, :1].index_copy(0, T.tensor([0]), x[1, 1] * 2),

@@ -15,7 +15,7 @@ from asyncgrad.core.variable import Variable, wrap
 from asyncgrad.ops.api.index import nonzero
 from asyncgrad.ops.api.reduction import sum
 from asyncgrad.ops.bfloat16 import sortable
-from asyncgrad.ops.converted import writes_exactly
+from asyncgrad.ops.converted import converted, writes_exactly
 from asyncgrad.ops.dtype import REAL, check_dtype
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.promotion import (
@@ -122,11 +122,11 @@ def isin(
     return _made(like, recording.again(found, *arrays))
 
 
+@converted
 def count_nonzero(input: Tensor, dim: Ints | None = None, *more: int) -> Tensor:
     """The number of nonzero elements, of all or over some axes, given as one sequence or singly."""
-    x = as_tensor_operand(input, "count_nonzero", 1)
     axes: Any = (dim, *more) if more else dim
-    return sum((x.detach() != 0), axes)
+    return sum((input.detach() != 0), axes)
 
 
 def argwhere(input: Tensor) -> Tensor:

@@ -732,6 +732,9 @@ def rows_to_change(
     if given and numbers.size != given[axis]:
         raise unmet(name, f"Number of indices ({numbers.size}) should be equal to "
                     f"source.size(dim): ({given[axis]}), for dim: {axis}")  # fmt: skip
+    if not given and numbers.size != 1:
+        raise IndexError(f"{name}(): a source without axes is one slice, but index has "
+                         f"{numbers.size} numbers")  # fmt: skip
     check_range(name, numbers, shape[axis] if shape else 1, error)
     return numbers
 

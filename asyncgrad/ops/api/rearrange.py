@@ -246,6 +246,9 @@ def repeat_interleave(
         raise unmet("repeat_interleave", "repeats must be 0-dim or 1-dim tensor", repeats=given)
     if dim is None:
         input, dim = reshape(input, (-1,)), 0
+    elif not input.ndim:
+        raise unmet("repeat_interleave", f"Dimension specified as {dim} but tensor has no "
+                    "dimensions", IndexError)  # fmt: skip
     length = input.shape[dim]
     if counts.size not in {1, length}:
         raise unmet("repeat_interleave", "repeats must have the same size as input along dim",

@@ -84,8 +84,6 @@ def index_copy(input: Tensor, dim: Axis, index: ByExample, source: Alike) -> Ten
     x, y = input, source
     check_device("index_copy", x, index, y)
     at = _index("index_copy", index, x.shape[dim] if x.ndim else 1, 0)
-    if not x.ndim:
-        return R.overwrite(x, R.clone(reshape(y, ()))) if len(at) else R.clone(x)
     wanted = (*x.shape[:dim], len(at), *x.shape[dim + 1 :])
     if y.shape != wanted and (y.ndim or wanted != (1,)):
         # As in PyTorch, a wrong number of slices raises another class than a wrong shape.
@@ -94,6 +92,8 @@ def index_copy(input: Tensor, dim: Axis, index: ByExample, source: Alike) -> Ten
             f"index_copy: source of shape {list(wanted)} expected, got {list(y.shape)}: Number of "
             f"indices should be equal to source.size(dim), and all else to that of self"
         )
+    if not x.ndim:
+        return R.overwrite(x, R.clone(reshape(y, (-1,))[-1])) if len(at) else R.clone(x)
     out = for_each(R.clone(x, "C"), y)
     out[_at(dim, at)] = y
     return out
