@@ -209,9 +209,10 @@ class FollowedCode(NamedAttributes):
                 and name not in constructors
                 and name not in _ITS_OWN
                 and (callable(part) or hasattr(type(part), "__get__"))
-                and not is_generated(base, name, part)
             ):
                 self._members.append((table, name))
+                if is_generated(base, name, part):
+                    continue
                 self._follow_member(base, part, f"{base.__name__}.{name}")
                 if name == "__get__":
                     # It gets the class.

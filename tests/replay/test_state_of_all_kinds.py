@@ -106,6 +106,27 @@ def slots_of_a_frozen_record(patch):
     return lambda x: x * held[0].scale, lambda: held.append(record(3.0)), held.reverse
 
 
+@replayed
+def generated_methods_that_are_replaced(patch):
+    record = dataclasses.make_dataclass("record", ["scale"])
+    held = record(2.0)
+
+    def function(x):
+        return x * len(repr(held)) + (held == record(2.0))
+
+    def shown(self):
+        return "record"
+
+    def unequal(self, other):
+        return False
+
+    return (
+        function,
+        lambda: patch.setattr(record, "__repr__", shown),
+        lambda: patch.setattr(record, "__eq__", unequal),
+    )
+
+
 @called
 def slots_behind_a_property(patch):
     class Base:
