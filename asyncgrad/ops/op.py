@@ -249,7 +249,7 @@ def unary(
         name: PyTorch's name.
         d: the local derivative `d(F, x or out)`, or `Over` its reciprocal; None for an op
             without one.
-        forward: the raw function, if the library's has another name.
+        forward: the raw function `forward(xp, x)`, or the library's name of it, if not `name`.
         more: fields of `Op`; `linear=True` pushes tangents by the rules that pull gradients.
     """
     return _elementwise(name, {"x": d}, forward, **more)
@@ -265,7 +265,7 @@ def binary(
         name: PyTorch's name.
         dx: the local derivative by the first input, from any of `x`, `y` and `out`.
         dy: the same by the second.
-        forward: the raw function, if the library's has another name.
+        forward: the raw function `forward(xp, x, y)`, or the library's name of it, if not `name`.
         more: fields of `Op`; `linear=True` pushes tangents by the rules that pull gradients.
     """
     return _elementwise(name, {"x": dx, "y": dy}, forward, broadcasts=True, **more)
