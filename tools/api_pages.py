@@ -180,13 +180,13 @@ def entries() -> dict[str, list[Entry]]:
     return pages
 
 
-@functools.cache
 def file_of(value: Any) -> str:
     """The module whose code a function is, which is not always where it is public."""
     code = getattr(inspect.unwrap(value), "__globals__", {})
     return str(code.get("__name__") or getattr(value, "__module__", None) or type(value).__module__)
 
 
+@functools.cache
 def _public_types() -> set[type]:
     return {entry.value for page in entries().values() for entry in page
             if isinstance(entry.value, type)}  # fmt: skip

@@ -25,19 +25,12 @@ def names_of(op: Op, namespace: str) -> list[str]:
 
 def publish(chapter: dict[str, Any], ops: Iterable[Op]) -> None:
     """Add the functions of some rows to a chapter of `ops.api`, and to what it lists."""
-    chapter |= at_home(chapter["__name__"], functions("", ops))
+    chapter |= functions("", ops)
     for op in ops:
         names = names_of(op, "")
         chapter["__all__"] += names
         chapter["METHODS"] += tuple(names)
         chapter["IN_PLACE"] += tuple(names) if op.in_place else ()
-
-
-def at_home(module: str, found: dict[str, Callable[..., Any]]) -> dict[str, Callable[..., Any]]:
-    """The functions, which now say that they are in a module: there `pickle` finds them again."""
-    for name, function in found.items():
-        function.__module__, function.__qualname__ = module, name
-    return found
 
 
 @functools.cache

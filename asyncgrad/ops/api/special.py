@@ -6,16 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 from asyncgrad.ops.api.activation import log_softmax, softmax
 from asyncgrad.ops.api.elementwise import round
-from asyncgrad.ops.api.public import at_home, functions
+from asyncgrad.ops.api.public import functions
 from asyncgrad.ops.api.reduction import logsumexp
 from asyncgrad.ops.api.transcendental import logit, mvlgamma, polygamma
 
 __all__ = [
     "log_softmax", "logit", "logsumexp", "multigammaln", "polygamma", "round", "softmax",
 ]  # fmt: skip
-_rows = at_home(__name__, functions("special"))
-globals().update(_rows)
-__all__ += _rows
+globals().update(functions("special"))
+__all__ += functions("special")
 multigammaln = mvlgamma
 if TYPE_CHECKING:
 
