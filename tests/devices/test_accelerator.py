@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import asyncgrad as ag
+from asyncgrad.devices import discovery
 from asyncgrad.testing import RaceError, simulate
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
@@ -136,6 +137,14 @@ def test_streams_follow_the_task_and_not_the_thread():
         await asyncio.gather(*(inside(s, barrier) for s in (first, second, first)))
 
     asyncio.run(main())
+
+
+def test_a_simulated_device_is_there_before_it_is_named(monkeypatch):
+    """As a GPU is: pinned memory asks which accelerator there is."""
+    monkeypatch.setattr(discovery, "_loaded", {})
+    with simulate():
+        assert ag.accelerator.is_available()
+        assert ag.ones(2).pin_memory().is_pinned()
 
 
 def test_a_race_is_found_in_any_schedule():

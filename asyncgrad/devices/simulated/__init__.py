@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from asyncgrad.aliases import Value
+from asyncgrad.devices import discovery
 from asyncgrad.devices.simulated.array import SimArray
 from asyncgrad.devices.simulated.device import SimDevice
 from asyncgrad.devices.simulated.machine import Machine
@@ -73,4 +74,5 @@ def _plug(machine: Machine) -> None:
     _machine = machine
     for device in _devices:
         device.plug_into(machine)
-    find(0)
+    # By its name, so that it is among the devices that are available.
+    discovery.find("sim", 0)
