@@ -157,7 +157,8 @@ class Site:
         """Call a host, or raise when it is known to be lost, whatever comes first."""
         fence = self._fences[rank]
         own = rank == self.rank
-        if not own and not fence.done():
+        if not own and not fence.done() and message.method != "commit":
+            # A commit does not wait for others' messages: who does not confirm it in time is lost.
             # One message is sent in each turn of the loop: other tasks wait for no more than one.
             # If this wait is cancelled, the message has not been sent.
             await self._gate.acquire()

@@ -109,6 +109,26 @@ async def test_a_factory_and_the_function_of_a_run_take_any_keyword() -> None:
 
 
 @pytest.mark.asyncio
+async def test_a_commit_does_not_wait_for_other_messages() -> None:
+    """A worker that does not confirm it in time is lost, and many passes may be on their way."""
+    engine = Engine(1)
+    async with world_of(engine) as world:
+        part = await world.remote(0, Affine)
+        loss = (await part(leaf())).sum()
+        others: list[Any] = []
+
+        def crowd(rank: int, message: Message) -> None:
+            if message.method == "prepare":
+                others.extend(asyncio.ensure_future(part.apply(gradients)) for _ in range(100))
+
+        engine.on_message = crowd
+        await loss.backward()
+        before = [method for _, method, _ in engine.log].index("commit")
+        await asyncio.gather(*others)
+        assert engine.log[before:].count((-1, "apply", 0)) > 50
+
+
+@pytest.mark.asyncio
 async def test_what_is_passed_on_goes_from_worker_to_worker() -> None:
     """No activation and no gradient between them passes through the caller."""
     engine = Engine(2)
