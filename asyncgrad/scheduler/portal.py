@@ -8,6 +8,7 @@ from asyncio import CancelledError, current_task
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from contextvars import copy_context
+from queue import SimpleQueue
 from threading import Thread
 from time import monotonic
 from typing import TYPE_CHECKING, Any
@@ -24,9 +25,6 @@ if TYPE_CHECKING:
 #: The shared loop, once it runs.
 _loops: list[AbstractEventLoop] = []
 _starting = lasting_lock()
-#: The outcome of a coroutine whose own has been asked for.
-_ANSWERED: Future[tuple[Any, BaseException | None]] = Future()
-_ANSWERED.set_result((None, None))
 
 
 def _shared_loop() -> AbstractEventLoop:
@@ -79,7 +77,8 @@ class OnPortal:
     """
 
     __slots__ = (
-        "_context", "_coroutine", "_ended", "_loop", "_outcome", "_patience", "_task", "cancelled",
+        "_context", "_coroutine", "_ended", "_loop", "_outcome", "_patience", "_task", "_told",
+        "cancelled",
     )  # fmt: skip
 
     def __init__(
@@ -93,7 +92,11 @@ class OnPortal:
         self._coroutine: Coroutine[Any, Any, Any] | None = coroutine
         self._context = context
         self._ended = ended
-        self._outcome: Future[tuple[Any, BaseException | None]] = Future()
+        #: What the coroutine returned and what it raised; Nones once somebody has that.
+        self._outcome: tuple[Any, BaseException | None] | None = None
+        #: Gets an entry with the outcome. An interrupt may leave the lock of a `Future` taken, for
+        #: which the portal's thread would wait for ever.
+        self._told: SimpleQueue[None] = SimpleQueue()
         try:
             self._loop = _shared_loop()
         except BaseException:
@@ -138,19 +141,21 @@ class OnPortal:
         del error, self
 
     def _tell(self, result: Value, error: BaseException | None) -> None:
-        if not self._outcome.done():
-            self._outcome.set_result((result, error))
+        if self._outcome is None:
+            self._outcome = result, error
+            self._told.put(None)
             if self._ended is not None:
                 self._ended(self)
 
     def result(self) -> tuple[Any, BaseException | None]:
         """What the coroutine returned and what it raised; blocks until then, and answers once."""
-        result = self._outcome.result()
+        while self._outcome is None:
+            self._told.get()
         # A frame of the error's traceback may refer to this object. So this object must not keep
         # the error: that would be a cycle. No interrupt comes from here on until the caller has
         # the answer, or `end` would give another one.
-        self._outcome = _ANSWERED
-        return result
+        outcome, self._outcome = self._outcome, (None, None)
+        return outcome
 
     def cancel(self) -> None:
         """Ask the coroutine to end; may be called in any thread."""

@@ -10,6 +10,7 @@ import signal
 import sys
 import threading
 import time
+from concurrent.futures import _base
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -27,9 +28,8 @@ from asyncgrad.devices import cores, fp_errors, pool
 from asyncgrad.ops import fused, namespace
 from asyncgrad.ops.table import elementwise
 from asyncgrad.ops.tensors import sparse_rows
-from asyncgrad.scheduler import inline, portal
+from asyncgrad.scheduler import inline, participants, portal
 from asyncgrad.scheduler.engine import Engine
-from asyncgrad.scheduler.portal import OnPortal
 from asyncgrad.testing import simulate
 
 if TYPE_CHECKING:
@@ -280,6 +280,28 @@ def test_a_blocking_pass_ends_though_an_interrupt_comes_as_a_node_has_its_result
     assert at > 5
 
 
+@pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning")
+def test_an_interrupt_of_a_call_that_waits_leaves_no_lock_taken() -> None:
+    """For which the portal's thread would wait for ever, and with it every later pass."""
+
+    async def long() -> None:
+        for _ in range(1_000):
+            await asyncio.sleep(0)
+
+    def call() -> None:
+        portal.call_on_portal(long())
+
+    # Else the start of the portal's thread would be interrupted, too.
+    call()
+    files = {portal.__file__, threading.__file__, _base.__file__}
+    at = 1
+    while interrupt(at, call, portal.call_on_portal.__code__, files):
+        assert portal.call_on_portal(asyncio.sleep(0, at)) == at
+        at += 1
+    assert at > 5
+
+
+@pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning")
 def test_an_interrupt_as_an_answer_comes_makes_no_consent_of_a_refusal() -> None:
     """Others may have been told of it."""
 
@@ -307,7 +329,8 @@ def test_an_interrupt_as_an_answer_comes_makes_no_consent_of_a_refusal() -> None
     while True:
         member, x = Refuses(), ag.ones(3, requires_grad=True)
         x.register_hook(lambda gradient, member=member: ag.autograd.graph.join(member))
-        happened = interrupt(at, backward, OnPortal.result.__code__, {portal.__file__})
+        files = {participants.__file__, portal.__file__}
+        happened = interrupt(at, backward, participants.conclude_inline.__code__, files)
         assert x.grad is None
         assert member.told == ["abort"]
         if not happened:
