@@ -699,6 +699,16 @@ async def test_given_gradients_are_added_to_all_leaves_or_to_none(pair: Any) -> 
     await graph.accumulate({})
 
 
+@pytest.mark.parametrize("views", [False, True])
+def test_gradients_of_other_leaves_are_added_as_they_were(views: bool) -> None:
+    """Though adding to the first changes what is added to the second."""
+    x, y = leaf(), leaf()
+    x.grad, y.grad = ag.full_like(x, 1.0), ag.full_like(y, 2.0)
+    given = {x: y.grad.view(-1), y: x.grad.view(-1)} if views else {x: y.grad, y: x.grad}
+    graph.accumulate(given)
+    assert (x.grad.tolist(), y.grad.tolist()) == ([3.0] * 3, [3.0] * 3)
+
+
 def test_given_gradients_are_added_without_a_loop() -> None:
     x = leaf()
     given = ag.ones(3)
