@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, ClassVar, NoReturn
 
 from asyncgrad.core.modes import refuse_in_transform
-from asyncgrad.core.variable import Variable, requires_grad
+from asyncgrad.core.variable import Variable
 from asyncgrad.errors import AutogradError
 from asyncgrad.ops import batching
 from asyncgrad.ops.batching import Level
@@ -40,7 +40,7 @@ class BatchedTensor(Tensor):
     @property
     def requires_grad(self) -> bool:
         """Whether the tensor is part of a graph, or a leaf that asks for gradients."""
-        return requires_grad(self._value)
+        return self._value.requires_grad  # type: ignore[attr-defined, no-any-return]
 
     @requires_grad.setter
     def requires_grad(self, value: bool) -> None:

@@ -309,5 +309,19 @@ def test_view_of_an_example_that_would_have_to_be_copied_is_refused():
     assert ag.func.vmap(lambda x: x.reshape(4), in_dims=1)(x).shape == (3, 4)
 
 
+@pytest.mark.parametrize("requires_grad", [True, False])
+def test_examples_of_examples_say_whether_they_are_part_of_a_graph(requires_grad):
+    """Programs select what they differentiate by it."""
+    seen = []
+
+    def note(x):
+        seen.append((x.requires_grad, (x * 2).requires_grad, x.detach().requires_grad))
+        return x
+
+    transform = ag.func.vmap(ag.func.vmap(ag.func.vmap(note)))
+    transform(ag.ones(2, 2, 2, requires_grad=requires_grad))
+    assert seen == [(requires_grad, requires_grad, False)]
+
+
 def test_vmap_is_at_the_top_level_too():
     assert ag.vmap is ag.func.vmap
