@@ -275,6 +275,7 @@ class fork_rng(Mode):
     Args:
         devices: accepted for PyTorch's programs; all devices draw from one generator.
         enabled: False disables the copy.
+        device_type: accepted as `devices` is.
 
     Example:
         >>> with ag.random.fork_rng():
@@ -283,7 +284,9 @@ class fork_rng(Mode):
         True
     """
 
-    def __init__(self, devices: Any = None, enabled: bool = True) -> None:
+    def __init__(
+        self, devices: Any = None, enabled: bool = True, *, device_type: str = "cuda"
+    ) -> None:
         super().__init__()
         self._enabled = enabled
 
