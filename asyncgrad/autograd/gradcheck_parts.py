@@ -323,6 +323,11 @@ def check_inputs(inputs: tuple[Any, ...]) -> None:
                 f"correctly. You should call .contiguous on the input before passing it to "
                 f"gradcheck."
             )
+        if x.numel() and not x._metadata.F.make_writeable(x._array):
+            raise RuntimeError(
+                f"gradcheck changes its inputs in place, but the memory of the {place}th is "
+                f"read-only. Clone it first."
+            )
     if not wanted:
         raise ValueError(
             "gradcheck expects at least one input tensor to require gradient, but none of them "

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import warnings
 
+import numpy as np
 import pytest
 from parity import torch
 
@@ -149,6 +150,11 @@ PROGRAMS = {
         (_input(T, 1).detach().expand(3).requires_grad_(),),
         {},
     ),
+    "expanded by one": lambda T: (
+        lambda x: x * x,
+        (_input(T, 3).detach().expand(1, 3).requires_grad_(),),
+        {},
+    ),
     "single precision": lambda T: (lambda x: x * 2, (_input(T, 2, dtype="float32"),), {}),
     "empty": lambda T: (lambda x: x * 2, (_input(T, 0, 3),), {}),
     "without axes": lambda T: (
@@ -226,6 +232,15 @@ def test_inputs_stay_as_they_are():
     assert not ag.autograd.gradcheck(_wrong(ag), x, raise_exception=False)
     assert x.tolist() == before
     assert x.grad is None
+
+
+def test_inputs_in_memory_that_is_read_only_are_refused():
+    frozen = np.ones(3)
+    frozen.flags.writeable = False
+    x = ag.from_numpy(frozen).requires_grad_()
+    with pytest.raises(RuntimeError, match="the memory of the 0th is read-only"):
+        ag.autograd.gradcheck(lambda x: x * x, (x,))
+    assert ag.autograd.gradcheck(lambda x: x * x, (x.detach().clone().requires_grad_(),))
 
 
 def test_the_error_is_found_where_pytorch_has_it():
