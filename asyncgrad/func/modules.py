@@ -10,6 +10,7 @@ from typing import Any
 
 from asyncgrad.nn.module import Module
 from asyncgrad.nn.norm import _BatchNorm
+from asyncgrad.nn.utils.parametrize import is_parametrized, type_before_parametrizations
 from asyncgrad.ops.api.shape import stack
 from asyncgrad.scheduler import waits
 from asyncgrad.types import Tree
@@ -94,7 +95,9 @@ def stack_module_state(models: Sequence[Module]) -> tuple[dict[str, Any], dict[s
         raise RuntimeError(
             "stack_module_state: Expected all models to have the same training/eval mode."
         )
-    if any(type(model) is not type(models[0]) for model in models):
+    # A copy of a parametrized module has a class of its own.
+    kinds = {(type_before_parametrizations(model), is_parametrized(model)) for model in models}
+    if len(kinds) > 1:
         raise RuntimeError("stack_module_state: Expected all models to be of the same class.")
     parameters = [dict(model.named_parameters()) for model in models]
     buffers = [dict(model.named_buffers()) for model in models]

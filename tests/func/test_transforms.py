@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 from collections import namedtuple
 
 import pytest
@@ -443,6 +444,22 @@ def test_ensembles(T, log):
 
     log((yield f.vmap(call, in_dims=(0, 0, None))(parameters, buffers, x)))
     yield from _raised(log, lambda: f.stack_module_state([]))
+
+
+@both
+def test_ensembles_of_parametrized_modules(T, log):
+    """Copies counted as modules of other classes."""
+    layer = T.nn.Linear(3, 2).double()
+    layer.weight.data, layer.bias.data = _x(T, 2, 3), _x(T, 2)
+    T.nn.utils.parametrize.register_parametrization(layer, "weight", T.nn.Tanh())
+    parameters, _ = T.func.stack_module_state([layer, copy.deepcopy(layer)])
+    log(parameters)
+
+    def call(parameters, x):
+        return T.func.functional_call(layer, parameters, (x,))
+
+    log((yield T.func.vmap(call, in_dims=(0, None))(parameters, _x(T, 4, 3))))
+    yield from _raised(log, lambda: T.func.stack_module_state([layer, T.nn.Linear(3, 2).double()]))
 
 
 @pytest.mark.parametrize("randomness", ["same", "different"])
