@@ -47,7 +47,7 @@ class Hooked:
         if owner is cls or not issubclass(owner, Hooked):
             step = _between_hooks(vars(owner)["step"])
             cls.step = step  # type: ignore[attr-defined]
-            if "step_async" not in vars(cls):
+            if "step_async" not in vars(owner):
                 cls.step_async = _awaiting(step)  # type: ignore[attr-defined]
 
     def register_step_pre_hook(self, hook: Hook) -> RemovableHandle:

@@ -132,14 +132,14 @@ class LBFGS(Optimizer):
     def _iterations(self) -> Generator[None, float, None]:
         """The iterations of a step, which undo it if they do not come to their end."""
         parameters, state = self.param_groups[0]["params"], self._state()
-        before = [parameter._array.copy() for parameter in parameters], state.copy()
+        old_values, old_state = [p._array.copy() for p in parameters], state.copy()
         try:
             yield from self._minimise()
         except BaseException:
-            for parameter, values in zip(parameters, before[0], strict=True):
+            for parameter, values in zip(parameters, old_values, strict=True):
                 put_values(parameter, values)
             state.clear()
-            state.update(before[1])
+            state.update(old_state)
             raise
 
     def _minimise(self) -> Generator[None, float, None]:

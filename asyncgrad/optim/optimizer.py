@@ -271,7 +271,8 @@ class Optimizer(Stateful):
         Args:
             beside: make new arrays: other tasks run meanwhile and must not see a partial step.
         """
-        self._in_thread = beside
+        if beside:
+            self._in_thread = True
         drafts = self._drafts = {}
         # All are read first, because other tasks may drop some meanwhile.
         found = [gradients_of(group) for group in self.param_groups] if beside else None

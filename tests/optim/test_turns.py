@@ -297,6 +297,23 @@ async def test_a_step_of_a_mixin_is_counted_and_calls_hooks(monkeypatch, least):
 
 
 @pytest.mark.asyncio
+async def test_a_mixin_may_define_both_ways_to_step(monkeypatch):
+    class Both:
+        def step(self, closure=None):
+            return "step"
+
+        async def step_async(self, closure=None):
+            return "step_async"
+
+    class Mixed(Both, ag.optim.SGD):
+        pass
+
+    _, optimizer = model_and_optimizer(monkeypatch, Mixed)
+    assert optimizer.step() == "step"
+    assert await optimizer.step_async() == "step_async"
+
+
+@pytest.mark.asyncio
 async def test_step_async_of_a_parent_is_the_step_that_the_parent_defines(monkeypatch):
     """It was that of the optimiser above."""
 
