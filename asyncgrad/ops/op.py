@@ -198,13 +198,14 @@ def fused_together(
 
 def compiled_or(name: str, rule: Callable[..., Any]) -> Part:
     """A pull that calls a compiled kernel where there is one, and the rule elsewhere."""
+    follow = rounding_once(rule)
 
     def pull(F: Any, g: Any, *values: Any) -> Any:
         if F.fused and F.xp.compiled:
             made = compiled(F.xp, name, g, *values)
             if made is not NotImplemented:
                 return made
-        return rule(F, g, *values)
+        return follow(F, g, *values)
 
     return Part(_parameters(rule)[2:], pull)
 

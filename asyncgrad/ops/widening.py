@@ -51,12 +51,16 @@ def rounding_once(rule: Callable[..., Any]) -> Callable[..., Any]:
         if not is_half(dtype):
             return rule(F, g, *values)
         # Attributes are arrays in recorded passes, too.
-        made = rule(F, *[
+        wide = [
             F.to(value, _FLOAT32)
             if isinstance(value, Variable) and is_half(value._metadata.dtype)
             else widened(value)
             for value in (g, *values)
-        ])  # fmt: skip
+        ]
+        if not isinstance(g, Variable):
+            # The functions for bfloat16 would round each step.
+            F = F.metadata_of(wide[0]).F
+        made = rule(F, *wide)
         several = made if isinstance(made, tuple) else (made,)
         rounded = tuple([None if part is None else F.to(part, dtype) for part in several])
         return rounded if several is made else rounded[0]

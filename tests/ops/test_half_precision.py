@@ -267,6 +267,9 @@ def test_addr_rounds_after_the_steps_that_pytorchs_has(dtype, factors):
         lambda x, y, z: ag.nn.functional.interpolate(
             ag.cat([x, y])[None, None], (5, 6), mode="bilinear"
         ),
+        lambda x, y, z: ag.sinc(y),
+        lambda x, y, z: ag.func.grad(lambda x: ag.nn.functional.mish(x).sum())(x),
+        lambda x, y, z: ag.func.grad(lambda x: ag.nn.functional.hardswish(x).sum())(x * 2),
     ],
 )
 def test_functions_of_several_steps_round_once(dtype, function):

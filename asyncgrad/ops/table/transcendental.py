@@ -233,7 +233,14 @@ OPS = (
         lambda F, x, out: 2 * x * out - _TWO_OVER_ROOT_PI,
         "The complementary error function times `exp(x ** 2)`.",
     ),
-    ufunc("sinc", _sinc_slope, "`sin(pi x) / (pi x)`, and 1 at 0.", public="sinc special.sinc"),
+    unary(
+        "sinc",
+        _sinc_slope,
+        without_fp_errors(lambda xp, x: xp.sinc(x)),
+        wide=True,
+        doc="`sin(pi x) / (pi x)`, and 1 at 0.",
+        public="sinc special.sinc",
+    ),
     _special(
         "i0",
         lambda F, x: F.i1(x),
