@@ -140,5 +140,14 @@ def test_nan_is_the_greatest_of_all_dtypes(dtype, length):
         oracle.compare(expected, ours)
 
 
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32"])
+def test_what_is_found_among_others_does_not_depend_on_nan(dtype):
+    def found(T):
+        others = T.tensor([3.0, NAN, 5, 1, 0.5, 7, 8, 9, 10, 11, 12, 0], dtype=getattr(T, dtype))
+        return T.isin(T.arange(20).to(others.dtype), others), T.isin(others, others)
+
+    oracle.compare(found(torch), found(ag))
+
+
 def test_the_order_of_equal_elements_may_be_left_open():
     assert ag.sort(ag.tensor([2.0, 1.0]), stable=None).values.tolist() == [1.0, 2.0]

@@ -118,8 +118,16 @@ def isin(
             arrays.append(x._array)
         else:
             arrays.append(number_argument("isin", name, x))
-    found = functools.partial(like._metadata.F.xp.isin, assume_unique=assume_unique, invert=invert)
+    found = functools.partial(_occurring, like._metadata.F.xp, assume_unique, invert)
     return _made(like, recording.again(found, *arrays))
+
+
+def _occurring(
+    xp: Library, unique: bool, invert: bool, elements: Array | Number, others: Array | Number
+) -> Any:
+    """Where elements occur among others; NumPy sorts both."""
+    elements, others = sortable(xp.asarray(elements)), sortable(xp.asarray(others))
+    return xp.isin(elements, others, assume_unique=unique, invert=invert)
 
 
 @converted
