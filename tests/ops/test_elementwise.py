@@ -363,3 +363,10 @@ def test_logical_functions_of_many_numbers(name: str) -> None:
         arrays = [x, x[::-1].copy()][: 1 + (name != "logical_not")]
         out = getattr(ag, name)(*map(ag.tensor, arrays))
         assert out.tolist() == getattr(np, name)(*arrays).tolist()
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32", "int8"])
+def test_the_sign_of_0_is_seen(dtype):
+    values = [-0.0, 0.0, -1.0, 1.0] if dtype == "int8" else [-0.0, 0.0, -1.0, float("-inf")]
+    found = [T.signbit(T.tensor(values, dtype=getattr(T, dtype))) for T in (torch, ag)]
+    oracle.compare(*found)

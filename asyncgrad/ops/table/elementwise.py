@@ -906,7 +906,7 @@ OPS = (
     _infinite("isneginf", "negative", operator.lt),
     unary(
         "signbit",
-        forward=lambda xp, x: xp.signbit(x) if x.dtype.kind == "f" else xp.less(x, 0),
+        forward=lambda xp, x: xp.signbit(x) if x.dtype.kind in FLOATING else xp.less(x, 0),
         of_real=True,
         doc="Where elements are negative or -0.",
         in_place=False,
