@@ -55,6 +55,9 @@ CALLS = {
     "area of nothing": lambda T: (T.trapezoid(T.ones(2, 0)), T.trapezoid(T.ones(0, 2))),
     "area over no places": lambda T: T.trapezoid(T.ones(2, 0), T.ones(2, 0)),
     "areas over no places": lambda T: T.cumulative_trapezoid(T.ones(0, 2).int(), T.ones(0), dim=0),
+    "area under numbers whose sum is no byte": lambda T: T.trapezoid(
+        T.tensor([100, 200, 90], dtype=T.uint8)
+    ),
     "area of a tensor without axes": lambda T: T.trapz(T.tensor(1.0)),
     "both of places and distance": lambda T: T.trapezoid(T.ones(3), T.ones(3), dx=3),
     "distance as a tensor": lambda T: T.trapz(T.ones(3), dx=T.tensor(2.0)),

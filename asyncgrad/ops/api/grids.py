@@ -151,8 +151,9 @@ def _areas(name: str, y: Tensor, x: Tensor | None, dx: Number | None, axis: int)
         if places._metadata.shape[axis] != y._metadata.shape[axis]:
             raise RuntimeError(f"{name}: There must be one `x` value for each sample point")
         width = R.sub(_part(places, axis, 1, 0), _part(places, axis, 0, -1))
-    total = R.add(_part(y, axis, 0, -1), _part(y, axis, 1, 0))
-    return R.div(R.mul(total, width), 2)
+    # Halved first, because sums of small integers could be beyond their dtype.
+    y = R.div(y, 2)
+    return R.mul(R.add(_part(y, axis, 0, -1), _part(y, axis, 1, 0)), width)
 
 
 @converted
