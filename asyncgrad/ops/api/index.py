@@ -713,14 +713,17 @@ def index_add_(
         source = cast(R.mul(source, alpha), source._metadata.dtype)
     if not shape:
         return in_place.change(input, "index_add_", R.add, source)
-    at = (_ALL,) * dim + (numbers if numbers.ndim == 1 else numbers.reshape(-1),)
+    at = (_ALL,) * dim + (numbers,)
     return _put_into(input, at, (index,), source, "index_add_", accumulate=True)
 
 
 def rows_to_change(
     name: str, x: Tensor, axis: int, index: Tensor, source: Tensor, error: type[Exception]
 ) -> Any:
-    """The checked index array of the slices of `source`; numbers out of range raise `error`."""
+    """The checked positions, as a vector, of the slices of `source`.
+
+    Numbers out of range raise `error`.
+    """
     shape, given = x._metadata.shape, source._metadata.shape
     numbers = _numbers(name, index, RuntimeError, int32=True)
     if numbers.ndim > 1:
@@ -736,7 +739,7 @@ def rows_to_change(
         raise IndexError(f"{name}(): a source without axes is one slice, but index has "
                          f"{numbers.size} numbers")  # fmt: skip
     check_range(name, numbers, shape[axis] if shape else 1, error)
-    return numbers
+    return numbers if numbers.ndim else numbers.reshape(1)
 
 
 @writes_exactly

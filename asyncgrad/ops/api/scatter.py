@@ -238,9 +238,9 @@ def index_reduce(
     numbers = rows_to_change(name, x, dim, index, y, IndexError)
     if not x._metadata.shape:
         line = reshape(x, (1,))
-        out = _reduced(line, (numbers.reshape(1),), index, reshape(y, (1,)), reduce, include_self)
+        out = _reduced(line, (numbers,), index, reshape(y, (1,)), reduce, include_self)
         return reshape(out, ())
-    return _reduced(x, _at(dim, numbers.reshape(-1)), index, y, reduce, include_self)
+    return _reduced(x, _at(dim, numbers), index, y, reduce, include_self)
 
 
 @requires(
