@@ -150,8 +150,7 @@ def lu_solve(LU: Tensor, pivots: Tensor, B: Tensor, *, left: bool = True, adjoin
         left: solve `A @ X = B` instead of `X @ A = B`.
         adjoint: use `A.mH` instead of A.
 
-    Raises:
-        LinAlgError: if there is a 0 on the diagonal.
+    A 0 on the diagonal of U gives numbers that are infinite or undefined.
     """
 from asyncgrad.ops.api.linalg import matmul as matmul
 def matrix_exp(A: Tensor, *, out: Tensor | None = None) -> Tensor:
@@ -266,8 +265,7 @@ def solve_triangular(A: Tensor, B: Tensor, *, upper: bool, left: bool = True, un
         left: solve `A @ X = B` instead of `X @ A = B`.
         unitriangular: treat the diagonal as ones.
 
-    Raises:
-        LinAlgError: if there is a 0 on a diagonal.
+    A 0 on a diagonal gives numbers that are infinite or undefined.
     """
 def svd(A: Tensor, full_matrices: bool = True, *, driver: str | None = None, out: Tensor | Sequence[Tensor] | None = None) -> return_types.linalg_svd:
     """The singular values in descending order, and the singular vectors: `U @ diag(S) @ Vh = A`.

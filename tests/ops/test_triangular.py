@@ -113,3 +113,32 @@ BAD = {
 @pytest.mark.parametrize("name", BAD)
 def test_what_pytorch_refuses_is_refused(name):
     oracle.check_refused(BAD[name])
+
+
+#: Solutions with triangles that have a 0 on the diagonal in the first of two examples.
+SINGULAR = {
+    "upper": lambda T, x, b: T.linalg.solve_triangular(x, b, upper=True),
+    "lower": lambda T, x, b: T.linalg.solve_triangular(x.mT, b, upper=False),
+    "from the right": lambda T, x, b: T.linalg.solve_triangular(x, b.mT, upper=True, left=False),
+    "lower, right": lambda T, x, b: T.linalg.solve_triangular(x.mT, b.mT, upper=False, left=False),
+    "cholesky": lambda T, x, b: T.cholesky_solve(b, x, upper=True),
+    "lu": lambda T, x, b: T.linalg.lu_solve(*T.linalg.lu_factor_ex(x)[:2], b),
+    "adjoint": lambda T, x, b: T.linalg.lu_solve(*T.linalg.lu_factor_ex(x)[:2], b, adjoint=True),
+}
+
+
+@pytest.mark.parametrize("name", SINGULAR)
+def test_a_singular_triangle_gives_infinite_solutions_in_its_own_example(name):
+    """So `lu_factor_ex` lets a batch be solved, and says which of its solutions to use."""
+    values = [[[2.0, 4, 1], [0, 0, 1], [0, 0, 3]], [[2.0, 4, 1], [0, 1, 1], [0, 0, 3]]]
+    results = []
+    for T in (torch, ag):
+        x = T.tensor(values, dtype=T.float64, requires_grad=True)
+        b = (T.tensor([[1.0, 2]], dtype=T.float64).expand(2, 3, 2) * 1).requires_grad_()
+        out = SINGULAR[name](T, x, b)
+        gradients = T.autograd.grad(out[1].sum(), [x, b])
+        finite = out[0].isfinite().numpy()
+        results.append([finite, out[1].detach().numpy(), *(g[1].numpy() for g in gradients)])
+    assert not results[1][0].all()
+    for ours, theirs in zip(*results[::-1], strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-12, atol=1e-12)

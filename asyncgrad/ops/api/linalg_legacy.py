@@ -131,7 +131,7 @@ def cholesky_solve(input: Matrices, input2: SquareMatrices, upper: bool = False)
     x, y = matrices.beside(name, R.adjoint(input2) if upper else input2, input)
     # As in PyTorch: only the triangle's values are used, but the gradient is that of all of x.
     x = R.add(x, R.sub(tril(x), x).detach())
-    return R.solve(R.adjoint(x), R.solve(x, y))
+    return R.triangular_solution(R.adjoint(x), R.triangular_solution(x, y))
 
 
 @writes

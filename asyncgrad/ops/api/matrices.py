@@ -204,8 +204,7 @@ def solve_triangular(
         left: solve `A @ X = B` instead of `X @ A = B`.
         unitriangular: treat the diagonal as ones.
 
-    Raises:
-        LinAlgError: if there is a 0 on a diagonal.
+    A 0 on a diagonal gives numbers that are infinite or undefined.
     """
     name = "linalg.solve_triangular"
     of_one_dtype(name, A, B)
@@ -215,7 +214,7 @@ def solve_triangular(
         A = add(triangle(A, 1 if upper else -1), ones)
     else:
         A = triangle(A)
-    return _solved(name, A, B, left, R.solve)
+    return _solved(name, A, B, left, R.triangular_solution)
 
 
 @writes

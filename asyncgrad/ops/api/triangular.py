@@ -199,8 +199,7 @@ def lu_solve(
         left: solve `A @ X = B` instead of `X @ A = B`.
         adjoint: use `A.mH` instead of A.
 
-    Raises:
-        LinAlgError: if there is a 0 on the diagonal.
+    A 0 on the diagonal of U gives numbers that are infinite or undefined.
     """
     name = "linalg.lu_solve"
     of_one_dtype(name, LU, B)
@@ -211,9 +210,10 @@ def lu_solve(
     x, y = beside(name, LU, B)
     order = again(F.xp.broadcast_to, order, y._metadata.shape[:-1])
     lower, upper = _triangles(x)
+    solve = R.triangular_solution
     if not adjoint:
-        return R.solve(upper, R.solve(lower, _reordered(y, order)))
-    y = R.solve(R.adjoint(lower), R.solve(R.adjoint(upper), y))
+        return solve(upper, solve(lower, _reordered(y, order)))
+    y = solve(R.adjoint(lower), solve(R.adjoint(upper), y))
     return _reordered(y, again(F.xp.argsort, order))
 
 

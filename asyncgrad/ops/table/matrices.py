@@ -19,7 +19,7 @@ from asyncgrad.devices.fp_errors import call_without_fp_errors, without_fp_error
 from asyncgrad.errors import LinAlgError
 from asyncgrad.ops import batch_rules
 from asyncgrad.ops.fused import silent
-from asyncgrad.ops.op import Refused, fused, operation, raising
+from asyncgrad.ops.op import Op, Refused, fused, operation, raising
 from asyncgrad.ops.table.linalg import conjugate
 from asyncgrad.types import Array, Library, Namespace, Value
 
@@ -174,7 +174,7 @@ def _trace(F: Namespace, x: Value) -> Any:
 
 def _solve_right(F: Namespace, x: Value, triangle: Value) -> Any:
     """`x @ triangle^-H`."""
-    return _adjoint(F, F.solve(triangle, _adjoint(F, x)))
+    return _adjoint(F, F.triangular_solution(triangle, _adjoint(F, x)))
 
 
 def _divided(F: Namespace, x: Value, s: Value, dim: int) -> Any:
@@ -185,14 +185,44 @@ def _divided(F: Namespace, x: Value, s: Value, dim: int) -> Any:
 # -- solutions and determinants -------------------------------------------------------------------
 
 
-def _solution_back(
-    F: Namespace, g: Value, wanted: tuple[str, ...], x: Value, out: Value
-) -> tuple[Any, ...]:
-    by_y = F.solve(_adjoint(F, x), g)
-    pulled = {"y": by_y}
-    if "x" in wanted:
-        pulled["x"] = F.neg(F.bmm(by_y, _adjoint(F, out)))
-    return tuple([pulled[key] for key in wanted])
+def _triangular_solution(xp: Library, x: Array, y: Array) -> Any:
+    """The solutions with triangles; a 0 on a diagonal gives what LAPACK's substitution does."""
+    try:
+        return xp.linalg.solve(x, y)
+    except np.linalg.LinAlgError:
+        out, upper = y.copy(), not xp.tril(x, -1).any()
+        rows = range(x.shape[-1])
+        for i in reversed(rows) if upper else rows:
+            out[..., i, :] /= x[..., i, i, None]
+            rest = slice(i) if upper else slice(i + 1, None)
+            out[..., rest, :] -= x[..., rest, i, None] * out[..., i, None, :]
+        return out
+
+
+def _solution(name: str, function: Callable[..., Any]) -> Op:
+    """The row of a function that solves, which also solves in its derivatives."""
+
+    def back(
+        F: Namespace, g: Value, wanted: tuple[str, ...], x: Value, out: Value
+    ) -> tuple[Any, ...]:
+        by_y = getattr(F, name)(_adjoint(F, x), g)
+        pulled = {"y": by_y}
+        if "x" in wanted:
+            pulled["x"] = F.neg(F.bmm(by_y, _adjoint(F, out)))
+        return tuple([pulled[key] for key in wanted])
+
+    return operation(
+        name,
+        function,
+        "x y",
+        together=back,
+        pushes={
+            "x": lambda F, t, x, out: F.neg(getattr(F, name)(x, F.bmm(t, out))),
+            "y": lambda F, t, x: getattr(F, name)(x, t),
+        },
+        node="LinalgSolveExBackward0",
+        cost=_cost,
+    )
 
 
 def _inverse_back(F: Namespace, g: Value, out: Value) -> Any:
@@ -350,11 +380,11 @@ def _cholesky_back(F: Namespace, g: Value, out: Value) -> Any:
     turned = _adjoint(F, out)
     product = F.bmm(turned, g)
     inner = F.add(F.tril(product, 0), _adjoint(F, F.tril(product, -1)))
-    return F.mul_scalar(_solve_right(F, F.solve(turned, inner), turned), 0.5)
+    return F.mul_scalar(_solve_right(F, F.triangular_solution(turned, inner), turned), 0.5)
 
 
 def _cholesky_push(F: Namespace, t: Value, out: Value) -> Any:
-    inner = _solve_right(F, F.solve(out, t), out)
+    inner = _solve_right(F, F.triangular_solution(out, t), out)
     return F.bmm(out, _half_diagonal(F, F.tril(inner, 0)))
 
 
@@ -659,12 +689,12 @@ def _lu_back(F: Namespace, g: Value, out: Value) -> Any:
     by_upper = F.bmm(F.triu(by_square, 0), _adjoint(F, upper))
     if beside is not None:
         by_lower = F.sub(by_lower, F.bmm(by_beside, _adjoint(F, beside)))
-        by_beside = F.solve(_adjoint(F, lower), by_beside)
+        by_beside = F.triangular_solution(_adjoint(F, lower), by_beside)
     if below is not None:
         by_upper = F.sub(by_upper, F.bmm(_adjoint(F, below), by_below))
         by_below = _solve_right(F, by_below, upper)
     inner = F.add(F.tril(by_lower, -1), F.triu(by_upper, 0))
-    inner = _solve_right(F, F.solve(_adjoint(F, lower), inner), upper)
+    inner = _solve_right(F, F.triangular_solution(_adjoint(F, lower), inner), upper)
     return _joined(F, inner, by_beside, by_below)
 
 
@@ -673,10 +703,10 @@ def _lu_push(F: Namespace, t: Value, out: Value) -> Any:
     of_square, of_beside, of_below = _split(F, t)
     lower, upper = _triangles(F, square)
     turned = _adjoint(F, upper)
-    inner = _solve_right(F, F.solve(lower, of_square), turned)
+    inner = _solve_right(F, F.triangular_solution(lower, of_square), turned)
     of_lower, of_upper = F.bmm(lower, F.tril(inner, -1)), F.bmm(F.triu(inner, 0), upper)
     if beside is not None:
-        of_beside = F.solve(lower, F.sub(of_beside, F.bmm(of_lower, beside)))
+        of_beside = F.triangular_solution(lower, F.sub(of_beside, F.bmm(of_lower, beside)))
     if below is not None:
         of_below = _solve_right(F, F.sub(of_below, F.bmm(below, of_upper)), turned)
     return _joined(F, F.add(of_lower, of_upper), of_beside, of_below)
@@ -730,7 +760,7 @@ def _exponential_moved(F: Namespace, t: Value, x: Value) -> Any:
 
 
 OPS = raising(
-    operation(
+    _solution(
         "solve",
         solved(
             lambda xp, x, y: xp.linalg.solve(x, y),
@@ -738,15 +768,8 @@ OPS = raising(
             f"The solver failed because the input matrix is singular. {_REMEDY}",
             zero_pivot,
         ),
-        "x y",
-        together=_solution_back,
-        pushes={
-            "x": lambda F, t, x, out: F.neg(F.solve(x, F.bmm(t, out))),
-            "y": lambda F, t, x: F.solve(x, t),
-        },
-        node="LinalgSolveExBackward0",
-        cost=_cost,
     ),
+    _solution("triangular_solution", _triangular_solution),
     operation(
         "inv",
         solved(
