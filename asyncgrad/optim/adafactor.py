@@ -10,6 +10,7 @@ from asyncgrad.ops.namespace import metadata_of
 from asyncgrad.ops.widening import widened
 from asyncgrad.optim.optimizer import Optimizer
 from asyncgrad.optim.updates import (
+    Gradients,
     Group,
     Params,
     Rate,
@@ -50,8 +51,12 @@ class Adafactor(Optimizer):
         check_bound("weight_decay", weight_decay)
         self._declare(locals())
 
+    def _gradients(self, group: Group) -> Gradients:
+        found = super()._gradients(group)
+        refuse_complex("Adafactor", found)
+        return found
+
     def _update(self, group: Group, parameter: Tensor, gradient: Array) -> None:
-        refuse_complex("Adafactor", parameter)
         state = self.state[parameter]
         factored = gradient.ndim > 1
         if not state:

@@ -8,6 +8,7 @@ from asyncgrad.core.variable import Variable
 from asyncgrad.optim.elementwise import ElementwiseOptimizer, Step
 from asyncgrad.optim.updates import (
     Betas,
+    Gradients,
     Group,
     Params,
     Rate,
@@ -16,7 +17,7 @@ from asyncgrad.optim.updates import (
     check_options,
     host_number,
 )
-from asyncgrad.types import Array, Tensor
+from asyncgrad.types import Tensor
 
 
 class Adam(ElementwiseOptimizer):
@@ -234,10 +235,16 @@ class SparseAdam(ElementwiseOptimizer):
                 f"parameters"
             )
 
-    def _update(self, group: Group, parameter: Tensor, gradient: Array) -> None:
-        raise RuntimeError(
-            "SparseAdam does not support dense gradients, please consider Adam instead"
-        )
+    def _gradients(self, group: Group) -> Gradients:
+        found = super()._gradients(group)
+        if not all(gradient.is_sparse for _, gradient in found):
+            raise RuntimeError(
+                "SparseAdam does not support dense gradients, please consider Adam instead"
+            )
+        return found
+
+    def _check_rows(self, group: Group) -> None:
+        """Let them pass."""
 
     def _count_step(self, state: State) -> int:
         # As in PyTorch, a plain number.

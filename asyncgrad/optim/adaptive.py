@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from asyncgrad.ops.tensors.sparse_rows import Rows
 from asyncgrad.optim.elementwise import ElementwiseOptimizer, Step
 from asyncgrad.optim.updates import (
     Group,
@@ -84,10 +83,11 @@ class Adagrad(ElementwiseOptimizer):
         length = float(group["lr"]) / (1 + (step - 1) * group["lr_decay"])
         return Step("adagrad", (length, group["eps"]))
 
-    def _update_rows(self, group: Group, parameter: Tensor, gradient: Rows) -> None:
+    def _check_rows(self, group: Group) -> None:
         if group["weight_decay"]:
             raise RuntimeError("weight_decay option is not compatible with sparse gradients")
-        self._apply_to_rows(group, parameter, gradient)
+
+    _update_rows = ElementwiseOptimizer._apply_to_rows
 
 
 class RMSprop(ElementwiseOptimizer):

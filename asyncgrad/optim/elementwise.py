@@ -134,19 +134,17 @@ class ElementwiseOptimizer(Optimizer):
         state.update(zip(names, [kind(values[x]) for x in declared.entries.split()], strict=True))
         parameter.copy_(kind(values["p"] - values["change"]))
 
-    def _update_group(self, number: int, group: Group, gradients: Gradients | None) -> None:
+    def _update_group(self, number: int, group: Group, gradients: Gradients, beside: bool) -> None:
         if group.get("differentiable"):
             with enable_grad():
-                for parameter in group["params"]:
-                    gradient: Any = parameter.grad
-                    if gradient is not None:
-                        self._record(group, parameter, gradient)
+                for parameter, gradient in gradients:
+                    self._record(group, parameter, gradient)
             return
-        if gradients is None and self._update_at_once(number, group):
+        if not beside and self._update_at_once(number, group):
             return
         self._small: list[Part] = []
         try:
-            super()._update_group(number, group, gradients)
+            super()._update_group(number, group, gradients, beside)
         finally:
             self._finish(number, group)
 

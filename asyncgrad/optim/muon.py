@@ -10,7 +10,15 @@ import numpy as np
 
 from asyncgrad.choices import MuonLength, words
 from asyncgrad.optim.optimizer import Optimizer
-from asyncgrad.optim.updates import Group, Params, Rate, check_bound, refuse_complex, zeros_like
+from asyncgrad.optim.updates import (
+    Gradients,
+    Group,
+    Params,
+    Rate,
+    check_bound,
+    refuse_complex,
+    zeros_like,
+)
 from asyncgrad.types import Array, Tensor
 
 #: By `adjust_lr_fn`: the factor of the learning rate for a matrix of a given shape.
@@ -75,8 +83,12 @@ class Muon(Optimizer):
         multiplications: int = group["ns_steps"] * small * small * (2 * large + small)
         return super()._cost(group, parameter) + 2 * multiplications / _FLOPS_PER_NS
 
+    def _gradients(self, group: Group) -> Gradients:
+        found = super()._gradients(group)
+        refuse_complex("Muon", found)
+        return found
+
     def _update(self, group: Group, parameter: Tensor, gradient: Array) -> None:
-        refuse_complex("Muon", parameter)
         state = self.state[parameter]
         if "momentum_buffer" not in state:
             state["momentum_buffer"] = zeros_like(parameter)

@@ -33,7 +33,6 @@ from asyncgrad.optim.updates import (
     Group,
     Params,
     check_manner,
-    gradients_of,
 )
 from asyncgrad.scheduler import check_awaited, offload
 from asyncgrad.types import Array, Tensor
@@ -214,20 +213,24 @@ class Optimizer(Stateful):
         args = (self,) if closure is None else (self, closure)
         # A subclass's `step` that awaits this one has called the hooks.
         hooks = type(self).step is Optimizer.step
-        made: list[dict[Any, Any]] = []
-
-        def update(beside: bool) -> None:
+        if cost < _WORTH_A_THREAD and self._stepping is None:
             if hooks:
                 self._before(args, {})
-            made.append(self._updates(beside))
+            self._updates(False)
+            if hooks:
+                self._after(args, {})
+            return loss
+        made: list[dict[Any, Any]] = []
+
+        def update() -> None:
+            if hooks:
+                self._before(args, {})
+            made.append(self._updates(True))
 
         try:
-            if cost < _WORTH_A_THREAD and self._stepping is None:
-                update(False)
-                return loss
             async with self._alone():
                 try:
-                    await offload(update, True)
+                    await offload(update)
                 finally:
                     # On the loop no other task sees part of a step. A cancelled one is complete.
                     if made:
@@ -271,32 +274,53 @@ class Optimizer(Stateful):
         Args:
             beside: make new arrays: other tasks run meanwhile and must not see a partial step.
         """
+        # All are read before the first update: a step that is refused changes nothing, and other
+        # tasks may drop gradients meanwhile.
+        groups = self.param_groups
+        gradients = list(map(self._gradients, groups))
         if beside:
             self._in_thread = True
         drafts = self._drafts = {}
-        # All are read first, because other tasks may drop some meanwhile.
-        found = [gradients_of(group) for group in self.param_groups] if beside else None
         try:
             with np.errstate(all="ignore"):
-                for number, group in enumerate(self.param_groups):
-                    self._update_group(number, group, None if found is None else found[number])
+                for number, of_group in enumerate(gradients):
+                    self._update_group(number, groups[number], of_group, beside)
         finally:
             self._drafts = {}
         if drafts and not beside:
             rebind(drafts)
         return drafts
 
-    def _update_group(self, number: int, group: Group, gradients: Gradients | None) -> None:
+    def _gradients(self, group: Group) -> Gradients:
+        """The gradients of a group's parameters; raises if a step can't use one."""
+        found = [
+            (parameter, gradient)
+            for parameter in group["params"]
+            if (meta := parameter._autograd) is not None and (gradient := meta.grad) is not None
+        ]
+        if Rows in [gradient._array.__class__ for _, gradient in found]:
+            self._check_rows(group)
+        return found
+
+    def _check_rows(self, group: Group) -> None:
+        """Raise if gradients of a group can't be row-sparse; not all optimisers support this."""
+        raise RuntimeError(
+            f"{type(self).__name__} does not support sparse gradients, please consider SparseAdam, "
+            f"SGD or Adagrad instead, or sparse=False"
+        )
+
+    def _update_group(self, number: int, group: Group, gradients: Gradients, beside: bool) -> None:
         """Update those parameters of a group that have a gradient.
 
         Args:
             number: the group's number.
             group: the group.
-            gradients: what a step in a thread uses, which makes new arrays.
+            gradients: the parameters, and their gradients.
+            beside: make new arrays.
         """
-        for parameter, grad in gradients_of(group) if gradients is None else gradients:
+        for parameter, gradient in gradients:
             change = parameter._metadata.device.launching(self._change)
-            change(group, parameter, grad._array, gradients is not None)
+            change(group, parameter, gradient._array, beside)
             if parameter not in self._drafts:
                 bump_version(parameter)
 
@@ -312,11 +336,8 @@ class Optimizer(Stateful):
             self._update(group, parameter, gradient)
 
     def _update_rows(self, group: Group, parameter: Tensor, gradient: Rows) -> None:
-        """Update a parameter from a row-sparse gradient; not all optimisers support this."""
-        raise RuntimeError(
-            f"{type(self).__name__} does not support sparse gradients, please consider SparseAdam, "
-            f"SGD or Adagrad instead, or sparse=False"
-        )
+        """Update a parameter from a row-sparse gradient; `_check_rows` lets such gradients pass."""
+        raise NotImplementedError
 
     @called_anew
     def zero_grad(self, set_to_none: bool = True) -> None:

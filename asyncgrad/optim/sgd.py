@@ -71,12 +71,14 @@ class SGD(ElementwiseOptimizer):
         flags = step == 1, dampening != 0, bool(group["nesterov"])
         return Step("sgd_momentum", (lr, momentum, 1 - dampening), flags)
 
-    def _update_rows(self, group: Group, parameter: Tensor, gradient: Rows) -> None:
+    def _check_rows(self, group: Group) -> None:
         if group["weight_decay"]:
             raise RuntimeError(
                 "SGD: weight_decay is not compatible with sparse gradients: it changes every row. "
                 "Set it to 0 or use sparse=False."
             )
+
+    def _update_rows(self, group: Group, parameter: Tensor, gradient: Rows) -> None:
         if group["momentum"]:
             # The momentum also changes rows that this gradient lacks, so a dense update is needed.
             self._update(group, parameter, gradient.dense())

@@ -25,20 +25,11 @@ Rate: TypeAlias = "float | Tensor"
 Betas: TypeAlias = "tuple[float, float] | tuple[Tensor, Tensor]"
 #: What optimisers are made for: tensors, pairs of a name and a tensor, or groups with options.
 Params: TypeAlias = "Iterable[Tensor | tuple[str, Tensor] | dict[str, Any]]"
-#: Parameters of a group, and their gradients.
+#: Those parameters of a group that have a gradient, and their gradients.
 Gradients: TypeAlias = "list[tuple[Any, Any]]"
 
 #: The number of elements updated at a time, so that the arrays of an update stay in the cache.
 TILE = 65_536
-
-
-def gradients_of(group: Group) -> Gradients:
-    """Those parameters of a group that have a gradient, with their gradients."""
-    return [
-        (parameter, gradient)
-        for parameter in group["params"]
-        if (meta := parameter._autograd) is not None and (gradient := meta.grad) is not None
-    ]
 
 
 def zeros_like(parameter: Tensor) -> Tensor:
@@ -155,9 +146,9 @@ def check_bound(name: str, value: Any, *, least: float = 0) -> None:
         raise ValueError(f"{name} should be >= {least} but is: {value}")
 
 
-def refuse_complex(name: str, parameter: Tensor) -> None:
+def refuse_complex(name: str, gradients: Gradients) -> None:
     """Raise PyTorch's RuntimeError if a parameter is complex."""
-    if parameter._metadata.is_complex:
+    if any(parameter._metadata.is_complex for parameter, _ in gradients):
         raise RuntimeError(
             f"{name} does not support complex parameters. Give them to another optimizer, as Adam."
         )

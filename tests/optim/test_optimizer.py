@@ -601,3 +601,39 @@ async def test_a_step_that_blocks_is_refused_while_another_is_incomplete(monkeyp
     optimizer.step()
     copied.step()
     assert x.item() == 0.5
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("worth", [0, 1 << 40])
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [(name, {}) for name in ("Adam", "RMSprop", "Adamax", "NAdam", "Rprop", "Adafactor", "ASGD")]
+    + [("SGD", {"weight_decay": 0.1}), ("Adagrad", {"weight_decay": 0.1}), ("SparseAdam", {})],
+)
+async def test_a_step_that_is_refused_changes_nothing(name, options, worth, monkeypatch):
+    """Parameters before the one whose gradient is refused had been updated."""
+    monkeypatch.setattr(ag.optim.optimizer, "_WORTH_A_THREAD", worth)
+    table, p = ag.nn.Embedding(3, 2, sparse=True), ag.ones(2, requires_grad=True)
+    await table(ag.tensor([1])).sum().backward()
+    p.grad = ag.ones(2)
+    first, second = (table.weight, p) if name == "SparseAdam" else (p, table.weight)
+    optimizer = getattr(ag.optim, name)([{"params": first}, {"params": second}], **options)
+    before = first.tolist(), str(optimizer.state)
+    with pytest.raises(RuntimeError, match=r"support|compatible"):
+        optimizer.step()
+    with pytest.raises(RuntimeError, match=r"support|compatible"):
+        await optimizer.step_async()
+    assert (first.tolist(), str(optimizer.state)) == before
+    optimizer.load_state_dict(optimizer.state_dict())
+
+
+@pytest.mark.parametrize(("name", "shape"), [("Adafactor", (2,)), ("Muon", (2, 2))])
+def test_a_complex_parameter_is_refused_before_others_are_updated(name, shape):
+    p = ag.ones(shape, requires_grad=True)
+    q = ag.ones(shape, dtype=ag.complex64, requires_grad=True)
+    p.grad, q.grad = ag.ones_like(p), ag.ones_like(q)
+    optimizer = getattr(ag.optim, name)([p, q])
+    with pytest.raises(RuntimeError, match="complex"):
+        optimizer.step()
+    assert (p == 1).all()
+    assert not optimizer.state

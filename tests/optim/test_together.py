@@ -99,14 +99,19 @@ def test_copies_and_loaded_states_go_on_alike():
 
 
 def test_an_error_leaves_the_parameters_before_it_updated():
-    table = ag.nn.Embedding(3, 2, sparse=True)
-    leaves, single = parameters()[:2], parameters()[:2]
-    optimizer, other = ag.optim.Adam([*leaves, table.weight]), ag.optim.Adam(single)
-    table(ag.tensor([1])).sum().backward()
-    give(leaves, 0)
+    class Failing(ag.optim.Adam):
+        def _update(self, group, parameter, gradient):
+            if parameter is last:
+                raise ArithmeticError
+            super()._update(group, parameter, gradient)
+
+    *leaves, last = parameters()[:3]
+    single = parameters()[:2]
+    optimizer, other = Failing([*leaves, last]), ag.optim.Adam(single)
+    give([*leaves, last], 0)
     give(single, 0)
     other.step()
-    with pytest.raises(RuntimeError, match="sparse"):
+    with pytest.raises(ArithmeticError):
         optimizer.step()
     assert bits(leaves, []) == bits(single, [])
 
