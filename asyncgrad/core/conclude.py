@@ -156,7 +156,6 @@ def commit_and_call_back(task: PassState) -> Steps[None]:
     """
     streams: PassStreams | None = task.streams
     prepared = [] if streams is None else streams.prepared
-    shared = streams is not None and streams.shares(task)
     if task.watch is not None and streams is None:
         task.watch.commits(task.staged)
     yield from commit_in_turn(
@@ -164,8 +163,9 @@ def commit_and_call_back(task: PassState) -> Steps[None]:
     )
     task.staged.clear()
     prepared.clear()
-    if shared:
-        yield from streams.wait(task)  # type: ignore[union-attr]
+    if streams is not None and not task.wait_enqueued:
+        # Work that the commit has put in, if any.
+        yield from streams.wait(task)
     while task.callbacks:
         yield from awaited(task.callbacks.pop(0)())
 

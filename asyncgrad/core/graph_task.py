@@ -391,7 +391,7 @@ class GraphTask(PassState):
                 member = self.members[self.asked]
                 self.asked += 1
                 self._resume(member, ask(self, member), None)
-        elif self.callbacks or (streams is not None and streams.shares(self)):
+        elif self.callbacks or (streams is not None and streams.commits_work(self)):
             self._resume(_CALLBACKS, commit_and_call_back(self), None)
         else:
             return FINISHED

@@ -314,9 +314,14 @@ class PassStreams:
             stream.keep(*args)
         return done
 
-    def shares(self, task: PassState) -> bool:
-        """Whether a shared `.grad` must be written in place, and the pass has to wait for that."""
-        return not task.wait_enqueued and any(p.kept is not None for p in self.prepared)
+    def commits_work(self, task: PassState) -> bool:
+        """Whether the commit puts in work that the pass has to wait for.
+
+        It writes a `.grad` in place that others see, and adds to one that has changed since.
+        """
+        return not task.wait_enqueued and any(
+            one.kept is not None or not one.is_valid() for one in self.prepared
+        )
 
     def settle(self, task: PassState) -> Steps[None]:
         """End the pass on its devices: compute what is to be committed, and wait for it.

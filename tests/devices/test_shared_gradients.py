@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import numpy as np
 import pytest
 
@@ -136,3 +138,19 @@ def test_leaves_whose_gradients_share_memory_are_all_added(first, second) -> Non
     expected[slice(*first)] += 2
     expected[slice(*second)] += 3
     assert memory.tolist() == expected.tolist()
+
+
+@pytest.mark.asyncio
+async def test_what_a_commit_adds_after_that_of_another_pass_is_waited_for():
+    """Both passes have computed the new `.grad` before either is committed."""
+
+    async def one(w):
+        side = ag.Stream(device="sim:0")
+        side.wait_stream(ag.accelerator.current_stream("sim:0"))
+        with side:
+            await (w * 2).sum().backward()
+
+    with simulate():
+        w = ag.ones(3, device="sim:0", requires_grad=True)
+        await asyncio.gather(*(one(w) for _ in range(3)))
+        assert (await w.grad.to_async("cpu")).tolist() == [6.0] * 3
