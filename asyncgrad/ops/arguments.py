@@ -14,13 +14,24 @@ from asyncgrad.choices import Reduction, words
 from asyncgrad.core.frames import warn
 from asyncgrad.core.modes import current
 from asyncgrad.core.variable import Variable, requires_grad
+from asyncgrad.errors import class_of
 from asyncgrad.ops.dtype import check_inexact, is_half
-from asyncgrad.ops.promotion import as_tensor_operand, refusal
+from asyncgrad.ops.promotion import as_number, as_tensor_operand, refusal
 
 _index = operator.index
 _all_ints = frozenset({int}).issuperset
 _WHATEVER = (-1,)
 _SEQUENCES = (tuple, list)
+
+
+def number_argument(name: str, argument: str, value: Any) -> Any:
+    """A number argument that is not an operand; a tensor without dimensions is accepted."""
+    number = as_number(value)
+    if isinstance(value, Variable) and not value._metadata.shape and not requires_grad(value):
+        number = value.item()  # type: ignore[attr-defined]
+    if number is None:
+        raise TypeError(f"{name}(): argument '{argument}' must be Number, not {class_of(value)}")
+    return number
 
 
 def one_dim(name: str, dim: Any, ndim: int) -> int:

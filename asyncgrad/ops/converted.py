@@ -23,6 +23,7 @@ from asyncgrad.ops.arguments import (
     check_bool,
     chosen_reduction,
     matrices,
+    number_argument,
     of_one_dtype,
     one_dim,
     one_int,
@@ -32,7 +33,7 @@ from asyncgrad.ops.dtype import FLOATING, INEXACT, REAL
 from asyncgrad.ops.dtype_device import as_dtype
 from asyncgrad.ops.generated import code_of
 from asyncgrad.ops.node_names import renamed
-from asyncgrad.ops.promotion import as_tensor_operand, number_argument, operand_of, refusal
+from asyncgrad.ops.promotion import as_tensor_operand, operand_of, refusal
 from asyncgrad.ops.requirements import checks
 from asyncgrad.ops.signatures import Postponed, extended
 from asyncgrad.ops.tensors.in_place import change

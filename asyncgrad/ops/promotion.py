@@ -15,7 +15,7 @@ import numpy as np
 
 from asyncgrad.core.modes import current
 from asyncgrad.core.recording import note_constant
-from asyncgrad.core.variable import Variable, autograd_meta, requires_grad, wrap
+from asyncgrad.core.variable import Variable, autograd_meta, wrap
 from asyncgrad.devices import CPU
 from asyncgrad.errors import class_of
 from asyncgrad.ops.batching import mapped
@@ -169,16 +169,6 @@ def as_number(value: Any) -> Any:
     return next((plain(value) for plain in _NUMBERS if isinstance(value, plain)), None)
 
 
-def number_argument(name: str, argument: str, value: Any) -> Any:
-    """A number argument that is not an operand; a tensor without dimensions is accepted."""
-    number = as_number(value)
-    if isinstance(value, Variable) and not value._metadata.shape and not requires_grad(value):
-        number = value.item()  # type: ignore[attr-defined]
-    if number is None:
-        raise TypeError(f"{name}(): argument '{argument}' must be Number, not {class_of(value)}")
-    return number
-
-
 def as_tensor_operand(value: Any, name: str, place: int) -> Any:
     """Return an operand that is a tensor; raise a TypeError with a remedy for any other."""
     if isinstance(value, Variable):
@@ -217,13 +207,17 @@ def refusal(value: Any, name: str, place: int) -> TypeError:
     return TypeError(f"{name}(): argument {place} must be Tensor, not {class_of(value)}. {remedy}")
 
 
-def knows_no_tensors(name: str, value: Any) -> bool:
+def knows_no_tensors(name: str, value: Any, x: Any = None) -> bool:
     """Whether an operator must refuse a value itself, because the value's class would not.
 
-    NumPy leaves operators to the tensor, and sequences would take `+` and `*` for their own.
-    PyTorch's tensors leave them to Python, which would say that a Tensor does not go with a Tensor.
+    NumPy leaves operators to the tensor `x`, and sequences would take `+` and `*` for their own;
+    but one integer repeats them. PyTorch's tensors leave operators to Python, whose error would say
+    that a Tensor does not go with a Tensor.
     """
-    if isinstance(value, (list, tuple)) or class_of(value).startswith("torch."):
+    sequence = isinstance(value, (list, tuple))
+    if sequence and name == "mul" and x is not None and x._metadata.size == 1:
+        return category(x._metadata.dtype) > 1
+    if sequence or class_of(value).startswith("torch."):
         return name not in {"eq", "ne"}
     return isinstance(value, np.ndarray) or inspect.isawaitable(value)
 
@@ -370,8 +364,8 @@ def promote_binary(
                 return with_number(known, number, known is y)
             if (first := as_number(x)) is not None:
                 return promote(scalar_tensor(first), number)
-        foreign, place = (y, 2) if isinstance(x, Variable) else (x, 1)
-        if operator and not knows_no_tensors(name, foreign):
+        foreign, place, own = (y, 2, x) if isinstance(x, Variable) else (x, 1, y)
+        if operator and not knows_no_tensors(name, foreign, own):
             return NotImplemented
         raise refusal(foreign, name, place)
 

@@ -294,6 +294,18 @@ def test_the_other_operand_may_answer_for_itself():
     assert (ag.ones(2) == Other()) == "equal"
 
 
+@pytest.mark.parametrize("number", [ag.tensor(2), ag.tensor([2], dtype=ag.uint8)])
+def test_one_integer_repeats_a_sequence(number):
+    """As it does in PyTorch, while other tensors are not meant to."""
+    assert [1, 3] * number == number * [1, 3] == [1, 3, 1, 3]
+    assert (1,) * number == (1, 1)
+    assert [0] * ag.tensor(True) == [0]
+    for other in (ag.tensor(2.0), ag.tensor([2, 2])):
+        for refused in (lambda x: [1] * x, lambda x: x * (1,)):
+            with pytest.raises(TypeError, match=r"Tensor, not (list|tuple)"):
+                refused(other)
+
+
 def test_functions_name_their_arguments_as_pytorch_does():
     x = ag.tensor([4.0])
     assert ag.sqrt(input=x).item() == 2

@@ -14,6 +14,7 @@ from asyncgrad.core import recording
 from asyncgrad.core.variable import Variable, wrap
 from asyncgrad.ops.api.index import nonzero
 from asyncgrad.ops.api.reduction import sum
+from asyncgrad.ops.arguments import number_argument
 from asyncgrad.ops.bfloat16 import sortable
 from asyncgrad.ops.converted import converted, writes_exactly
 from asyncgrad.ops.dtype import REAL, check_dtype
@@ -23,7 +24,6 @@ from asyncgrad.ops.promotion import (
     as_tensor_operand,
     category,
     check_device,
-    number_argument,
     refusal,
 )
 from asyncgrad.ops.requirements import requires, unmet

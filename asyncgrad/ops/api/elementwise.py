@@ -13,6 +13,7 @@ from asyncgrad.choices import Rounding, words
 from asyncgrad.core.recording import note_look
 from asyncgrad.core.variable import Variable, requires_grad, wrap
 from asyncgrad.ops.api.public import publish
+from asyncgrad.ops.arguments import number_argument
 from asyncgrad.ops.converted import one_node, writes_exactly
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.node_names import renamed
@@ -25,7 +26,6 @@ from asyncgrad.ops.promotion import (
     check_broadcast,
     common_dtype,
     constant,
-    number_argument,
     number_result,
     refusal,
     result_dtype,

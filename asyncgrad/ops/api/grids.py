@@ -18,7 +18,7 @@ from asyncgrad.ops.api.index import index_select
 from asyncgrad.ops.api.linalg import matmul
 from asyncgrad.ops.api.linalg_norm import vander as powers
 from asyncgrad.ops.api.reduction import sum
-from asyncgrad.ops.arguments import many_dims, one_int, one_shape
+from asyncgrad.ops.arguments import many_dims, number_argument, one_int, one_shape
 from asyncgrad.ops.batching import by_parts
 from asyncgrad.ops.converted import converted, writes, writes_exactly
 from asyncgrad.ops.dtype import is_half, refuse
@@ -29,7 +29,6 @@ from asyncgrad.ops.promotion import (
     cast,
     category,
     default_dtype,
-    number_argument,
     tensor_operands,
 )
 from asyncgrad.ops.requirements import requires, unmet

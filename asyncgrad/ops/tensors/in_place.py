@@ -36,7 +36,7 @@ from asyncgrad.core.versions import refuse_change
 from asyncgrad.devices import CPU
 from asyncgrad.errors import AutogradError, class_of
 from asyncgrad.ops import batching
-from asyncgrad.ops.arguments import is_expandable
+from asyncgrad.ops.arguments import is_expandable, number_argument
 from asyncgrad.ops.forward import carry, follow, keep_old_of_tangents
 from asyncgrad.ops.memory import unlocked
 from asyncgrad.ops.namespace import RECORDED as R
@@ -48,7 +48,6 @@ from asyncgrad.ops.promotion import (
     category,
     constant,
     knows_no_tensors,
-    number_argument,
 )
 from asyncgrad.ops.registry import OPS
 from asyncgrad.ops.save_plan import plan_of
