@@ -401,6 +401,9 @@ class Methods(Variable):
         Args:
             input: the Cholesky factors L, of shape (..., n, n).
             upper: they are `L.mH`.
+
+        Raises:
+            LinAlgError: if there is a 0 on a diagonal. It is a RuntimeError.
         """
     def cholesky_solve(self, input2: Tensor, upper: builtins.bool = False, *, out: Tensor | None = None) -> Tensor:
         """The solutions of linear systems from the Cholesky factors of their matrices.

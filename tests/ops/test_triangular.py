@@ -104,6 +104,10 @@ BAD = {
     "columns": lambda T: _solve(T, b=T.ones(3, 2), left=False),
     "no square": lambda T: _solve(T, lu=T.ones(2, 3)),
     "too few pivots": lambda T: _solve(T, pivots=T.ones(2, dtype=T.int32)),
+    "inverse by a singular factor": lambda T: T.cholesky_inverse(T.diag(T.tensor([1.0, 0, 2]))),
+    "inverses by factors": lambda T: T.cholesky_inverse(
+        T.stack([T.eye(2), T.zeros(2, 2)]), upper=True
+    ),
     "exponential of a vector": lambda T: T.matrix_exp(T.ones(2)),
     "exponential of no square": lambda T: T.matrix_exp(T.ones(2, 3)),
     "exponential of integers": lambda T: T.matrix_exp(T.ones(2, 2, dtype=T.int64)),
@@ -142,3 +146,33 @@ def test_a_singular_triangle_gives_infinite_solutions_in_its_own_example(name):
     assert not results[1][0].all()
     for ours, theirs in zip(*results[::-1], strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("upper", [False, True])
+def test_the_other_triangle_of_a_cholesky_factor_is_not_read(upper):
+    """LAPACK leaves anything there. Derivatives are those of all elements, as in PyTorch."""
+    values = [[2.0, 0, 0], [0.5, 1, 0], [1, -1, 3]]
+    results = []
+    for T in (torch, ag):
+        x = T.tensor(values, dtype=T.float64)
+        b = T.arange(6.0, dtype=T.float64).reshape(3, 2)
+        unread = T.full((3, 3), float("nan"), dtype=T.float64).triu(1)
+        x, unread = (x.mT, unread.mT) if upper else (x, unread)
+        solve, invert = (
+            lambda x, f=f: f(x, upper=upper)
+            for f in (lambda x, upper, T=T, b=b: T.cholesky_solve(b, x, upper), T.cholesky_inverse)
+        )
+        for f in (solve, invert):
+            found = [f(x + unread), T.func.vmap(f)((x + unread)[None]), T.func.jacrev(f)(x)]
+            # PyTorch's forward mode is wrong for inverses.
+            tangent = T.func.jvp(f, (x,), (x,))[1] if T is ag else -2 * f(x)
+            results.append([*found, tangent])
+    oracle.compare(results[:2], results[2:])
+
+
+def test_a_replay_reads_one_triangle_of_a_cholesky_factor():
+    step = ag.compile(lambda x: ag.cholesky_inverse(x).sum())
+    for value in (1.0, 2, 4):
+        x = ag.tensor([[value, float("nan")], [0, 1]], requires_grad=True)
+        step(x).backward()
+        assert x.grad[0, 0].item() == -2 * value**-3

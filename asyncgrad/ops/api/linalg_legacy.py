@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from typing import Any
 
 from asyncgrad.ops import return_types
 from asyncgrad.ops.api import linalg_norm, matrices, triangular
 from asyncgrad.ops.api.elementwise import where
 from asyncgrad.ops.api.reduction import mean
-from asyncgrad.ops.api.shape import narrow, tril
+from asyncgrad.ops.api.shape import narrow
 from asyncgrad.ops.arguments import of_one_dtype
 from asyncgrad.ops.converted import writes, writes_exactly
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.node_names import no_view
 from asyncgrad.ops.promotion import as_tensor_operand, cast, promote_dtypes
 from asyncgrad.ops.requirements import requires
+from asyncgrad.ops.tensors import in_place
 from asyncgrad.ops.tensors.new_tensors import new_beside
 from asyncgrad.types import Alike, Axis, ByExample, Matrices, SquareMatrices, Tensor, Truth
 
@@ -126,12 +129,8 @@ def cholesky_solve(input: Matrices, input2: SquareMatrices, upper: bool = False)
         input2: the Cholesky factors L, of shape (..., n, n).
         upper: they are `L.mH`.
     """
-    name = "cholesky_solve"
-    of_one_dtype(name, input, input2)
-    x, y = matrices.beside(name, R.adjoint(input2) if upper else input2, input)
-    # As in PyTorch: only the triangle's values are used, but the gradient is that of all of x.
-    x = R.add(x, R.sub(tril(x), x).detach())
-    return R.triangular_solution(R.adjoint(x), R.triangular_solution(x, y))
+    of_one_dtype("cholesky_solve", input, input2)
+    return _by_factors("cholesky_solve", input2, input, upper, R.triangular_solution)
 
 
 @writes
@@ -141,9 +140,24 @@ def cholesky_inverse(input: SquareMatrices, upper: bool = False) -> Tensor:
     Args:
         input: the Cholesky factors L, of shape (..., n, n).
         upper: they are `L.mH`.
+
+    Raises:
+        LinAlgError: if there is a 0 on a diagonal. It is a RuntimeError.
     """
-    one = new_beside("cholesky_inverse", input, "eye", input._metadata.shape[-1])
-    return cholesky_solve(one, input, upper)
+    name = "cholesky_inverse"
+    one = new_beside(name, input, "eye", input._metadata.shape[-1])
+    return _by_factors(name, input, one, upper, R.solve)
+
+
+def _by_factors(
+    name: str, factors: Tensor, y: Tensor, upper: bool, solve: Callable[[Any, Any], Any]
+) -> Any:
+    """The solutions for right sides `y`; only the factors' triangle is read."""
+    x = R.clone(R.adjoint(factors) if upper else factors)
+    # Not recorded: as in PyTorch, the gradient is that of all elements.
+    in_place.change(x.detach(), "tril_", R.tril, 0)
+    x, y = matrices.beside(name, x, y)
+    return solve(R.adjoint(x), solve(x, y))
 
 
 def lu(input: Tensor, pivot: bool = True, get_infos: Truth = False) -> tuple[Tensor, ...]:
