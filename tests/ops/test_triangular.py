@@ -104,6 +104,8 @@ BAD = {
     "columns": lambda T: _solve(T, b=T.ones(3, 2), left=False),
     "no square": lambda T: _solve(T, lu=T.ones(2, 3)),
     "too few pivots": lambda T: _solve(T, pivots=T.ones(2, dtype=T.int32)),
+    "fewer pivots to unpack": lambda T: T.lu_unpack(T.eye(3), T.tensor([1, 2], dtype=T.int32)),
+    "no pivots to unpack": lambda T: T.lu_unpack(T.eye(3), T.tensor(1, dtype=T.int32)),
     "inverse by a singular factor": lambda T: T.cholesky_inverse(T.diag(T.tensor([1.0, 0, 2]))),
     "inverses by factors": lambda T: T.cholesky_inverse(
         T.stack([T.eye(2), T.zeros(2, 2)]), upper=True
@@ -146,6 +148,14 @@ def test_a_singular_triangle_gives_infinite_solutions_in_its_own_example(name):
     assert not results[1][0].all()
     for ours, theirs in zip(*results[::-1], strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=1e-12, atol=1e-12)
+
+
+def test_pivots_of_other_batches_are_refused():
+    """PyTorch reads beyond their memory."""
+    for pivots, batch in (((3,), (2,)), ((1, 3), (2,)), ((2, 3), ())):
+        data, order = ag.eye(3).expand(*batch, 3, 3), ag.ones(*pivots, dtype=ag.int32)
+        with pytest.raises(RuntimeError, match="Number of pivots per batch"):
+            ag.lu_unpack(data, order)
 
 
 @pytest.mark.parametrize("upper", [False, True])

@@ -179,6 +179,10 @@ def lu_solve(input: Tensor, LU_data: Tensor, LU_pivots: Tensor) -> Tensor:
 
 
 @writes
+@requires(
+    "LU_pivots.shape == (*LU_data.shape[:-2], min(LU_data.shape[-2:]))  # Number of pivots per "
+    "batch should be same as the dimension of the matrix"
+)
 def lu_unpack(
     LU_data: ByExample, LU_pivots: ByExample, unpack_data: bool = True, unpack_pivots: bool = True
 ) -> return_types.lu_unpack:
