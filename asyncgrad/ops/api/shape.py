@@ -90,8 +90,8 @@ def view(
         return _reinterpreted(x, np.dtype(dtype))
     sizes = filled_shape("view", one_shape("view", shape), x._metadata.size)
     out = R.reshape(x, sizes)
-    made, viewed = bottom(out)._array, bottom(x)._array
-    if not looks_into(made, viewed) and viewed.size:
+    made, viewed = (bottom(out), bottom(x)) if x._batched else (out, x)
+    if not looks_into(made._array, viewed._array) and viewed._metadata.size:
         raise RuntimeError(
             f"view size is not compatible with input tensor's size and stride (at least one "
             f"dimension spans across two contiguous subspaces): shape {x._metadata.shape} with "
