@@ -58,6 +58,11 @@ CALLS = {
     "area under numbers whose sum is no byte": lambda T: T.trapezoid(
         T.tensor([100, 200, 90], dtype=T.uint8)
     ),
+    "area under large integers of both signs": lambda T: [
+        T.trapezoid(T.tensor([2**24 + 1, -(2**24)], dtype=dtype), *places)
+        for dtype in (T.int32, T.int64)
+        for places in ((), (T.tensor([0, 1]),))
+    ],
     "area of a tensor without axes": lambda T: T.trapz(T.tensor(1.0)),
     "both of places and distance": lambda T: T.trapezoid(T.ones(3), T.ones(3), dx=3),
     "distance as a tensor": lambda T: T.trapz(T.ones(3), dx=T.tensor(2.0)),

@@ -41,6 +41,7 @@ __all__ = [
     "histc", "histogram", "trapezoid", "trapz", "unravel_index", "vander",
 ]  # fmt: skip
 METHODS = ("corrcoef", "cov", "histc", "histogram")
+_INT64 = np.dtype("int64")
 
 
 def _part(x: Any, axis: int, start: int, stop: int) -> Any:
@@ -150,9 +151,11 @@ def _areas(name: str, y: Tensor, x: Tensor | None, dx: Number | None, axis: int)
         if places._metadata.shape[axis] != y._metadata.shape[axis]:
             raise RuntimeError(f"{name}: There must be one `x` value for each sample point")
         width = R.sub(_part(places, axis, 1, 0), _part(places, axis, 0, -1))
-    # Halved first, because sums of small integers could be beyond their dtype.
-    y = R.div(y, 2)
-    return R.mul(R.add(_part(y, axis, 0, -1), _part(y, axis, 1, 0)), width)
+    if y._metadata.dtype.kind in "iu":
+        # Sums of small integers could be beyond their dtype.
+        y = cast(y, _INT64)
+    total = R.add(_part(y, axis, 0, -1), _part(y, axis, 1, 0))
+    return R.div(R.mul(total, width), 2)
 
 
 @converted
@@ -422,7 +425,7 @@ def unravel_index(indices: Tensor, shape: Ints) -> tuple[Tensor, ...]:
         indices: integers.
     """
     sizes: Sequence[int] = one_shape("unravel_index", (shape,))
-    indices = cast(indices, np.dtype("int64"))
+    indices = cast(indices, _INT64)
     if any(n < 0 for n in sizes):
         raise ValueError(f"'shape' cannot have negative values, but got {tuple(sizes)}")
     out = []
