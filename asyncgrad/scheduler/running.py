@@ -207,9 +207,10 @@ class RunningPasses(Host):
         elif end_pass(task, False):
             self._resolve(task)
         else:
-            # Another pass commits. Until it has ended, this one can be cancelled.
+            # Another pass commits. Until it has ended, this one can be cancelled. It may add to the
+            # same leaves, so this one is asked again what has to be done on devices.
             task.ending = False
-            when_free(partial(tell_loop, self.loop, self._commit, task))
+            when_free(partial(tell_loop, self.loop, self.read_inbox, task))
 
     def _conclude(self, task: GraphTask) -> None:
         """Let participants decide on a pass and learn how it ends; then resolve its future."""

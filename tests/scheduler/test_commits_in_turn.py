@@ -15,6 +15,7 @@ from passes import another_commits, calls, leaf, others, settle
 import asyncgrad as ag
 from asyncgrad.core import commit as commit_module
 from asyncgrad.core.commit import commit, commit_revocably, when_free
+from asyncgrad.testing import simulate
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -57,6 +58,23 @@ async def test_the_loop_turns_while_another_pass_commits(kind: Callable[..., Any
         await future
     assert x.grad is not None
     assert x.grad.tolist() == [1.0, 1.0, 1.0]
+
+
+@pytest.mark.asyncio
+async def test_a_pass_waits_for_what_it_adds_after_the_commit_it_has_waited_for() -> None:
+    """Devices had computed the new `.grad`, and the other pass has changed it."""
+    with simulate() as machine:
+        x = ag.ones(3, device="sim:0", requires_grad=True)
+        given = ag.ones(3, device="sim:0")
+        with another_commits() as end:
+            future = (x * 2).sum().backward()
+            while machine.heads() or not commit_module._awaiting:
+                await settle()
+            x.grad = given
+            end()
+            await future
+        assert not machine.heads()
+        assert x.grad.tolist() == [3.0, 3.0, 3.0]
 
 
 @pytest.mark.asyncio
