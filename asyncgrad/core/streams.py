@@ -296,22 +296,22 @@ class PassStreams:
     def within(
         self, task: PassState, stream: Stream, function: Callable[..., Any], *args: object
     ) -> Any:
-        """Call a function on a leaf's `.grad` in the leaf's stream, ordered with the caller's work.
+        """Call a function on a leaf's `.grad` in the leaf's stream, after a pass was prepared.
 
-        The call comes after the caller's earlier work and before its later work, because both may
-        use that memory.
+        The call comes after all earlier work of the device and before all later work: the caller
+        and other passes may use that memory in any stream, and it may be freed at once.
         """
         device, outside = stream.device, current()
-        callers = self.caller_stream(device)
-        stream.wait_stream(callers)
+        others = device.streams()
+        for other in others:
+            stream.wait_stream(other)
         self.install(task, stream)
         try:
             done = device.run_in(stream, function, *args)
         finally:
             install(outside)
-        callers.wait_stream(stream)
-        if device.side_streams:
-            stream.keep(*args)
+        for other in others:
+            other.wait_stream(stream)
         return done
 
     def commits_work(self, task: PassState) -> bool:

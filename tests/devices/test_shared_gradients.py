@@ -154,3 +154,44 @@ async def test_what_a_commit_adds_after_that_of_another_pass_is_waited_for():
         w = ag.ones(3, device="sim:0", requires_grad=True)
         await asyncio.gather(*(one(w) for _ in range(3)))
         assert (await w.grad.to_async("cpu")).tolist() == [6.0] * 3
+
+
+class Meanwhile:
+    """A participant of a pass that awaits something after the pass has computed its `.grad`s."""
+
+    def __init__(self, decide):
+        self.decide = decide
+
+    async def prepare(self, gradients):
+        pass
+
+    async def commit(self):
+        pass
+
+    async def abort(self):
+        pass
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("reads", [True, False])
+async def test_what_a_commit_adds_after_that_of_another_pass_comes_before_later_work(reads):
+    """In every stream: whoever has awaited the other pass may read, or free, that memory."""
+    with simulate():
+        w = ag.ones(3, device="sim:0", requires_grad=True)
+        first, second = ag.Stream("sim:0"), ag.Stream("sim:0")
+        for stream in first, second:
+            stream.wait_stream(ag.accelerator.current_stream("sim:0"))
+
+        async def other():
+            with second, ag.enable_grad():
+                await (w * 3).sum().backward()
+                if not reads:
+                    w.grad = w.grad + 0
+
+        with first:
+            y = w * 2
+            y.register_hook(lambda gradient: ag.autograd.graph.join(Meanwhile(other)))
+            await y.sum().backward()
+        with second:
+            ag.ones(3, device="sim:0")
+        assert (await w.grad.to_async("cpu")).tolist() == [5.0] * 3
