@@ -16,7 +16,14 @@ from typing import Any
 
 from asyncgrad.aliases import Namespace
 from asyncgrad.core.locks import acquiring, lasting_lock
-from asyncgrad.core.prepared import Prepared, exchange, recorded_sum, refuse, restoring
+from asyncgrad.core.prepared import (
+    Prepared,
+    exchange,
+    recorded_sum,
+    refuse,
+    renewed,
+    restoring,
+)
 from asyncgrad.core.variable import (
     AutogradMeta,
     Staged,
@@ -271,11 +278,14 @@ def commit_revocably(
     """
     before: list[Any] = []
     copied = 0
+    prepared = list(prepared)
 
     def remember() -> None:
         nonlocal copied
         copied = 0
         before.clear()
+        # Another pass may have added since, and what it has added is not undone.
+        prepared[:] = map(renewed, prepared)
         for variable, _, _ in staged:
             meta = autograd_meta(variable)
             grad = meta.grad

@@ -100,10 +100,17 @@ def _is_seen(grad: Variable) -> bool:
     return held[0] is not None and getrefcount(held[0]) > _ALONE + 1
 
 
+def renewed(prepared: Prepared) -> Prepared:
+    """A leaf's new `.grad`, computed again if the present one has changed since it was prepared."""
+    if prepared.is_valid():
+        return prepared
+    again: Prepared = prepared.within(prepare, *prepared.staged, prepared.within)
+    return again
+
+
 def exchange(prepared: Prepared, replaced: list[Any], added: list[Any]) -> None:
     """Put a leaf's change into one of two empty lists; prepare it again if `.grad` has changed."""
-    if not prepared.is_valid():
-        prepared = prepared.within(prepare, *prepared.staged, prepared.within)
+    prepared = renewed(prepared)
     grad, after, variable = prepared.grad, prepared.after, prepared.staged[0]
     into = replaced
     change: Any = autograd_meta(variable), after, [0]

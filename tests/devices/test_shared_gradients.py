@@ -195,3 +195,21 @@ async def test_what_a_commit_adds_after_that_of_another_pass_comes_before_later_
         with second:
             ag.ones(3, device="sim:0")
         assert (await w.grad.to_async("cpu")).tolist() == [5.0] * 3
+
+
+@pytest.mark.asyncio
+async def test_an_undone_commit_leaves_what_another_pass_has_added():
+    """Both have computed the new `.grad` before the other one is committed."""
+
+    def fails():
+        raise ValueError("no")
+
+    with simulate():
+        w = ag.ones(3, device="sim:0", requires_grad=True)
+        y = w * 2
+        y.register_hook(lambda gradient: ag.autograd.graph.queue_callback(fails))
+        other, undone = (w * 5).sum().backward(), y.sum().backward()
+        await other
+        with pytest.raises(ValueError, match="no"):
+            await undone
+        assert w.grad.tolist() == [5.0] * 3
