@@ -62,9 +62,6 @@ class Inbox:
             return False, AutogradError("the host was made anew, and what it held is gone")
         if site is not None and site.ended is not None:
             return False, site.error()
-        if site is not None and site.has_lost(message.sender):
-            # Its caller, to whom it will tell this, has everybody ignore it.
-            return False, site.lost_error(message.sender, message.method)
         if self._taken.add((message.sender, message.number)):
             return False, PassEndedError("the message has been taken before")
         # The method runs in a task of its own, which can be cancelled without the connection.
@@ -96,7 +93,12 @@ class Inbox:
             del error
 
     async def _run(self, message: Message) -> Any:
-        here.set(self._site)
+        site = self._site
+        if site is not None and site.has_lost(message.sender):
+            # Its caller, to whom it will tell this, has everybody ignore it. Asked here, because
+            # the sender may have been lost after the message was taken and before this began.
+            raise site.lost_error(message.sender, message.method)
+        here.set(site)
         for_another.set(True)
         name = f"on_{message.method}"
         take = getattr(self, name, None) or getattr(self.runs, name)

@@ -449,3 +449,16 @@ async def test_a_call_that_ends_as_its_caller_is_lost_is_not_kept(turns: int) ->
         # Who is ignored may hear that, or that its call has ended.
         with pytest.raises((dist.WorkerLostError, dist.PassEndedError)):
             await calling
+
+
+@pytest.mark.asyncio
+async def test_a_message_that_begins_after_its_sender_is_lost_is_refused() -> None:
+    """Also if it has come before: what it would add was dropped with the sender's other things."""
+    engine = Engine(2)
+    async with world_of(engine) as world:
+        host = engine.hosts[0]
+        lose = Message(host._session, -1, 10**6, "fence", (1, "planned"), {})
+        send = Message(host._session, 1, 10**6, "mail", (("run", 9), ("x", "y", 0), 1, None), {})
+        _, (succeeded, error) = await asyncio.gather(host.take(lose), host.take(send))
+        assert (succeeded, type(error)) == (False, dist.WorkerLostError)
+        assert (await world.statistics())[0]["runs"] == 0
