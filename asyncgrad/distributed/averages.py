@@ -246,14 +246,17 @@ class Voting(Part):
             raise PassEndedError("rank 0 has given this pass up")
 
     async def _learn(self) -> bool:
-        """Send the vote; returns what rank 0 decides, or raises if it dies and has told nobody."""
+        """Send the vote; returns what rank 0 decides, or raises if it is lost and nobody knows."""
         group = self._group
         deciding = group.mail.expected(0, self._mail("decision"))
         try:
             sending = group.send(0, self._mail("vote"), None)
             _, (_, decision) = await all_of([sending, deciding])
         except WorkerLostError:
-            decision = self._decision = await self._told_to_others()
+            if not group.site.has_lost(0):
+                # Rank 0 lives, and has lost this rank. So have all others, soon.
+                raise
+            decision = self._decision = await self._known_to_any()
             if not decision:
                 raise
         finally:
@@ -261,18 +264,25 @@ class Voting(Part):
             del deciding
         return bool(decision)
 
-    async def _told_to_others(self) -> bool | None:
-        """What rank 0, which is lost, has decided and told others; None if one does not answer.
+    async def _known_to_any(self) -> bool | None:
+        """Whether a rank knows that rank 0, which is lost, has committed; None if one is silent.
 
-        Who is asked listens to rank 0 no more. So if nobody knows by now that the pass succeeds,
-        nobody learns it later.
+        Who is asked listens to no lost rank any more. So when all that live have said that they
+        don't know, none of them learns it later. If one is lost meanwhile, it may have told some of
+        the others that it knows, so these are asked again.
         """
-        site, others = self._group.site, self._group.others
-        found, errors = await site.tell_all(others, "has_succeeded", self._group.run, self.key)
-        if any(found.values()):
-            return True
-        is_known = all(isinstance(error, WorkerLostError) for error in errors.values())
-        return False if is_known else None
+        group = self._group
+        site, runs = group.site, group.site.host.runs
+        while not runs.on_has_succeeded(group.run, self.key, {}):
+            lost = site.lost
+            asked = group.run, self.key, lost
+            found, errors = await site.tell_all(group.others, "has_succeeded", *asked)
+            if any(knows and not site.has_lost(rank) for rank, knows in found.items()):
+                # This rank may be asked, too, and is not to answer otherwise than it acts.
+                runs.note_success(group.run, self.key)
+            elif site.lost == lost:
+                return None if errors else False
+        return True
 
     async def _end(self, *, decision: bool) -> None:
         # The task that tells the others goes on even if this wait is cancelled.

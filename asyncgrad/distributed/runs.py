@@ -21,7 +21,7 @@ class Runs:
         self._site = site
         self._lives = lives
         self._groups: dict[Any, Group] = {}
-        #: The passes of which rank 0 has told that they succeed, by run and key.
+        #: The passes that succeed, as rank 0, or a rank that it has told, says: by run and key.
         self._succeeded = Memory()
 
     def __len__(self) -> int:
@@ -64,11 +64,16 @@ class Runs:
     def on_mail(self, run: Any, tag: Any, sender: int, content: Any) -> None:
         """Keep what has come for a run."""
         if self.group(run).take(tag, sender, content) and tag[-1] == "decision" and content:
-            self._succeeded.add((run, tag[1:3]))
+            self.note_success(run, tag[1:3])
 
-    def on_has_succeeded(self, run: Any, key: Any) -> bool:
-        """Whether rank 0, which another rank has lost, has told this one that a pass succeeds."""
-        self._site.fence(0, "another rank, which waited for its decision on a pass, has lost it")
+    def note_success(self, run: Any, key: Any) -> None:
+        """Remember that a pass succeeds."""
+        self._succeeded.add((run, key))
+
+    def on_has_succeeded(self, run: Any, key: Any, lost: dict[int, str]) -> bool:
+        """Whether this rank knows that a pass succeeds; it listens to none of the lost any more."""
+        for rank, reason in lost.items():
+            self._site.fence(rank, reason)
         return (run, key) in self._succeeded
 
     def on_returned(self, run: Any, rank: int, why: str | None) -> None:

@@ -1100,6 +1100,10 @@ async def notes_its_model() -> None:
     await mean_square(model, batch()).backward()
 
 
+def has_committed(rank: int) -> bool:
+    return _of_rank[rank].module.first.grad is not None
+
+
 @pytest.mark.asyncio
 @pytest.mark.parametrize("told", [None, 1, 2])
 async def test_ranks_that_rank_0_leaves_without_a_decision_ask_one_another(
@@ -1118,9 +1122,135 @@ async def test_ranks_that_rank_0_leaves_without_a_decision_ask_one_another(
     async with world_of(engine) as world:
         with pytest.raises(dist.WorkerLostError, match="worker 0 was lost"):
             await world.run(notes_its_model)
-        have = [_of_rank[rank].module.first.grad is not None for rank in (1, 2, 3)]
+        have = [has_committed(rank) for rank in (1, 2, 3)]
         assert have == [told is not None] * 3
     _of_rank.clear()
+
+
+class Unanswered(Engine):
+    """Rank 0 dies before rank 1 reads that its vote has come, and when its decision has come."""
+
+    async def call(self, rank: int, message: Any) -> Any:
+        answer = await super().call(rank, message)
+        if message.method == "mail" and message.args[1][-1] == "vote" and message.sender == 1:
+            while not self.hosts[1]._runs._succeeded:  # noqa: ASYNC110
+                await asyncio.sleep(0)
+            self.kill(0)
+            self._check(rank)
+        return answer
+
+
+@pytest.mark.asyncio
+async def test_a_rank_that_was_told_commits_though_its_vote_was_not_answered() -> None:
+    engine = Unanswered(3)
+
+    async def only_to_1(rank: int, message: Any) -> None:
+        if message.method == "mail" and message.args[1][-1] == "decision" and rank != 1:
+            await asyncio.Event().wait()
+
+    engine.on_message = only_to_1
+    async with world_of(engine) as world:
+        with pytest.raises(dist.WorkerLostError, match="worker 0 was lost"):
+            await world.run(notes_its_model)
+        have = [has_committed(rank) for rank in (1, 2)]
+        assert have == [True] * 2
+    _of_rank.clear()
+
+
+class ToldByTheDead(Engine):
+    """Rank 0 tells rank 3 alone and dies. Rank 3 tells rank 1 alone and dies.
+
+    It dies when rank 1 has committed, too, or, unless `in_time`, while rank 1 still waits for an
+    answer of rank 2.
+    """
+
+    def __init__(self, *, in_time: bool) -> None:
+        super().__init__(4)
+        self.in_time = in_time
+
+    async def call(self, rank: int, message: Any) -> Any:
+        asked = (message.sender, rank) if message.method == "has_succeeded" else None
+        if message.method == "mail" and message.args[1][-1] == "decision" and rank != 3:
+            while not self.hosts[3]._runs._succeeded:  # noqa: ASYNC110
+                await asyncio.sleep(0)
+            self.kill(0)
+        if asked == (2, 3):
+            while self.in_time and not has_committed(1):  # noqa: ASYNC110
+                await asyncio.sleep(0)
+            while not self.in_time and 3 not in self.dead:  # noqa: ASYNC110
+                await asyncio.sleep(0)
+            self.kill(3)
+        answer = await super().call(rank, message)
+        if asked == (1, 3):
+            assert answer == (True, True)
+            if not self.in_time:
+                self.kill(3)
+        while asked == (1, 2) and not (self.in_time or self.site(1).has_lost(3)):  # noqa: ASYNC110
+            await asyncio.sleep(0)
+        return answer
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("in_time", [True, False])
+async def test_ranks_agree_though_one_that_has_committed_dies_while_they_ask(
+    in_time: bool,
+) -> None:
+    engine = ToldByTheDead(in_time=in_time)
+    async with world_of(engine) as world:
+        with pytest.raises(dist.WorkerLostError, match="worker 0 was lost"):
+            await world.run(notes_its_model)
+        have = [has_committed(rank) for rank in (1, 2)]
+        assert have == [in_time] * 2
+    _of_rank.clear()
+
+
+@pytest.mark.asyncio
+async def test_a_rank_that_rank_0_has_lost_does_not_have_others_lose_rank_0() -> None:
+    """It is the one that everybody loses."""
+    engine = Engine(3)
+
+    def cut_off(rank: int, message: Any) -> None:
+        if message.method == "mail" and message.args[1][-1] == "vote" and message.sender == 1:
+            engine.site(0).fence(1, "planned")
+
+    engine.on_message = cut_off
+    async with world_of(engine) as world:
+        with pytest.raises(dist.WorkerLostError, match="worker 1 was lost"):
+            await world.run(one_pass)
+        assert list(world.lost) == [1]
+
+
+_broken: dict[int, str | None] = {}
+
+
+async def notes_what_is_broken() -> None:
+    model = await DDP(Net())
+    try:
+        await mean_square(model, batch()).backward()
+    finally:
+        _broken[dist.get_rank()] = model._state.broken
+
+
+@pytest.mark.asyncio
+async def test_a_rank_that_gets_no_answer_from_another_does_not_go_on() -> None:
+    """The one that hangs may have committed."""
+    engine = Engine(3)
+
+    def hang(rank: int, message: Any) -> None:
+        if message.method == "mail" and message.args[1][-1] == "decision":
+            engine.kill(0)
+        elif message.method == "has_succeeded" and rank == 2 and not engine.stopped:
+            engine.stop(2)
+
+    engine.on_message = hang
+    async with world_of(engine, grace=0.1) as world:
+        with pytest.raises(dist.WorkerLostError, match="worker 0 was lost"):
+            await world.run(notes_what_is_broken)
+        while 1 not in _broken:  # noqa: ASYNC110  the run does not wait for it
+            await asyncio.sleep(0)
+        assert "parameters may differ" in str(_broken[1])
+        engine.wake(2)
+    _broken.clear()
 
 
 _models: list[Any] = []
