@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, NoReturn
 
 from asyncgrad.distributed.remote import RemoteModule
 from asyncgrad.distributed.site import Site, here
-from asyncgrad.distributed.values import applied, check_plain
+from asyncgrad.distributed.values import applied, called, check_plain
 from asyncgrad.errors import AutogradError
 from asyncgrad.nn.utils.clip import clip_grads_with_norm_, get_total_norm
 from asyncgrad.scheduler import check_awaited
@@ -176,10 +177,13 @@ class RemoteOptimizer:
         }
 
     async def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Load states, into an optimizer whose parts are on workers of the same ranks.
+        """Load states, into an optimizer whose parts are on workers of the same ranks; all or none.
 
         Raises:
             ValueError: if they were of other ranks, or of no such optimizer.
+            PendingBackwardError: if this task has started a pass that it has not awaited.
+            WorkerLostError: if a worker is lost; if it is lost meanwhile, the others may have
+                loaded theirs.
         """
         if not {"own", "workers"} <= set(state):
             raise ValueError(
@@ -194,9 +198,22 @@ class RemoteOptimizer:
                 f"this optimizer's parts are on {sorted(self._ranks)}"
             )
         self._check("load_state_dict")
-        if self._own is not None:
-            self._own.load_state_dict(state["own"])
         states = {rank: (state["workers"][rank],) for rank in self._ranks}
+        # Nothing has changed so far if one of these raises, or is cancelled.
+        if self._own is not None:
+            await called(_check_load, self._own, state["own"])
+        await self._each(_check_load, states)
+        loading = self._site.spawn(self._load(state["own"], states))
+        try:
+            await asyncio.shield(loading)
+        except asyncio.CancelledError:
+            # All are loaded even if this is cancelled.
+            await self._site.wait([loading])
+            raise
+
+    async def _load(self, own: Any, states: dict[int, Any]) -> None:
+        if self._own is not None:
+            self._own.load_state_dict(own)
         await self._each("load_state_dict", states)
 
 
@@ -211,6 +228,11 @@ async def _ended(calls: Iterable[Awaitable[Any]]) -> list[Any]:
     finally:
         # The traceback of an error holds this frame: a cycle.
         found, one = [], None
+
+
+def _check_load(optimizer: Any, state: Any) -> None:
+    """Raise if an optimizer can't load a state. It does not change, nor are its hooks called."""
+    copy.copy(optimizer).load_state_dict(state)
 
 
 def _parameters(optimizer: Any) -> list[Any]:

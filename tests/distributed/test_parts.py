@@ -129,6 +129,35 @@ async def test_a_commit_does_not_wait_for_other_messages() -> None:
 
 
 @pytest.mark.asyncio
+async def test_all_of_an_optimizers_states_are_loaded_or_none() -> None:
+    """A state that does not fit is found before any is loaded, and a cancellation ends nothing."""
+    engine = Engine(2)
+    async with world_of(engine) as world:
+        parts = [await world.remote(rank, Affine) for rank in range(2)]
+        optimizer = await world.optimizer(ag.optim.Adam, [*parts, Affine()], lr=0.5)
+        state = await optimizer.state_dict()
+        states = [state["own"], *state["workers"].values()]
+        for one in states:
+            one["param_groups"][0]["lr"] = 0.25
+        for one in states:
+            group, one["param_groups"] = one["param_groups"], []
+            with pytest.raises(ValueError, match="different number of parameter groups"):
+                await optimizer.load_state_dict(state)
+            assert await optimizer.apply(rates) == [[0.5]] * 3
+            one["param_groups"] = group
+        loading = asyncio.ensure_future(optimizer.load_state_dict(state))
+
+        def cancel(rank: int, message: Message) -> None:
+            if message.method == "optimize" and message.args[1] == "load_state_dict":
+                loading.cancel()
+
+        engine.on_message = cancel
+        with pytest.raises(asyncio.CancelledError):
+            await loading
+        assert await optimizer.apply(rates) == [[0.25]] * 3
+
+
+@pytest.mark.asyncio
 async def test_what_is_passed_on_goes_from_worker_to_worker() -> None:
     """No activation and no gradient between them passes through the caller."""
     engine = Engine(2)
