@@ -157,8 +157,7 @@ class Site:
         """Call a host, or raise when it is known to be lost, whatever comes first."""
         fence = self._fences[rank]
         own = rank == self.rank
-        if not own and not fence.done() and message.method != "commit":
-            # A commit does not wait for others' messages: who does not confirm it in time is lost.
+        if not own and not fence.done() and not _is_commit(message):
             # One message is sent in each turn of the loop: other tasks wait for no more than one.
             # If this wait is cancelled, the message has not been sent.
             await self._gate.acquire()
@@ -337,6 +336,14 @@ class Site:
             task.cancel()
         if running:
             await asyncio.wait(running)
+
+
+def _is_commit(message: Message) -> bool:
+    """Whether a host that does not confirm a message in time is lost: it waits for no others."""
+    if message.method == "mail":
+        _, tag, _, content = message.args
+        return tag[-1] == "decision" and content is True
+    return message.method == "commit"
 
 
 def site_of(given: Site | None, session: str) -> Site:
