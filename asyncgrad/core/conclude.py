@@ -130,15 +130,15 @@ def _check_fits(who: str, leaf: Any, gradient: Any) -> None:
 
 def commit_staged(task: PassState, wait: bool) -> bool:
     """Add what a pass has staged; nothing, and return False, if another commits and not `wait`."""
-    staged = task.staged
-    if task.streams is not None:
-        prepared = task.streams.prepared
+    staged, streams = task.staged, task.streams
+    prepared = () if streams is None else streams.prepared
+    if not staged and not prepared:
+        return True
+    if streams is not None:
         if not commit(staged, task.recorded, wait, prepared, task=task):
             return False
         # Free the replaced `.grad` arrays now, even if the pass object is kept.
         prepared.clear()
-        return True
-    if not staged:
         return True
     if task.watch is not None:
         task.watch.commits(staged)

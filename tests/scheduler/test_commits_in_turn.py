@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from passes import another_commits, calls, leaf, others, settle
+from passes import another_commits, calls, leaf, others, settle, until
 
 import asyncgrad as ag
 from asyncgrad.core import commit as commit_module
@@ -78,7 +78,7 @@ async def test_a_pass_waits_for_what_it_adds_after_the_commit_it_has_waited_for(
 
 
 @pytest.mark.asyncio
-@pytest.mark.parametrize("kind", KINDS[:2])
+@pytest.mark.parametrize("kind", KINDS)
 async def test_a_pass_that_waits_for_its_turn_can_be_cancelled(kind: Callable[..., Any]) -> None:
     x = leaf()
     with another_commits():
@@ -91,6 +91,45 @@ async def test_a_pass_that_waits_for_its_turn_can_be_cancelled(kind: Callable[..
     assert x.grad is None
     await kind(x).backward()
     assert x.grad is not None
+
+
+@pytest.mark.asyncio
+async def test_what_is_added_on_a_device_to_a_grad_that_has_changed_is_waited_for() -> None:
+    """It has changed while the pass waited for its turn, after the devices had computed all."""
+    with simulate():
+        x = ag.ones(3, device="sim:0", requires_grad=True)
+        await x.sum().backward()
+        changed = ag.ones(3, device="sim:0")
+        side = ag.Stream(device="sim:0")
+        side.wait_stream(ag.accelerator.current_stream("sim:0"))
+        with another_commits() as end:
+            with side:
+                future = (x * 2.0).sum().backward()
+            await until(lambda: commit_module._awaiting)
+            x.grad = changed
+            end()
+            await future
+        assert (await x.grad.to_async("cpu")).tolist() == [3.0] * 3
+
+
+@pytest.mark.asyncio
+async def test_a_pass_on_a_device_that_has_called_back_needs_no_further_turn() -> None:
+    """Its gradients were added before its callbacks were called."""
+
+    async def wait() -> None:
+        called.set()
+        await goes_on.wait()
+
+    called, goes_on = asyncio.Event(), asyncio.Event()
+    with simulate():
+        x = ag.ones(3, device="sim:0", requires_grad=True)
+        y = x * 1.0
+        y.register_hook(lambda gradient: ag.autograd.graph.queue_callback(wait))
+        future = y.sum().backward()
+        await called.wait()
+        with another_commits():
+            goes_on.set()
+            await future
 
 
 @pytest.mark.asyncio
