@@ -232,7 +232,8 @@ class PassState:
     def fail(self, error: BaseException, node: Node | None = None) -> None:
         """End the pass with an error: the first wins, later ones become notes on it.
 
-        One that is meant to stop the program takes the place of one that is not.
+        One that is meant to stop the program takes the place of one that is not, and of a
+        cancellation, even if the pass has just ended.
         """
         # A cancellation that was reported before the error takes effect first.
         self.drain()
@@ -242,10 +243,12 @@ class PassState:
                 note_failure(error, node)
             self.state = DRAINING
             self._forget()
-        elif self.state is DRAINING and error is not self.error:
-            if self.error is not None and is_stop(error) and not is_stop(self.error):
-                self.error, error = error, self.error
-            self.later_errors += (error,)
+        elif self.state is not DONE and error is not self.error:
+            later: BaseException | None = error
+            if is_stop(error) and not is_stop(self.error):
+                self.error, later = error, self.error
+            if later is not None:
+                self.later_errors += (later,)
         if node is not None:
             # Last, because an interrupt may come before: without the error the pass must not go on.
             self.launched.pop(node, None)

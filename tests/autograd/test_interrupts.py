@@ -280,6 +280,33 @@ def test_a_blocking_pass_ends_though_an_interrupt_comes_as_a_node_has_its_result
     assert at > 5
 
 
+def test_an_interrupt_is_raised_wherever_it_comes_in_a_pass_that_fails() -> None:
+    """Also when the pass has just ended, and nobody knows its error yet."""
+
+    def fail(gradient: ag.Tensor) -> None:
+        raise ValueError("planned")
+
+    def backward() -> None:
+        with suppress(ValueError):
+            loss.backward()
+            return
+        failed.append(at)
+
+    at = 1
+    files = {inline.__file__, graph_task.__file__, pass_state.__file__}
+    while True:
+        failed: list[int] = []
+        x = ag.ones(3, requires_grad=True)
+        x.register_hook(fail)
+        loss = (x * 2.0).sum()
+        if not interrupt(at, backward, inline._run.__code__, files):
+            break
+        assert not failed
+        at += 1
+    assert failed == [at]
+    assert at > 20
+
+
 @pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning")
 def test_an_interrupt_of_a_call_that_waits_leaves_no_lock_taken() -> None:
     """For which the portal's thread would wait for ever, and with it every later pass."""

@@ -18,6 +18,7 @@ import asyncgrad as ag
 from asyncgrad.core.locks import Shared
 from asyncgrad.core.states import DONE, ENDED
 from asyncgrad.scheduler import blas, inline, threads, yielding
+from asyncgrad.scheduler.completion import ask_to_end
 from asyncgrad.scheduler.reentrant import on_new_stack
 from asyncgrad.scheduler.statistics import Collections
 
@@ -278,6 +279,29 @@ def test_a_plain_method_that_stops_the_program_is_called_once(
     with pytest.raises(error, match="planned"):
         loss.backward() if blocks else asyncio.run(main())
     assert member.told == [verb]
+
+
+def test_a_node_that_stops_the_program_as_its_pass_is_cancelled_stops_it() -> None:
+    """Though another thread had been told that the pass ends as cancelled."""
+    passes: list[Any] = []
+
+    def stops() -> None:
+        # As `cancel` does in another thread.
+        assert ask_to_end(passes[0]._task)
+        raise KeyboardInterrupt
+
+    async def main() -> None:
+        passes.append(calls(leaf(), stops).sum().backward())
+        await passes[0]
+
+    loop = asyncio.new_event_loop()
+    # There the caller does not run the first slice.
+    loop.set_debug(True)
+    task = loop.create_task(main())
+    with pytest.raises(KeyboardInterrupt):
+        loop.run_until_complete(task)
+    end(loop)
+    assert passes.pop().done()
 
 
 def test_two_threads_may_close_an_engine() -> None:
