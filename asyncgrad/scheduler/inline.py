@@ -6,12 +6,13 @@ synchronous pass started inside a node. Coroutine nodes need a loop: that of the
 
 from __future__ import annotations
 
+from _thread import start_new_thread
 from asyncio import CancelledError
 from asyncio.events import _get_running_loop
 from contextlib import suppress
 from functools import partial
 from queue import Empty, SimpleQueue
-from threading import TIMEOUT_MAX, Timer
+from threading import TIMEOUT_MAX
 from typing import Any
 
 from asyncgrad.aliases import Gradient
@@ -119,18 +120,14 @@ def _run_nodes(task: GraphTask) -> None:
 @without_fp_errors
 def _run_to_end(task: GraphTask) -> None:
     """Run a pass with coroutine nodes or a deadline until it is finished."""
-    timer = None
     #: The nodes that run on the portal's loop, and those that have ended there.
     started: dict[OnPortal, Suspended] = {}
     ended: SimpleQueue[OnPortal] = SimpleQueue()
-    if task.deadline is not None:
-        left = min(max(0.0, time_left(task)), TIMEOUT_MAX)
-        timer = Timer(left, _expire, (task, started))
-        # An interrupt may leave the timer running, and the interpreter must not wait for it.
-        timer.daemon = True
+    over: SimpleQueue[None] = SimpleQueue()
     try:
-        if timer is not None:
-            timer.start()
+        if task.deadline is not None:
+            # Not a `Timer`: an interrupt may leave locks of `threading` as they must not be.
+            start_new_thread(_expire, (task, started, over, time_left(task)))
         task.start()
         while task.run(_UNLIMITED) is not FINISHED:
             _await_nodes(task, started, ended)
@@ -139,12 +136,16 @@ def _run_to_end(task: GraphTask) -> None:
         despite_interrupts(partial(_end_nodes, task, started))
         task.outcome()
     finally:
-        if timer is not None:
-            timer.cancel()
+        over.put(None)
 
 
-def _expire(task: GraphTask, started: dict[OnPortal, Suspended]) -> None:
-    """Fail a pass whose deadline has passed; runs in the timer's thread."""
+def _expire(
+    task: GraphTask, started: dict[OnPortal, Suspended], over: SimpleQueue[None], left: float
+) -> None:
+    """Fail a pass when its deadline passes, unless it is over by then; runs in its own thread."""
+    with suppress(Empty):
+        over.get(timeout=min(max(0.0, left), TIMEOUT_MAX))
+        return
     # The inbox is filled first, then `started` is read. `_await_nodes` adds a node to `started`
     # first and then reads the inbox. So no node that starts at this moment is missed.
     task.inbox.append(partial(task.fail, deadline_error(task)))

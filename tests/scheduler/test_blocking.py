@@ -312,29 +312,23 @@ class TestCoroutineNodesWithoutALoop:
         x = leaf()
         begun: list[int] = []
         ended: list[int] = []
+        clock: list[Any] = []
 
-        class Clock:
-            """A timer that goes off when both wait."""
-
-            def __init__(self, delay: float, call: Any, args: Any) -> None:
-                Clock.goes_off = partial(call, *args)
-
-            def start(self) -> None:
-                pass
-
-            cancel = start
+        def start(expire: Any, facts: Any) -> None:
+            """The thread that waits for the deadline runs when both nodes wait."""
+            clock.append(partial(expire, *facts[:-1], 0.0))
 
         async def node() -> None:
             begun.append(1)
             if len(begun) == 2:
-                Clock.goes_off()
+                clock.pop()()
             try:
                 await asyncio.Event().wait()
             finally:
                 await asyncio.sleep(0)
                 ended.append(1)
 
-        monkeypatch.setattr(inline, "Timer", Clock)
+        monkeypatch.setattr(inline, "start_new_thread", start)
         both = calls(x * 1.0, node) + calls(x * 2.0, node)
         with pytest.raises(TimeoutError, match="deadline"):
             both.sum().backward(deadline=monotonic() + 1e4)
