@@ -39,6 +39,8 @@ class Hooked:
     _load_post_hooks: Hooks
     #: The number of steps taken; schedules use it to warn about a wrong order of calls.
     steps_taken = 0
+    #: Whether a subclass's `step`, which calls hooks, is what awaits the `step_async` of its parent.
+    _hooks_called_by_step = False
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         """Have a `step` that a subclass or its mixin defines be counted, call hooks, be awaited."""
@@ -47,7 +49,9 @@ class Hooked:
         if owner is cls or not issubclass(owner, Hooked):
             step = _between_hooks(vars(owner)["step"])
             cls.step = step  # type: ignore[attr-defined]
-            if "step_async" not in vars(owner):
+            own = "step_async" in vars(owner)
+            cls._hooks_called_by_step = not own or inspect.iscoroutinefunction(step)
+            if not own:
                 cls.step_async = _awaiting(step)  # type: ignore[attr-defined]
 
     def register_step_pre_hook(self, hook: Hook) -> RemovableHandle:

@@ -100,10 +100,13 @@ class LBFGS(Optimizer):
             PendingBackwardError: if this task has not awaited a pass that it started.
         """
         self._check_awaited("step_async")
+        hooks = not self._hooks_called_by_step
         async with self._alone():
-            self._before((self, closure), {})
+            if hooks:
+                self._before((self, closure), {})
             first = await self._iterate(closure)
-        self._after((self, closure), {})
+        if hooks:
+            self._after((self, closure), {})
         return first
 
     async def _iterate(self, closure: Callable[[], Any]) -> Any:

@@ -211,8 +211,7 @@ class Optimizer(Stateful):
         loss = None if closure is None else await self._evaluate_async(closure)
         cost = sum(self._cost(group, p) for group in self.param_groups for p in group["params"])
         args = (self,) if closure is None else (self, closure)
-        # A subclass's `step` that awaits this one has called the hooks.
-        hooks = type(self).step is Optimizer.step
+        hooks = not self._hooks_called_by_step
         if cost < _WORTH_A_THREAD and self._stepping is None:
             if hooks:
                 self._before(args, {})

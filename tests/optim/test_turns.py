@@ -314,6 +314,48 @@ async def test_a_mixin_may_define_both_ways_to_step(monkeypatch):
 
 
 @pytest.mark.asyncio
+@pytest.mark.parametrize("least", [0, 1 << 40])
+async def test_a_subclass_may_extend_both_ways_to_step(monkeypatch, least):
+    """Its `step_async` was not counted, and called no hooks."""
+
+    class Own(ag.optim.SGD):
+        def step(self, closure=None):
+            return super().step(closure)
+
+        async def step_async(self, closure=None):
+            return await super().step_async(closure)
+
+    x, optimizer = model_and_optimizer(monkeypatch, Own)
+    monkeypatch.setattr(ag.optim.optimizer, "_WORTH_A_THREAD", least)
+    hooks = []
+    optimizer.register_step_pre_hook(lambda *_: hooks.append("before"))
+    optimizer.register_step_post_hook(lambda *_: hooks.append("after"))
+    optimizer.step()
+    await optimizer.step_async()
+    assert x.item() == -0.5
+    assert hooks == ["before", "after"] * 2
+    assert optimizer.steps_taken == 2
+
+
+@pytest.mark.asyncio
+async def test_a_step_of_a_subclass_may_await_that_of_lbfgs():
+    """Hooks were called twice."""
+
+    class Awaiting(ag.optim.LBFGS):
+        async def step(self, closure):
+            return await super().step_async(closure)
+
+    x = ag.zeros(1, requires_grad=True)
+    x.grad = ag.ones(1)
+    optimizer = Awaiting([x], max_iter=1)
+    hooks = []
+    optimizer.register_step_pre_hook(lambda *_: hooks.append("before"))
+    assert await optimizer.step(lambda: 3.0) == 3.0
+    assert await optimizer.step_async(lambda: 3.0) == 3.0
+    assert len(hooks) == optimizer.steps_taken == 2
+
+
+@pytest.mark.asyncio
 async def test_step_async_of_a_parent_is_the_step_that_the_parent_defines(monkeypatch):
     """It was that of the optimiser above."""
 
