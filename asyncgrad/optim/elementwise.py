@@ -140,7 +140,7 @@ class ElementwiseOptimizer(Optimizer):
                 for parameter, gradient in gradients:
                     self._record(group, parameter, gradient)
             return
-        if not beside and self._update_at_once(number, group):
+        if not beside and self._update_at_once(number, group, gradients):
             return
         self._small: list[Part] = []
         try:
@@ -148,19 +148,17 @@ class ElementwiseOptimizer(Optimizer):
         finally:
             self._finish(number, group)
 
-    def _update_at_once(self, number: int, group: Group) -> bool:
+    def _update_at_once(self, number: int, group: Group, gradients: Gradients) -> bool:
         """Update a whole group in place, if its states lie side by side; whether that was done."""
         together = self._together.get(number)
-        parameters = group["params"]
         if together is None:
             return False
-        gradients = together.gradients(parameters, self.state, self._entries_of(group))
-        if gradients is None:
+        arrays = together.arrays_of(gradients, self.state, self._entries_of(group))
+        if arrays is None:
             return False
-        for parameter in parameters:
+        for parameter, _ in gradients:
             bump_version(parameter)
-        targets = [parameter._array for parameter in parameters]
-        self._run_together(group, together, together.count(), targets, gradients)
+        self._run_together(group, together, together.count(), *arrays)
         return True
 
     def _finish(self, number: int, group: Group) -> None:

@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from asyncgrad.core.array_holders import is_held
-from asyncgrad.optim.updates import State
+from asyncgrad.optim.updates import Gradients, State
 from asyncgrad.types import Array, Tensor
 
 #: The update of a parameter: the number of the step, its state, and values, gradient and entries.
@@ -89,23 +89,22 @@ class Together:
                     return False
         return True
 
-    def gradients(
-        self, parameters: Sequence[Tensor], states: Mapping[Tensor, State], names: Sequence[str]
-    ) -> list[Array] | None:
-        """The gradients of its parameters; None if they can't be updated in place, all at once."""
-        pairs = [(parameter, states.get(parameter)) for parameter in parameters]
+    def arrays_of(
+        self, gradients: Gradients, states: Mapping[Tensor, State], names: Sequence[str]
+    ) -> tuple[list[Array], list[Array]] | None:
+        """The values of parameters, and their gradients.
+
+        None if they are not its parameters, or can't be updated in place, all at once.
+        """
+        pairs = [(parameter, states.get(parameter)) for parameter, _ in gradients]
         if not self.holds(pairs, names):
             return None
         steps = self._steps.tolist()
         if steps.count(steps[0]) < len(steps):
             return None
-        found = []
+        targets, found = [], []
         dtype = self._changes[0].dtype
-        for parameter, shape in zip(parameters, self._shapes, strict=True):
-            meta = parameter._autograd
-            grad = None if meta is None else meta.grad
-            if grad is None:
-                return None
+        for (parameter, grad), shape in zip(gradients, self._shapes, strict=True):
             values, gradient = parameter._array, grad._array
             if not (
                 values.__class__ is np.ndarray
@@ -116,8 +115,9 @@ class Together:
                 and values.flags.c_contiguous
             ) or is_held(parameter):
                 return None
+            targets.append(values)
             found.append(gradient)
-        return found
+        return targets, found
 
     def count(self) -> int:
         """Count a step of all parameters; returns its number."""
