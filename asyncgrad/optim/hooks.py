@@ -39,7 +39,7 @@ class Hooked:
     _load_post_hooks: Hooks
     #: The number of steps taken; schedules use it to warn about a wrong order of calls.
     steps_taken = 0
-    #: Whether a subclass's `step`, which calls hooks, is what awaits the `step_async` of its parent.
+    #: Whether the `step` of a subclass, which calls hooks, awaits its parent's `step_async`.
     _hooks_called_by_step = False
 
     def __init_subclass__(cls, **kwargs: Any) -> None:

@@ -179,7 +179,7 @@ class Optimizer(Stateful):
         if self._stepping is not None:
             self._refuse_to_meet()
         loss = None if closure is None else self._evaluate(closure)
-        self._updates(False)
+        self._updates()
         return loss
 
     @overload
@@ -195,16 +195,18 @@ class Optimizer(Stateful):
         step on the loop.
 
         The thread writes to new arrays, which replace the parameters' memory when the step is
-        complete: other tasks see either no parameter updated or all of them. Gradients are those at
-        the step's start. A cancellation takes effect after the step. Steps of several tasks are
-        taken one after another. A `step` that a subclass defines is called on the loop instead, and
-        awaited if it is a coroutine function.
+        complete: other tasks see either no parameter updated or all of them. Gradients that they
+        drop meanwhile are in the step. A cancellation takes effect after the step. Steps of several
+        tasks are taken one after another. A `step` that a subclass defines is called on the loop
+        instead, and awaited if it is a coroutine function.
 
         Args:
             closure: computes the loss and its gradients anew; may be a coroutine function.
 
         Raises:
             PendingBackwardError: if this task has not awaited a pass that it started.
+            RuntimeError: if others have changed a parameter while a thread updated it. It keeps
+                their change; all other parameters are updated.
         """
         self._check_awaited("step_async")
         unrepeatable("calls step_async()")
@@ -215,16 +217,22 @@ class Optimizer(Stateful):
         if cost < _WORTH_A_THREAD and self._stepping is None:
             if hooks:
                 self._before(args, {})
-            self._updates(False)
+            self._updates()
             if hooks:
                 self._after(args, {})
             return loss
-        made: list[dict[Any, Any]] = []
+        drafts: dict[Any, Any] = {}
+        before: dict[Any, Any] = {}
+        complete = False
 
         def update() -> None:
+            nonlocal complete
             if hooks:
                 self._before(args, {})
-            made.append(self._updates(True))
+            members = [p for group in self.param_groups for p in group["params"]]
+            before.update((parameter, _seen(parameter)) for parameter in members)
+            self._updates(drafts)
+            complete = True
 
         try:
             async with self._alone():
@@ -232,13 +240,19 @@ class Optimizer(Stateful):
                     await offload(update)
                 finally:
                     # On the loop no other task sees part of a step. A cancelled one is complete.
-                    if made:
-                        rebind(made[0])
+                    kept = {p: new for p, new in drafts.items() if _seen(p) == before.get(p)}
+                    rebind(kept)
                     self._in_thread = False
         finally:
             # After the step's turn, since a hook may take another one.
-            if made and hooks:
+            if complete and hooks:
                 self._after(args, {})
+        if len(kept) < len(drafts):
+            raise RuntimeError(
+                f"{type(self).__name__}.step_async: others have changed {len(drafts) - len(kept)} "
+                f"of {len(drafts)} parameters while a thread updated them. These keep that change "
+                f"and are not updated. Change parameters between two steps."
+            )
         return loss
 
     def _check_awaited(self, method: str) -> None:
@@ -267,28 +281,30 @@ class Optimizer(Stateful):
         self._check_awaited("step_async")
         return loss
 
-    def _updates(self, beside: bool) -> dict[Any, Any]:
-        """Update parameters that have a gradient, or make new arrays, returned by parameter.
+    def _updates(self, drafts: dict[Any, Any] | None = None) -> None:
+        """Update parameters that have a gradient. If one fails, those before it are updated.
 
         Args:
-            beside: make new arrays: other tasks run meanwhile and must not see a partial step.
+            drafts: gets new arrays by parameter, which are not put into the parameters: other
+                tasks run meanwhile and must not see a partial step.
         """
+        beside = drafts is not None
         # All are read before the first update: a step that is refused changes nothing, and other
         # tasks may drop gradients meanwhile.
         groups = self.param_groups
         gradients = list(map(self._gradients, groups))
         if beside:
             self._in_thread = True
-        drafts = self._drafts = {}
+        made = self._drafts = {} if drafts is None else drafts
         try:
             with np.errstate(all="ignore"):
                 for number, of_group in enumerate(gradients):
                     self._update_group(number, groups[number], of_group, beside)
         finally:
             self._drafts = {}
-        if drafts and not beside:
-            rebind(drafts)
-        return drafts
+            # States have changed, so that parameters must, even if a later one fails.
+            if made and not beside:
+                rebind(made)
 
     def _gradients(self, group: Group) -> Gradients:
         """The gradients of a group's parameters; raises if a step can't use one."""
@@ -319,7 +335,11 @@ class Optimizer(Stateful):
         """
         for parameter, gradient in gradients:
             change = parameter._metadata.device.launching(self._change)
-            change(group, parameter, gradient._array, beside)
+            try:
+                change(group, parameter, gradient._array, beside)
+            except BaseException:
+                self._drafts.pop(parameter, None)
+                raise
             if parameter not in self._drafts:
                 bump_version(parameter)
 
@@ -357,3 +377,9 @@ class Optimizer(Stateful):
             lines += ["", f"Parameter Group {number}"][not number :]
             lines += [f"    {key}: {group[key]}" for key in sorted(group) if key != "params"]
         return "\n".join([*lines, ")"])
+
+
+def _seen(parameter: Tensor) -> tuple[int, int]:
+    """What differs once a parameter has been changed in place, or has got another array."""
+    counter = parameter._counter
+    return id(parameter._array), 0 if counter is None else counter.version

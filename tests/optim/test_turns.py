@@ -216,6 +216,69 @@ async def test_gradients_that_are_dropped_during_a_step_are_in_it(monkeypatch):
     assert [p.item() for p in parameters] == [-1, -1]
 
 
+def _written(p):
+    p.add_(5)
+
+
+def _replaced(p):
+    p.data = ag.full((1,), 5.0)
+
+
+def _stepped(p):
+    held = p * p
+    ag.optim.SGD([p], lr=5.0, maximize=True).step()
+    del held
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("change", [_written, _replaced, _stepped])
+@pytest.mark.parametrize("cancelled", [False, True])
+async def test_a_parameter_changed_during_a_step_keeps_the_change(monkeypatch, change, cancelled):
+    """What others had written was lost."""
+    parameters, optimizer, step = await begun(monkeypatch)
+    with ag.no_grad():
+        change(parameters[0])
+    if cancelled:
+        step.cancel()
+    optimizer.go_on.set()
+    with pytest.raises(asyncio.CancelledError if cancelled else RuntimeError) as caught:
+        await step
+    assert cancelled or "changed 1 of 2 parameters" in str(caught.value)
+    assert [p.item() for p in parameters] == [5, -1]
+    assert optimizer.steps_taken == 1
+    await optimizer.step_async()
+    assert [p.item() for p in parameters] == [4, -2]
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("kind", ["Adam", "Adafactor", "SGD"])
+@pytest.mark.parametrize("way", ["thread", "held", "in place"])
+async def test_parameters_and_states_before_an_update_that_fails_are_updated(
+    monkeypatch, kind, way
+):
+    """States were updated, and parameters were not if they had got new arrays."""
+    monkeypatch.setattr(ag.optim.optimizer, "_WORTH_A_THREAD", 0 if way == "thread" else 1 << 40)
+
+    class Failing(getattr(ag.optim, kind)):
+        def _update(self, group, parameter, gradient):
+            if parameter is last:
+                raise ArithmeticError
+            super()._update(group, parameter, gradient)
+
+    first, last, known = (ag.ones(3, requires_grad=True) for _ in range(3))
+    for p in (first, last, known):
+        p.grad = ag.ones(3)
+    held = [p * p for p in (first, last)] if way == "held" else None
+    optimizer, other = Failing([first, last]), getattr(ag.optim, kind)([known])
+    other.step()
+    with pytest.raises(ArithmeticError):
+        await optimizer.step_async()
+    assert first.tolist() == known.tolist() != last.tolist() == [1, 1, 1]
+    assert str(optimizer.state[first]) == str(other.state[known])
+    assert not optimizer.steps_taken
+    del held
+
+
 @pytest.mark.asyncio
 async def test_a_state_is_neither_saved_nor_replaced_while_a_thread_changes_it(monkeypatch):
     """A checkpoint held entries from before and from after the step."""
