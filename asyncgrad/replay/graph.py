@@ -34,7 +34,6 @@ from asyncgrad.core.variable import (
     is_inference,
 )
 from asyncgrad.core.versions import VersionCounter
-from asyncgrad.ops.tensors.in_place import replay
 from asyncgrad.replay.arrays import ONE_ARRAY, KnownArrays
 from asyncgrad.replay.changes import OUTGROWN, Changes
 from asyncgrad.replay.graph_node import GraphNode, State
@@ -61,9 +60,14 @@ class Graph:
     def __init__(self, recorder: Changes, returned: Returned, template: Any) -> None:
         """Follow the recorded call's own graph; raises if a replay could not make it again."""
         views, results = returned.bases, returned.with_graph
+        #: If the only result is a view: the nodes that lead from there to its base, the last first.
+        self._to_base: list[RecordedNode] = []
         if len(views) == 1 and len(results) == 2:
-            # The only result is taken again from its base, as nothing else needs its node.
-            _check_hooks(results.pop()[1]._edge)
+            (_, base), (_, view) = results
+            self._to_base = _nodes_between(view._edge, base._edge)
+            if self._to_base:
+                # The pass that is recorded begins at the base.
+                results.pop()
         #: How to get to the views among the outputs from their bases.
         self._paths = [path for _, path in views.values()]
         #: The outputs that require grad, and the bases of views.
@@ -221,6 +225,12 @@ class Graph:
         nodes: list[Any] = [node]
         if len(outs) == 1:
             outs[0]._edge = node
+            for known in self._to_base:
+                made = OpNode()
+                init_node(made, nodes[-1], known.metadata, known.cost)
+                made.rule, made.saved = known.rule, known.saved
+                views[0]._edge = made
+                nodes.append(made)
         else:
             # Hooks on one of them, and `grad()` of it, may need the nodes between it and others.
             nodes, _ = self.made_again(node)
@@ -229,8 +239,8 @@ class Graph:
         if views:
             self._take_views(views, bases)
         scope = current().streams
-        for made in nodes if scope is not None else ():
-            note_streams(made, scope)
+        for one in nodes if scope is not None else ():
+            note_streams(one, scope)
         return result
 
     def _take_views(self, views: tuple[Any, ...], bases: tuple[Any, ...]) -> None:
@@ -238,8 +248,6 @@ class Graph:
         for view, base, path in zip(views, bases, self._paths, strict=True):
             view._counter = counter = counter_of(base)
             view._autograd = View(base, path, counter.value, None)
-            if view._edge is None:
-                view._edge = replay(view._autograd)
             counter.register(view)
 
     # -- passes -----------------------------------------------------------------------------------
@@ -317,11 +325,25 @@ def tensor_of(source: Source, arguments: Any) -> Any:
     return source.tensor if source.argument is None else arguments[source.argument]
 
 
-def _check_hooks(stored: Any) -> None:
-    """Raise if the node of a stored edge of the recorded call has hooks."""
-    node: Any = as_edge(stored).node
+def _check_hooks(node: Any) -> None:
+    """Raise if a node of the recorded call has hooks."""
     if node.extras is not None:
         raise UnrepeatableError("it has hooks")
+
+
+def _nodes_between(node: Any, base: Any) -> list[RecordedNode]:
+    """The nodes from that of a view to that of its base, the last first.
+
+    There are none if the views between have saved arrays, or are not of one tensor each.
+    """
+    found: list[RecordedNode] = []
+    while node is not base:
+        if node.__class__ is not OpNode or node.rule.saves or node.guard is not None:
+            return []
+        _check_hooks(node)
+        found.append(RecordedNode(node, []))
+        node = node.following
+    return found[::-1]
 
 
 def _is_unseen_leaf(node: Any) -> bool:

@@ -879,6 +879,25 @@ def test_returned_views_have_their_base(function, use):
     assert replays(fast) == 2
 
 
+@pytest.mark.parametrize("which", ["base", "between", "view"])
+def test_hooks_on_views_and_their_bases_are_called(which):
+    """A replay makes new nodes of them, also of a view between the result and its base."""
+    w = ag.ones(3, 3, requires_grad=True)
+
+    def function(x):
+        base = (x * w).exp()
+        between = base.t()
+        view = between[1:]
+        {"base": base, "between": between, "view": view}[which].register_hook(lambda g: g * 2)
+        return view
+
+    fast = ag.compile(function)
+    for _ in range(3):
+        x = ag.randn(3, 3)
+        assert bits(ag.grad(fast(x).sum(), w)) == bits(ag.grad(function(x).sum(), w))
+    assert "it has hooks" in fast.explain()
+
+
 def test_hooks_on_the_node_of_a_result_get_its_own_gradients():
     w = ag.ones(3, requires_grad=True)
 
