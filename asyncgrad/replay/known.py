@@ -73,6 +73,8 @@ _GENERATED = frozenset({
     "__repr__", "__eq__", "__hash__", "__setattr__", "__delattr__", "__getstate__", "__setstate__",
     "__replace__",
 })  # fmt: skip
+#: The parts of code that say what it does.
+_COMPARED = ("co_code", "co_consts", "co_freevars", "co_names", "co_varnames")
 #: The most bytes that such an instance takes beside its table of attributes, and those of a slot.
 _BARE_SIZE = type("_Bare", (), {}).__basicsize__
 _SLOT = np.dtype(np.intp).itemsize
@@ -159,12 +161,35 @@ def is_generated(kind: type, name: str, function: Any) -> bool:
     """Whether `dataclasses` has made a method that shows or compares fields, or refuses changes."""
     if name not in _GENERATED or not dataclasses.is_dataclass(kind):
         return False
-    # A generated `__repr__` is wrapped, by one module or another, against endless recursion.
-    made = getattr(function, "__wrapped__", function)
-    code = getattr(made, "__code__", None)
-    return code is not None and (
-        code.co_filename == "<string>" or made.__module__ == dataclasses.__name__
-    )
+    if _module_of(function) in {"dataclasses", "reprlib"}:
+        # A generated `__repr__` is wrapped, by one module or the other, against endless recursion.
+        function = getattr(function, "__wrapped__", function)
+    if _module_of(function) == "dataclasses":
+        return True
+    # `dataclasses` executes text. So do programs, but theirs may read more than fields.
+    code = getattr(function, "__code__", None)
+    if code is None or code.co_filename != "<string>" or function.__defaults__:
+        return False
+    fields = tuple([(x.name, x.repr, x.hash, x.compare) for x in dataclasses.fields(kind)])
+    frozen = name in {"__setattr__", "__delattr__"}
+    made = getattr(_with_fields(fields, frozen=frozen), name)
+    own = getattr(made, "__wrapped__", made).__code__
+    return all(getattr(code, part) == getattr(own, part) for part in _COMPARED)
+
+
+def _module_of(function: Any) -> Any:
+    """The module in which a function was written: wrappers take over `__module__`."""
+    return getattr(function, "__globals__", {}).get("__name__")
+
+
+@functools.lru_cache(64)
+def _with_fields(fields: tuple[Any, ...], *, frozen: bool) -> type:
+    """A data class with such fields, and with all methods that `dataclasses` makes for them."""
+    parts = [
+        (name, object, dataclasses.field(repr=shown, hash=hashed, compare=compared))
+        for name, shown, hashed, compared in fields
+    ]
+    return dataclasses.make_dataclass("_WithFields", parts, unsafe_hash=True, frozen=frozen)
 
 
 def check_class(kind: type, where: str) -> None:

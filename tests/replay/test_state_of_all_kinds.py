@@ -127,6 +127,33 @@ def generated_methods_that_are_replaced(patch):
     )
 
 
+@replayed
+def methods_from_text_in_a_record(patch):
+    """`dataclasses` makes its methods from text, too."""
+    record = dataclasses.make_dataclass("record", ["scale"])
+    scale = [2.0]
+    made = {"scale": scale}
+    exec("def __repr__(self): return 'x' * int(scale[0])", made)
+    exec("def __eq__(self, other, held=scale): return self.scale < held[0]", made)
+    record.__repr__, record.__eq__ = made["__repr__"], made["__eq__"]
+    held = record(2.5)
+    return lambda x: x * len(repr(held)) + (held == 1), lambda: scale.insert(0, 3.0)
+
+
+@replayed
+def generated_method_in_a_wrapper(patch):
+    record = dataclasses.make_dataclass("record", ["scale"])
+    generated = record.__eq__
+
+    @functools.wraps(generated)
+    def equal(self, other):
+        return generated(self, other) and KNOB.scale == 2
+
+    record.__eq__ = equal
+    held = record(2.0)
+    return lambda x: x * (held == record(2.0)), turn
+
+
 @called
 def slots_behind_a_property(patch):
     class Base:
