@@ -1,4 +1,7 @@
-"""A compiled function: whether a call of it is replayed, recorded, or made as it is."""
+"""A compiled function: whether a call of it is replayed, recorded, or made as it is.
+
+This file is long because nearly all of it is the one class that decides this.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import asyncio
 import functools
 import inspect
 import sys
+import warnings
 from asyncio.events import _get_running_loop
 from functools import partial
 from types import CoroutineType
@@ -14,24 +18,35 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, overload
 from asyncgrad.core.modes import DEFAULT, current
 from asyncgrad.errors import AutogradError
 from asyncgrad.ops.promotion import default_dtype
+from asyncgrad.replay.arrays import ONE_ARRAY
 from asyncgrad.replay.awaited import OtherPathError, replay, replay_blocking
+from asyncgrad.replay.cuts import Cuts, CutsOfPart
+from asyncgrad.replay.division import Division
 from asyncgrad.replay.entry import Entry, Recording
-from asyncgrad.replay.kept_calls import LIMIT, KeptCalls
 from asyncgrad.replay.modes import PLAIN, is_quiet, mode_of
 from asyncgrad.replay.passes import GRAPH_OF_ARGUMENT, awaited_here
-from asyncgrad.replay.steps import UnrepeatableError
+from asyncgrad.replay.reach import Reached, start_of
+from asyncgrad.replay.recorder import Recorder
+from asyncgrad.replay.signature import Signature, same_objects
+from asyncgrad.replay.steps import CHANGED, Recorded, UnrepeatableError
 from asyncgrad.replay.writer import CHANGED as CHANGED_FOR_GOOD
-from asyncgrad.scheduler import engine_of, run_multi_pass, turn_of_caller
+from asyncgrad.scheduler import engine_of, run_multi_pass, turn_of_caller, waits
 from asyncgrad.scheduler.reentrant import is_in_node
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from typing import Concatenate, Self
 
 _I = TypeVar("_I")
 _P = ParamSpec("_P")
 _Q = ParamSpec("_Q")
 _R = TypeVar("_R")
+#: How many recorded calls a compiled function keeps.
+LIMIT = 16
+#: How many programs are kept for one signature, which differ in the values that Python sees.
+_VARIANTS = 4
+#: A function that was recorded so many times, and replayed less often, is not recorded any more.
+_CHURN = 32
 #: After this many recordings with fewer replays, a part is recorded no more.
 _PART_CHURN = 12
 #: Parts with fewer instructions take less time if they are called.
@@ -44,17 +59,20 @@ _STALE = (
 _MODES = "a mode is on that only eager calls know"
 
 
-class Compiled(KeptCalls, Generic[_P, _R]):
+class Compiled(Generic[_P, _R]):
     """A function whose calls are recorded once and then replayed; made by `compile`."""
-
-    _most_values = LIMIT
 
     def __init__(self, function: Callable[_P, _R], *, fullgraph: bool) -> None:
         """Keep the function; nothing is recorded yet."""
         functools.update_wrapper(self, function, updated=())
         self.__compiled__ = function
-        name = getattr(function, "__qualname__", type(function).__name__)
-        super().__init__(function, name, fullgraph=fullgraph)
+        self._name = getattr(function, "__qualname__", type(function).__name__)
+        self._function: Any = function
+        self._fullgraph = fullgraph
+        #: Calls are awaited.
+        self._waits = waits(function)
+        #: What `ag.func` has made: its calls are several passes, awaited on an event loop.
+        self._passing = getattr(function, "_passing", False)
         if hasattr(function, "_program"):
             # Other transforms call this.
             self._program = function._program
@@ -65,21 +83,25 @@ class Compiled(KeptCalls, Generic[_P, _R]):
             else:
                 # Before Python 3.12 only `asyncio.iscoroutinefunction` can be told.
                 self._is_coroutine = asyncio.coroutines._is_coroutine  # type: ignore[attr-defined]
+        self._entries: tuple[Entry, ...] = ()
+        self._recordings = self._replays = self._dropped = 0
+        #: By reason, how many calls were eager.
+        self._eager: dict[str, int] = {}
+        #: Why it is recorded no more, if so.
+        self._gave_up: str | None = None
         #: An awaited call is being recorded.
         self._recording = False
-
-    def _part(self, function: Any, takes: Any, start: int) -> Part:
-        return Part(self, function, takes, start)
+        self._cuts = Cuts(function, Part, LIMIT, divides=not (fullgraph or self._passing))
 
     # -- calls ------------------------------------------------------------------------------------
 
     def __call__(self, *args: _P.args, **kwargs: _P.kwargs) -> _R:
         """Replay the call if it was recorded; otherwise call the function, and record it."""
-        division = self._division
+        division = self._cuts.division
         if division is not None:
             if division.flow.holds():
                 return self._in_parts(division, args, kwargs)
-            self._forget_division()
+            self._cuts.forget()
         if self._passing:
             if self._waits or (awaited_here() and not is_in_node()):
                 return run_multi_pass(self._awaited(args, kwargs), "compile", waits=self._waits)
@@ -149,6 +171,13 @@ class Compiled(KeptCalls, Generic[_P, _R]):
             self._recording = False
         self._keep(signature, reached, mode, recorder, result)
         return result
+
+    def _in_parts(self, division: Division, args: Any, kwargs: Any) -> Any:
+        """Call the function in parts, or return what is to be awaited."""
+        owner = getattr(self._function, "__self__", None)
+        if owner is not None:
+            args = owner, *args
+        return division.call_awaited(args, kwargs) if self._waits else division.call(args, kwargs)
 
     def _begin(self, mode: Any, tried: list[Entry], args: Any, kwargs: Any) -> Any:
         """What a recording needs, or how the call is made instead."""
@@ -246,6 +275,128 @@ class Compiled(KeptCalls, Generic[_P, _R]):
         self._eager[why] = self._eager.get(why, 0) + 1
         return self._function(*args, **kwargs)
 
+    # -- recorded calls ---------------------------------------------------------------------------
+
+    def _prepare(self, args: Any, kwargs: Any) -> Any:
+        """What a recording needs, or how the call is made in parts.
+
+        Raises:
+            UnrepeatableError: if there can be none.
+        """
+        if self._gave_up is not None:
+            raise UnrepeatableError(self._gave_up)
+        self._recordings += 1
+        if self._recordings >= _CHURN and self._replays < self._recordings:
+            why = max(self._eager, key=lambda reason: self._eager[reason], default="")
+            if self._eager.get(why, 0) <= self._recordings // 2:
+                why = "almost every call differs from all before"
+            self._gave_up = f"recorded no more: {why}"
+            warnings.warn(
+                f"compile: {self._recordings} calls of {self._name} were recorded and "
+                f"{self._replays} replayed, because {why}. It is recorded no more. See explain().",
+                RuntimeWarning,
+                stacklevel=4,
+            )
+        signature = Signature(args, kwargs)
+        try:
+            reached = self._reached(signature, args)
+            signature.tell_apart(reached)
+        except UnrepeatableError as error:
+            if self._fullgraph:
+                located = self._located(str(error), self._cuts.divider().lines())
+                raise UnrepeatableError(located) from None
+            if self._cuts.divide_beside(error, args, kwargs):
+                division = self._cuts.division
+                if division is not None:
+                    return partial(self._in_parts, division)
+            raise
+        if self._replays < self._recordings and self._cuts.divides:
+            self._cuts.note_values(args, kwargs, reached)
+        call = Recorded(
+            signature.tensors,
+            reached.tensors,
+            strict=self._fullgraph,
+            waits=self._waits or self._passing,
+            code=self._cuts.code,
+            is_there=reached.has_met,
+            holds=reached.holds,
+            values_hold=reached.values_hold,
+            containers=signature.containers,
+        )
+        return signature, reached, Recorder(call)
+
+    def _reached(self, signature: Signature, args: Any) -> Reached:
+        """What the function can read: as known of a recorded call, if all of that is as it was."""
+        given = tuple(signature.others), signature.records, args
+        start = start_of(*given)
+        for reached in {entry.reached for entry in self._entries}:
+            if same_objects(reached.start, start) and reached.holds():
+                return reached
+        return Reached(self._function, *given)
+
+    def _keep(
+        self, signature: Signature, reached: Reached, mode: Any, recorder: Recorder, result: Any
+    ) -> Entry | None:
+        """Keep what was recorded, or why it can't be repeated; None if nothing is to be kept."""
+        entry = Entry(signature, reached, mode, default_dtype())
+        unchanged = reached.holds()
+        try:
+            if recorder.reason is None:
+                entry.make_program(recorder, result, unchanged=unchanged)
+        except UnrepeatableError as error:
+            recorder.reason = str(error)
+            if self._fullgraph:
+                lines = ""
+                if recorder.reason == CHANGED:
+                    lines = self._cuts.divider().changes(reached.changed(), reached.functions)
+                located = self._located(recorder.reason, lines)
+                raise AutogradError(f"compile(fullgraph=True): {located}") from None
+        finally:
+            entry.reason = recorder.reason
+            if ONE_ARRAY in str(recorder.reason) or (
+                entry.program is not None and entry.program.looks_at_memory
+            ):
+                signature.tell_shared(reached)
+            recorder.forget()
+            signature.forget()
+        why = str(entry.reason)
+        if entry.program is None and (recorder.looked_at or why.startswith(CHANGED)):
+            self._cuts.divide(why, recorder.looked_at, reached if why.startswith(CHANGED) else None)
+        if not unchanged:
+            # The call has changed what the function reads, so no later call could match this one.
+            self._eager[why] = self._eager.get(why, 0) + 1
+            return None
+        entry.used = self._replays
+        others = self._entries
+        if len(others) >= LIMIT:
+            self._dropped += 1
+            # Of those that were not used in the meantime: the oldest, or what can't be replayed.
+            least = min(reversed(others), key=lambda one: one.used)
+            others = tuple([one for one in others if one is not least])
+        # If it can't be repeated because of what Python sees, calls like it may still be replayed.
+        self._entries = (*others, entry) if entry.program is None else (entry, *others)
+        return entry
+
+    def _missed(self, tried: list[Entry]) -> str | None:
+        """Why a call in which Python sees new values is eager; None if it is to be recorded."""
+        if len(tried) < _VARIANTS:
+            return None
+        last = tried[0]
+        last.failures += 1
+        why = f"Python sees other values than before ({last.looks[0]})"
+        if last.failures > sum(entry.replays for entry in tried) + _VARIANTS:
+            last.program, last.reason = None, why
+            self._cuts.divide(why, last.looked_at)
+            self._entries = tuple([x for x in self._entries if x is last or x not in tried])
+        return why
+
+    def _located(self, why: str, lines: str) -> str:
+        """A reason with the lines, in words, or else with the function's own, if it names none."""
+        code = self._cuts.code
+        if code is None or f"({code.co_filename}:" in why:
+            return why
+        return why + (lines or f" ({code.co_filename}:{code.co_firstlineno})")
+
     # -- words ------------------------------------------------------------------------------------
 
     def explain(self) -> str:
@@ -255,10 +406,11 @@ class Compiled(KeptCalls, Generic[_P, _R]):
         if self._dropped:
             lines.append(f"  {self._dropped} signatures were dropped for later ones")
         lines += [f"  eager: {why} ({count} calls)" for why, count in self._eager.items()]
-        lines += [f"  not one program: {why}" for why in self._cuts]
-        if self._division is not None:
-            lines.append(f"  programs before, between and behind {self._division.lines()}:")
-            for part in self._division.compiled_parts():
+        lines += [f"  not one program: {why}" for why in self._cuts.reasons]
+        division = self._cuts.division
+        if division is not None:
+            lines.append(f"  programs before, between and behind {division.lines()}:")
+            for part in division.compiled_parts():
                 lines += [f"    {line}" for line in part.explain().splitlines()]
         return "\n".join(lines)
 
@@ -290,27 +442,17 @@ class Compiled(KeptCalls, Generic[_P, _R]):
 class Part(Compiled[Any, Any]):
     """A part of a compiled function, between looks."""
 
-    _most_values = 2
+    _cuts: CutsOfPart
 
-    def __init__(self, whole: Compiled[Any, Any], function: Any, takes: Any, start: int) -> None:
-        """Keep the part, what it is a part of, the variables it takes, and its first point."""
+    def __init__(self, whole: Cuts, function: Any, takes: Sequence[str], start: int) -> None:
+        """Keep the part, the cuts of the whole, the variables it takes, and its first point."""
         super().__init__(function, fullgraph=False)
-        self._whole = whole
-        self._takes = takes
-        self._start = start
-        self._divider = whole._divider
-
-    def _take(self, why: str) -> None:
-        """Have the whole function divided; what runs now stays as it is."""
-        self._whole._take(why)
-
-    def _variables(self, args: Any, kwargs: Any) -> tuple[list[tuple[str, Any]], int | None]:
-        return [*zip(self._takes, args, strict=True)], self._start
+        self._cuts = CutsOfPart(whole, function, takes, start)
 
     def _prepare(self, args: Any, kwargs: Any) -> Any:
         """Prepare a recording; what is another at each call is no part of programs any more."""
         if self._recordings >= _PART_CHURN and self._replays < self._recordings:
-            self._without("almost every call differs from all before")
+            self._cuts.without("almost every call differs from all before")
         return super()._prepare(args, kwargs)
 
     def _keep(self, *found: Any) -> Entry | None:
@@ -319,17 +461,12 @@ class Part(Compiled[Any, Any]):
         if entry is None:
             return None
         if entry.program is not None and entry.program.length < _SHORT:
-            self._without("a part is too short to be replayed")
+            self._cuts.without("a part is too short to be replayed")
         elif entry.program is None and GRAPH_OF_ARGUMENT in str(entry.reason):
             # One node for a part before it, and a pass through that, take as long as many nodes.
-            division = self._whole._division
-            parts = [] if division is None else division.compiled_parts()
+            parts = self._cuts.parts
             graphs = [part for part in parts if any(x.graph is not None for x in part._entries)]
-            self._without("a look is between an operation and a pass through it", *graphs)
+            self._cuts.without(
+                "a look is between an operation and a pass through it", *[x._cuts for x in graphs]
+            )
         return entry
-
-    def _without(self, why: str, *others: Part) -> None:
-        """Call this part and others from now on."""
-        assert self._divider is not None
-        self._divider.without([part._start for part in (self, *others)])
-        self._take(why)

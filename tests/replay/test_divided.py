@@ -352,7 +352,7 @@ def test_a_variable_that_has_no_value_is_not_deleted():
             error = pytest.raises(UnboundLocalError, match="'z'")
             with contextlib.nullcontext() if known else error:
                 call(ag.ones(2), known)
-    assert sum(part._replays for part in fast._division.compiled_parts()) > 1, fast.explain()
+    assert sum(part._replays for part in fast._cuts.division.compiled_parts()) > 1, fast.explain()
 
 
 def test_what_parts_are_not_taken_out_of():

@@ -61,7 +61,7 @@ def test_a_step_that_steps_an_optimiser_is_not_called_by_it():
         theirs.step(x)
         assert ours.model.weight.tolist() == theirs.model.weight.tolist()
     assert (ours.last_epoch, ours.state) == (12, theirs.state)
-    parts = fast._division.compiled_parts()
+    parts = fast._cuts.division.compiled_parts()
     assert max(counts(part)[1] for part in parts) > 8, fast.explain()
 
 
