@@ -186,17 +186,19 @@ def _divided(F: Namespace, x: Value, s: Value, dim: int) -> Any:
 
 
 def _triangular_solution(xp: Library, x: Array, y: Array) -> Any:
-    """The solutions with triangles; a 0 on a diagonal gives what LAPACK's substitution does."""
-    try:
+    """The solutions with triangles, by substitution where there is a 0 on a diagonal.
+
+    The library solves by elimination, which rounding errors may lead past such a 0.
+    """
+    if xp.diagonal(x, 0, -2, -1).all():
         return xp.linalg.solve(x, y)
-    except np.linalg.LinAlgError:
-        out, upper = y.copy(), not xp.tril(x, -1).any()
-        rows = range(x.shape[-1])
-        for i in reversed(rows) if upper else rows:
-            out[..., i, :] /= x[..., i, i, None]
-            rest = slice(i) if upper else slice(i + 1, None)
-            out[..., rest, :] -= x[..., rest, i, None] * out[..., i, None, :]
-        return out
+    out, upper = y.copy(), not xp.tril(x, -1).any()
+    rows = range(x.shape[-1])
+    for i in reversed(rows) if upper else rows:
+        out[..., i, :] /= x[..., i, i, None]
+        rest = slice(i) if upper else slice(i + 1, None)
+        out[..., rest, :] -= x[..., rest, i, None] * out[..., i, None, :]
+    return out
 
 
 def _solution(name: str, function: Callable[..., Any]) -> Op:
