@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import pickle
+import warnings
 from typing import Any
 
 import numpy as np
@@ -316,3 +317,17 @@ def test_large_reductions_are_as_exact_as_pytorchs(shape):
         (x.mean(), exact.mean()),
     ):
         np.testing.assert_allclose(found.item(), expected, rtol=2e-6, atol=2e-4)
+
+
+@pytest.mark.parametrize("name", ["var", "std"])
+@pytest.mark.parametrize("dim", [None, 0])
+def test_the_spread_of_nothing_has_pytorchs_tangent(name, dim):
+    """That of a root is NaN."""
+    found = []
+    for T in (torch, ag):
+        function, x = getattr(T, name), T.ones(0, 2, dtype=T.float64)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            found.append(T.func.jvp(lambda x, f=function: f(x, dim), (x,), (x,)))
+    for expected, ours in zip(*found, strict=True):
+        np.testing.assert_array_equal(ours.numpy(), expected.numpy(force=True))

@@ -234,6 +234,17 @@ def _std_pull(
     return _var_pull(F, scaled, x, dims, correction, keepdim)
 
 
+_var_push = _push_of(_var_pull)
+
+
+def _std_push(
+    F: Namespace, t: Value, x: Value, out: Value, dims: Shape, correction: float, keepdim: bool
+) -> Any:
+    """The tangent of a root, so that it is NaN where there are no elements, as in PyTorch."""
+    pushed = _var_push.function(F, t, out, x, dims, correction, keepdim)
+    return F.mask(F.div(pushed, F.mul_scalar(out, 2)), out != 0)
+
+
 def _std_gradient(
     xp: Library, g: Array, x: Array, out: Array, dims: tuple[int, ...], correction: float,
     keepdim: bool,
@@ -714,7 +725,7 @@ OPS = (
         "var",
         _var,
         pulls={"x": fused(_var_gradient, _var_pull)},
-        pushes={"x": _push_of(_var_pull)},
+        pushes={"x": _var_push},
         wide=True,
     ),
     operation(
@@ -722,7 +733,7 @@ OPS = (
         # No warnings are to be ignored, because a variance is not negative.
         lambda xp, x, dims, correction, keepdim: xp.sqrt(_var(xp, x, dims, correction, keepdim)),
         pulls={"x": fused(_std_gradient, _std_pull)},
-        pushes={"x": _push_of(_std_pull)},
+        pushes={"x": _std_push},
         wide=True,
     ),
     operation(
