@@ -166,3 +166,20 @@ def test_rounding_errors_hide_no_0_on_a_diagonal():
     finite = [np.isfinite(part) for part in found]
     np.testing.assert_array_equal(*finite)
     np.testing.assert_allclose(*[part[finite[0]] for part in found])
+
+
+#: Solutions that are one node in PyTorch.
+NODES = {
+    "solve": lambda T, x: T.linalg.solve(x, x),
+    "solve from the right": lambda T, x: T.linalg.solve(x, x, left=False),
+    "triangular": lambda T, x: T.linalg.solve_triangular(x, x, upper=True),
+    "triangular, right": lambda T, x: T.linalg.solve_triangular(x, x, upper=True, left=False),
+    "cholesky": lambda T, x: T.cholesky_solve(x, x),
+    "inverse by cholesky": lambda T, x: T.cholesky_inverse(x),
+}
+
+
+@pytest.mark.parametrize("name", NODES)
+def test_a_solution_is_one_node_of_pytorchs_name(name):
+    found = [NODES[name](T, T.eye(2, requires_grad=True)).grad_fn.name() for T in (torch, ag)]
+    assert found[1] == found[0]

@@ -12,7 +12,7 @@ from asyncgrad.ops.api.elementwise import where
 from asyncgrad.ops.api.reduction import mean
 from asyncgrad.ops.api.shape import narrow
 from asyncgrad.ops.arguments import of_one_dtype
-from asyncgrad.ops.converted import writes, writes_exactly
+from asyncgrad.ops.converted import one_node, writes, writes_exactly
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.node_names import no_view
 from asyncgrad.ops.promotion import as_tensor_operand, cast, promote_dtypes
@@ -119,7 +119,7 @@ def cholesky(input: Tensor, upper: bool = False) -> Tensor:
     return matrices.cholesky(input, upper=upper)
 
 
-@writes
+@one_node("CholeskySolveBackward0", writes)
 @requires("input2.shape[-1] == input.shape[-2]  # Incompatible matrix sizes for cholesky_solve")
 def cholesky_solve(input: Matrices, input2: SquareMatrices, upper: bool = False) -> Tensor:
     """The solutions of linear systems from the Cholesky factors of their matrices.
@@ -133,7 +133,7 @@ def cholesky_solve(input: Matrices, input2: SquareMatrices, upper: bool = False)
     return _by_factors("cholesky_solve", input2, input, upper, R.triangular_solution)
 
 
-@writes
+@one_node("CholeskyInverseBackward0", writes)
 def cholesky_inverse(input: SquareMatrices, upper: bool = False) -> Tensor:
     """The inverses of matrices from their Cholesky factors L.
 

@@ -20,7 +20,7 @@ from asyncgrad.ops.api.elementwise import add
 from asyncgrad.ops.api.shape import cat, permute, reshape, tril, triu
 from asyncgrad.ops.arguments import of_one_dtype, one_dim
 from asyncgrad.ops.batching import mapped
-from asyncgrad.ops.converted import writes, writes_exactly
+from asyncgrad.ops.converted import one_node, writes, writes_exactly
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.node_names import no_view
 from asyncgrad.ops.requirements import requires, unmet
@@ -92,7 +92,7 @@ def inv_ex(A: SquareMatrices, *, check_errors: bool = False) -> return_types.lin
     return return_types.linalg_inv_ex(*_with_info(R.inv, zero_pivot, A, check_errors))
 
 
-@writes_exactly
+@one_node("LinalgSolveExBackward0", writes_exactly)
 def solve(A: SquareMatrices, B: Alike, *, left: bool = True) -> Tensor:
     """The solutions X of `A @ X = B`, or of `X @ A = B`.
 
@@ -191,7 +191,7 @@ def _with_info(
     return out, leaf("linalg", np.array(orders, _INT32).reshape(lead), x._metadata.device)
 
 
-@writes
+@one_node("LinalgSolveTriangularBackward0", writes)
 def solve_triangular(
     A: SquareMatrices, B: Matrices, *, upper: bool, left: bool = True, unitriangular: bool = False
 ) -> Tensor:
