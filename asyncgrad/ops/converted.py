@@ -291,7 +291,8 @@ def _written(
     """The text of the function that users call, its defaults, and those of arguments by name."""
     parameters = inspect.signature(function).parameters
     others = {n: x for n, x in others.items() if x in parameters and n not in parameters}
-    lines = [_OTHER_NAME.format(other=n, x=x, title=title) for n, x in others.items()]
+    given = [_OTHER_NAME.format(other=n, x=x, title=title) for n, x in others.items()]
+    lines: list[str] = []
     heads: list[str] = []
     passed = [
         f"{x}={x}" if one.kind is Parameter.KEYWORD_ONLY else _STARS.get(one.kind, "") + x
@@ -309,7 +310,7 @@ def _written(
         if default is Parameter.empty and (defaults or x in others.values()):
             # The argument may be given by another name, or follows one that may.
             default = names[f"default_{x}"] = _MISSING
-            lines.append(_NEEDED.format(x=x, title=title))
+            given.append(_NEEDED.format(x=x, title=title))
         if one.kind is Parameter.KEYWORD_ONLY:
             by_name[x] = default
         else:
@@ -345,9 +346,9 @@ def _written(
             others=", ".join(rest),
         ))  # fmt: skip
     lines.append(end.format(call=call, title=title))
-    body = "".join(line.lstrip("\n") for line in lines)
-    given = {x: d for x, d in by_name.items() if d is not Parameter.empty}
-    return f"def {function.__name__}({', '.join(heads)}):\n{body}", tuple(defaults), given
+    body = "".join(line.lstrip("\n") for line in (*given, *lines))
+    by_name = {x: d for x, d in by_name.items() if d is not Parameter.empty}
+    return f"def {function.__name__}({', '.join(heads)}):\n{body}", tuple(defaults), by_name
 
 
 def _check(

@@ -201,6 +201,9 @@ def test_an_argument_may_be_given_by_numpys_name_and_once():
         picked(x, index=2)
     with pytest.raises(TypeError, match="missing 1 required positional argument: 'index'"):
         picked(x, 1)
+    # That is said before the other arguments are looked at.
+    with pytest.raises(TypeError, match="missing 1 required positional argument: 'index'"):
+        ag.gather(ag.ones(2), 9)
     assert str(inspect.signature(picked)).startswith(
         "(input: 'Tensor', dim: 'int', index: 'int', k"
     )
