@@ -112,6 +112,7 @@ CALLS = {
         0, T.tensor([], dtype=T.int64), x[0, :1]
     ),
     "a number to repeat along an axis": lambda T, x: T.repeat_interleave(x[0, 0], 2, 0),
+    "a matrix as the axis that is kept": lambda T, x: T.min(x, x, True),
     "a negative number of points": lambda T, x: T.fft.fft(x, -1),
     "a negative number of points of a half": lambda T, x: T.fft.irfft(x, -1),
     "truths in a gamma function": lambda T, x: T.mvlgamma(x > 0, 1),
@@ -181,6 +182,7 @@ def test_a_shape_without_memory_is_named_and_no_other_error_hidden():
 
 #: Unusual arguments that are good ones.
 UNUSUAL = {
+    "a tensor as the axis that is kept": lambda T, x: x.max(T.tensor(1), keepdim=True),
     "two slices for one number": lambda T, x: x[0, 0].index_copy(0, T.tensor([0, 0]), x[1, 1:]),
     "NumPy's name of the axis to count along": lambda T, x: T.count_nonzero(x > 1, axis=0),
     "no fractions as an index": lambda T, x: T.gather(x, 0, T.ones(0)),

@@ -241,7 +241,7 @@ def _with_index(name: str, greatest: str) -> Callable[..., Any]:
             if metadata.size == 0:
                 raise _needs_dim(name)
             return getattr(R, name)(input)
-        if isinstance(dim, Variable) or other is not None:
+        if other is not None or (isinstance(dim, Variable) and not keepdim):
             return getattr(R, f"{name}imum")(input, dim if other is None else other)
         if metadata.is_complex:
             raise RuntimeError(f"{name}(): does not support complex input")
