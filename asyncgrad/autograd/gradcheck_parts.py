@@ -53,7 +53,8 @@ async def slopes(
     start = values_of(x)
 
     def put(values: Value) -> None:
-        x._metadata.F.assign(x._array, placed(values, x)._array)
+        if start.size:  # Otherwise the memory may be read-only.
+            x._metadata.F.assign(x._array, placed(values, x)._array)
 
     async def difference(step: Any) -> list[Any]:
         sides = []

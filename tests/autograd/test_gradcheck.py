@@ -243,6 +243,14 @@ def test_inputs_in_memory_that_is_read_only_are_refused():
     assert ag.autograd.gradcheck(lambda x: x * x, (x.detach().clone().requires_grad_(),))
 
 
+@pytest.mark.parametrize("fast", [True, False])
+@pytest.mark.parametrize("shape", [(0,), (2, 0)])
+def test_an_input_without_elements_may_be_expanded(shape, fast):
+    """Its memory is read-only, and nothing in it is changed."""
+    x = ag.ones(1, dtype=ag.float64).expand(shape).requires_grad_()
+    assert ag.autograd.gradcheck(lambda x: x * 2, x, fast_mode=fast)
+
+
 def test_the_error_is_found_where_pytorch_has_it():
     """In the module, and with the function."""
     from asyncgrad.autograd.gradcheck import GradcheckError
