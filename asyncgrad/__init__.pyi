@@ -526,7 +526,7 @@ def conv_transpose3d(input: Tensor, weight: Tensor, bias: Tensor | None = None, 
         dilation: the distance between the kernel's elements.
     """
 from asyncgrad.scheduler.offload import cooperate as cooperate
-def copy_(self: Tensor, source: Tensor, non_blocking: builtins.bool = False) -> Tensor:
+def copy_(self: Tensor, other: Tensor, non_blocking: builtins.bool = False) -> Tensor:
     """Copy the values of another tensor, broadcast, from any device.
 
     Args:

@@ -1704,8 +1704,12 @@ class Methods(Variable):
             >>> asyncio.run(main())
             tensor([2., 2.])
         """
-    def to_dense(self) -> Tensor:
-        """The dense tensor with all elements; a dense tensor is returned unchanged."""
+    def to_dense(self, dtype: DTypeLike | None = None) -> Tensor:
+        """The dense tensor with all elements; a dense tensor of that dtype is returned unchanged.
+
+        Args:
+            dtype: of the result; that of `input` if None.
+        """
     def topk(self, k: builtins.int, dim: builtins.int = -1, largest: builtins.bool = True, sorted: builtins.bool = True, *, out: Tensor | Sequence[Tensor] | None = None) -> return_types.topk:
         """The `k` greatest or smallest `values` along an axis, and their int64 `indices`.
 

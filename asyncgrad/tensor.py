@@ -872,13 +872,13 @@ class Tensor(Methods):
 
     absolute_ = abs_
 
-    def copy_(self, source: Tensor, non_blocking: bool = False) -> Tensor:
+    def copy_(self, other: Tensor, non_blocking: bool = False) -> Tensor:
         """Copy the values of another tensor, broadcast, from any device.
 
         Args:
             non_blocking: do not wait for a copy from pinned memory.
         """
-        return in_place.copy(self, source, non_blocking=non_blocking)
+        return in_place.copy(self, other, non_blocking=non_blocking)
 
     def zero_(self) -> Tensor:
         """Set all elements to zero."""

@@ -17,6 +17,7 @@ DTYPES = [ag.int32, np.dtype(np.int32), np.int32]
     lambda x, dtype: x.new_zeros(2, dtype=dtype),
     lambda x, dtype: x.cumsum(0, dtype=dtype),
     lambda x, dtype: x.sum(dtype=dtype),
+    lambda x, dtype: x.to_dense(dtype=dtype),
 ])  # fmt: skip
 def test_a_dtype_may_be_asyncgrads_or_numpys(call, dtype):
     assert call(ag.tensor([1.0, 2.0]), dtype).dtype == ag.int32
@@ -41,6 +42,10 @@ def test_axes_to_count_over_may_be_several_numbers():
     x = ag.arange(24).reshape(2, 3, 4)
     assert x.count_nonzero(0, 1).tolist() == [5, 6, 6, 6]
     assert x.count_nonzero((0, 1)).tolist() == x.count_nonzero(dim=(0, 1)).tolist()
+
+
+def test_what_is_copied_may_be_given_by_name():
+    assert ag.zeros(2).copy_(other=ag.ones(2)).tolist() == [1, 1]
 
 
 F = ag.nn.functional

@@ -6,10 +6,10 @@ from typing import Any
 
 from asyncgrad.core.variable import wrap
 from asyncgrad.ops.namespace import RECORDED as R
-from asyncgrad.ops.promotion import as_tensor_operand
+from asyncgrad.ops.promotion import as_tensor_operand, cast
 from asyncgrad.ops.requirements import unmet
 from asyncgrad.ops.tensors.sparse_rows import Rows
-from asyncgrad.types import Array, Tensor
+from asyncgrad.types import Array, DTypeLike, Tensor
 
 __all__: list[str] = []
 METHODS = (
@@ -94,6 +94,11 @@ def dense_dim(input: Tensor) -> int:
     return len(input._metadata.shape) - sparse_dim(input)
 
 
-def to_dense(input: Tensor) -> Tensor:
-    """The dense tensor with all elements; a dense tensor is returned unchanged."""
-    return R.to_dense(input) if isinstance(input._array, Rows) else input
+def to_dense(input: Tensor, dtype: DTypeLike | None = None) -> Tensor:
+    """The dense tensor with all elements; a dense tensor of that dtype is returned unchanged.
+
+    Args:
+        dtype: of the result; that of `input` if None.
+    """
+    dense = R.to_dense(input) if isinstance(input._array, Rows) else input
+    return dense if dtype is None else cast(dense, dtype)
