@@ -20,7 +20,7 @@ def offer(package: str, file: str, members: Mapping[str, Any]) -> ModuleType:
 
 
 def name_functions(space: ModuleType | type) -> None:
-    """Give the functions of a module or class that rows and decorators made their public names.
+    """Give the functions of a module or class that rows and decorators made their names in it.
 
     They are pickled by these names; each says the file that made it, where nothing has its name.
     """
@@ -29,7 +29,7 @@ def name_functions(space: ModuleType | type) -> None:
     else:
         home, start = space.__name__, ""
     for name, function in vars(space).items():
-        if type(function) is FunctionType and not name.startswith("_"):
+        if type(function) is FunctionType:
             found: Any = sys.modules.get(function.__module__)
             for part in function.__qualname__.split("."):
                 found = getattr(found, part, None)
