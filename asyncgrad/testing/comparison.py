@@ -57,7 +57,7 @@ def assert_close(
 
     Raises:
         ValueError: if one tolerance is given without the other.
-        RuntimeError: if a tolerance is negative.
+        RuntimeError: if a tolerance is negative or NaN.
 
     Example:
         >>> ag.testing.assert_close(ag.tensor([1.0]) / 3 * 3, ag.tensor([1.0]))
@@ -67,7 +67,7 @@ def assert_close(
         raise ValueError(
             f"Both 'rtol' and 'atol' must be either specified or omitted, but got no {missing}."
         )
-    if rtol is not None and atol is not None and not min(rtol, atol) >= 0:
+    if rtol is not None and atol is not None and not (rtol >= 0 and atol >= 0):
         raise RuntimeError(
             f"assert_close: rtol and atol must be greater than or equal to zero, but got {rtol} "
             f"and {atol}"

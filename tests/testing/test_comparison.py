@@ -106,6 +106,8 @@ def test_tolerances_are_not_negative():
     """Nothing would be close; PyTorch's error is one about itself."""
     with pytest.raises(RuntimeError, match="greater than or equal to zero, but got -1 and 0"):
         ag.testing.assert_close(ag.tensor([1.0]), ag.tensor([1.0]), rtol=-1, atol=0)
+    with pytest.raises(RuntimeError, match="but got 0 and nan"):
+        ag.testing.assert_close(ag.tensor([1.0]), ag.tensor([1.0]), rtol=0, atol=float("nan"))
 
 
 def test_gradients_of_rows_are_compared_as_what_they_stand_for():
