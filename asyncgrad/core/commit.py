@@ -237,15 +237,20 @@ def _apply(replaced: list[_Whole], fresh: list[_Whole], added: list[_Part]) -> N
             elif meta.grad is not tensor:
                 added.append((meta.grad, tensor._array, done))
     for grad, gradient, done in added:
-        if not done[0]:
-            bump_version(grad)
-        array, F = grad._array, grad._metadata.F
         if gradient.__class__ is partial:
             if not done[0]:
                 # Nothing runs between these two: Python handles signals after the second.
                 done[0] = 1
                 gradient()
-        elif array.__class__ is F.array_type:
+            if done[0] == 1:
+                # Not before: what another thread prepares from the old values would look valid.
+                bump_version(grad)
+                done[0] = 2
+            continue
+        if not done[0]:
+            bump_version(grad)
+        array, F = grad._array, grad._metadata.F
+        if array.__class__ is F.array_type:
             F.add_into(array, gradient, done)
         else:
             array.become(gradient, done)

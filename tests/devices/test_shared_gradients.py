@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 import asyncgrad as ag
+from asyncgrad.core.commit import commit
+from asyncgrad.core.prepared import prepare
 from asyncgrad.errors import AcceleratorError
 from asyncgrad.testing import simulate
 
@@ -213,3 +215,21 @@ async def test_an_undone_commit_leaves_what_another_pass_has_added():
         with pytest.raises(ValueError, match="no"):
             await undone
         assert w.grad.tolist() == [5.0] * 3
+
+
+def test_what_is_prepared_while_another_thread_writes_is_computed_again():
+    """It has read the values from before that."""
+    meanwhile = []
+
+    def within(function, *args):
+        if function is not prepare and not meanwhile:
+            meanwhile.append(prepare(x, gradient, False, None, within))
+        return function(*args)
+
+    flat = ag.zeros(3, device="sim:0")
+    x = ag.ones(3, device="sim:0", requires_grad=True)
+    x.grad = flat[:]
+    gradient = ag.ones(3, device="sim:0")._array
+    commit((), None, True, [prepare(x, gradient, False, None, within)])
+    commit((), None, True, meanwhile)
+    assert flat.tolist() == [2.0] * 3
