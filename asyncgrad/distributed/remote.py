@@ -95,7 +95,11 @@ class RemoteModule:
         return self._site
 
     def __call__(self, *args: Any, **kwargs: Any) -> RemoteCall:
-        """Call the module with tensors, calls of other parts, and plain data."""
+        """Call the module with tensors, calls of other parts, and plain data.
+
+        As by a coroutine, the arguments are used when the call is awaited, or another to which it
+        is passed on: with all changes that have been made in place by then.
+        """
         return RemoteCall(self, (args, kwargs))
 
     async def apply(self, function: Callable[..., Any], *args: Any) -> Any:

@@ -129,6 +129,23 @@ async def test_a_commit_does_not_wait_for_other_messages() -> None:
 
 
 @pytest.mark.asyncio
+async def test_a_change_in_place_before_the_await_of_a_call_counts() -> None:
+    """For the values and the gradients, and also if the call was passed on."""
+    async with world_of(Engine(2)) as world:
+        parts = [await world.remote(rank, Affine) for rank in range(2)]
+        for passed_on in (False, True):
+            x, y, own = leaf(), leaf(), Affine()
+            given, expected = x * 2, (y * 2).mul_(3)
+            call = parts[1](parts[0](given)) if passed_on else parts[0](given)
+            given.mul_(3)
+            found, expected = await call, own(own(expected)) if passed_on else own(expected)
+            assert found.tolist() == expected.tolist()
+            await found.sum().backward()
+            await expected.sum().backward()
+            assert x.grad.tolist() == y.grad.tolist()
+
+
+@pytest.mark.asyncio
 async def test_all_of_an_optimizers_states_are_loaded_or_none() -> None:
     """A state that does not fit is found before any is loaded, and a cancellation ends nothing."""
     engine = Engine(2)
