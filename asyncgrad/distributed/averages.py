@@ -271,15 +271,14 @@ class Voting(Part):
         don't know, none of them learns it later. If one is lost meanwhile, it may have told some of
         the others that it knows, so these are asked again.
         """
-        group = self._group
-        site, runs = group.site, group.site.host.runs
-        while not runs.on_has_succeeded(group.run, self.key, {}):
+        group, site = self._group, self._group.site
+        this, succeeded = (group.run, self.key), site.host.runs.succeeded
+        while this not in succeeded:
             lost = site.lost
-            asked = group.run, self.key, lost
-            found, errors = await site.tell_all(group.others, "has_succeeded", *asked)
+            found, errors = await site.tell_all(group.others, "has_succeeded", *this, lost)
             if any(knows and not site.has_lost(rank) for rank, knows in found.items()):
                 # This rank may be asked, too, and is not to answer otherwise than it acts.
-                runs.note_success(group.run, self.key)
+                succeeded.add(this)
             elif site.lost == lost:
                 return None if errors else False
         return True

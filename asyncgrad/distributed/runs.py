@@ -22,7 +22,7 @@ class Runs:
         self._lives = lives
         self._groups: dict[Any, Group] = {}
         #: The passes that succeed, as rank 0, or a rank that it has told, says: by run and key.
-        self._succeeded = Memory()
+        self.succeeded = Memory()
 
     def __len__(self) -> int:
         return len(self._groups)
@@ -64,17 +64,13 @@ class Runs:
     def on_mail(self, run: Any, tag: Any, sender: int, content: Any) -> None:
         """Keep what has come for a run."""
         if self.group(run).take(tag, sender, content) and tag[-1] == "decision" and content:
-            self.note_success(run, tag[1:3])
-
-    def note_success(self, run: Any, key: Any) -> None:
-        """Remember that a pass succeeds."""
-        self._succeeded.add((run, key))
+            self.succeeded.add((run, tag[1:3]))
 
     def on_has_succeeded(self, run: Any, key: Any, lost: dict[int, str]) -> bool:
         """Whether this rank knows that a pass succeeds; it listens to none of the lost any more."""
         for rank, reason in lost.items():
             self._site.fence(rank, reason)
-        return (run, key) in self._succeeded
+        return (run, key) in self.succeeded
 
     def on_returned(self, run: Any, rank: int, why: str | None) -> None:
         """The function of a run has returned on a rank, perhaps after a standstill."""

@@ -1134,7 +1134,7 @@ async def test_ranks_that_rank_0_leaves_without_a_decision_ask_one_another(
 
     async def kill(rank: int, message: Any) -> None:
         if message.method == "mail" and message.args[1][-1] == "decision" and rank != told:
-            while told is not None and not engine.hosts[told]._runs._succeeded:  # noqa: ASYNC110
+            while told is not None and not engine.hosts[told]._runs.succeeded:  # noqa: ASYNC110
                 await asyncio.sleep(0)
             engine.kill(0)
 
@@ -1153,7 +1153,7 @@ class Unanswered(Engine):
     async def call(self, rank: int, message: Any) -> Any:
         answer = await super().call(rank, message)
         if message.method == "mail" and message.args[1][-1] == "vote" and message.sender == 1:
-            while not self.hosts[1]._runs._succeeded:  # noqa: ASYNC110
+            while not self.hosts[1]._runs.succeeded:  # noqa: ASYNC110
                 await asyncio.sleep(0)
             self.kill(0)
             self._check(rank)
@@ -1191,7 +1191,7 @@ class ToldByTheDead(Engine):
     async def call(self, rank: int, message: Any) -> Any:
         asked = (message.sender, rank) if message.method == "has_succeeded" else None
         if message.method == "mail" and message.args[1][-1] == "decision" and rank != 3:
-            while not self.hosts[3]._runs._succeeded:  # noqa: ASYNC110
+            while not self.hosts[3]._runs.succeeded:  # noqa: ASYNC110
                 await asyncio.sleep(0)
             self.kill(0)
         if asked == (2, 3):
