@@ -20,7 +20,7 @@ from asyncgrad.core import chain
 from asyncgrad.core.frames import clear_frames
 from asyncgrad.core.graph_task import GraphTask
 from asyncgrad.core.node import OpNode
-from asyncgrad.core.states import DONE, ENDED, FINISHED, RUNNING, Suspended
+from asyncgrad.core.states import DONE, FINISHED, RUNNING, Suspended
 from asyncgrad.devices.fp_errors import fp_errors_ignored, restore_fp_errors, without_fp_errors
 from asyncgrad.errors import AutogradError
 from asyncgrad.scheduler import reentrant
@@ -70,15 +70,8 @@ def _run(task: GraphTask) -> Any:
         if task.members:
             conclude_inline(task)
     except BaseException as interrupt:
-        if task.state in ENDED and not task.members:
-            raise
-        # It came between two steps. What callbacks have seen is taken back, and the participants
-        # must learn that the pass does not go on.
-        task.fail(interrupt)
-        discard_all(task)
-        task.outcome()
-        if task.members:
-            conclude_inline(task)
+        if task.state is not DONE or task.members:
+            despite_interrupts(_wind_up, task, interrupt)
         if task.state is DONE:
             raise
     error = task.error
@@ -95,6 +88,18 @@ def _run(task: GraphTask) -> Any:
         del error, task
 
 
+def _wind_up(task: GraphTask, interrupt: BaseException) -> None:
+    """End a pass that was interrupted between two steps; goes on where an interrupt has ended it.
+
+    What callbacks have seen is taken back, and the participants learn that the pass is over.
+    """
+    task.fail(interrupt)
+    discard_all(task)
+    task.outcome()
+    if task.members:
+        conclude_inline(task)
+
+
 def _run_nodes(task: GraphTask) -> None:
     """Run the nodes of a pass; it is over then, but not committed."""
     if task.deadline is not None:
@@ -105,10 +110,6 @@ def _run_nodes(task: GraphTask) -> None:
         try:
             task.start()
             outcome = task.run(_UNLIMITED)
-        except BaseException as interrupt:
-            # `run` handles errors of nodes, so this is an interrupt between two nodes.
-            task.fail(interrupt)
-            outcome = task.outcome()
         finally:
             restore_fp_errors(token)
             del token
@@ -132,9 +133,8 @@ def _run_to_end(task: GraphTask) -> None:
         while task.run(_UNLIMITED) is not FINISHED:
             _await_nodes(task, started, ended)
     except BaseException as interrupt:
-        task.fail(interrupt)
-        despite_interrupts(partial(_end_nodes, task, started))
-        task.outcome()
+        despite_interrupts(_end_nodes, task, started, interrupt)
+        raise
     finally:
         over.put(None)
 
@@ -184,8 +184,12 @@ def _await_nodes(
         _end_nodes(task, started)
 
 
-def _end_nodes(task: GraphTask, started: dict[OnPortal, Suspended]) -> None:
-    """Cancel the coroutine nodes of a pass that is over, and wait until all have ended."""
+def _end_nodes(
+    task: GraphTask, started: dict[OnPortal, Suspended], error: BaseException | None = None
+) -> None:
+    """Cancel the coroutine nodes of a pass that is over, or fails now; wait until they end."""
+    if error is not None:
+        task.fail(error)
     for running in started:
         running.cancel()
     discard_all(task)

@@ -60,9 +60,9 @@ def conclude_inline(task: GraphTask) -> None:
         task.error = interrupt
     else:
         if error is not None:
-            if is_stop(error):
+            if task.state is DONE and is_stop(error):
                 raise error
-            task.later_errors += (error,)
+            task.fail(error)
 
 
 async def _decide(task: GraphTask) -> None:

@@ -181,8 +181,8 @@ class OnPortal:
         self._tell(None, CancelledError())
 
 
-def despite_interrupts(end: Callable[[], None]) -> None:
-    """End what runs on the portal for a caller that was interrupted, and raises that.
+def despite_interrupts(end: Callable[..., None], *args: object) -> None:
+    """End what a caller has begun that was interrupted, and raises that.
 
     If more interrupts come, `end` is called again. But a portal whose thread is blocked does not
     notice the end of the grace period: so after twice that time they are raised.
@@ -190,7 +190,7 @@ def despite_interrupts(end: Callable[[], None]) -> None:
     patience = monotonic() + 2 * GRACE
     while True:
         try:
-            end()
+            end(*args)
             return
         except (KeyboardInterrupt, SystemExit):
             if monotonic() > patience:

@@ -280,6 +280,51 @@ def test_a_blocking_pass_ends_though_an_interrupt_comes_as_a_node_has_its_result
     assert at > 5
 
 
+@pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning")
+def test_participants_are_told_though_a_second_interrupt_comes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """While the pass ends because of the first one."""
+
+    class Joins:
+        def __init__(self) -> None:
+            self.told: list[str] = []
+            self.asked = False
+
+        def prepare(self, gradients: Any) -> None:
+            self.asked = True
+
+        def commit(self) -> None:
+            self.told.append("commit")
+
+        def abort(self) -> None:
+            self.told.append("abort")
+
+    def second(task: GraphTask) -> None:
+        if seconds:
+            raise seconds.pop()
+        real(task)
+
+    real = inline.discard_all
+    monkeypatch.setattr(inline, "discard_all", second)
+    files = {inline.__file__, graph_task.__file__, participants.__file__}
+    told: set[str] = set()
+    at = 1
+    while True:
+        member, x = Joins(), ag.ones(3, requires_grad=True)
+        x.register_hook(lambda gradient, member=member: ag.autograd.graph.join(member))
+        seconds = [KeyboardInterrupt()]
+        loss = (x * 1.0).sum()
+        happened = interrupt(at, loss.backward, inline._run.__code__, files)
+        how = "abort" if x.grad is None else "commit"
+        assert member.told == [how] or not (member.told or member.asked)
+        told |= {*member.told}
+        if not happened:
+            break
+        at += 1
+    assert told == {"abort", "commit"}
+
+
 @pytest.mark.parametrize("deadline", [{}, {"deadline": 0.0}, {"deadline": 1e9}])
 def test_an_interrupt_is_raised_wherever_it_comes_in_a_pass_that_fails(
     deadline: dict[str, float],
