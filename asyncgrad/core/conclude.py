@@ -134,18 +134,18 @@ def commit_staged(task: PassState, wait: bool) -> bool:
     prepared = () if streams is None else streams.prepared
     if not staged and not prepared:
         return True
-    if streams is not None:
-        if not commit(staged, task.recorded, wait, prepared, task=task):
-            return False
-        # Free the replaced `.grad` arrays now, even if the pass object is kept.
-        prepared.clear()
-        return True
-    if task.watch is not None:
+    if streams is None and task.watch is not None:
         task.watch.commits(staged)
     if task.recorded is None:
-        return commit(staged, None, wait, task=task)
-    # Sums are part of the recorded graph, so they must be made in the pass's own grad mode.
-    return bool(task.within(partial(commit, task=task), staged, task.recorded, wait))
+        committed = commit(staged, None, wait, prepared, task=task)
+    else:
+        # Sums are part of the recorded graph, so they must be made in the pass's own grad mode.
+        change = partial(commit, task=task)
+        committed = bool(task.within(change, staged, task.recorded, wait, prepared))
+    if committed and streams is not None:
+        # Free the replaced `.grad` arrays now, even if the pass object is kept.
+        streams.prepared.clear()
+    return committed
 
 
 def commit_and_call_back(task: PassState) -> Steps[None]:

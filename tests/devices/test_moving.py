@@ -47,6 +47,22 @@ def test_a_recorded_pass_goes_through_a_move(accelerator):
     assert second.tolist() == [6.0, 12.0]
 
 
+@pytest.mark.filterwarnings("ignore:Using backward:UserWarning")
+def test_a_recorded_pass_adds_with_a_graph_on_the_host_and_on_the_device(accelerator):
+    """Whatever the caller's own grad mode is."""
+    leaves = [ag.ones(3, device=device, requires_grad=True) for device in ("cpu", accelerator)]
+    loss = sum((leaf**3).sum().cpu() for leaf in leaves)
+    for leaf in leaves:
+        leaf.grad = ag.ones_like(leaf)
+    with ag.no_grad():
+        loss.backward(create_graph=True)
+    for leaf in leaves:
+        assert leaf.grad.tolist() == [4.0] * 3
+        (second,) = ag.autograd.grad(leaf.grad.sum(), leaf)
+        assert second.tolist() == [6.0] * 3
+        leaf.grad = None
+
+
 def test_tangents_go_along(accelerator):
     x, t = ag.tensor([1.0, 2.0]), ag.tensor([3.0, 5.0])
     out, tangent = func.jvp(lambda x: there_and_back(x, accelerator), (x,), (t,))
