@@ -88,6 +88,7 @@ class LBFGS(Optimizer):
                 loss = self._evaluate(closure)
                 first = loss if first is None else first
                 loss = _advance(iterations, float(loss))
+            next(iterations, None)
         return first
 
     async def step_async(self, closure: Callable[[], Any]) -> Any:  # type: ignore[override]
@@ -126,18 +127,23 @@ class LBFGS(Optimizer):
                     loss = await offload(_advance, iterations, float(loss))
                 finally:
                     self._in_thread = False
+            next(iterations, None)
         return first
 
     def _state(self) -> dict[str, Any]:
         """The state shared by all parameters, kept under the first one."""
         return self.state[self.param_groups[0]["params"][0]]
 
-    def _iterations(self) -> Generator[None, float, None]:
-        """The iterations of a step, which undo it if they do not come to their end."""
+    def _iterations(self) -> Generator[Any, float, None]:
+        """The iterations of a step, which undo it if they do not come to their end.
+
+        After the last one, `_OVER` is yielded: the step can still be cancelled.
+        """
         parameters, state = self.param_groups[0]["params"], self._state()
         old_values, old_state = [p._array.copy() for p in parameters], state.copy()
         try:
             yield from self._minimise()
+            yield _OVER
         except BaseException:
             for parameter, values in zip(parameters, old_values, strict=True):
                 put_values(parameter, values)
@@ -274,14 +280,10 @@ class _Memory:
         state["prev_loss"] = self.loss
 
 
-def _advance(iterations: Generator[None, float, None], loss: float) -> Any:
-    """Send a loss to the iterations; returns `_OVER` if they have ended."""
+def _advance(iterations: Generator[Any, float, None], loss: float) -> Any:
+    """Send a loss to the iterations; returns `_OVER` after the last one."""
     with np.errstate(all="ignore"):
-        try:
-            iterations.send(loss)
-        except StopIteration:
-            return _OVER
-    return None
+        return iterations.send(loss)
 
 
 def _raw(value: Tensor | Array | None) -> Any:

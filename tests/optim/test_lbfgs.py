@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import threading
 
 import numpy as np
 import pytest
@@ -186,6 +187,35 @@ async def test_a_step_that_is_cancelled_or_fails_changes_nothing(large, search, 
     with ag.blocking():
         optimizer.step(closure)
     assert [p.tolist() for p in parameters] != before[0]
+
+
+@pytest.mark.asyncio
+async def test_a_step_cancelled_in_its_last_iteration_changes_nothing(monkeypatch):
+    """It was complete, but neither counted nor did it call the hooks after it."""
+    monkeypatch.setattr(ag.optim.lbfgs, "_WORTH_A_THREAD", -1)
+    x = ag.zeros(1, requires_grad=True)
+    x.grad = ag.ones(1)
+    optimizer = LBFGS([x], max_iter=1)
+    loop, advance = asyncio.get_running_loop(), ag.optim.lbfgs._advance
+    reached = threading.Event()
+
+    def cancel():
+        step.cancel()
+        reached.set()
+
+    def cancelled(iterations, loss):
+        over = advance(iterations, loss)
+        assert x.item() == -1
+        loop.call_soon_threadsafe(cancel)
+        reached.wait(30)
+        return over
+
+    monkeypatch.setattr(ag.optim.lbfgs, "_advance", cancelled)
+    step = asyncio.create_task(optimizer.step_async(lambda: 3.0))
+    with pytest.raises(asyncio.CancelledError):
+        await step
+    assert x.item() == optimizer.steps_taken == 0
+    assert optimizer.state_dict()["state"] == {0: {}}
 
 
 def test_graphs_keep_the_values_they_were_built_with():
