@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from asyncgrad.core.variable import Variable
-from asyncgrad.ops.bfloat16 import BFLOAT16
 from asyncgrad.ops.dtype import is_half
 from asyncgrad.ops.promotion import cast
 from asyncgrad.types import Tensor
@@ -43,13 +42,13 @@ def in_parameters_dtype(name: str, x: Tensor, *parameters: Tensor | None) -> Any
     return cast(x, wide)
 
 
-def in_float32(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """Call a function with bfloat16 tensors cast to float32, and round the result to bfloat16."""
-    wide = [_widened(value) for value in args]
-    out = function(*wide, **{key: _widened(value) for key, value in kwargs.items()})
-    return cast(out, BFLOAT16)
+def in_float32(function: Callable[..., Any], x: Tensor, *args: Any, **kwargs: Any) -> Any:
+    """Call a function with tensors of the first one's dtype cast to float32; round the result."""
+    dtype = x._metadata.dtype
 
+    def widened(value: Any) -> Any:
+        narrow = isinstance(value, Variable) and value._metadata.dtype == dtype
+        return cast(value, _FLOAT32) if narrow else value
 
-def _widened(value: Any) -> Any:
-    narrow = isinstance(value, Variable) and value._metadata.dtype.kind == "V"
-    return cast(value, _FLOAT32) if narrow else value
+    wide = {key: widened(value) for key, value in kwargs.items()}
+    return cast(function(widened(x), *map(widened, args), **wide), dtype)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import oracle
 import pytest
 from promised import MUST
@@ -66,6 +67,24 @@ def test_class_weights_of_probabilities_have_a_derivative():
         T.nn.functional.cross_entropy(x, x.softmax(1), weight).backward()
         gradients.append(weight.grad.tolist())
     assert gradients[1] == pytest.approx(gradients[0])
+
+
+@pytest.mark.parametrize("soft", [False, True])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_smoothed_cross_entropies_of_many_classes_do_not_overflow_float16(soft, weighted):
+    """Gradients were infinite from 65,504 classes on, and losses from some thousand."""
+    values = np.random.default_rng(0).standard_normal((3, 70_000)).astype("float16")
+    found = []
+    for dtype in (ag.float16, ag.float32):
+        x = ag.from_numpy(values).to(dtype).requires_grad_()
+        target = ag.full_like(x, 1 / 70_000).detach() if soft else ag.tensor([1, 5, 69_999])
+        weight = ag.full((70_000,), 0.5, dtype=dtype) if weighted else None
+        loss = ag.nn.functional.cross_entropy(x, target, weight, label_smoothing=0.1)
+        loss.backward()
+        assert loss.dtype == x.grad.dtype == dtype
+        found.append((loss.item(), x.grad.to(ag.float32).numpy()))
+    assert found[0][0] == pytest.approx(found[1][0], rel=2e-3)
+    np.testing.assert_allclose(found[0][1], found[1][1], rtol=2e-3, atol=1e-7)
 
 
 @pytest.mark.torch

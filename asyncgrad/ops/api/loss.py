@@ -20,7 +20,7 @@ from asyncgrad.ops.api.index import getitem
 from asyncgrad.ops.arguments import check_constant, chosen_reduction, greatest, one_dim
 from asyncgrad.ops.batching import by_parts, level_of, mapped, unwrap_batch
 from asyncgrad.ops.converted import converted
-from asyncgrad.ops.dtype import INEXACT, check_dtype
+from asyncgrad.ops.dtype import INEXACT, check_dtype, is_half
 from asyncgrad.ops.float32_compute import in_float32
 from asyncgrad.ops.fused import compiled
 from asyncgrad.ops.namespace import RECORDED as R
@@ -547,7 +547,9 @@ def cross_entropy(
     soft = metadata.shape == target._metadata.shape != ()
     if soft and category(target._metadata.dtype) == 2:
         x = cast(x, result_dtype(x, target))
-    if x._metadata.dtype.kind == "V":
+    dtype = x._metadata.dtype
+    # Sums over many classes overflow in float16, and so does their number.
+    if dtype.kind == "V" or (label_smoothing and is_half(dtype)):
         return in_float32(
             cross_entropy, x, target, weight, ignore_index=ignore_index, reduction=reduction,
             label_smoothing=label_smoothing,
