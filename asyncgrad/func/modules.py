@@ -95,9 +95,7 @@ def stack_module_state(models: Sequence[Module]) -> tuple[dict[str, Any], dict[s
         raise RuntimeError(
             "stack_module_state: Expected all models to have the same training/eval mode."
         )
-    # A copy of a parametrized module has a class of its own.
-    kinds = {(type_before_parametrizations(model), is_parametrized(model)) for model in models}
-    if len(kinds) > 1:
+    if len(set(map(_classes, models))) > 1:
         raise RuntimeError("stack_module_state: Expected all models to be of the same class.")
     parameters = [dict(model.named_parameters()) for model in models]
     buffers = [dict(model.named_buffers()) for model in models]
@@ -105,6 +103,13 @@ def stack_module_state(models: Sequence[Module]) -> tuple[dict[str, Any], dict[s
         {name: _stacked(name, [state[name] for state in states]) for name in states[0]}
         for states in (parameters, buffers)
     )  # type: ignore[return-value]
+
+
+def _classes(module: Module) -> tuple[Any, ...]:
+    """A module's class, and those of its parametrizations: a copy has a class of its own."""
+    parts = module.parametrizations.named_modules() if is_parametrized(module) else ()
+    names = [(name, type(part)) for name, part in parts]
+    return type_before_parametrizations(module), *names
 
 
 def _stacked(name: str, tensors: list[Any]) -> Any:

@@ -460,6 +460,10 @@ def test_ensembles_of_parametrized_modules(T, log):
 
     log((yield T.func.vmap(call, in_dims=(0, None))(parameters, _x(T, 4, 3))))
     yield from _raised(log, lambda: T.func.stack_module_state([layer, T.nn.Linear(3, 2).double()]))
+    # The weight of the second's parametrization would be left out.
+    other = T.nn.Linear(3, 2).double()
+    T.nn.utils.parametrize.register_parametrization(other, "weight", T.nn.PReLU().double())
+    yield from _raised(log, lambda: T.func.stack_module_state([layer, other]))
 
 
 @pytest.mark.parametrize("randomness", ["same", "different"])
