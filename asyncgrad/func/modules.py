@@ -105,7 +105,7 @@ def stack_module_state(models: Sequence[Module]) -> tuple[dict[str, Any], dict[s
     )  # type: ignore[return-value]
 
 
-def _classes(module: Module) -> tuple[Any, ...]:
+def _classes(module: Any) -> tuple[Any, ...]:
     """A module's class, and those of its parametrizations: a copy has a class of its own."""
     parts = module.parametrizations.named_modules() if is_parametrized(module) else ()
     names = [(name, type(part)) for name, part in parts]
