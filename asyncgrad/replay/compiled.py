@@ -23,6 +23,7 @@ from asyncgrad.replay.awaited import OtherPathError, replay, replay_blocking
 from asyncgrad.replay.cuts import Cuts, CutsOfPart
 from asyncgrad.replay.division import Division
 from asyncgrad.replay.entry import Entry, Recording
+from asyncgrad.replay.graph_node import give_node
 from asyncgrad.replay.modes import PLAIN, is_quiet, mode_of
 from asyncgrad.replay.passes import GRAPH_OF_ARGUMENT, awaited_here
 from asyncgrad.replay.reach import Reached, start_of
@@ -261,7 +262,7 @@ class Compiled(Generic[_P, _R]):
         """Count a replay, and give its results their graph."""
         entry.replays += 1
         entry.used = self._replays = self._replays + 1
-        return result if entry.graph is None else entry.graph.finish(result, tensors)
+        return result if entry.graph is None else give_node(entry.graph, result, tensors)
 
     def _plainly(self, why: str, args: Any, kwargs: Any) -> Any:
         if self._fullgraph:

@@ -1,4 +1,4 @@
-"""The graph of what a recorded call returns, and the node that stands for it in replays.
+"""The graph of what a recorded call returns.
 
 A replay makes no nodes. If it returns a tensor that requires grad, one node leads from it to the
 leaves, and to the arguments that have a graph. It saves what the nodes of an eager call would have
@@ -6,52 +6,26 @@ saved. When a pass first comes there, these nodes are made after all, and the pa
 recorded as a program of its own, which later passes run. A pass that records itself, as with
 `create_graph=True`, and one through saved values that were changed or released, runs the nodes
 themselves. If several results require grad, the replay makes them at once.
+
+Here is what is known of that graph. The one node is in `replay.graph_node`, and the pass that is
+recorded in `replay.graph_pass`.
 """
 
 from __future__ import annotations
 
-from itertools import repeat
 from typing import Any
 
-from asyncgrad.core.modes import current
-from asyncgrad.core.node import (
-    Edge,
-    Freed,
-    OpNode,
-    as_edge,
-    as_stored,
-    init_node,
-    name_of,
-    stored_edges,
-)
-from asyncgrad.core.node_streams import note_streams
-from asyncgrad.core.variable import (
-    AccumulateGrad,
-    View,
-    autograd_meta,
-    counter_of,
-    gradient_edge,
-    is_inference,
-)
-from asyncgrad.core.versions import VersionCounter
+from asyncgrad.core.node import Edge, Freed, OpNode, as_edge, name_of, stored_edges
+from asyncgrad.core.variable import AccumulateGrad, counter_of, gradient_edge
 from asyncgrad.replay.arrays import ONE_ARRAY, KnownArrays
 from asyncgrad.replay.changes import OUTGROWN, Changes
-from asyncgrad.replay.graph_node import GraphNode, State
 from asyncgrad.replay.program import Program
 from asyncgrad.replay.recorded_node import RecordedNode
 from asyncgrad.replay.returned import Returned
-from asyncgrad.replay.steps import (
-    Made,
-    Source,
-    UnrepeatableError,
-    filled,
-    places_in,
-)
+from asyncgrad.replay.steps import Made, Source, UnrepeatableError, places_in
 
 #: Of how many kinds of passes it is kept which nodes they run.
 _LIMIT = 8
-#: The counter of tensors that nobody can change.
-_UNCHANGED = VersionCounter()
 
 
 class Graph:
@@ -61,15 +35,15 @@ class Graph:
         """Follow the recorded call's own graph; raises if a replay could not make it again."""
         views, results = returned.bases, returned.with_graph
         #: If the only result is a view: the nodes that lead from there to its base, the last first.
-        self._to_base: list[RecordedNode] = []
+        self.to_base: list[RecordedNode] = []
         if len(views) == 1 and len(results) == 2:
             (_, base), (_, view) = results
-            self._to_base = _nodes_between(view._edge, base._edge)
-            if self._to_base:
+            self.to_base = _nodes_between(view._edge, base._edge)
+            if self.to_base:
                 # The pass that is recorded begins at the base.
                 results.pop()
         #: How to get to the views among the outputs from their bases.
-        self._paths = [path for _, path in views.values()]
+        self.paths = [path for _, path in views.values()]
         #: The outputs that require grad, and the bases of views.
         self._outputs = [output for output, _ in results]
         #: For each gradient that leaves the graph: where it goes.
@@ -77,7 +51,7 @@ class Graph:
         #: The nodes, each after those that it leads to.
         self.nodes: list[RecordedNode] = []
         #: Whose version counters are checked: sources, and numbers of outputs.
-        self._counted: list[Any] = []
+        self.counted: list[Any] = []
         #: Outputs without a graph that the nodes have saved. Their numbers follow those of the
         #: outputs with one.
         self._watched: list[Any] = []
@@ -89,7 +63,7 @@ class Graph:
         self._follow(recorder, returned)
         if len({output.metadata.device for output in self._outputs}) > 1:
             raise UnrepeatableError("its results are on several devices")
-        self._cost = sum(one.cost for one in self.nodes)
+        self.cost = sum(one.cost for one in self.nodes)
         #: The numbers of the nodes that can run once, and of those that a kind of passes runs.
         self.saving = {n for n, one in enumerate(self.nodes) if one.rule.saves}
         self._nodes_by_flags: dict[Any, Any] = {}
@@ -97,11 +71,11 @@ class Graph:
         if not recorder.given.isdisjoint(saved):
             raise UnrepeatableError("its graph has saved a tensor that others have been given")
         #: What the node saves.
-        self.saved = list(dict.fromkeys([*saved, *[leaf.place for leaf in self._own_leaves]]))
+        self.saved = list(dict.fromkeys([*saved, *[leaf.place for leaf in self.own_leaves]]))
         self.constants = [place for place in self.saved if place in recorder.constants]
         #: Which of that is needed when all that can run once has run.
         again = [one.saved for one in self.nodes if not one.rule.saves]
-        last = {*places_in(again), *[leaf.place for leaf in self._own_leaves]}
+        last = {*places_in(again), *[leaf.place for leaf in self.own_leaves]}
         self.lasting = [place in last for place in self.saved]
         bases = [base for base, _ in views.values()]
         parts = [self._outputs, self.saved, self._watched, [*views], bases]
@@ -158,7 +132,7 @@ class Graph:
                 known.describe(node, recorder, counted)
             self.nodes.append(known)
         #: Those leaves, which are made anew: gradients with graphs lead there, too.
-        self._own_leaves = [*own.values()]
+        self.own_leaves = [*own.values()]
         #: The numbers of the nodes of the outputs.
         self.roots = [numbers[tensor._edge] for _, tensor in returned.with_graph]
 
@@ -201,97 +175,11 @@ class Graph:
                 ):
                     # Arguments of other calls may have a counter of their own.
                     raise UnrepeatableError(ONE_ARRAY)
-                counted[tensor._counter] = len(self._counted)
-                self._counted.append(what)
+                counted[tensor._counter] = len(self.counted)
+                self.counted.append(what)
         return counted
 
-    # -- replays ----------------------------------------------------------------------------------
-
-    def finish(self, returned: Any, arguments: Any) -> Any:
-        """Give the results of a program their node; returns what the function returns."""
-        result, outs, saved, watched, views, bases = returned
-        edges = tuple([gradient_edge(tensor_of(source, arguments)) for source in self.slots])
-        node = GraphNode()
-        init_node(node, edges, outs[0]._metadata, self._cost)
-        # Greater than the number of any node that may be made in its place.
-        node.topological_nr += len(self.nodes)
-        seen = (*outs, *watched)
-        node.guard = guards = [
-            _counter(seen[one] if one.__class__ is int else tensor_of(one, arguments))
-            for one in self._counted
-        ]
-        node.saved = saved
-        node.version = State(self, [counter.value for counter in guards])
-        nodes: list[Any] = [node]
-        if len(outs) == 1:
-            outs[0]._edge = node
-            for known in self._to_base:
-                made = OpNode()
-                init_node(made, nodes[-1], known.metadata, known.cost)
-                made.rule, made.saved = known.rule, known.saved
-                views[0]._edge = made
-                nodes.append(made)
-        else:
-            # Hooks on one of them, and `grad()` of it, may need the nodes between it and others.
-            nodes, _ = self.made_again(node)
-            for out, number in zip(outs, self.roots, strict=True):
-                out._edge = nodes[number]
-        if views:
-            self._take_views(views, bases)
-        scope = current().streams
-        for one in nodes if scope is not None else ():
-            note_streams(one, scope)
-        return result
-
-    def _take_views(self, views: tuple[Any, ...], bases: tuple[Any, ...]) -> None:
-        """Make results views of their bases."""
-        for view, base, path in zip(views, bases, self._paths, strict=True):
-            view._counter = counter = counter_of(base)
-            view._autograd = View(base, path, counter.value, None)
-            counter.register(view)
-
     # -- passes -----------------------------------------------------------------------------------
-
-    def made_again(self, front: GraphNode) -> tuple[list[Any], Any]:
-        """Make the nodes of the recorded call for a replay; returns them and the result's own."""
-        kept = front.saved
-        released = kept.__class__ is Freed
-        arrays = dict(zip(self.saved, repeat(None) if released else kept, strict=not released))
-        leaving: dict[Any, Any] = dict(zip(self.slots, front.following, strict=True))
-        for leaf in self._own_leaves if not released else ():
-            variable = filled(leaf, arrays)
-            autograd_meta(variable).requires_grad = True
-            leaving[leaf] = gradient_edge(variable)
-        freed = {number: one for ran, one in front.version.freed for number in ran}
-        stream = getattr(front, "stream", None)
-        nodes: list[Any] = []
-        for number, known in enumerate(self.nodes):
-            edges = tuple(
-                [
-                    as_stored(Edge(nodes[x], position)) if x.__class__ is int else leaving.get(x)
-                    for x, position in zip(known.edges, known.positions, strict=True)
-                ]
-            )
-            node = known.kind()
-            init_node(node, edges if len(edges) > 1 else edges[0], known.metadata, known.cost)
-            # Numbered as if the replayed call had made it, by fractions below the number of the
-            # whole graph's node: the order of a pass, and so of its sums, follows these numbers.
-            node.sequence_nr = front.sequence_nr - 1 + (number + 1) / (len(self.nodes) + 1)
-            if known.kind is OpNode:
-                node.rule = known.rule
-            if known.saved.__class__ is Freed:
-                node.saved, node.guard = known.saved, known.guard
-            else:
-                node.saved = filled(known.saved, arrays)
-                if number in freed:
-                    # Its name may follow from saved values that are not arrays.
-                    node.release_saved(freed[number])
-                else:
-                    known.set_guards(node, front)
-            if stream is not None:
-                node.stream = stream
-            nodes.append(node)
-        return nodes, nodes[self.roots[0]]
 
     def wanted(self, flags: Any) -> dict[int, list[bool]]:
         """The nodes of a pass by number, in their order, with the edges that it needs.
@@ -318,11 +206,6 @@ class Graph:
             if len(self._nodes_by_flags) < _LIMIT:
                 self._nodes_by_flags[flags] = found
         return found
-
-
-def tensor_of(source: Source, arguments: Any) -> Any:
-    """The tensor of a source in this call."""
-    return source.tensor if source.argument is None else arguments[source.argument]
 
 
 def _check_hooks(node: Any) -> None:
@@ -355,7 +238,3 @@ def _is_unseen_leaf(node: Any) -> bool:
         return False
     meta: Any = node.variable._autograd
     return meta.extras is None and meta.grad is None
-
-
-def _counter(tensor: Any) -> VersionCounter:
-    return _UNCHANGED if is_inference(tensor) else counter_of(tensor)

@@ -3,14 +3,39 @@
 from __future__ import annotations
 
 from functools import partial
+from itertools import repeat
 from typing import Any
 
-from asyncgrad.core.node import Freed, Node, as_edge, stored_edges
+from asyncgrad.core.modes import current
+from asyncgrad.core.node import (
+    Edge,
+    Freed,
+    Node,
+    OpNode,
+    as_edge,
+    as_stored,
+    init_node,
+    stored_edges,
+)
+from asyncgrad.core.node_streams import note_streams
 from asyncgrad.core.run_node import apply_rule, call_node, is_wanted, some_pulls
 from asyncgrad.core.saved import values_as_tensors
-from asyncgrad.core.variable import AccumulateGrad
+from asyncgrad.core.variable import (
+    AccumulateGrad,
+    View,
+    autograd_meta,
+    counter_of,
+    gradient_edge,
+    is_inference,
+)
+from asyncgrad.core.versions import VersionCounter
 from asyncgrad.ops.registry import RECORDED
+from asyncgrad.replay.graph import Graph
 from asyncgrad.replay.graph_pass import record
+from asyncgrad.replay.steps import Source, filled
+
+#: The counter of tensors that nobody can change.
+_UNCHANGED = VersionCounter()
 
 
 class State:
@@ -18,8 +43,8 @@ class State:
 
     __slots__ = ("freed", "fresh", "graph", "made", "ran", "slots", "versions")
 
-    def __init__(self, graph: Any, versions: list[int]) -> None:
-        #: The `replay.graph.Graph` that the node stands for.
+    def __init__(self, graph: Graph, versions: list[int]) -> None:
+        #: What the node stands for.
         self.graph = graph
         #: The expected versions of what the node's `guard` holds.
         self.versions = versions
@@ -53,7 +78,7 @@ class GraphNode(Node):
         state = self.version
         state.fresh, state.ran = False, frozenset()
         if task is None:
-            _, root = state.made or state.graph.made_again(self)
+            _, root = state.made or self.made_again()
             return call_node(root, gradients, RECORDED)
         edges = self.following
         if state.made is None and gradient is None:
@@ -74,6 +99,47 @@ class GraphNode(Node):
                 return received
         return self._as_own(gradient, task)
 
+    def made_again(self) -> tuple[list[Any], Any]:
+        """Make the nodes of the recorded call for a replay; returns them and the result's own."""
+        graph, kept = self.version.graph, self.saved
+        released = kept.__class__ is Freed
+        arrays = dict(zip(graph.saved, repeat(None) if released else kept, strict=not released))
+        leaving: dict[Any, Any] = dict(zip(graph.slots, self.following, strict=True))
+        for leaf in graph.own_leaves if not released else ():
+            variable = filled(leaf, arrays)
+            autograd_meta(variable).requires_grad = True
+            leaving[leaf] = gradient_edge(variable)
+        freed = {number: one for ran, one in self.version.freed for number in ran}
+        stream = getattr(self, "stream", None)
+        nodes: list[Any] = []
+        for number, known in enumerate(graph.nodes):
+            edges = tuple(
+                [
+                    as_stored(Edge(nodes[x], position)) if x.__class__ is int else leaving.get(x)
+                    for x, position in zip(known.edges, known.positions, strict=True)
+                ]
+            )
+            node = known.kind()
+            init_node(node, edges if len(edges) > 1 else edges[0], known.metadata, known.cost)
+            # Numbered as if the replayed call had made it, by fractions below the number of the
+            # whole graph's node: the order of a pass, and so of its sums, follows these numbers.
+            node.sequence_nr = self.sequence_nr - 1 + (number + 1) / (len(graph.nodes) + 1)
+            if known.kind is OpNode:
+                node.rule = known.rule
+            if known.saved.__class__ is Freed:
+                node.saved, node.guard = known.saved, known.guard
+            else:
+                node.saved = filled(known.saved, arrays)
+                if number in freed:
+                    # Its name may follow from saved values that are not arrays.
+                    node.release_saved(freed[number])
+                else:
+                    known.set_guards(node, self.guard, self.version.versions)
+            if stream is not None:
+                node.stream = stream
+            nodes.append(node)
+        return nodes, nodes[graph.roots[0]]
+
     def _flags(self, edges: tuple[Any, ...], task: Any) -> Any:
         """Which of these edges a pass needs; None if it needs all."""
         return None if task.exec_info is None else tuple([is_wanted(task, x) for x in edges])
@@ -93,7 +159,7 @@ class GraphNode(Node):
         backward = graph.backwards.get(key)
         fresh = False
         if backward is None:
-            received = record(self, gradient, key)
+            received = record(graph, self.made_again()[0], saved, gradient, key)
         else:
             program, fresh = backward
             run = program.run
@@ -110,7 +176,7 @@ class GraphNode(Node):
         """Compute the gradients of the result's own node, and have the pass run the others."""
         state, graph = self.version, self.version.graph
         if state.made is None:
-            state.made = graph.made_again(self)
+            state.made = self.made_again()
             state.slots, self.following = self.following, stored_edges(state.made[1])
         nodes, root = state.made
         dependencies, info = task.dependencies, task.exec_info
@@ -166,6 +232,60 @@ class GraphNode(Node):
     def name(self) -> str:
         """How errors and traces call it, as in PyTorch."""
         return "CompiledFunctionBackward"
+
+
+def give_node(graph: Graph, returned: Any, arguments: Any) -> Any:
+    """Give the results of a program their node; returns what the function returns."""
+    result, outs, saved, watched, views, bases = returned
+    edges = tuple([gradient_edge(_tensor_of(source, arguments)) for source in graph.slots])
+    node = GraphNode()
+    init_node(node, edges, outs[0]._metadata, graph.cost)
+    # Greater than the number of any node that may be made in its place.
+    node.topological_nr += len(graph.nodes)
+    seen = (*outs, *watched)
+    node.guard = guards = [
+        _counter(seen[one] if one.__class__ is int else _tensor_of(one, arguments))
+        for one in graph.counted
+    ]
+    node.saved = saved
+    node.version = State(graph, [counter.value for counter in guards])
+    nodes: list[Any] = [node]
+    if len(outs) == 1:
+        outs[0]._edge = node
+        for known in graph.to_base:
+            made = OpNode()
+            init_node(made, nodes[-1], known.metadata, known.cost)
+            made.rule, made.saved = known.rule, known.saved
+            views[0]._edge = made
+            nodes.append(made)
+    else:
+        # Hooks on one of them, and `grad()` of it, may need the nodes between it and others.
+        nodes, _ = node.made_again()
+        for out, number in zip(outs, graph.roots, strict=True):
+            out._edge = nodes[number]
+    if views:
+        _take_views(views, bases, graph.paths)
+    scope = current().streams
+    for one in nodes if scope is not None else ():
+        note_streams(one, scope)
+    return result
+
+
+def _take_views(views: tuple[Any, ...], bases: tuple[Any, ...], paths: list[Any]) -> None:
+    """Make results views of their bases."""
+    for view, base, path in zip(views, bases, paths, strict=True):
+        view._counter = counter = counter_of(base)
+        view._autograd = View(base, path, counter.value, None)
+        counter.register(view)
+
+
+def _tensor_of(source: Source, arguments: Any) -> Any:
+    """The tensor of a source in this call."""
+    return source.tensor if source.argument is None else arguments[source.argument]
+
+
+def _counter(tensor: Any) -> VersionCounter:
+    return _UNCHANGED if is_inference(tensor) else counter_of(tensor)
 
 
 def _leading_to(front: Any, node: Any, run: Any, F: Any, gradient: Any, _: Any) -> Any:

@@ -1,47 +1,46 @@
-"""Records a pass through the nodes that a `GraphNode` stands for, as a program of its own."""
+"""Records a pass through the graph of what a replay has returned, as a program of its own."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from asyncgrad.core.node import first_metadata
 from asyncgrad.core.run_node import some_pulls
 from asyncgrad.core.saved_values import run_rule
 from asyncgrad.core.states import InputBuffer
 from asyncgrad.replay.arrays import KnownArrays
+from asyncgrad.replay.graph import Graph
 from asyncgrad.replay.memory import Families
 from asyncgrad.replay.program import Program
 from asyncgrad.replay.steps import Load, Place, Recorded, Source, UnrepeatableError
 from asyncgrad.replay.watched_pass import WatchedPass
 
-if TYPE_CHECKING:
-    from asyncgrad.replay.graph import Graph
-    from asyncgrad.replay.graph_node import GraphNode
-
 #: How many programs of passes are kept for one graph.
 _LIMIT = 8
 
 
-def record(front: GraphNode, gradient: Any, key: Any) -> Any:
-    """Run a pass through the nodes that a node stands for, and keep it as a program.
+def record(
+    graph: Graph, nodes: Sequence[Any], saved: Sequence[Any], gradient: Any, key: Any
+) -> Any:
+    """Run a pass through a graph's nodes, and keep it as a program.
 
     Args:
-        front: the node.
-        gradient: what arrives there.
+        graph: what is known of the graph.
+        nodes: its nodes, which were made again for a replay.
+        saved: what the replay has saved, as `graph.saved` says.
+        gradient: what arrives at the result.
         key: by what the program is found again: flags that say which edges are wanted, or None;
             and the gradient's layout.
 
     Returns:
-        The gradients for the node's edges; None if this can't be a program.
+        The gradients for the edges that leave the graph; None if this can't be a program.
     """
-    graph = front.version.graph
-    nodes, _ = graph.made_again(front)
     recorder = KnownArrays(Recorded())
     watch = WatchedPass(recorder)
     numbers: dict[Place, int] = {}
-    for number, (place, value) in enumerate(zip(graph.saved, front.saved, strict=True)):
+    for number, (place, value) in enumerate(zip(graph.saved, saved, strict=True)):
         if id(value) not in recorder.known:
             mine = recorder.new(value)
             numbers[mine] = number

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from asyncgrad.core.node import Freed, OpNode, as_edge, stored_edges
 from asyncgrad.core.versions import VersionCounter
+from asyncgrad.replay.arrays import KnownArrays
 from asyncgrad.replay.steps import UnrepeatableError
 from asyncgrad.replay.watched_pass import saved_in
-
-if TYPE_CHECKING:
-    from asyncgrad.replay.arrays import KnownArrays
-    from asyncgrad.replay.graph_node import GraphNode
 
 
 class RecordedNode:
@@ -56,18 +53,14 @@ class RecordedNode:
             unseen.value = counter.version
             self.guards.append((counted.get(counter, unseen), grown))
 
-    def set_guards(self, node: Any, front: GraphNode) -> None:
-        """Give a node that was made again its version counters."""
-        guards = self.guards
-        if not guards:
+    def set_guards(self, node: Any, counters: list[VersionCounter], versions: list[int]) -> None:
+        """Give a node that was made again its version counters, of those that a replay has."""
+        if not self.guards:
             return
-        counters = tuple([front.guard[at] if isinstance(at, int) else at for at, _ in guards])
-        versions = tuple(
-            [
-                (front.version.versions[at] if isinstance(at, int) else at.value) - less
-                for at, less in guards
-            ]
+        guards = tuple([counters[at] if isinstance(at, int) else at for at, _ in self.guards])
+        expected = tuple(
+            [(versions[at] if isinstance(at, int) else at.value) - less for at, less in self.guards]
         )
         single = len(guards) == 1
-        node.guard = counters[0] if single else counters
-        node.version = versions[0] if single else versions
+        node.guard = guards[0] if single else guards
+        node.version = expected[0] if single else expected
