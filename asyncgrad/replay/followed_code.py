@@ -21,12 +21,8 @@ from asyncgrad.replay.known import (
     check_class,
     check_reporting,
     is_generated,
-    is_plain,
-    is_read_where_shown,
-    reads_all,
-    slots_of,
 )
-from asyncgrad.replay.named_attributes import BACKWARD, NamedAttributes
+from asyncgrad.replay.named_attributes import NamedAttributes
 from asyncgrad.replay.names import (
     ANY,
     CONSTRUCTORS,
@@ -43,9 +39,6 @@ from asyncgrad.replay.steps import UnrepeatableError
 BY_CLASS = "chooses a function by the class of its argument"
 #: Programs add functions to those that are known there.
 _DIVERGENCES = f"{HOLDERS}.kl"
-#: `Module` without what is derived from it, and the attributes that its own methods read.
-_MODULE = frozenset(Module.__mro__)
-_OF_MODULES = frozenset({*dir(Module), *vars(Module()), "forward"})
 #: What a class statement puts into a class by itself.
 _ITS_OWN = frozenset({"__dict__", "__weakref__"})
 
@@ -228,51 +221,3 @@ class FollowedCode(NamedAttributes):
     def _function_class(self, kind: Any, where: str) -> None:
         """A `Function`, which is called anew if it is called by `apply`."""
         self._anew.append(kind)
-
-    def _instance(self, value: Any, where: str) -> None:
-        kind = type(value)
-        if kind not in self._slots:
-            is_known = issubclass(kind, types.SimpleNamespace) or is_plain(kind)
-            self._slots[kind] = slots_of(kind) if is_known else None
-        slots = self._slots[kind]
-        if slots is None:
-            raise UnrepeatableError(f"{where} is a {kind.__name__}, which may change unseen")
-        self._class_of_instance(kind)
-        for name in slots:
-            self._attributes.append((value, name))
-            if hasattr(value, name):
-                self._follow(getattr(value, name), f"{where}.{name}")
-        if not kind.__dictoffset__:
-            self._attributes.append((value, "__class__"))
-            return
-        self._instances.append(value)
-        held = vars(value)
-        reads_whole = kind is types.SimpleNamespace or any(map(reads_all, kind.__mro__))
-        if isinstance(value, Module):
-            self._table_of_module(kind, held, where)
-        elif not reads_whole or is_read_where_shown(kind):
-            self._partly.append((held, where))
-            self._shown += [(held, where)] if reads_whole else []
-        else:
-            self._dict(held, where)
-
-    def _table_of_module(self, kind: Any, held: dict[str, Any], where: str) -> None:
-        """Follow what a module holds: all of it if classes other than `Module` may read it."""
-        anew = held.keys() & BACKWARD
-        if any(reads_all(base) for base in kind.__mro__ if base not in _MODULE):
-            self._dict(held, where, anew)
-            return
-        self._dicts += [held[key] for key in anew]
-        for name in held.keys() & _OF_MODULES:
-            self._reads(held, name)
-            if name not in anew:
-                self._follow(held[name], f"{where}.{name}")
-        self._globals[id(held)][2].update(_OF_MODULES - held.keys())
-        self._partly.append((held, where))
-
-    def _extras(self, held: dict[str, Any], where: str) -> None:
-        """Follow what users have set on a parameter, which is nothing in most cases."""
-        if held:
-            self._partly.append((held, where))
-        else:
-            self._dicts.append(held)

@@ -50,8 +50,6 @@ class NamedAttributes(Unchanged, Owners):
         self._taken: set[tuple[int, str]] = set()
         #: Classes of which instances are met.
         self._bare: dict[int, Any] = {}
-        #: The slots of the classes of instances; None if they keep what can't be followed.
-        self._slots: dict[type, list[str] | None] = {}
         #: What a program's classes override of this package's classes, by name, with these classes.
         self._overriding: list[tuple[set[str], list[Any]]] = []
         #: The tables of instances of which only attributes that the code names are followed.

@@ -38,7 +38,12 @@ from asyncgrad.replay.known import (
     check_class,
     check_tensor,
     is_named_tuple,
+    is_plain,
+    is_read_where_shown,
+    reads_all,
+    slots_of,
 )
+from asyncgrad.replay.named_attributes import BACKWARD
 from asyncgrad.replay.names import (
     MADE_BY,
     MOVING,
@@ -54,6 +59,9 @@ from asyncgrad.tensor import Tensor
 #: What may be called of optimisers, schedules and scalers of losses: these methods are called anew.
 _CALLED_ANEW = frozenset({"step", "zero_grad"})
 _OF_SCALERS = frozenset({"scale", "step", "unscale_", "update"})
+#: `Module` without what is derived from it, and the attributes that its own methods read.
+_MODULE = frozenset(Module.__mro__)
+_OF_MODULES = frozenset({*dir(Module), *vars(Module()), "forward"})
 
 
 class Reached(FollowedCode):
@@ -78,6 +86,8 @@ class Reached(FollowedCode):
             UnrepeatableError: if something can't be followed.
         """
         super().__init__()
+        #: The slots of the classes of instances; None if they keep what can't be followed.
+        self._slots: dict[type, list[str] | None] = {}
         #: Where this started: see `start_of`.
         self.start = start_of(arguments, records, given)
         self._follow(function, "the function", given)
@@ -176,6 +186,54 @@ class Reached(FollowedCode):
             self._own(value, where)
         else:
             self._instance(value, where)
+
+    def _instance(self, value: Any, where: str) -> None:
+        kind = type(value)
+        if kind not in self._slots:
+            is_known = issubclass(kind, types.SimpleNamespace) or is_plain(kind)
+            self._slots[kind] = slots_of(kind) if is_known else None
+        slots = self._slots[kind]
+        if slots is None:
+            raise UnrepeatableError(f"{where} is a {kind.__name__}, which may change unseen")
+        self._class_of_instance(kind)
+        for name in slots:
+            self._attributes.append((value, name))
+            if hasattr(value, name):
+                self._follow(getattr(value, name), f"{where}.{name}")
+        if not kind.__dictoffset__:
+            self._attributes.append((value, "__class__"))
+            return
+        self._instances.append(value)
+        held = vars(value)
+        reads_whole = kind is types.SimpleNamespace or any(map(reads_all, kind.__mro__))
+        if isinstance(value, Module):
+            self._table_of_module(kind, held, where)
+        elif not reads_whole or is_read_where_shown(kind):
+            self._partly.append((held, where))
+            self._shown += [(held, where)] if reads_whole else []
+        else:
+            self._dict(held, where)
+
+    def _table_of_module(self, kind: Any, held: dict[str, Any], where: str) -> None:
+        """Follow what a module holds: all of it if classes other than `Module` may read it."""
+        anew = held.keys() & BACKWARD
+        if any(reads_all(base) for base in kind.__mro__ if base not in _MODULE):
+            self._dict(held, where, anew)
+            return
+        self._dicts += [held[key] for key in anew]
+        for name in held.keys() & _OF_MODULES:
+            self._reads(held, name)
+            if name not in anew:
+                self._follow(held[name], f"{where}.{name}")
+        self._globals[id(held)][2].update(_OF_MODULES - held.keys())
+        self._partly.append((held, where))
+
+    def _extras(self, held: dict[str, Any], where: str) -> None:
+        """Follow what users have set on a parameter, which is nothing in most cases."""
+        if held:
+            self._partly.append((held, where))
+        else:
+            self._dicts.append(held)
 
     def _method(self, value: Any, where: str) -> None:
         owner = value.__self__
