@@ -35,11 +35,10 @@ def product_cost(multiplications: int) -> int:
 
 
 def _cost(x: Variable, y: Variable) -> int:
-    """Both gradients of a product: twice the forward's 2 m n k."""
-    return 3_000 + int(4 * x._metadata.size * y._metadata.shape[-1] / _FLOPS_PER_NS)
+    return product_cost(x._metadata.size * y._metadata.shape[-1])
 
 
-def _adjoint(xp: Library, x: Array) -> Any:
+def adjoint(xp: Library, x: Array) -> Any:
     """The conjugate transpose of the last two axes."""
     out = x.swapaxes(-1, -2)
     return out.conj() if out.dtype.kind == "c" else out
@@ -181,7 +180,7 @@ def _products(xp: Library, x: Array, y: Array) -> Any:
 def _euclidean_distances(xp: Library, x: Array, y: Array) -> Any:
     """The distances of all rows of one matrix from all rows of another."""
     sizes = xp.sum(x * x, -1)[..., None] + xp.sum(y * y, -1)[..., None, :]
-    return xp.sqrt(xp.maximum(sizes - 2 * xp.matmul(x, _adjoint(xp, y)), 0))
+    return xp.sqrt(xp.maximum(sizes - 2 * xp.matmul(x, adjoint(xp, y)), 0))
 
 
 def _over_distance(F: Namespace, g: Value, out: Value) -> Any:
@@ -209,7 +208,7 @@ _LINEAR_PULLS: dict[str, Callable[..., Any]] = {"x": _linear_by_input, "weight":
 OPS = (
     linear(
         "adjoint",
-        _adjoint,
+        adjoint,
         lambda F, g: F.adjoint(g),
         fresh=False,
         passes=True,

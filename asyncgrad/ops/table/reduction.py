@@ -19,8 +19,8 @@ from asyncgrad.ops.dtype import is_half
 from asyncgrad.ops.fused import masked
 from asyncgrad.ops.op import Op, Part, fused, linear, operation, part
 from asyncgrad.ops.table.elementwise import sgn
-from asyncgrad.ops.table.linalg import conjugate
-from asyncgrad.ops.table.matrices import NOT_FINITE, solved
+from asyncgrad.ops.table.linalg import adjoint, conjugate
+from asyncgrad.ops.table.matrices import NOT_FINITE, decomposition_cost, solved
 from asyncgrad.ops.table.shape import in_order, kept_shape
 from asyncgrad.ops.widening import widening
 from asyncgrad.types import Array, Library, Namespace, Shape, Value
@@ -616,16 +616,6 @@ def _vector_norm_gradient(
 # -- nuclear norm ---------------------------------------------------------------------------------
 
 
-def _decomposition_cost(x: Variable) -> int:
-    """A singular value decomposition takes about 20 m n k operations, at one a nanosecond."""
-    metadata = x._metadata
-    return 20_000 + 20 * int(metadata.size * min(metadata.shape[-2:]))
-
-
-def _adjoint(x: Array) -> Any:
-    return x.conj().swapaxes(-1, -2)
-
-
 def _sum_of_singular_values(xp: Library, x: Array) -> Any:
     return xp.linalg.svd(x, compute_uv=False).sum(-1).copy()
 
@@ -640,11 +630,11 @@ def _polar(xp: Library, x: Array) -> Any:
 def _polar_tangent(xp: Library, t: Array, x: Array) -> Any:
     """The change of the unitary factor of `x` along `t`; this linear map is self-adjoint."""
     u, s, vh = xp.linalg.svd(x, full_matrices=False)
-    uh, v = _adjoint(u), _adjoint(vh)
+    uh, v = adjoint(xp, u), adjoint(xp, vh)
     inner = xp.matmul(xp.matmul(uh, t), v)
-    turned = (inner - _adjoint(inner)) / (s[..., :, None] + s[..., None, :])
+    turned = (inner - adjoint(xp, inner)) / (s[..., :, None] + s[..., None, :])
     left = (t - xp.matmul(u, xp.matmul(uh, t))) @ (v / s[..., None, :])
-    right = (u / s[..., None, :]).swapaxes(-1, -2).conj()
+    right = adjoint(xp, u / s[..., None, :])
     right = right @ (t - xp.matmul(xp.matmul(t, v), vh))
     return xp.matmul(xp.matmul(u, turned), vh) + xp.matmul(left, vh) + xp.matmul(u, right)
 
@@ -781,14 +771,14 @@ OPS = (
         solved(_sum_of_singular_values, "svd", NOT_FINITE),
         pulls={"x": _nuclear_pull},
         pushes={"x": _push_of(_nuclear_pull)},
-        cost=_decomposition_cost,
+        cost=decomposition_cost,
     ),
     operation(
         "polar",
         _polar,
         pulls={"x": lambda F, g, x: F.polar_tangent(g, x)},
         linear=True,
-        cost=_decomposition_cost,
+        cost=decomposition_cost,
     ),
     operation("polar_tangent", _polar_tangent, "t x", batch=batch_rules.alike),
     linear(
