@@ -30,8 +30,9 @@ def as_dtype(name: str, dtype: Any) -> Any:
     if dtype.__class__ is DType:
         return dtype.dtype
     try:
-        # A copied or unpickled dtype equals NumPy's, but is another object.
-        found = np.dtype(dtype.type if isinstance(dtype, np.dtype) else dtype)
+        # By its type: a copied or unpickled dtype equals NumPy's, but is another object, and that
+        # of another byte order is none that kernels read.
+        found = np.dtype(np.dtype(dtype).type)
     except (TypeError, ValueError):
         # NumPy raises a ValueError for what has an attribute `dtype` that is none of its own.
         found = None

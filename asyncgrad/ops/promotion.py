@@ -20,7 +20,8 @@ from asyncgrad.devices import CPU
 from asyncgrad.errors import class_of
 from asyncgrad.ops.batching import mapped
 from asyncgrad.ops.device_check import device_mismatch
-from asyncgrad.ops.dtype import refuse
+from asyncgrad.ops.dtype import FLOATING, refuse
+from asyncgrad.ops.dtype_device import as_dtype
 from asyncgrad.ops.namespace import RECORDED, metadata_of
 from asyncgrad.ops.op import Op
 from asyncgrad.ops.tensors.transfer import to_device
@@ -43,8 +44,8 @@ def default_dtype() -> Any:
 def set_default_dtype(dtype: Any) -> None:
     """Set the dtype that Python floats become; raise TypeError for a non-floating dtype."""
     with suppress(TypeError):
-        found = np.dtype(dtype)
-        if found.kind == "f" or found.name == "bfloat16":
+        found = as_dtype("set_default_dtype", dtype)
+        if found.kind in FLOATING:
             _default[0] = found
             return
     raise TypeError(f"set_default_dtype: only floating-point dtypes are supported, not {dtype}")

@@ -84,6 +84,21 @@ def test_there_is_one_object_of_each(copied):
     assert type(copied(size)) is ag.Size
 
 
+@pytest.mark.parametrize("dtype", ["<f8", ">f8", ">i4", ">c8", ">u2"])
+def test_new_tensors_have_the_native_byte_order(dtype):
+    """In which kernels read them, and DLPack's consumers."""
+    for made in (ag.zeros(2, dtype=dtype), ag.ones(2).to(dtype=dtype), ag.tensor([1], dtype=dtype)):
+        assert made.numpy().dtype.isnative
+        assert made.dtype == np.dtype(dtype).newbyteorder("=")
+
+
+@pytest.mark.parametrize("dtype", [None, "g", "m8[s]", int, 3])
+def test_what_is_no_floating_dtype_does_not_become_the_default(dtype):
+    with pytest.raises(TypeError, match="only floating-point dtypes are supported"):
+        ag.set_default_dtype(dtype)
+    assert ag.get_default_dtype() is ag.float32
+
+
 def test_what_gives_a_dtype_gives_the_users():
     x = ag.ones(2, requires_grad=True)
     found = [
