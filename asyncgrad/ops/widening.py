@@ -46,6 +46,7 @@ def widened(value: Any) -> Any:
 def rounding_once(rule: Callable[..., Any]) -> Callable[..., Any]:
     """Have a rule compute with half precision in float32, as kernels do, and round the results."""
 
+    @functools.wraps(rule)
     def run(F: Any, g: Any, *values: Any) -> Any:
         dtype = g.dtype
         if not is_half(dtype):

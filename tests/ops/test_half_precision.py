@@ -268,6 +268,9 @@ def test_addr_rounds_after_the_steps_that_pytorchs_has(dtype, factors):
             ag.cat([x, y])[None, None], (5, 6), mode="bilinear"
         ),
         lambda x, y, z: ag.sinc(y),
+        lambda x, y, z: ag.rsqrt(y),
+        lambda x, y, z: y**-0.5,
+        lambda x, y, z: ag.logcumsumexp(ag.cat([y] * 16), 0),
         lambda x, y, z: ag.func.grad(lambda x: ag.nn.functional.mish(x).sum())(x),
         lambda x, y, z: ag.func.grad(lambda x: ag.nn.functional.hardswish(x).sum())(x * 2),
     ],
@@ -283,6 +286,25 @@ def test_functions_of_several_steps_round_once(dtype, function):
     # Sums in float32 may lie on the other side of the middle between two numbers.
     step = 2.0 ** (-7 if dtype == "bfloat16" else -10)
     np.testing.assert_allclose(found.double().numpy(), expected.double().numpy(), rtol=step)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_cubes_round_where_pytorchs_do(dtype):
+    found = [T.arange(1, 40).to(getattr(T, dtype)).div(7) ** 3 for T in (torch, ag)]
+    oracle.compare(*found)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_errors_of_long_scans_do_not_add_up(dtype):
+    """The gradient is computed step by step, with the quotient of two results in each."""
+    values = np.random.default_rng(0).uniform(0.3, 2, 500)
+    gradients = []
+    for T, kind in ((torch, "float64"), (torch, dtype), (ag, dtype)):
+        x = T.tensor(values).to(getattr(T, dtype)).to(getattr(T, kind)).requires_grad_()
+        (found,) = T.autograd.grad(T.logcumsumexp(x, 0).sum(), x)
+        gradients.append(found.double().numpy())
+    exact, theirs, ours = gradients
+    assert abs(ours / exact - 1).max() <= 1.1 * abs(theirs / exact - 1).max()
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])

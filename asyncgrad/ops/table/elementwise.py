@@ -17,7 +17,7 @@ import numpy as np
 from asyncgrad.core.variable import Variable
 from asyncgrad.devices.fp_errors import fp_errors_ignored, restore_fp_errors, without_fp_errors
 from asyncgrad.ops import batch_rules
-from asyncgrad.ops.dtype import FLOATING, check_dtype, refuse
+from asyncgrad.ops.dtype import FLOATING, check_dtype, is_half, refuse
 from asyncgrad.ops.fused import (
     FEW,
     ONES,
@@ -290,13 +290,14 @@ def _pow_scalar(xp: Library, x: Array, scalar: Number) -> Any:
         return xp.ones_like(x)
     for token in fp_errors_ignored:
         try:
-            if scalar == 3:
+            # In half precision two steps would round twice; PyTorch's cube of bfloat16 does so.
+            if scalar == 3 and x.dtype.char != "e":
                 return xp.square(x) * x
             if scalar == 0.5:
                 return xp.sqrt(x)
             if scalar == -1:
                 return xp.reciprocal(x)
-            if scalar == -0.5:
+            if scalar == -0.5 and not is_half(x.dtype):
                 return inverted(xp, xp.sqrt(x))
             out = xp.power(x, scalar)
         finally:
@@ -678,7 +679,11 @@ OPS = (
     ),
     ufunc("sqrt", lambda F, out: F.div(0.5, out), "The square root of each element."),
     unary(
-        "rsqrt", lambda F, out: -0.5 * (out * out * out), _rsqrt, doc="1 / sqrt(x) of each element."
+        "rsqrt",
+        lambda F, out: -0.5 * (out * out * out),
+        _rsqrt,
+        wide=True,
+        doc="1 / sqrt(x) of each element.",
     ),
     ufunc("exp", lambda F, out: out, "e to the power of each element."),
     ufunc(

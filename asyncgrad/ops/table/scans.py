@@ -15,6 +15,7 @@ from asyncgrad.ops import batch_rules
 from asyncgrad.ops.dtype import INEXACT, check_dtype
 from asyncgrad.ops.op import operation
 from asyncgrad.ops.table.shape import in_order
+from asyncgrad.ops.widening import rounding_once
 from asyncgrad.types import Array, Library, Namespace, Value
 
 
@@ -138,8 +139,9 @@ OPS = (
         _logcumsumexp,
         "x",
         "dim",
-        pulls={"x": _logcumsumexp_pull},
-        pushes={"x": _logcumsumexp_push},
+        pulls={"x": rounding_once(_logcumsumexp_pull)},
+        pushes={"x": rounding_once(_logcumsumexp_push)},
+        wide=True,
         batch=batch_rules.line,
     ),
 )
