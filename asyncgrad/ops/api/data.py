@@ -142,8 +142,14 @@ def _of_large_integers(name: str, numbers: Any, wanted: np.dtype[Any]) -> Any:
     try:
         return np.array(numbers, wanted)
     except OverflowError:
+        if category(wanted) > 1:
+            raise
         raise ValueError(
             f"{name}: Overflow when unpacking long long: an integer has more than 64 bits"
+        ) from None
+    except ValueError:
+        raise RuntimeError(
+            f"{name}: value cannot be converted to type {wanted} without overflow: NaN"
         ) from None
 
 

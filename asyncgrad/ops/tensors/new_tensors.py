@@ -95,7 +95,7 @@ def fitting(name: str, values: Any, dtype: Any) -> Any:
         values = values.real
     else:
         fits = True
-    if fits and category(dtype) == 1 and values.size:
+    if fits and category(dtype) == 1 and values.size and values.dtype.kind != "b":
         limits = np.iinfo(dtype)
         # A negative number down to `-max` wraps around to an unsigned integer.
         lowest = limits.min or -limits.max
