@@ -21,11 +21,12 @@ TABLES = (_ROOT / "README.md", _ROOT / "docs" / "benchmarks.md")
 
 _HEAD = """# How fast the functions are
 
-Forward and backward of every function of the table, and training steps of four networks, in
-PyTorch's time on one thread: a ratio below 1 is quicker. Both libraries take turns in one process,
-after a check that their results agree; a ratio is one of medians. Functions that have no gradient
-are only called. A function that is also measured with other arguments has further rows, with a word
-in brackets. Where a ratio is in bold, it is above the bound, and the last column says why.
+Forward and backward of every function of the table, and training steps of four networks, beside
+PyTorch on one thread. Times are medians, and a ratio is asyncgrad's by PyTorch's: below 1,
+asyncgrad is quicker. Both libraries take turns in one process, after a check that their results
+agree. Functions that have no gradient are only called. A function that is also measured with other
+arguments has further rows, with a word in brackets. Where a ratio is in bold, it is above the
+bound, and the last column says why.
 
 Made by `python -m benchmarks --only models,small,large --json figures.json` and
 `python -m benchmarks.page figures.json`, on: {machine}.
