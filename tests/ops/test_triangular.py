@@ -150,9 +150,6 @@ def test_a_singular_triangle_gives_infinite_solutions_in_its_own_example(name):
         np.testing.assert_allclose(ours, theirs, rtol=1e-12, atol=1e-12)
 
 
-
-
-
 def test_rounding_errors_hide_no_0_on_a_diagonal():
     """As they may in an elimination that exchanges rows, which divides by what is left of the 0."""
 
