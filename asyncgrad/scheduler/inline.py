@@ -17,6 +17,7 @@ from typing import Any
 
 from asyncgrad.aliases import Gradient
 from asyncgrad.core import chain
+from asyncgrad.core.conclude import deciding
 from asyncgrad.core.frames import clear_frames
 from asyncgrad.core.graph_task import GraphTask
 from asyncgrad.core.node import OpNode
@@ -65,7 +66,7 @@ def _run(task: GraphTask) -> Any:
         _run_nodes(task)
         if task.state is RUNNING:
             task.ending = True
-            if not task.members:
+            if not task.members or not deciding(task):
                 end_pass(task, True)
         if task.members:
             conclude_inline(task)

@@ -67,12 +67,9 @@ def conclude_inline(task: GraphTask) -> None:
 
 async def _decide(task: GraphTask) -> None:
     """Call all `decide` at the same time, and wait for all; raise the first error."""
-    methods = deciding(task)
-    if not methods:
-        return
     # Participants promise others that the commit does not fail, so it is checked before.
     check_staged(task.staged)
-    calls = [asyncio.ensure_future(_stopping(_call(method))) for method in methods]
+    calls = [asyncio.ensure_future(_stopping(_call(method))) for method in deciding(task)]
     for call in calls:
         call.add_done_callback(retrieve)
     try:

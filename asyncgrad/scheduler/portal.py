@@ -185,14 +185,16 @@ def despite_interrupts(end: Callable[..., None], *args: object) -> None:
     """End what a caller has begun that was interrupted, and raises that.
 
     If more interrupts come, `end` is called again. But a portal whose thread is blocked does not
-    notice the end of the grace period: so after twice that time they are raised.
+    notice the end of the grace period: so when twice that time has passed they are raised.
     """
-    patience = monotonic() + 2 * GRACE
+    patience = 0.0
     while True:
         try:
             end(*args)
             return
         except (KeyboardInterrupt, SystemExit):
+            # Not at the start: if an interrupt came in that call, `end` would never be called.
+            patience = patience or monotonic() + 2 * GRACE
             if monotonic() > patience:
                 raise
 

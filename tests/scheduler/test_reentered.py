@@ -194,6 +194,15 @@ def joined() -> list[float]:
     return x.grad.tolist()
 
 
+def test_a_pass_with_a_participant_within_a_commit() -> None:
+    """This thread holds the lock, so the portal's would wait for ever."""
+    many = [leaf() for _ in range(50)]
+    loss = sum(one.sum() for one in many)
+    with collected_within(commit_module._committing, joined) as results:
+        loss.backward()
+    assert results == [[1.0] * 3]
+
+
 @pytest.mark.parametrize(
     ("lock", "call", "result"),
     [
