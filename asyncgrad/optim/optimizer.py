@@ -196,9 +196,9 @@ class Optimizer(Stateful):
 
         The thread writes to new arrays, which replace the parameters' memory when the step is
         complete: other tasks see either no parameter updated or all of them. Gradients that they
-        drop meanwhile are in the step. A cancellation takes effect after the step. Steps of several
-        tasks are taken one after another. A `step` that a subclass defines is called on the loop
-        instead, and awaited if it is a coroutine function.
+        drop meanwhile are in the step, and options that they set are not. A cancellation takes
+        effect after the step. Steps of several tasks are taken one after another. A `step` that a
+        subclass defines is called on the loop instead, and awaited if it is a coroutine function.
 
         Args:
             closure: computes the loss and its gradients anew; may be a coroutine function.
@@ -290,8 +290,8 @@ class Optimizer(Stateful):
         """
         beside = drafts is not None
         # All are read before the first update: a step that is refused changes nothing, and other
-        # tasks may drop gradients meanwhile.
-        groups = self.param_groups
+        # tasks may drop gradients and set options meanwhile.
+        groups = [group.copy() for group in self.param_groups] if beside else self.param_groups
         gradients = list(map(self._gradients, groups))
         if beside:
             self._in_thread = True

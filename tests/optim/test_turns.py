@@ -189,7 +189,7 @@ class Waiting(ag.optim.Optimizer):
         self.state[parameter]["count"] = self.state[parameter].get("count", 0) + 1
         self.begun.set()
         assert self.go_on.wait(30)
-        self._values(parameter)[...] -= gradient
+        self._values(parameter)[...] -= group["lr"] * gradient
 
 
 async def begun(monkeypatch, *hooks):
@@ -214,6 +214,19 @@ async def test_gradients_that_are_dropped_during_a_step_are_in_it(monkeypatch):
     optimizer.go_on.set()
     await step
     assert [p.item() for p in parameters] == [-1, -1]
+
+
+@pytest.mark.asyncio
+async def test_options_set_during_a_step_are_those_of_the_next(monkeypatch):
+    """Parameters that the step had not come to were updated with them."""
+    parameters, optimizer, step = await begun(monkeypatch)
+    for group in optimizer.param_groups:
+        group["lr"] = 2.0
+    optimizer.go_on.set()
+    await step
+    assert [p.item() for p in parameters] == [-1, -1]
+    await optimizer.step_async()
+    assert [p.item() for p in parameters] == [-3, -3]
 
 
 def _written(p):
