@@ -17,6 +17,7 @@ from typing import Any
 from asyncgrad.core.locks import RLock, is_held_here
 from asyncgrad.devices import current_stream
 from asyncgrad.errors import AcceleratorError, OutOfMemoryError
+from asyncgrad.ops.registry import OPS
 from asyncgrad.replay.device_arrays import is_host_work
 from asyncgrad.replay.memory import ends_of
 from asyncgrad.replay.steps import MADE, Compute, Load, Place, filled, is_list
@@ -39,10 +40,10 @@ def with_graphs(
     for works, part in groupby(steps, partial(is_work_of_the_device, lists=lists)):
         together = [*part]
         end += len(together)
-        group = CapturedSteps(device, together, ends, end) if works else None
+        group = CapturedSteps(device, together, ends, end, families) if works else None
         if group is not None and group.pays(families, loaded):
             groups.append(group)
-            together = [group.step()]
+            together = [group.step(), *group.views]
         found += together
     return found, groups
 
@@ -81,6 +82,32 @@ def are_apart(families: Any, inputs: Iterable[Place], outs: list[Place]) -> bool
     """Whether results can be copied: none is a view of what is read, or of another result."""
     roots = [families.of(place) for place in outs]
     return len(set(roots)) == len(roots) and {*map(families.of, inputs)}.isdisjoint(roots)
+
+
+def without_views(
+    steps: list[Any], outs: list[Place], families: Any
+) -> tuple[list[Place], list[Compute]]:
+    """The results that are copied; and the steps that make the others, as views of these.
+
+    Copies of both would not share memory, so these steps are taken with the copies.
+    """
+    results, known = set(outs), set[Place]()
+    views: list[Compute] = []
+    for step in steps:
+        op = OPS.get(step.name) if step.__class__ is Compute else None
+        memory = {families.of(x) for x in (*step.read, *step.made)}
+        if op is not None and op.view and len(memory) == 1 and known.issuperset(step.read):
+            views.append(step)
+            known.update(step.made)
+        else:
+            known.update(results.intersection(step.made))
+    found: list[Compute] = []
+    for step in reversed(views):
+        if step.outs in results:
+            found.append(step)
+            results.update(step.read)
+    made = {step.outs for step in found}
+    return [place for place in outs if place not in made], found[::-1]
 
 
 def last_uses(steps: list[Any], outs: list[Place]) -> list[list[Place]]:
@@ -160,12 +187,15 @@ class DeviceGraph:
 class CapturedSteps(DeviceGraph):
     """Steps that follow one another, as one function of arrays."""
 
-    def __init__(self, device: Any, steps: list[Any], ends: dict[Place, int], end: int) -> None:
+    def __init__(
+        self, device: Any, steps: list[Any], ends: dict[Place, int], end: int, families: Any
+    ) -> None:
         super().__init__(device)
         self._steps = steps
-        #: The places that the steps read and don't make, and those that later steps read.
         self._inputs, made = inputs_of(steps)
-        self._outs = [place for place in made if ends[place] >= end]
+        results = [place for place in made if ends[place] >= end]
+        #: What later steps read: places that the graph makes, and steps that take views of these.
+        self._outs, self.views = without_views(steps, results, families)
         self._over = last_uses(steps, self._outs)
         #: The arrays of the last call; for each input whether it was always the same array.
         self._arrays: Any = None

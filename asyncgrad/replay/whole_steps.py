@@ -10,7 +10,13 @@ from asyncgrad.nn.utils import clip
 from asyncgrad.ops.api import normalisation
 from asyncgrad.optim.elementwise import ElementwiseOptimizer
 from asyncgrad.optim.optimizer import Optimizer
-from asyncgrad.replay.captured import are_apart, inputs_of, is_work_of_the_device, lists_in
+from asyncgrad.replay.captured import (
+    are_apart,
+    inputs_of,
+    is_work_of_the_device,
+    lists_in,
+    without_views,
+)
 from asyncgrad.replay.device_arrays import kept_constant
 from asyncgrad.replay.memory import Families, Plan
 from asyncgrad.replay.names import is_own
@@ -87,7 +93,8 @@ class Sorted:
         later = {*places_in(outputs), *(place for step in self.after for place in step.read)}
         #: The places that the graph reads and does not make, and those that are read later.
         self.inputs, made = inputs_of(self.inside)
-        self.outs = [place for place in made if place in later]
+        results = [place for place in made if place in later]
+        self.outs, self.after[:0] = without_views(self.inside, results, families)
         self._check_memory(families)
         loaded = {step.out: step.source for step in self.before if step.__class__ is Load}
         sources = [loaded.get(place) for place in self.inputs]

@@ -48,6 +48,40 @@ def test_a_program_is_one_launch(device):
     assert bits(fast(batches[0], weight)) == bits(waves(batches[0], weight))
 
 
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda y: y.t(),
+        lambda y: y.flatten().unsqueeze(0),
+        lambda y: (y.t()[1:], y.t().exp()),
+    ],
+)
+def test_results_that_are_views_of_others(device, function):
+    """They are taken of the copies of their bases."""
+
+    def views(x, w):
+        y = ag.tanh(x * w)
+        z = ag.sigmoid(y) + y * 2
+        return function((z * z + ag.exp(-z)) * 0.5)
+
+    weight = ag.full((3,), 0.5).to(device).requires_grad_()
+    fast = ag.compile(views)
+    kept = []
+    for x in inputs(device):
+        found = []
+        for call in (views, fast):
+            y, *_ = result = (
+                call(x, weight) if function(x).__class__ is tuple else [call(x, weight)]
+            )
+            with ag.no_grad():
+                y.mul_(2)
+            found.append(([bits(part) for part in result], bits(y._base)))
+            kept.append((result, found[-1][0]))
+        assert found[0] == found[1]
+    assert all([bits(part) for part in result] == before for result, before in kept)
+    assert "operations are one CUDA graph" in fast.explain()
+
+
 def test_the_launch_stands_for_the_operations(monkeypatch):
     """A copy in, the graph, a copy out."""
     machine = installed(monkeypatch, devices=2).machine

@@ -268,6 +268,19 @@ def test_other_functions_follow_the_graph(device):
         assert "AveragedModel.update_parameters" in fast.explain()
 
 
+def test_a_result_that_is_a_view(device):
+    """It is taken of the copy of its base, which is a result, too."""
+
+    def step(training, x, y):
+        training.optimizer.zero_grad()
+        losses = training.model(x).square().mean(1)
+        losses.sum().backward()
+        training.optimizer.step()
+        return losses.unsqueeze(1)
+
+    compare(device, OPTIMIZERS["SGD"], step=step)
+
+
 def test_several_passes_of_one_step(device):
     """Their gradients are added."""
 
