@@ -212,6 +212,7 @@ def _steepness(shape: tuple[int, ...], dims: tuple[int, ...], correction: float)
     return 2 / free if free else math.inf
 
 
+@widening
 def _var_gradient(
     xp: Library, g: Array, x: Array, dims: tuple[int, ...], correction: float, keepdim: bool
 ) -> Any:
@@ -245,6 +246,7 @@ def _std_push(
     return F.mask(F.div(pushed, F.mul_scalar(out, 2)), out != 0)
 
 
+@widening
 def _std_gradient(
     xp: Library, g: Array, x: Array, out: Array, dims: tuple[int, ...], correction: float,
     keepdim: bool,
