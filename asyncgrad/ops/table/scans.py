@@ -1,6 +1,6 @@
 """Scans in which each result depends on the previous one.
 
-Both run step by step along the axis, for all lines at once: a parallel scan would need products of
+They run step by step along the axis, for all lines at once: a parallel scan would need products of
 factors, which may overflow or underflow.
 """
 
