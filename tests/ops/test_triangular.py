@@ -165,6 +165,52 @@ def test_rounding_errors_hide_no_0_on_a_diagonal():
     np.testing.assert_allclose(*[part[finite[0]] for part in found])
 
 
+def test_rounding_errors_make_no_0_that_is_refused():
+    """As they may where an element of the diagonal is small."""
+    x = ag.tensor(np.random.default_rng(0).standard_normal((40, 5, 5))).tril()
+    x[:, 2, 2] = 1e-30
+    out = ag.linalg.solve_triangular(x, ag.ones(5, 1, dtype=ag.float64), upper=False)
+    assert out[:, :2].isfinite().all()
+
+
+def test_pivots_of_other_batches_are_refused():
+    """PyTorch reads beyond their memory."""
+    for pivots, batch in (((3,), (2,)), ((1, 3), (2,)), ((2, 3), ())):
+        data, order = ag.eye(3).expand(*batch, 3, 3), ag.ones(*pivots, dtype=ag.int32)
+        with pytest.raises(RuntimeError, match="Number of pivots per batch"):
+            ag.lu_unpack(data, order)
+
+
+@pytest.mark.parametrize("upper", [False, True])
+def test_the_other_triangle_of_a_cholesky_factor_is_not_read(upper):
+    """LAPACK leaves anything there. Derivatives are those of all elements, as in PyTorch."""
+    values = [[2.0, 0, 0], [0.5, 1, 0], [1, -1, 3]]
+    results = []
+    for T in (torch, ag):
+        x = T.tensor(values, dtype=T.float64)
+        b = T.arange(6.0, dtype=T.float64).reshape(3, 2)
+        unread = T.full((3, 3), float("nan"), dtype=T.float64).triu(1)
+        x, unread = (x.mT, unread.mT) if upper else (x, unread)
+        solve, invert = (
+            lambda x, f=f: f(x, upper=upper)
+            for f in (lambda x, upper, T=T, b=b: T.cholesky_solve(b, x, upper), T.cholesky_inverse)
+        )
+        for f in (solve, invert):
+            found = [f(x + unread), T.func.vmap(f)((x + unread)[None]), T.func.jacrev(f)(x)]
+            # PyTorch's forward mode is wrong for inverses.
+            tangent = T.func.jvp(f, (x,), (x,))[1] if T is ag else -2 * f(x)
+            results.append([*found, tangent])
+    oracle.compare(results[:2], results[2:])
+
+
+def test_a_replay_reads_one_triangle_of_a_cholesky_factor():
+    step = ag.compile(lambda x: ag.cholesky_inverse(x).sum())
+    for value in (1.0, 2, 4):
+        x = ag.tensor([[value, float("nan")], [0, 1]], requires_grad=True)
+        step(x).backward()
+        assert x.grad[0, 0].item() == -2 * value**-3
+
+
 #: Solutions that are one node in PyTorch.
 NODES = {
     "solve": lambda T, x: T.linalg.solve(x, x),

@@ -184,11 +184,15 @@ def _divided(F: Namespace, x: Value, s: Value) -> Any:
 def _triangular_solution(xp: Library, x: Array, y: Array) -> Any:
     """The solutions with triangles, by substitution where there is a 0 on a diagonal.
 
-    The library solves by elimination, which rounding errors may lead past such a 0. Devices are not
-    asked whether there is one, because the host would wait for the answer.
+    The library solves by elimination, which rounding errors may lead past such a 0, or to one
+    that is not there.
+    Devices are not asked whether there is one, because the host would wait for the answer.
     """
     if xp.ndarray is not np.ndarray or x.diagonal(0, -2, -1).all():
-        return xp.linalg.solve(x, y)
+        try:
+            return xp.linalg.solve(x, y)
+        except np.linalg.LinAlgError:
+            pass
     out, upper = y.copy(), not xp.tril(x, -1).any()
     rows = range(x.shape[-1])
     for i in reversed(rows) if upper else rows:
