@@ -391,7 +391,7 @@ async def shared_memory():
     return flat + seen[0], 4.0
 
 
-async def shared_memory_is_kept():
+async def shared_memory_is_freed():
     """Memory of a third stream's that a `.grad` looks at may be dropped at once."""
     x, third, side = leaf(), stream(), stream()
     with third:
@@ -485,7 +485,7 @@ async def given_by_the_caller():
 
 
 PROGRAMS = (
-    shared_memory, shared_memory_is_kept,
+    shared_memory, shared_memory_is_freed,
     offloaded, offloaded_is_kept, between_devices_directly, copy_is_kept,
     between_streams, from_another_device, to_another_device, between_other_devices,
     through_the_host, to_the_host, root_of_a_side_stream, leaf_of_a_side_stream,

@@ -97,13 +97,13 @@ MUTANTS = {
         S, "prepare", "stream.keep(gradient, prepared.before)", programs.accumulated_is_kept,
     ),
     "a gradient that others see is written after what the caller has put in": (
-        S, "within", "stream.wait_stream(callers)", programs.shared_memory,
+        S, "within", "stream.wait_stream(other)", programs.shared_memory,
     ),
     "the caller waits for a gradient that others see": (
-        S, "within", "callers.wait_stream(stream)", programs.shared_memory,
+        S, "within", "other.wait_stream(stream)", programs.shared_memory,
     ),
-    "memory that others see is kept": (
-        S, "within", "stream.keep(*args)", programs.shared_memory_is_kept,
+    "memory that others see is used again after the pass has read it": (
+        S, "within", "other.wait_stream(stream)", programs.shared_memory_is_freed,
     ),
     "a copy comes after what the caller has put in": (
         S, "copies_follow_caller", "stream.wait_stream(self.caller_stream(device))",
