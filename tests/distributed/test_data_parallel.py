@@ -1100,7 +1100,7 @@ async def test_the_decision_of_a_pass_does_not_wait_for_other_messages() -> None
 
     async def hold(gate: asyncio.Lock) -> None:
         async with gate:
-            await decided.wait()
+            await asyncio.wait_for(decided.wait(), 10)
 
     def crowd(rank: int, message: Any) -> None:
         if message.method == "mail" and message.args[1][-1] == "vote":

@@ -120,7 +120,7 @@ async def test_a_commit_does_not_wait_for_other_messages() -> None:
 
         async def hold(gate: asyncio.Lock) -> None:
             async with gate:
-                await committed.wait()
+                await asyncio.wait_for(committed.wait(), 10)
 
         def crowd(rank: int, message: Message) -> None:
             if message.method == "prepare":
