@@ -15,7 +15,7 @@ import numpy as np
 
 from asyncgrad.core.anomaly import remember
 from asyncgrad.core.history import rebase_history
-from asyncgrad.core.modes import DEFAULT, current, install
+from asyncgrad.core.modes import current, install
 from asyncgrad.core.node import OpNode, as_edge, init_node, name_of, next_sequence_nr
 from asyncgrad.core.node_streams import note_streams
 from asyncgrad.core.recording import note_copy
@@ -366,8 +366,6 @@ def _copied(base: Any, edge: Any, route: Route | None) -> Any:
 def replay(view: View) -> Any:
     """Take a view again from its base, recorded, and return its edge."""
     found = current()
-    if found is DEFAULT:
-        return follow(view.base, view.path)._edge
     install(found.replace(grad=True, inference=False, saved_hooks=None, forward=False))
     try:
         return follow(view.base, view.path)._edge
