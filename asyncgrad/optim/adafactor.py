@@ -10,14 +10,12 @@ from asyncgrad.ops.namespace import metadata_of
 from asyncgrad.ops.widening import widened
 from asyncgrad.optim.optimizer import Optimizer
 from asyncgrad.optim.updates import (
-    Gradients,
     Group,
     Params,
     Rate,
     check_bound,
     count_step,
     host_number,
-    refuse_complex,
 )
 from asyncgrad.types import Array, Tensor
 
@@ -36,6 +34,8 @@ class Adafactor(Optimizer):
     The other arguments are those of `Adam`. A step raises RuntimeError for complex parameters.
     """
 
+    _takes_complex = False
+
     def __init__(
         self, params: Params, lr: Rate = 1e-2, beta2_decay: float = -0.8,
         eps: tuple[float | None, float] = (None, 1e-3), d: float = 1.0, weight_decay: float = 0.0,
@@ -50,11 +50,6 @@ class Adafactor(Optimizer):
         check_bound("Clipping threshold d", d, least=1)
         check_bound("weight_decay", weight_decay)
         self._declare(locals())
-
-    def _gradients(self, group: Group) -> Gradients:
-        found = super()._gradients(group)
-        refuse_complex("Adafactor", found)
-        return found
 
     def _update(self, group: Group, parameter: Tensor, gradient: Array) -> None:
         state = self.state[parameter]

@@ -223,13 +223,9 @@ class SparseAdam(ElementwiseOptimizer):
         check_options(locals(), "betas")
         self._declare(locals())
 
-    def add_param_group(self, param_group: Group) -> None:
-        """Add parameters as `Optimizer.add_param_group` does; they must not be complex."""
-        super().add_param_group(param_group)
-        members = self.param_groups[-1]["params"]
-        places = [k for k, parameter in enumerate(members) if parameter._metadata.is_complex]
+    def _check_parameters(self, parameters: list[Tensor]) -> None:
+        places = [k for k, parameter in enumerate(parameters) if parameter._metadata.is_complex]
         if places:
-            self.param_groups.pop()
             raise ValueError(
                 f"Complex params at indices {places}: SparseAdam does not support complex "
                 f"parameters"

@@ -11,12 +11,10 @@ import numpy as np
 from asyncgrad.choices import MuonLength, words
 from asyncgrad.optim.optimizer import Optimizer
 from asyncgrad.optim.updates import (
-    Gradients,
     Group,
     Params,
     Rate,
     check_bound,
-    refuse_complex,
     zeros_like,
 )
 from asyncgrad.types import Array, Tensor
@@ -54,6 +52,8 @@ class Muon(Optimizer):
         RuntimeError: in a step, if a parameter is complex.
     """
 
+    _takes_complex = False
+
     def __init__(
         self, params: Params, lr: Rate = 1e-3, weight_decay: float = 0.1, momentum: float = 0.95,
         nesterov: bool = True,
@@ -67,12 +67,9 @@ class Muon(Optimizer):
             raise ValueError(f"Adjust learning rate function {adjust_lr_fn} is not supported")
         self._declare(locals())
 
-    def add_param_group(self, param_group: Group) -> None:
-        """Add parameters as `Optimizer.add_param_group` does; they have to be matrices."""
-        super().add_param_group(param_group)
-        for parameter in self.param_groups[-1]["params"]:
+    def _check_parameters(self, parameters: list[Tensor]) -> None:
+        for parameter in parameters:
             if parameter.ndim != 2:
-                self.param_groups.pop()
                 raise ValueError(
                     f"Muon only supports 2D parameters whereas we found a parameter with size: "
                     f"{parameter.shape}. Give others to another optimizer, as AdamW."
@@ -82,11 +79,6 @@ class Muon(Optimizer):
         small, large = sorted(parameter.shape)
         multiplications: int = group["ns_steps"] * small * small * (2 * large + small)
         return super()._cost(group, parameter) + 2 * multiplications / _FLOPS_PER_NS
-
-    def _gradients(self, group: Group) -> Gradients:
-        found = super()._gradients(group)
-        refuse_complex("Muon", found)
-        return found
 
     def _update(self, group: Group, parameter: Tensor, gradient: Array) -> None:
         state = self.state[parameter]

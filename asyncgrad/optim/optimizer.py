@@ -16,7 +16,6 @@ import numpy as np
 
 from asyncgrad.autograd.modes import enable_grad
 from asyncgrad.core.array_holders import is_held, rebind
-from asyncgrad.core.frames import warn
 from asyncgrad.core.recording import called_anew, unrepeatable
 from asyncgrad.core.variable import Variable, bump_version
 from asyncgrad.errors import class_of
@@ -24,10 +23,12 @@ from asyncgrad.nn.parameter import clear_gradient
 from asyncgrad.ops.tensors.sparse_rows import Rows
 from asyncgrad.optim.hooks import (  # noqa: F401  two have this place in PyTorch
     HOOKS,
+    Hooked,
     register_optimizer_step_post_hook,
     register_optimizer_step_pre_hook,
 )
-from asyncgrad.optim.state import Stateful
+from asyncgrad.optim.state import States, new_group, restored, saved
+from asyncgrad.optim.turns import Turns
 from asyncgrad.optim.updates import (
     Gradients,
     Group,
@@ -44,7 +45,7 @@ _WORTH_A_THREAD = 250_000
 _PASSES = 4
 
 
-class Optimizer(Stateful):
+class Optimizer(Hooked, Turns):
     """Updates parameters from their gradients.
 
     Subclasses define `_update`, which updates one parameter, or `step`.
@@ -56,6 +57,15 @@ class Optimizer(Stateful):
     Raises:
         ValueError: if `params` is empty, a tensor is no leaf, or a tensor is in two groups.
     """
+
+    #: The options of groups that do not set their own.
+    defaults: dict[str, Any]
+    #: By parameter, entries by their names.
+    state: States
+    #: By group, its parameters (`params`) and options.
+    param_groups: list[Group]
+    #: Whether parameters may be complex.
+    _takes_complex = True
 
     def __init__(self, params: Params, defaults: dict[str, Any]) -> None:
         one = isinstance(params, (Variable, dict))
@@ -95,51 +105,49 @@ class Optimizer(Stateful):
         Raises:
             ValueError: if a tensor is no leaf or already in a group, or only some have names.
         """
-        if not isinstance(param_group, dict):
-            raise TypeError(f"param_group must be a dict, but got {type(param_group).__name__}")
-        given: Any = param_group["params"]
-        if isinstance(given, (set, frozenset)):
-            raise TypeError(
-                "optimizer parameters need to be organized in ordered collections, but the "
-                "ordering of tensors in sets will change between runs. Please use a list instead."
-            )
-        members: list[Any] = [given] if isinstance(given, Variable) else list(given)
-        group = self.defaults | param_group
-        named = sum(isinstance(member, tuple) for member in members)
-        if named:
-            if named < len(members):
-                raise ValueError(
-                    "all optimizer params should be with/without names. Some param names are "
-                    "missing"
-                )
-            group["param_names"] = [name for name, _ in members]
-            members = [parameter for _, parameter in members]
-        for parameter in members:
-            if not isinstance(parameter, Variable):
-                raise TypeError(
-                    f"optimizer can only optimize Tensors, but one of the params is "
-                    f"{class_of(parameter)}"
-                )
-            if parameter._edge is not None and not self.defaults.get("differentiable"):
-                raise ValueError("can't optimize a non-leaf Tensor")
-        if len(set(map(id, members))) < len(members):
-            warn(
-                "optimizer contains a parameter group with duplicate parameters; "
-                "in future, this will cause an error"
-            )
-        present = {id(p) for other in self.param_groups for p in other["params"]}
-        if any(id(parameter) in present for parameter in members):
-            raise ValueError("some parameters appear in more than one parameter group")
-        group["params"] = members
-        if self.param_groups:
-            names = "param_names" in group
-            if names != ("param_names" in self.param_groups[0]):
-                raise ValueError(
-                    f"all optimizer param groups should be with/without names. cannot add param "
-                    f"group {'with' if names else 'without'} names to the optimizer"
-                )
+        group = new_group(param_group, self.defaults, self.param_groups)
+        self._check_parameters(group["params"])
         param_group.update(group)
         self.param_groups.append(param_group)
+
+    def _check_parameters(self, parameters: list[Tensor]) -> None:
+        """Raise ValueError if the optimiser can't update a parameter of a group."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """State and options, with parameters replaced by numbers; tensors share memory.
+
+        Raises:
+            RuntimeError: while `step_async` changes the state in a thread.
+        """
+        self._check_state_is_whole("state_dict")
+        for hook in tuple(self._state_pre_hooks.values()):
+            hook(self)
+        return self._through(self._state_post_hooks, saved(self.param_groups, self.state))
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Restore state and options; tensors are copied.
+
+        Args:
+            state_dict: what `state_dict()` returned for an optimiser with the same groups.
+
+        Raises:
+            RuntimeError: while `step_async` changes the state in a thread.
+        """
+        self._check_state_is_whole("load_state_dict")
+        state_dict = self._through(self._load_pre_hooks, state_dict.copy())
+        state, groups = restored(state_dict, self.param_groups, self.defaults)
+        self.__setstate__({"state": state, "param_groups": groups})
+        for hook in tuple(self._load_post_hooks.values()):
+            hook(self)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Everything but hooks, which belong to the program and not to the state."""
+        anew: dict[str, Any] = {"_drafts": {}, "_stepping": None, "_in_thread": False}
+        return {**vars(self), **{table: {} for table in HOOKS}, **anew}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Take attributes that were copied or loaded; subclasses may add options to old groups."""
+        vars(self).update(state)
 
     def _update(self, group: Group, parameter: Tensor, gradient: Array) -> None:
         """Update one parameter's values and its state from its gradient's array."""
@@ -315,6 +323,11 @@ class Optimizer(Stateful):
         ]
         if Rows in [gradient._array.__class__ for _, gradient in found]:
             self._check_rows(group)
+        if not self._takes_complex and any(p._metadata.is_complex for p, _ in found):
+            raise RuntimeError(
+                f"{type(self).__name__} does not support complex parameters. Give them to another "
+                f"optimizer, as Adam."
+            )
         return found
 
     def _check_rows(self, group: Group) -> None:

@@ -7,13 +7,11 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from asyncgrad.autograd.modes import no_grad
 from asyncgrad.core.array_holders import is_held, rebind
 from asyncgrad.core.variable import Variable, bump_version, wrap
 from asyncgrad.devices import CPU
-from asyncgrad.ops.api.conversion import to
 from asyncgrad.ops.namespace import metadata_of
-from asyncgrad.ops.promotion import category, default_dtype
+from asyncgrad.ops.promotion import default_dtype
 from asyncgrad.types import Array, Tensor
 
 #: A group of parameters: the list `params`, and options by their names.
@@ -37,27 +35,6 @@ def zeros_like(parameter: Tensor) -> Tensor:
     metadata = parameter._metadata
     made: Tensor = wrap(metadata.F.xp.zeros_like(parameter._array), metadata)
     return made
-
-
-def copied_beside(key: str, value: Any, parameter: Tensor) -> Any:
-    """Copy a loaded state value to the parameter's device, and to its dtype if that is real.
-
-    A complex parameter has both real and complex state, so that dtypes are kept. The step count
-    keeps its dtype and stays on the host, where reading it waits for no device.
-    """
-    if isinstance(value, (list, tuple)):
-        return type(value)(copied_beside(key, part, parameter) for part in value)
-    if isinstance(value, dict):
-        return {name: copied_beside(name, part, parameter) for name, part in value.items()}
-    if not isinstance(value, Variable):
-        return value
-    place, dtype = parameter._metadata.device, parameter._metadata.dtype
-    if key == "step":
-        place = CPU
-    if key == "step" or category(dtype) != 2:
-        dtype = value._metadata.dtype
-    with no_grad():
-        return to(value, place, dtype, copy=True)  # type: ignore[call-overload]
 
 
 def put_values(variable: Tensor, values: Array) -> None:
@@ -144,14 +121,6 @@ def check_bound(name: str, value: Any, *, least: float = 0) -> None:
         raise ValueError("Tensor lr must be 1-element")
     if not value >= least:
         raise ValueError(f"{name} should be >= {least} but is: {value}")
-
-
-def refuse_complex(name: str, gradients: Gradients) -> None:
-    """Raise PyTorch's RuntimeError if a parameter is complex."""
-    if any(parameter._metadata.is_complex for parameter, _ in gradients):
-        raise RuntimeError(
-            f"{name} does not support complex parameters. Give them to another optimizer, as Adam."
-        )
 
 
 #: How errors call an option: by its name and "value" if it is not here.
