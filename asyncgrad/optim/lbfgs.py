@@ -69,6 +69,15 @@ class LBFGS(Optimizer):
         if len(self.param_groups) != 1:
             raise ValueError("LBFGS doesn't support per-parameter options (parameter groups)")
 
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Restore state and options, as `Optimizer.load_state_dict` does.
+
+        Raises:
+            RuntimeError: while another task awaits `step_async`, which goes on with the old state.
+        """
+        self._refuse_to_meet("load_state_dict", "Load before or after the step.")
+        super().load_state_dict(state_dict)
+
     def step(self, closure: Callable[[], Any]) -> Any:  # type: ignore[override]
         """Iterate until the step converges or reaches its limits; return the first loss.
 
@@ -80,7 +89,7 @@ class LBFGS(Optimizer):
         """
         self._check_awaited("step")
         if self._stepping is not None:
-            self._refuse_to_meet()
+            self._refuse_to_meet("step", "Write `await optimizer.step_async()`.")
         first = loss = None
         with closing(self._iterations()) as iterations:
             next(iterations)

@@ -28,7 +28,7 @@ from asyncgrad.optim.hooks import (  # noqa: F401  two have this place in PyTorc
     register_optimizer_step_pre_hook,
 )
 from asyncgrad.optim.state import States, new_group, restored, saved
-from asyncgrad.optim.turns import Turns
+from asyncgrad.optim.turns import StepInThread, Turns
 from asyncgrad.optim.updates import (
     Gradients,
     Group,
@@ -142,6 +142,7 @@ class Optimizer(Hooked, Turns):
 
     def __getstate__(self) -> dict[str, Any]:
         """Everything but hooks, which belong to the program and not to the state."""
+        self._check_state_is_whole("__getstate__")
         anew: dict[str, Any] = {"_drafts": {}, "_stepping": None, "_in_thread": False}
         return {**vars(self), **{table: {} for table in HOOKS}, **anew}
 
@@ -185,7 +186,7 @@ class Optimizer(Hooked, Turns):
         """
         self._check_awaited("step")
         if self._stepping is not None:
-            self._refuse_to_meet()
+            self._refuse_to_meet("step", "Write `await optimizer.step_async()`.")
         loss = None if closure is None else self._evaluate(closure)
         self._updates()
         return loss
@@ -213,8 +214,8 @@ class Optimizer(Hooked, Turns):
 
         Raises:
             PendingBackwardError: if this task has not awaited a pass that it started.
-            RuntimeError: if others have changed a parameter while a thread updated it. It keeps
-                their change; all other parameters are updated.
+            RuntimeError: if others have changed a parameter, or its gradient, while a thread
+                updated it. It keeps their change, if any; all other parameters are updated.
         """
         self._check_awaited("step_async")
         unrepeatable("calls step_async()")
@@ -229,17 +230,14 @@ class Optimizer(Hooked, Turns):
             if hooks:
                 self._after(args, {})
             return loss
-        drafts: dict[Any, Any] = {}
-        before: dict[Any, Any] = {}
+        beside = StepInThread()
         complete = False
 
         def update() -> None:
             nonlocal complete
             if hooks:
                 self._before(args, {})
-            members = [p for group in self.param_groups for p in group["params"]]
-            before.update((parameter, _seen(parameter)) for parameter in members)
-            self._updates(drafts)
+            self._updates(beside)
             complete = True
 
         try:
@@ -248,18 +246,17 @@ class Optimizer(Hooked, Turns):
                     await offload(update)
                 finally:
                     # On the loop no other task sees part of a step. A cancelled one is complete.
-                    kept = {p: new for p, new in drafts.items() if _seen(p) == before.get(p)}
-                    rebind(kept)
+                    left = beside.end()
                     self._in_thread = False
         finally:
             # After the step's turn, since a hook may take another one.
             if complete and hooks:
                 self._after(args, {})
-        if len(kept) < len(drafts):
+        if left:
             raise RuntimeError(
-                f"{type(self).__name__}.step_async: others have changed {len(drafts) - len(kept)} "
-                f"of {len(drafts)} parameters while a thread updated them. These keep that change "
-                f"and are not updated. Change parameters between two steps."
+                f"{type(self).__name__}.step_async: others have changed {left} of "
+                f"{len(beside.drafts)} parameters, or their gradients, while a thread updated "
+                f"them. These parameters are not updated. Change them between two steps."
             )
         return loss
 
@@ -289,29 +286,29 @@ class Optimizer(Hooked, Turns):
         self._check_awaited("step_async")
         return loss
 
-    def _updates(self, drafts: dict[Any, Any] | None = None) -> None:
+    def _updates(self, beside: StepInThread | None = None) -> None:
         """Update parameters that have a gradient. If one fails, those before it are updated.
 
         Args:
-            drafts: gets new arrays by parameter, which are not put into the parameters: other
-                tasks run meanwhile and must not see a partial step.
+            beside: gets new arrays, which are not put into the parameters: other tasks run
+                meanwhile and must not see a partial step.
         """
-        beside = drafts is not None
         # All are read before the first update: a step that is refused changes nothing, and other
         # tasks may drop gradients and set options meanwhile.
-        groups = [group.copy() for group in self.param_groups] if beside else self.param_groups
+        groups = self.param_groups if beside is None else beside.begin(self.param_groups)
         gradients = list(map(self._gradients, groups))
-        if beside:
+        made = self._drafts = {} if beside is None else beside.drafts
+        if beside is not None:
+            beside.note(gradients)
             self._in_thread = True
-        made = self._drafts = {} if drafts is None else drafts
         try:
             with np.errstate(all="ignore"):
                 for number, of_group in enumerate(gradients):
-                    self._update_group(number, groups[number], of_group, beside)
+                    self._update_group(number, groups[number], of_group, beside is not None)
         finally:
             self._drafts = {}
             # States have changed, so that parameters must, even if a later one fails.
-            if made and not beside:
+            if made and beside is None:
                 rebind(made)
 
     def _gradients(self, group: Group) -> Gradients:
@@ -390,9 +387,3 @@ class Optimizer(Hooked, Turns):
             lines += ["", f"Parameter Group {number}"][not number :]
             lines += [f"    {key}: {group[key]}" for key in sorted(group) if key != "params"]
         return "\n".join([*lines, ")"])
-
-
-def _seen(parameter: Tensor) -> tuple[int, int]:
-    """What differs once a parameter has been changed in place, or has got another array."""
-    counter = parameter._counter
-    return id(parameter._array), 0 if counter is None else counter.version

@@ -1,4 +1,4 @@
-"""Whose turn it is: steps of one optimiser that several tasks begin follow one another."""
+"""Steps beside other tasks: they follow one another, and may run in a thread."""
 
 from __future__ import annotations
 
@@ -7,6 +7,11 @@ from collections.abc import AsyncIterator
 from concurrent.futures import Future
 from contextlib import asynccontextmanager
 from threading import Lock
+from typing import Any
+
+from asyncgrad.core.array_holders import rebind
+from asyncgrad.optim.updates import Gradients, Group
+from asyncgrad.types import Array, Tensor
 
 #: Guards who is last, since tasks may run on the loops of several threads.
 _LOCK = Lock()
@@ -63,12 +68,12 @@ class Turns:
     def _is_stepping(self) -> bool:
         return self._stepping is not None and not self._stepping.is_lost()
 
-    def _refuse_to_meet(self) -> None:
-        """Raise if another step, for which a step that blocks can't wait, is not complete."""
+    def _refuse_to_meet(self, method: str, remedy: str) -> None:
+        """Raise if another task's step, for which a call can't wait, is not complete."""
         if self._is_stepping():
             raise RuntimeError(
-                f"{type(self).__name__}.step: another task's step_async() is not complete, and "
-                f"this call can't wait for it. Write `await optimizer.step_async()`."
+                f"{type(self).__name__}.{method}: another task's step_async() is not complete, and "
+                f"this call can't wait for it. {remedy}"
             )
 
     def _check_state_is_whole(self, method: str) -> None:
@@ -78,3 +83,45 @@ class Turns:
                 f"{type(self).__name__}.{method}: another task's step_async() changes the state in "
                 f"a thread. Await it before, or call this in a hook after the step."
             )
+
+
+class StepInThread:
+    """What a step in a thread has read, and what it is going to put into place on the loop."""
+
+    def __init__(self) -> None:
+        #: By parameter, its new array.
+        self.drafts: dict[Any, Array] = {}
+        #: By parameter, its gradient, and what both were like.
+        self._seen: dict[Any, tuple[Tensor, Any, Any]] = {}
+        #: Each group, its options at the start, and those that the step may change.
+        self._groups: list[tuple[Group, Group, Group]] = []
+
+    def begin(self, groups: list[Group]) -> list[Group]:
+        """Copy the groups, since other tasks may set their options; returns the copies."""
+        self._groups = [(group, group.copy(), group.copy()) for group in groups]
+        return [own for _, _, own in self._groups]
+
+    def note(self, gradients: list[Gradients]) -> None:
+        """Note what the step is going to read."""
+        self._seen = {p: (g, _seen(p), _seen(g)) for some in gradients for p, g in some}
+
+    def end(self) -> int:
+        """Put arrays and options into place, except where others have changed what was read.
+
+        Returns:
+            The number of parameters that are not updated.
+        """
+        unchanged = {p for p, (g, *seen) in self._seen.items() if seen == [_seen(p), _seen(g)]}
+        rebind({p: array for p, array in self.drafts.items() if p in unchanged})
+        for group, before, own in self._groups:
+            group.update({
+                name: value for name, value in own.items()
+                if value is not before.get(name) and group.get(name) is before.get(name)
+            })  # fmt: skip
+        return len(self.drafts.keys() - unchanged)
+
+
+def _seen(tensor: Tensor) -> tuple[int, int]:
+    """What differs once a tensor has been changed in place, or has got another array."""
+    counter = tensor._counter
+    return id(tensor._array), 0 if counter is None else counter.version

@@ -13,8 +13,7 @@ import pytest
 import asyncgrad as ag
 from asyncgrad import nn
 from asyncgrad.core.array_holders import rebind
-from asyncgrad.optim import SGD, Adagrad, Adam, AdamW, RMSprop
-from asyncgrad.optim import optimizer as optimizer_module
+from asyncgrad.optim import SGD, Adagrad, Adam, AdamW, RMSprop, turns
 
 # Who holds what does not depend on when cycles are collected.
 pytestmark = pytest.mark.usefixtures("no_collector")
@@ -260,7 +259,7 @@ async def test_a_step_in_a_thread_is_shown_by_the_loop(monkeypatch):
         where.append(threading.get_ident())
         rebind(arrays)
 
-    monkeypatch.setattr(optimizer_module, "rebind", noting)
+    monkeypatch.setattr(turns, "rebind", noting)
     await SGD([p], lr=1.0).step_async()
     assert where == [threading.get_ident()]
     assert p._array[0] == 0.0

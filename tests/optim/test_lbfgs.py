@@ -218,6 +218,25 @@ async def test_a_step_cancelled_in_its_last_iteration_changes_nothing(monkeypatc
     assert optimizer.state_dict()["state"] == {0: {}}
 
 
+@pytest.mark.asyncio
+async def test_no_state_is_loaded_while_a_step_awaits_its_closure():
+    """The step went on with the old state, and what was loaded was lost."""
+    x = ag.zeros(1, requires_grad=True)
+    x.grad = ag.ones(1)
+    optimizer = LBFGS([x], max_iter=1)
+    state = optimizer.state_dict()
+
+    async def closure():
+        with pytest.raises(RuntimeError, match=r"LBFGS.load_state_dict: another task's step_async"):
+            optimizer.load_state_dict(state)
+        return 3.0
+
+    await optimizer.step_async(closure)
+    assert optimizer.state_dict()["state"][0]["n_iter"] == 1
+    optimizer.load_state_dict(state)
+    assert optimizer.state_dict()["state"] == {}
+
+
 def test_graphs_keep_the_values_they_were_built_with():
     p = ag.tensor([3.0, 4.0], requires_grad=True)
     held = (p**3).sum()

@@ -586,14 +586,22 @@ async def test_a_step_that_blocks_is_refused_while_another_is_incomplete(monkeyp
     x = parameter(1.0)
     x.grad = ag.ones_like(x)
     optimizer = ag.optim.SGD([x], lr=0.25)
+    begun, go_on = threading.Event(), threading.Event()
+
+    def before(*_):
+        handle.remove()
+        begun.set()
+        assert go_on.wait(30)
+
+    handle = optimizer.register_step_pre_hook(before)
     first = asyncio.create_task(optimizer.step_async())
-    await asyncio.sleep(0)
     second = asyncio.create_task(optimizer.step_async())
-    await asyncio.sleep(0)
+    await asyncio.to_thread(begun.wait, 30)
     copied = copy.deepcopy(optimizer)
     with pytest.raises(RuntimeError, match=r"SGD.step: another task's step_async"):
         optimizer.step()
     second.cancel()
+    go_on.set()
     await first
     with pytest.raises(asyncio.CancelledError):
         await second

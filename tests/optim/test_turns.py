@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import functools
+import pickle
 import threading
 
 import pytest
@@ -192,13 +194,13 @@ class Waiting(ag.optim.Optimizer):
         self._values(parameter)[...] -= group["lr"] * gradient
 
 
-async def begun(monkeypatch, *hooks):
+async def begun(monkeypatch, *hooks, kind=Waiting):
     """Two parameters, their optimiser, and its step, which waits within the first update."""
     monkeypatch.setattr(ag.optim.optimizer, "_WORTH_A_THREAD", 0)
     parameters = [ag.zeros(1, requires_grad=True) for _ in range(2)]
     for p in parameters:
         p.grad = ag.ones(1)
-    optimizer = Waiting([{"params": p} for p in parameters])
+    optimizer = kind([{"params": p} for p in parameters])
     for hook in hooks:
         optimizer.register_step_pre_hook(hook)
     step = asyncio.create_task(optimizer.step_async())
@@ -227,6 +229,43 @@ async def test_options_set_during_a_step_are_those_of_the_next(monkeypatch):
     assert [p.item() for p in parameters] == [-1, -1]
     await optimizer.step_async()
     assert [p.item() for p in parameters] == [-3, -3]
+
+
+@pytest.mark.asyncio
+async def test_options_that_a_step_sets_are_kept_but_for_those_that_others_set(monkeypatch):
+    """An `_update` that changed an option of its group did so in vain in a thread."""
+
+    class Decaying(Waiting):
+        def _update(self, group, parameter, gradient):
+            super()._update(group, parameter, gradient)
+            group["lr"] /= 2
+            group["updates"] = group.get("updates", 0) + 1
+
+    parameters, optimizer, step = await begun(monkeypatch, kind=Decaying)
+    optimizer.param_groups[0]["lr"] = 8.0
+    optimizer.go_on.set()
+    await step
+    assert [p.item() for p in parameters] == [-1, -1]
+    assert [(group["lr"], group["updates"]) for group in optimizer.param_groups] == [
+        (8.0, 1), (0.5, 1)
+    ]  # fmt: skip
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("way", ["pass", "in place"])
+async def test_a_parameter_whose_gradient_changes_during_a_step_is_not_updated(monkeypatch, way):
+    """It was updated with a part of what others were adding."""
+    parameters, optimizer, step = await begun(monkeypatch)
+    if way == "pass":
+        await (parameters[0] * 5).sum().backward()
+    else:
+        parameters[0].grad.add_(5)
+    optimizer.go_on.set()
+    with pytest.raises(RuntimeError, match="changed 1 of 2 parameters, or their gradients"):
+        await step
+    assert [p.item() for p in parameters] == [0, -1]
+    await optimizer.step_async()
+    assert [p.item() for p in parameters] == [-6, -2]
 
 
 def _written(p):
@@ -302,6 +341,8 @@ async def test_a_state_is_neither_saved_nor_replaced_while_a_thread_changes_it(m
     for use in (
         optimizer.state_dict,
         lambda: optimizer.load_state_dict({"state": {}, "param_groups": []}),
+        lambda: copy.deepcopy(optimizer),
+        lambda: pickle.dumps(optimizer),
     ):
         with pytest.raises(RuntimeError, match="changes the state in a thread"):
             use()
