@@ -242,7 +242,8 @@ class SparseAdam(ElementwiseOptimizer):
     def _check_rows(self, group: Group) -> None:
         """Let them pass."""
 
-    def _count_step(self, state: State) -> int:
+    @staticmethod
+    def _count_step(state: State) -> int:
         # As in PyTorch, a plain number.
         state["step"] = state.get("step", 0) + 1
         return int(state["step"])

@@ -70,23 +70,23 @@ class ElementwiseOptimizer(Optimizer):
         """What the step of a number does, apart from a decoupled weight decay."""
         raise NotImplementedError
 
-    def _next_number(self, state: State) -> int:
+    @staticmethod
+    def _next_number(state: State) -> int:
         """The number of a parameter's next step."""
         return int(steps_of(state)) + 1
 
-    def _count_step(self, state: State) -> int:
-        """Count a step of a parameter; returns its number."""
-        return count_step(state)
+    _count_step = staticmethod(count_step)
 
     def _operands(
         self, group: Group, parameter: Tensor, gradient: Array | None
     ) -> tuple[State, int, list[Array]]:
         """Count the step; returns the state, the step's number and the arrays of the update."""
-        state = self.state[parameter]
+        names = self._entries_of(group)
+        state = self.state[parameter] if names else {}
         step = self._count_step(state)
         arrays: list[Any] = [self._values(parameter), gradient]
-        for name in self._entries_of(group):
-            if name not in state:
+        for name in names:
+            if name not in state or state[name] is None:
                 state[name] = self._initial(name, group, parameter)
             arrays.append(state[name]._array)
         return state, step, arrays
@@ -99,10 +99,6 @@ class ElementwiseOptimizer(Optimizer):
         else:
             self._apply(group, parameter, self._full_step(group, state, step), arrays)
 
-    def _recorded_number(self, state: State) -> int:
-        """Count a step that is recorded; returns its number."""
-        return self._count_step(state)
-
     def _record(self, group: Group, parameter: Any, gradient: Any) -> None:
         """Update one parameter in place, and its state, with functions that record."""
         if isinstance(group["lr"], Variable) and requires_grad(group["lr"]):
@@ -111,7 +107,7 @@ class ElementwiseOptimizer(Optimizer):
                 f"Detach it."
             )
         state, names = self.state[parameter], self._entries_of(group)
-        number = self._recorded_number(state)
+        number = self._count_step(state)
         for name in names:
             if state.get(name) is None:
                 state[name] = self._initial(name, group, parameter)
@@ -166,7 +162,7 @@ class ElementwiseOptimizer(Optimizer):
         small, self._small = self._small, []
         together = joined(self._together, number, small, self._entries_of(group))
         if together is None:
-            for step in dict.fromkeys(step for step, _, _, _ in small):
+            for step in dict.fromkeys([step for step, _, _, _ in small]):
                 self._apply_all(group, step, [part for part in small if part[0] == step])
         else:
             values, gradients = ([arrays[n] for _, _, _, arrays in small] for n in range(2))
@@ -176,12 +172,15 @@ class ElementwiseOptimizer(Optimizer):
         """Update small parameters that have the same number of a step."""
         full = self._full_step(group, {}, step)
         compiled = CPU.compiled.get(full.update)
-        if compiled is not None:
-            lists = [list(arrays) for arrays in zip(*[part[3] for part in small], strict=True)]
-            if _run(compiled, group, full, lists):
-                return
-        for _, parameter, _, arrays in small:
-            self._apply(group, parameter, full, arrays)
+        if compiled is None:
+            change = self._changes(group, full)
+            for _, _, _, arrays in small:
+                in_tiles(change, arrays)
+            return
+        lists = [list(arrays) for arrays in zip(*[part[3] for part in small], strict=True)]
+        if not _run(compiled, group, full, lists):
+            for _, parameter, _, arrays in small:
+                self._apply(group, parameter, full, arrays)
 
     def __getstate__(self) -> dict[str, Any]:
         """Everything but what a copy makes anew: hooks, and the common memory of states."""
@@ -209,8 +208,11 @@ class ElementwiseOptimizer(Optimizer):
     def _apply(self, group: Group, parameter: Tensor, step: Step, arrays: list[Array]) -> None:
         """Update one parameter by itself."""
         compiled = parameter._metadata.device.compiled.get(step.update)
-        if compiled is not None and _run(compiled, group, step, arrays):
-            return
+        if compiled is None or not _run(compiled, group, step, arrays):
+            in_tiles(self._changes(group, step), arrays)
+
+    def _changes(self, group: Group, step: Step) -> Callable[..., None]:
+        """A step as a function that changes arrays: the values, and the entries."""
         kept, _, descend = self._descent(group, step)
 
         def change(p: Array, *others: Array) -> None:
@@ -218,7 +220,7 @@ class ElementwiseOptimizer(Optimizer):
                 p *= kept
             p -= descend(p, *others)
 
-        in_tiles(change, arrays)
+        return change
 
     def _descent(self, group: Group, step: Step) -> tuple[Any, bool, Change]:
         """A step as a function of arrays: the values, the gradient, and the entries.

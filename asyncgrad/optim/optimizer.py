@@ -119,7 +119,8 @@ class Optimizer(Hooked, Turns):
         Raises:
             RuntimeError: while `step_async` changes the state in a thread.
         """
-        self._check_state_is_whole("state_dict")
+        if self._in_thread:
+            self._check_state_is_whole("state_dict")
         for hook in tuple(self._state_pre_hooks.values()):
             hook(self)
         return self._through(self._state_post_hooks, saved(self.param_groups, self.state))

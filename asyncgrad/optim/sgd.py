@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from asyncgrad.core.variable import wrap
-from asyncgrad.devices import CPU
 from asyncgrad.ops.tensors.sparse_rows import Rows
 from asyncgrad.optim.elementwise import ElementwiseOptimizer, Step
-from asyncgrad.optim.together import is_small
 from asyncgrad.optim.updates import Group, Params, Rate, State, check_options, host_number
-from asyncgrad.types import Array, Tensor
+from asyncgrad.types import Tensor
 
 
 class SGD(ElementwiseOptimizer):
@@ -39,30 +36,12 @@ class SGD(ElementwiseOptimizer):
     def _entries_of(self, group: Group) -> tuple[str, ...]:
         return ("momentum_buffer",) if group["momentum"] else ()
 
-    def _next_number(self, state: State) -> int:
+    @staticmethod
+    def _next_number(state: State) -> int:
         # Steps are not counted: only the first one differs from the others, of which 2 is one.
-        return 2
-
-    _count_step = _next_number
-
-    def _recorded_number(self, state: State) -> int:
         return 1 if state.get("momentum_buffer") is None else 2
 
-    def _update(self, group: Group, parameter: Tensor, gradient: Array) -> None:
-        arrays = [self._values(parameter), gradient]
-        fresh = False
-        if group["momentum"]:
-            state = self.state[parameter]
-            fresh = state.get("momentum_buffer") is None
-            if fresh:
-                array = parameter._metadata.F.xp.empty_like(parameter._array)
-                state["momentum_buffer"] = wrap(array, parameter._metadata)
-            arrays.append(state["momentum_buffer"]._array)
-        step = 1 if fresh else 2
-        if CPU.compiled and is_small(*arrays[:2]):
-            self._small.append((step, parameter, {}, arrays))
-        else:
-            self._apply(group, parameter, self._full_step(group, {}, step), arrays)
+    _count_step = _next_number
 
     def _planned_step(self, group: Group, state: State, step: int) -> Step:
         lr, momentum, dampening = float(group["lr"]), group["momentum"], group["dampening"]

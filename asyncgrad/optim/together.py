@@ -152,9 +152,9 @@ def joined(
         parts: the updates of the parameters.
         names: the names of the entries, in the order of the arrays.
     """
-    if len(parts) < 2 or not names or any(step != parts[0][0] for step, _, _, _ in parts):
+    if len(parts) < 2 or not names or any("step" not in state for _, _, state, _ in parts):
         return None
-    if any("step" not in state for _, _, state, _ in parts):
+    if any(step != parts[0][0] for step, _, _, _ in parts):
         return None
     together = known.get(number)
     pairs = [(parameter, state) for _, parameter, state, _ in parts]
