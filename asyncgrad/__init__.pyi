@@ -2,59 +2,71 @@
 
 # Written by tools/make_stubs.py from the running package.
 
-from asyncgrad.choices import ConvPadding
-from asyncgrad.choices import IndexReduceKind
-from asyncgrad.choices import Interpolation
-from asyncgrad.choices import MatrixNorm
-from asyncgrad.choices import Rounding
-from asyncgrad.choices import ScatterKind
-from asyncgrad.choices import ScatterReduceKind
-from asyncgrad.choices import Side
-from asyncgrad.ops.dtype import DType as _DType
-from asyncgrad.ops.dtype_device import layout as _layout
-from asyncgrad.ops.dtype_device import memory_format as _memory_format
-from asyncgrad.ops.tensors.rng import Generator as _Generator
+from asyncgrad import accelerator as accelerator, amp as amp, autograd as autograd, backends as backends, cpu as cpu, cuda as cuda, devices as devices, distributed as distributed, distributions as distributions, errors as errors, extend as extend, fft as fft, func as func, linalg as linalg, nn as nn, optim as optim, random as random, serialization as serialization, serving as serving, special as special, sync as sync, testing as testing, utils as utils
+from asyncgrad._top_level import get_default_device as get_default_device, get_device_module as get_device_module
+from asyncgrad.amp import GradScaler as GradScaler, autocast as autocast, get_autocast_dtype as get_autocast_dtype, is_autocast_available as is_autocast_available, is_autocast_enabled as is_autocast_enabled
+from asyncgrad.autograd.anomaly_mode import is_anomaly_check_nan_enabled as is_anomaly_check_nan_enabled, is_anomaly_enabled as is_anomaly_enabled, set_anomaly_enabled as set_anomaly_enabled
+from asyncgrad.autograd.modes import enable_grad as enable_grad, inference_mode as inference_mode, is_grad_enabled as is_grad_enabled, is_inference as is_inference, is_inference_mode_enabled as is_inference_mode_enabled, no_grad as no_grad, request as request, set_grad_enabled as set_grad_enabled
+from asyncgrad.autograd.passes import grad as grad
+from asyncgrad.choices import ConvPadding, IndexReduceKind, Interpolation, MatrixNorm, Rounding, ScatterKind, ScatterReduceKind, Side
+from asyncgrad.core.size import Size as Size
+from asyncgrad.devices.base import Device as device, set_default_device as set_default_device
+from asyncgrad.devices.streams import Event as Event, Stream as Stream
+from asyncgrad.errors import AcceleratorError as AcceleratorError, OutOfMemoryError as OutOfMemoryError
+from asyncgrad.func.mapping import vmap as vmap
+from asyncgrad.native import batch_norm as batch_norm, embedding as embedding, group_norm as group_norm, instance_norm as instance_norm, layer_norm as layer_norm
+from asyncgrad.ops import return_types as return_types
+from asyncgrad.ops.api.activation import celu as celu, pairwise_distance as pairwise_distance, pixel_shuffle as pixel_shuffle, pixel_unshuffle as pixel_unshuffle, prelu as prelu, selu as selu, threshold as threshold
+from asyncgrad.ops.api.comparison import allclose as allclose, argwhere as argwhere, bincount as bincount, count_nonzero as count_nonzero, equal as equal, is_same_size as is_same_size, isclose as isclose, isreal as isreal
+from asyncgrad.ops.api.complex_parts import imag as imag, real as real, view_as_complex as view_as_complex, view_as_real as view_as_real
+from asyncgrad.ops.api.composite import conj as conj, dist as dist, is_conj as is_conj, resolve_conj as resolve_conj
+from asyncgrad.ops.api.data import as_tensor as as_tensor, asarray as asarray, detach as detach, from_numpy as from_numpy, frombuffer as frombuffer, scalar_tensor as scalar_tensor, tensor as tensor
+from asyncgrad.ops.api.distances import cdist as cdist, pdist as pdist
+from asyncgrad.ops.api.dlpack import from_dlpack as from_dlpack
+from asyncgrad.ops.api.dropout import rrelu as rrelu
+from asyncgrad.ops.api.dtypes import can_cast as can_cast, finfo as finfo, get_default_dtype as get_default_dtype, iinfo as iinfo, is_complex as is_complex, is_floating_point as is_floating_point, is_nonzero as is_nonzero, is_signed as is_signed, is_storage as is_storage, is_tensor as is_tensor, numel as numel, promote_types as promote_types, result_type as result_type, typename as typename
+from asyncgrad.ops.api.elementwise import add as add, clamp as clamp, clamp_max as clamp_max, clamp_min as clamp_min, div as div, fill as fill, masked_fill as masked_fill, positive as positive, pow as pow, rsub as rsub, sub as sub, where as where
+from asyncgrad.ops.api.grids import cartesian_prod as cartesian_prod, combinations as combinations, corrcoef as corrcoef, cov as cov, cumulative_trapezoid as cumulative_trapezoid, gradient as gradient, trapezoid as trapezoid, unravel_index as unravel_index, vander as vander
+from asyncgrad.ops.api.index import index_put as index_put
+from asyncgrad.ops.api.linalg import einsum as einsum, matmul as matmul
+from asyncgrad.ops.api.linalg_legacy import chain_matmul as chain_matmul, det as det, logdet as logdet, lu as lu, matrix_exp as matrix_exp, pca_lowrank as pca_lowrank, pinverse as pinverse, svd_lowrank as svd_lowrank
+from asyncgrad.ops.api.loss import cosine_similarity as cosine_similarity
+from asyncgrad.ops.api.normalisation import rms_norm as rms_norm
+from asyncgrad.ops.api.patches import bilinear as bilinear, channel_shuffle as channel_shuffle
+from asyncgrad.ops.api.pooling import avg_pool1d as avg_pool1d
+from asyncgrad.ops.api.rearrange import adjoint as adjoint, block_diag as block_diag, broadcast_shapes as broadcast_shapes, constant_pad_nd as constant_pad_nd, fliplr as fliplr, flipud as flipud, repeat_interleave as repeat_interleave, rot90 as rot90, swapaxes as swapaxes, unsafe_chunk as unsafe_chunk, unsafe_split as unsafe_split, unsafe_split_with_sizes as unsafe_split_with_sizes
+from asyncgrad.ops.api.scatter import masked_scatter as masked_scatter, put as put, select_scatter as select_scatter
+from asyncgrad.ops.api.shape import broadcast_tensors as broadcast_tensors, broadcast_to as broadcast_to, chunk as chunk, clone as clone, diagonal as diagonal, flatten as flatten, flip as flip, meshgrid as meshgrid, movedim as movedim, narrow as narrow, permute as permute, ravel as ravel, reshape as reshape, roll as roll, select as select, squeeze as squeeze, t as t, tile as tile, transpose as transpose, unbind as unbind, unflatten as unflatten, unsqueeze as unsqueeze
+from asyncgrad.ops.api.signals import istft as istft, stft as stft
+from asyncgrad.ops.api.strided import as_strided as as_strided, as_strided_scatter as as_strided_scatter, diagflat as diagflat
+from asyncgrad.ops.api.transfer import get_device as get_device
+from asyncgrad.ops.dtype import DType as _DType, DType as dtype
+from asyncgrad.ops.dtype_device import layout as _layout, layout as layout, memory_format as _memory_format, memory_format as memory_format
+from asyncgrad.ops.promotion import set_default_dtype as set_default_dtype
+from asyncgrad.ops.tensors.printing import set_printoptions as set_printoptions
+from asyncgrad.ops.tensors.rng import Generator as Generator, Generator as _Generator
+from asyncgrad.random import get_rng_state as get_rng_state, initial_seed as initial_seed, manual_seed as manual_seed, seed as seed, set_rng_state as set_rng_state
+from asyncgrad.replay.public import compile as compile
+from asyncgrad.scheduler.future import BackwardFuture as BackwardFuture
+from asyncgrad.scheduler.offload import cooperate as cooperate, offload as offload
 from asyncgrad.scheduler.statistics import EngineStatistics
+from asyncgrad.serialization.archive import load as load, save as save
+from asyncgrad.settings import are_deterministic_algorithms_enabled as are_deterministic_algorithms_enabled, get_deterministic_debug_mode as get_deterministic_debug_mode, get_float32_matmul_precision as get_float32_matmul_precision, get_num_interop_threads as get_num_interop_threads, get_num_threads as get_num_threads, is_deterministic_algorithms_warn_only_enabled as is_deterministic_algorithms_warn_only_enabled, set_deterministic_debug_mode as set_deterministic_debug_mode, set_float32_matmul_precision as set_float32_matmul_precision, set_flush_denormal as set_flush_denormal, set_num_threads as set_num_threads, use_deterministic_algorithms as use_deterministic_algorithms
+from asyncgrad.sync import blocking as blocking
+from asyncgrad.tensor import Tensor as Tensor
+from asyncgrad.tensor_types import BFloat16Tensor as BFloat16Tensor, BoolTensor as BoolTensor, ByteTensor as ByteTensor, CharTensor as CharTensor, DoubleTensor as DoubleTensor, FloatTensor as FloatTensor, HalfTensor as HalfTensor, IntTensor as IntTensor, LongTensor as LongTensor, ShortTensor as ShortTensor, set_default_tensor_type as set_default_tensor_type
 from asyncgrad.tracing import Recorder
-from asyncgrad.types import DTypeLike
-from asyncgrad.types import DeviceLike
-from asyncgrad.types import Ints
-from asyncgrad.types import MadeAs
-from asyncgrad.types import Number
-from asyncgrad.types import OutputSize
+from asyncgrad.types import DTypeLike, DeviceLike, Ints, MadeAs, Number, OutputSize
 from asyncio import AbstractEventLoop
-from collections.abc import Iterator
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from os import PathLike
-from typing import Any
-from typing import Literal
-from typing import Unpack
-from typing import overload
+from typing import Any, Literal, Unpack, overload
 import builtins
 
 __all__ = ['AcceleratorError', 'BFloat16Tensor', 'BackwardFuture', 'BoolTensor', 'ByteTensor', 'CharTensor', 'DoubleTensor', 'Event', 'FloatTensor', 'Generator', 'GradScaler', 'HalfTensor', 'IntTensor', 'LongTensor', 'OutOfMemoryError', 'ShortTensor', 'Size', 'Stream', 'Tensor', 'abs', 'abs_', 'absolute', 'absolute_', 'accelerator', 'acos', 'acos_', 'acosh', 'acosh_', 'adaptive_avg_pool1d', 'adaptive_max_pool1d', 'add', 'add_', 'addbmm', 'addbmm_', 'addcdiv', 'addcdiv_', 'addcmul', 'addcmul_', 'addmm', 'addmm_', 'addmv', 'addmv_', 'addr', 'addr_', 'adjoint', 'all', 'allclose', 'alpha_dropout', 'alpha_dropout_', 'amax', 'amin', 'aminmax', 'amp', 'angle', 'any', 'arange', 'arccos', 'arccos_', 'arccosh', 'arccosh_', 'arcsin', 'arcsin_', 'arcsinh', 'arcsinh_', 'arctan', 'arctan2', 'arctan2_', 'arctan_', 'arctanh', 'arctanh_', 'are_deterministic_algorithms_enabled', 'argmax', 'argmin', 'argsort', 'argwhere', 'as_strided', 'as_strided_', 'as_strided_scatter', 'as_tensor', 'asarray', 'asin', 'asin_', 'asinh', 'asinh_', 'atan', 'atan2', 'atan2_', 'atan_', 'atanh', 'atanh_', 'atleast_1d', 'atleast_2d', 'atleast_3d', 'autocast', 'autograd', 'avg_pool1d', 'backends', 'baddbmm', 'baddbmm_', 'bartlett_window', 'batch_norm', 'bernoulli', 'bernoulli_', 'bilinear', 'binary_cross_entropy_with_logits', 'bincount', 'binomial', 'bitwise_and', 'bitwise_and_', 'bitwise_left_shift', 'bitwise_left_shift_', 'bitwise_not', 'bitwise_not_', 'bitwise_or', 'bitwise_or_', 'bitwise_right_shift', 'bitwise_right_shift_', 'bitwise_xor', 'bitwise_xor_', 'blackman_window', 'block_diag', 'blocking', 'bmm', 'bool', 'broadcast_shapes', 'broadcast_tensors', 'broadcast_to', 'bucketize', 'can_cast', 'cartesian_prod', 'cat', 'cauchy_', 'cdist', 'cdouble', 'ceil', 'ceil_', 'celu', 'celu_', 'cfloat', 'chain_matmul', 'channel_shuffle', 'channels_last', 'channels_last_3d', 'cholesky', 'cholesky_inverse', 'cholesky_solve', 'chunk', 'clamp', 'clamp_', 'clamp_max', 'clamp_max_', 'clamp_min', 'clamp_min_', 'clip', 'clip_', 'clone', 'column_stack', 'combinations', 'compile', 'complex', 'complex128', 'complex64', 'concat', 'concatenate', 'conj', 'conj_physical', 'conj_physical_', 'constant_pad_nd', 'contiguous_format', 'conv1d', 'conv2d', 'conv3d', 'conv_transpose1d', 'conv_transpose2d', 'conv_transpose3d', 'cooperate', 'copy_', 'copysign', 'copysign_', 'corrcoef', 'cos', 'cos_', 'cosh', 'cosh_', 'cosine_embedding_loss', 'cosine_similarity', 'count_nonzero', 'cov', 'cpu', 'cross', 'ctc_loss', 'cuda', 'cummax', 'cummin', 'cumprod', 'cumprod_', 'cumsum', 'cumsum_', 'cumulative_trapezoid', 'default_generator', 'deg2rad', 'deg2rad_', 'det', 'detach', 'detach_', 'device', 'devices', 'diag', 'diag_embed', 'diagflat', 'diagonal', 'diagonal_scatter', 'diff', 'digamma', 'digamma_', 'dist', 'div', 'div_', 'divide', 'divide_', 'dot', 'double', 'dropout', 'dropout_', 'dsplit', 'dstack', 'dtype', 'einsum', 'embedding', 'empty', 'empty_like', 'empty_strided', 'enable_grad', 'engine', 'eq', 'eq_', 'equal', 'erf', 'erf_', 'erfc', 'erfc_', 'erfinv', 'erfinv_', 'errors', 'exp', 'exp2', 'exp2_', 'exp_', 'expm1', 'expm1_', 'exponential_', 'eye', 'feature_alpha_dropout', 'feature_alpha_dropout_', 'feature_dropout', 'feature_dropout_', 'fft', 'fill', 'fill_', 'fill_diagonal_', 'finfo', 'fix', 'fix_', 'flatten', 'flip', 'fliplr', 'flipud', 'float16', 'float32', 'float64', 'float_power', 'float_power_', 'floor', 'floor_', 'floor_divide', 'floor_divide_', 'fmax', 'fmin', 'fmod', 'fmod_', 'frac', 'frac_', 'frexp', 'from_dlpack', 'from_numpy', 'frombuffer', 'full', 'full_like', 'func', 'gather', 'gcd', 'gcd_', 'ge', 'ge_', 'geometric_', 'ger', 'get_autocast_dtype', 'get_default_device', 'get_default_dtype', 'get_deterministic_debug_mode', 'get_device', 'get_device_module', 'get_float32_matmul_precision', 'get_num_interop_threads', 'get_num_threads', 'get_rng_state', 'grad', 'gradient', 'greater', 'greater_', 'greater_equal', 'greater_equal_', 'group_norm', 'gt', 'gt_', 'half', 'hamming_window', 'hann_window', 'hardshrink', 'heaviside', 'heaviside_', 'hinge_embedding_loss', 'histc', 'histogram', 'hsplit', 'hstack', 'hypot', 'hypot_', 'i0', 'i0_', 'igamma', 'igamma_', 'igammac', 'igammac_', 'iinfo', 'imag', 'index_add', 'index_add_', 'index_copy', 'index_copy_', 'index_fill', 'index_fill_', 'index_put', 'index_put_', 'index_reduce', 'index_reduce_', 'index_select', 'inf', 'inference_mode', 'initial_seed', 'inner', 'instance_norm', 'int16', 'int32', 'int64', 'int8', 'inverse', 'is_anomaly_check_nan_enabled', 'is_anomaly_enabled', 'is_autocast_available', 'is_autocast_enabled', 'is_complex', 'is_conj', 'is_deterministic_algorithms_warn_only_enabled', 'is_floating_point', 'is_grad_enabled', 'is_inference', 'is_inference_mode_enabled', 'is_neg', 'is_nonzero', 'is_same_size', 'is_signed', 'is_storage', 'is_tensor', 'isclose', 'isfinite', 'isin', 'isinf', 'isnan', 'isneginf', 'isposinf', 'isreal', 'istft', 'kaiser_window', 'kl_div', 'kron', 'kthvalue', 'layer_norm', 'layout', 'lcm', 'lcm_', 'ldexp', 'ldexp_', 'le', 'le_', 'lerp', 'lerp_', 'less', 'less_', 'less_equal', 'less_equal_', 'lgamma', 'lgamma_', 'linalg', 'linspace', 'load', 'log', 'log10', 'log10_', 'log1p', 'log1p_', 'log2', 'log2_', 'log_', 'log_normal_', 'log_softmax', 'logaddexp', 'logaddexp2', 'logcumsumexp', 'logdet', 'logical_and', 'logical_and_', 'logical_not', 'logical_not_', 'logical_or', 'logical_or_', 'logical_xor', 'logical_xor_', 'logit', 'logit_', 'logspace', 'logsumexp', 'long', 'lt', 'lt_', 'lu', 'lu_solve', 'lu_unpack', 'manual_seed', 'margin_ranking_loss', 'masked_fill', 'masked_fill_', 'masked_scatter', 'masked_scatter_', 'masked_select', 'matmul', 'matrix_exp', 'matrix_power', 'max', 'max_pool1d', 'max_pool2d', 'max_pool3d', 'maximum', 'mean', 'median', 'memory_format', 'meshgrid', 'min', 'minimum', 'mm', 'mode', 'moveaxis', 'movedim', 'msort', 'mul', 'mul_', 'multinomial', 'multiply', 'multiply_', 'mv', 'mvlgamma', 'mvlgamma_', 'nan', 'nan_to_num', 'nan_to_num_', 'nanmean', 'nanmedian', 'nanquantile', 'nansum', 'narrow', 'narrow_copy', 'ne', 'ne_', 'neg', 'neg_', 'negative', 'negative_', 'newaxis', 'nextafter', 'nextafter_', 'nn', 'no_grad', 'nonzero', 'nonzero_static', 'norm', 'normal', 'normal_', 'not_equal', 'not_equal_', 'numel', 'offload', 'ones', 'ones_like', 'optim', 'outer', 'pairwise_distance', 'pca_lowrank', 'pdist', 'permute', 'pi', 'pinverse', 'pixel_shuffle', 'pixel_unshuffle', 'poisson', 'poisson_nll_loss', 'polar', 'polygamma', 'polygamma_', 'positive', 'pow', 'pow_', 'prelu', 'preserve_format', 'prod', 'promote_types', 'put', 'put_', 'qr', 'quantile', 'rad2deg', 'rad2deg_', 'rand', 'rand_like', 'randint', 'randint_like', 'randn', 'randn_like', 'random', 'random_', 'randperm', 'ravel', 'real', 'reciprocal', 'reciprocal_', 'relu', 'relu_', 'remainder', 'remainder_', 'renorm', 'renorm_', 'repeat_interleave', 'request', 'requires_grad_', 'reshape', 'resize_', 'resize_as_', 'resolve_conj', 'resolve_neg', 'result_type', 'return_types', 'rms_norm', 'roll', 'rot90', 'round', 'round_', 'row_stack', 'rrelu', 'rrelu_', 'rsqrt', 'rsqrt_', 'rsub', 'save', 'scalar_tensor', 'scatter', 'scatter_', 'scatter_add', 'scatter_add_', 'scatter_reduce', 'scatter_reduce_', 'searchsorted', 'seed', 'select', 'select_scatter', 'selu', 'selu_', 'set_', 'set_anomaly_enabled', 'set_default_device', 'set_default_dtype', 'set_default_tensor_type', 'set_deterministic_debug_mode', 'set_float32_matmul_precision', 'set_flush_denormal', 'set_grad_enabled', 'set_num_threads', 'set_printoptions', 'set_rng_state', 'sgn', 'sgn_', 'short', 'sigmoid', 'sigmoid_', 'sign', 'sign_', 'signbit', 'sin', 'sin_', 'sinc', 'sinc_', 'sinh', 'sinh_', 'slice_scatter', 'slogdet', 'softmax', 'sort', 'special', 'split', 'split_with_sizes', 'sqrt', 'sqrt_', 'square', 'square_', 'squeeze', 'squeeze_', 'stack', 'std', 'std_mean', 'stft', 'strided', 'sub', 'sub_', 'subtract', 'subtract_', 'sum', 'svd', 'svd_lowrank', 'swapaxes', 'swapaxes_', 'swapdims', 'swapdims_', 'sync', 't', 't_', 'take', 'take_along_dim', 'tan', 'tan_', 'tanh', 'tanh_', 'tensor', 'tensor_split', 'tensordot', 'testing', 'threshold', 'threshold_', 'tile', 'topk', 'trace', 'trace_passes', 'transpose', 'transpose_', 'trapezoid', 'trapz', 'tril', 'tril_', 'tril_indices', 'triplet_margin_loss', 'triu', 'triu_', 'triu_indices', 'true_divide', 'true_divide_', 'trunc', 'trunc_', 'typename', 'uint16', 'uint32', 'uint64', 'uint8', 'unbind', 'unflatten', 'uniform_', 'unique', 'unique_consecutive', 'unravel_index', 'unsafe_chunk', 'unsafe_split', 'unsafe_split_with_sizes', 'unsqueeze', 'unsqueeze_', 'use_deterministic_algorithms', 'utils', 'vander', 'var', 'var_mean', 'vdot', 'view_as_complex', 'view_as_real', 'vmap', 'vsplit', 'vstack', 'where', 'xlogy', 'xlogy_', 'zero_', 'zeros', 'zeros_like']
 
 __version__: str
-from asyncgrad.errors import AcceleratorError as AcceleratorError
-from asyncgrad.tensor_types import BFloat16Tensor as BFloat16Tensor
-from asyncgrad.scheduler.future import BackwardFuture as BackwardFuture
-from asyncgrad.tensor_types import BoolTensor as BoolTensor
-from asyncgrad.tensor_types import ByteTensor as ByteTensor
-from asyncgrad.tensor_types import CharTensor as CharTensor
-from asyncgrad.tensor_types import DoubleTensor as DoubleTensor
-from asyncgrad.devices.streams import Event as Event
-from asyncgrad.tensor_types import FloatTensor as FloatTensor
-from asyncgrad.ops.tensors.rng import Generator as Generator
-from asyncgrad.amp import GradScaler as GradScaler
-from asyncgrad.tensor_types import HalfTensor as HalfTensor
-from asyncgrad.tensor_types import IntTensor as IntTensor
-from asyncgrad.tensor_types import LongTensor as LongTensor
-from asyncgrad.errors import OutOfMemoryError as OutOfMemoryError
-from asyncgrad.tensor_types import ShortTensor as ShortTensor
-from asyncgrad.core.size import Size as Size
-from asyncgrad.devices.streams import Stream as Stream
-from asyncgrad.tensor import Tensor as Tensor
 def abs(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The absolute values, real for complex numbers; the gradient at 0 is 0."""
 def abs_(self: Tensor) -> Tensor:
@@ -71,7 +83,6 @@ def absolute_(self: Tensor) -> Tensor:
     Raises:
         RuntimeError: for complex numbers, whose absolute values are real.
     """
-from asyncgrad import accelerator as accelerator
 def acos(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The inverse cosine of each element."""
 def acos_(self: Tensor) -> Tensor:
@@ -90,7 +101,6 @@ def adaptive_avg_pool1d(input: Tensor, output_size: OutputSize) -> Tensor:
     """
 def adaptive_max_pool1d(input: Tensor, output_size: OutputSize) -> tuple[Tensor, Tensor]:
     """`nn.functional.adaptive_max_pool1d` that returns the indices, too."""
-from asyncgrad.ops.api.elementwise import add as add
 def add_(self: Tensor, other: Tensor | Number, *, alpha: Number = 1) -> Tensor:
     """`add`, in place."""
 def addbmm(input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: Number = 1, alpha: Number = 1, out: Tensor | None = None) -> Tensor:
@@ -125,7 +135,6 @@ def addr(input: Tensor, vec1: Tensor, vec2: Tensor, *, beta: Number = 1, alpha: 
     """`beta * input + alpha * outer(vec1, vec2)`."""
 def addr_(self: Tensor, vec1: Tensor, vec2: Tensor, *, beta: Number = 1, alpha: Number = 1) -> Tensor:
     """`addr`, in place."""
-from asyncgrad.ops.api.rearrange import adjoint as adjoint
 def all(input: Tensor, dim: Ints | None = None, keepdim: builtins.bool = False, *, out: Tensor | None = None) -> Tensor:
     """Whether all elements are nonzero; no gradient.
 
@@ -133,7 +142,6 @@ def all(input: Tensor, dim: Ints | None = None, keepdim: builtins.bool = False, 
         input: any tensor; the result is bool, or uint8 for uint8.
         dim: an axis, or a sequence of them; all if None.
     """
-from asyncgrad.ops.api.comparison import allclose as allclose
 def alpha_dropout(input: Tensor, p: builtins.float, train: builtins.bool) -> Tensor:
     """`nn.functional.alpha_dropout`, which is told whether it trains."""
 def alpha_dropout_(input: Tensor, p: builtins.float, train: builtins.bool) -> Tensor:
@@ -160,7 +168,6 @@ def amin(input: Tensor, dim: Ints | None = (), keepdim: builtins.bool = False, *
     """
 def aminmax(input: Tensor, *, dim: builtins.int | None = None, keepdim: builtins.bool = False, out: Tensor | Sequence[Tensor] | None = None) -> return_types.aminmax:
     """The least and the greatest element, of all or along an axis, as a named tuple."""
-from asyncgrad import amp as amp
 def angle(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The angles of complex numbers in radians; of real ones, 0 or pi."""
 def any(input: Tensor, dim: Ints | None = None, keepdim: builtins.bool = False, *, out: Tensor | None = None) -> Tensor:
@@ -210,7 +217,6 @@ def arctanh(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The inverse hyperbolic tangent, NaN beyond -1 and 1."""
 def arctanh_(self: Tensor) -> Tensor:
     """`arctanh`, in place."""
-from asyncgrad.settings import are_deterministic_algorithms_enabled as are_deterministic_algorithms_enabled
 def argmax(input: Tensor, dim: builtins.int | None = None, keepdim: builtins.bool = False, *, out: Tensor | None = None) -> Tensor:
     """The index of the greatest element, the first of several; no gradient.
 
@@ -233,13 +239,8 @@ def argmin(input: Tensor, dim: builtins.int | None = None, keepdim: builtins.boo
     """
 def argsort(input: Tensor, dim: builtins.int = -1, descending: builtins.bool = False, *, stable: builtins.bool = False, out: Tensor | None = None) -> Tensor:
     """The indices that sort the elements along an axis; see `sort`."""
-from asyncgrad.ops.api.comparison import argwhere as argwhere
-from asyncgrad.ops.api.strided import as_strided as as_strided
 def as_strided_(self: Tensor, size: Ints, stride: Ints, storage_offset: builtins.int | None = None) -> Tensor:
     """`as_strided`, in place: the same tensor with other axes."""
-from asyncgrad.ops.api.strided import as_strided_scatter as as_strided_scatter
-from asyncgrad.ops.api.data import as_tensor as as_tensor
-from asyncgrad.ops.api.data import asarray as asarray
 def asin(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The inverse sine of each element."""
 def asin_(self: Tensor) -> Tensor:
@@ -281,17 +282,12 @@ def atleast_3d(tensors: Tensor, /) -> Tensor:
 def atleast_3d(tensors: Sequence[Tensor], /) -> tuple[Tensor, ...]: ...
 @overload
 def atleast_3d(*tensors: Any) -> tuple[Tensor, ...]: ...
-from asyncgrad.amp import autocast as autocast
-from asyncgrad import autograd as autograd
-from asyncgrad.ops.api.pooling import avg_pool1d as avg_pool1d
-from asyncgrad import backends as backends
 def baddbmm(input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: Number = 1, alpha: Number = 1, out: Tensor | None = None) -> Tensor:
     """`beta * input + alpha * batch1 @ batch2`, matrix by matrix."""
 def baddbmm_(self: Tensor, batch1: Tensor, batch2: Tensor, *, beta: Number = 1, alpha: Number = 1) -> Tensor:
     """`baddbmm`, in place."""
 def bartlett_window(window_length: builtins.int, periodic: builtins.bool = True, *, layout: layout | None = None, pin_memory: builtins.bool = False, **options: Unpack[MadeAs]) -> Tensor:
     """The Bartlett window, a triangle from 0 over 1 to 0; see `hann_window`."""
-from asyncgrad.native import batch_norm as batch_norm
 def bernoulli(input: Tensor, p: builtins.float | None = None, *, generator: Generator | None = None, out: Tensor | None = None) -> Tensor:
     """Draw 1 with the probabilities in a tensor, and 0 otherwise.
 
@@ -303,10 +299,8 @@ def bernoulli(input: Tensor, p: builtins.float | None = None, *, generator: Gene
 def bernoulli_(input: Tensor, p: Tensor | builtins.float = 0.5, *, generator: Generator | None = None) -> Tensor:
     """Fill with 1, with one probability or those in a floating tensor, and 0 otherwise."""
 bfloat16: _DType
-from asyncgrad.ops.api.patches import bilinear as bilinear
 def binary_cross_entropy_with_logits(input: Tensor, target: Tensor, weight: Tensor | None = None, pos_weight: Tensor | None = None, reduction: builtins.int = 0) -> Tensor:
     """`nn.functional.binary_cross_entropy_with_logits` with 0, 1 or 2 for none, mean or sum."""
-from asyncgrad.ops.api.comparison import bincount as bincount
 def binomial(count: Tensor, prob: Tensor, generator: Generator | None = None) -> Tensor:
     """Numbers from the binomial distributions of counts and probabilities.
 
@@ -341,34 +335,23 @@ def bitwise_xor_(self: Tensor, other: Tensor | Number) -> Tensor:
     """`bitwise_xor`, in place."""
 def blackman_window(window_length: builtins.int, periodic: builtins.bool = True, *, layout: layout | None = None, pin_memory: builtins.bool = False, **options: Unpack[MadeAs]) -> Tensor:
     """The Blackman window of two cosines, with lower side lobes; see `hann_window`."""
-from asyncgrad.ops.api.rearrange import block_diag as block_diag
-from asyncgrad.sync import blocking as blocking
 def bmm(input: Tensor, mat2: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The products of two batches of matrices, (b, m, k) and (b, k, n)."""
 bool: _DType
-from asyncgrad.ops.api.rearrange import broadcast_shapes as broadcast_shapes
-from asyncgrad.ops.api.shape import broadcast_tensors as broadcast_tensors
-from asyncgrad.ops.api.shape import broadcast_to as broadcast_to
 def bucketize(input: Tensor | Number, boundaries: Tensor, *, out_int32: builtins.bool = False, right: builtins.bool = False, out: Tensor | None = None) -> Tensor:
     """The indices of the intervals between sorted boundaries; see `searchsorted`."""
-from asyncgrad.ops.api.dtypes import can_cast as can_cast
-from asyncgrad.ops.api.grids import cartesian_prod as cartesian_prod
 def cat(tensors: Sequence[Tensor], dim: builtins.int = 0, *, out: Tensor | None = None) -> Tensor:
     """Tensors joined along an existing axis."""
 def cauchy_(input: Tensor, median: builtins.float = 0.0, sigma: builtins.float = 1.0, *, generator: Generator | None = None) -> Tensor:
     """Fill with numbers from the Cauchy distribution."""
-from asyncgrad.ops.api.distances import cdist as cdist
 cdouble: _DType
 def ceil(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """Each element rounded up; the gradient is 0."""
 def ceil_(self: Tensor) -> Tensor:
     """`ceil`, in place."""
-from asyncgrad.ops.api.activation import celu as celu
 def celu_(input: Tensor, alpha: builtins.float = 1.0) -> Tensor:
     """`celu`, in place."""
 cfloat: _DType
-from asyncgrad.ops.api.linalg_legacy import chain_matmul as chain_matmul
-from asyncgrad.ops.api.patches import channel_shuffle as channel_shuffle
 channels_last: _memory_format
 channels_last_3d: _memory_format
 def cholesky(input: Tensor, upper: builtins.bool = False, *, out: Tensor | None = None) -> Tensor:
@@ -391,14 +374,10 @@ def cholesky_solve(input: Tensor, input2: Tensor, upper: builtins.bool = False, 
         input2: the Cholesky factors L, of shape (..., n, n).
         upper: they are `L.mH`.
     """
-from asyncgrad.ops.api.shape import chunk as chunk
-from asyncgrad.ops.api.elementwise import clamp as clamp
 def clamp_(self: Tensor, min: Tensor | Number | None = None, max: Tensor | Number | None = None) -> Tensor:
     """`clamp`, in place."""
-from asyncgrad.ops.api.elementwise import clamp_max as clamp_max
 def clamp_max_(self: Tensor, max: Tensor | Number) -> Tensor:
     """`clamp_max`, in place."""
-from asyncgrad.ops.api.elementwise import clamp_min as clamp_min
 def clamp_min_(self: Tensor, min: Tensor | Number) -> Tensor:
     """`clamp_min`, in place."""
 def clip(input: Tensor, min: Tensor | Number | None = None, max: Tensor | Number | None = None, *, out: Tensor | None = None) -> Tensor:
@@ -416,11 +395,8 @@ def clip(input: Tensor, min: Tensor | Number | None = None, max: Tensor | Number
     """
 def clip_(self: Tensor, min: Tensor | Number | None = None, max: Tensor | Number | None = None) -> Tensor:
     """`clip`, in place."""
-from asyncgrad.ops.api.shape import clone as clone
 def column_stack(tensors: Sequence[Tensor], *, out: Tensor | None = None) -> Tensor:
     """Join tensors along the second axis; those of fewer than two axes become columns."""
-from asyncgrad.ops.api.grids import combinations as combinations
-from asyncgrad.replay.public import compile as compile
 def complex(real: Tensor, imag: Tensor, *, out: Tensor | None = None) -> Tensor:
     """Complex numbers from their real and imaginary parts.
 
@@ -434,12 +410,10 @@ def concat(tensors: Sequence[Tensor], dim: builtins.int = 0, *, out: Tensor | No
     """Tensors joined along an existing axis."""
 def concatenate(tensors: Sequence[Tensor], dim: builtins.int = 0, *, out: Tensor | None = None) -> Tensor:
     """Tensors joined along an existing axis."""
-from asyncgrad.ops.api.composite import conj as conj
 def conj_physical(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The complex conjugates; a real tensor is returned unchanged."""
 def conj_physical_(self: Tensor) -> Tensor:
     """`conj_physical`, in place."""
-from asyncgrad.ops.api.rearrange import constant_pad_nd as constant_pad_nd
 contiguous_format: _memory_format
 def conv1d(input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Ints = 1, padding: Ints | ConvPadding = 0, dilation: Ints = 1, groups: builtins.int = 1) -> Tensor:
     """The convolution over the last axes (1); the kernel is not flipped.
@@ -525,7 +499,6 @@ def conv_transpose3d(input: Tensor, weight: Tensor, bias: Tensor | None = None, 
         groups: see `conv3d`.
         dilation: the distance between the kernel's elements.
     """
-from asyncgrad.scheduler.offload import cooperate as cooperate
 def copy_(self: Tensor, other: Tensor, non_blocking: builtins.bool = False) -> Tensor:
     """Copy the values of another tensor, broadcast, from any device.
 
@@ -536,7 +509,6 @@ def copysign(input: Tensor, other: Tensor | Number, *, out: Tensor | None = None
     """The absolute values of `input` with the signs of `other`."""
 def copysign_(self: Tensor, other: Tensor | Number) -> Tensor:
     """`copysign`, in place."""
-from asyncgrad.ops.api.grids import corrcoef as corrcoef
 def cos(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The cosine of each element."""
 def cos_(self: Tensor) -> Tensor:
@@ -547,10 +519,6 @@ def cosh_(self: Tensor) -> Tensor:
     """`cosh`, in place."""
 def cosine_embedding_loss(input1: Tensor, input2: Tensor, target: Tensor, margin: builtins.float = 0, reduction: builtins.int = 0) -> Tensor:
     """`nn.functional.cosine_embedding_loss` with 0, 1 or 2 for none, mean or sum."""
-from asyncgrad.ops.api.loss import cosine_similarity as cosine_similarity
-from asyncgrad.ops.api.comparison import count_nonzero as count_nonzero
-from asyncgrad.ops.api.grids import cov as cov
-from asyncgrad import cpu as cpu
 def cross(input: Tensor, other: Tensor, dim: builtins.int | None = None, *, out: Tensor | None = None) -> Tensor:
     """The cross products of vectors of length 3 along an axis.
 
@@ -560,7 +528,6 @@ def cross(input: Tensor, other: Tensor, dim: builtins.int | None = None, *, out:
     """
 def ctc_loss(log_probs: Tensor, targets: Tensor, input_lengths: Tensor | Sequence[builtins.int], target_lengths: Tensor | Sequence[builtins.int], blank: builtins.int = 0, reduction: builtins.int = 0, zero_infinity: builtins.bool = False) -> Tensor:
     """`nn.functional.ctc_loss` with 0, 1 or 2 for none, mean or sum."""
-from asyncgrad import cuda as cuda
 def cummax(input: Tensor, dim: builtins.int, *, out: Sequence[Tensor] | None = None) -> return_types.cummax:
     """The greatest elements up to each along an axis, and where they are."""
 def cummin(input: Tensor, dim: builtins.int, *, out: Sequence[Tensor] | None = None) -> return_types.cummin:
@@ -581,22 +548,17 @@ def cumsum(input: Tensor, dim: builtins.int, *, dtype: DTypeLike | None = None, 
     """
 def cumsum_(self: Tensor, dim: builtins.int, *, dtype: DTypeLike | None = None) -> Tensor:
     """`cumsum`, in place."""
-from asyncgrad.ops.api.grids import cumulative_trapezoid as cumulative_trapezoid
 default_generator: _Generator
 def deg2rad(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """Convert degrees to radians."""
 def deg2rad_(self: Tensor) -> Tensor:
     """`deg2rad`, in place."""
-from asyncgrad.ops.api.linalg_legacy import det as det
-from asyncgrad.ops.api.data import detach as detach
 def detach_(self: Tensor) -> Tensor:
     """Remove this tensor from the graph.
 
     Raises:
         RuntimeError: for a view, which would get its graph back from its base.
     """
-from asyncgrad.devices.base import Device as device
-from asyncgrad import devices as devices
 def diag(input: Tensor, diagonal: builtins.int = 0, *, out: Tensor | None = None) -> Tensor:
     """A copy of a matrix's diagonal, or a matrix with a vector on its diagonal."""
 def diag_embed(input: Tensor, offset: builtins.int = 0, dim1: builtins.int = -2, dim2: builtins.int = -1, *, out: Tensor | None = None) -> Tensor:
@@ -608,8 +570,6 @@ def diag_embed(input: Tensor, offset: builtins.int = 0, dim1: builtins.int = -2,
         dim1: the axis of rows in the result.
         dim2: the axis of columns.
     """
-from asyncgrad.ops.api.strided import diagflat as diagflat
-from asyncgrad.ops.api.shape import diagonal as diagonal
 def diagonal_scatter(input: Tensor, src: Tensor, offset: builtins.int = 0, dim1: builtins.int = 0, dim2: builtins.int = 1, *, out: Tensor | None = None) -> Tensor:
     """A copy of `input` with `src` on a diagonal.
 
@@ -631,10 +591,6 @@ def digamma(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The derivative of the logarithm of the gamma function."""
 def digamma_(self: Tensor) -> Tensor:
     """`digamma`, in place."""
-from asyncgrad.ops.api.composite import dist as dist
-from asyncgrad import distributed as distributed
-from asyncgrad import distributions as distributions
-from asyncgrad.ops.api.elementwise import div as div
 def div_(self: Tensor, other: Tensor | Number, *, rounding_mode: Rounding | None = None) -> Tensor:
     """`div`, in place."""
 def divide(input: Tensor | Number, other: Tensor | Number, *, rounding_mode: Rounding | None = None, out: Tensor | None = None) -> Tensor:
@@ -663,10 +619,7 @@ def dsplit(input: Tensor, indices_or_sections: Ints, *more: builtins.int) -> tup
     """`tensor_split` along axis 2, in parts that have to be equal."""
 def dstack(tensors: Sequence[Tensor], *, out: Tensor | None = None) -> Tensor:
     """Join tensors, extended to at least three axes, along the third."""
-from asyncgrad.ops.dtype import DType as dtype
 e: builtins.float
-from asyncgrad.ops.api.linalg import einsum as einsum
-from asyncgrad.native import embedding as embedding
 def empty(*sizes: Ints, size: Ints | None = None, dtype: DTypeLike | None = None, device: DeviceLike | None = None, requires_grad: builtins.bool = False, memory_format: memory_format | None = None, layout: layout | None = None, pin_memory: builtins.bool = False, out: Tensor | None = None) -> Tensor:
     """A tensor with arbitrary values; see `zeros`."""
 def empty_like(input: Tensor, *, dtype: DTypeLike | None = None, device: DeviceLike | None = None, requires_grad: builtins.bool = False, memory_format: memory_format | None = None, layout: layout | None = None, pin_memory: builtins.bool = False) -> Tensor:
@@ -678,7 +631,6 @@ def empty_strided(size: Ints, stride: Ints, *, dtype: DTypeLike | None = None, d
         stride: for each axis, the distance of neighbours in memory, in elements.
         dtype: the dtype; the default one if None.
     """
-from asyncgrad.autograd.modes import enable_grad as enable_grad
 class _Engine:
     """Runs the passes of one event loop."""
     def limit(self, *, passes: builtins.int | None = None, coroutine_nodes: builtins.int = 128, grace: builtins.float = 5.0) -> None:
@@ -709,7 +661,6 @@ def eq(input: Tensor, other: Tensor | Number, *, out: Tensor | None = None) -> T
     """Where `input` equals `other`, broadcast: bool, without a gradient."""
 def eq_(self: Tensor, other: Tensor | Number) -> Tensor:
     """`eq`, in place."""
-from asyncgrad.ops.api.comparison import equal as equal
 def erf(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The error function of each element."""
 def erf_(self: Tensor) -> Tensor:
@@ -722,7 +673,6 @@ def erfinv(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The inverse of the error function, NaN beyond -1 and 1."""
 def erfinv_(self: Tensor) -> Tensor:
     """`erfinv`, in place."""
-from asyncgrad import errors as errors
 def exp(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """e to the power of each element."""
 def exp2(input: Tensor, *, out: Tensor | None = None) -> Tensor:
@@ -737,7 +687,6 @@ def expm1_(self: Tensor) -> Tensor:
     """`expm1`, in place."""
 def exponential_(input: Tensor, lambd: builtins.float = 1.0, *, generator: Generator | None = None) -> Tensor:
     """Fill with numbers from the exponential distribution of rate `lambd`."""
-from asyncgrad import extend as extend
 def eye(n: builtins.int, m: builtins.int | None = None, *, dtype: DTypeLike | None = None, device: DeviceLike | None = None, requires_grad: builtins.bool = False, layout: layout | None = None, pin_memory: builtins.bool = False, out: Tensor | None = None) -> Tensor:
     """A matrix with ones on the diagonal and zeros elsewhere; see `zeros`.
 
@@ -754,8 +703,6 @@ def feature_dropout(input: Tensor, p: builtins.float, train: builtins.bool) -> T
     """`nn.functional.dropout2d`, which is told whether it trains."""
 def feature_dropout_(input: Tensor, p: builtins.float, train: builtins.bool) -> Tensor:
     """`feature_dropout`, in place."""
-from asyncgrad import fft as fft
-from asyncgrad.ops.api.elementwise import fill as fill
 def fill_(self: Tensor, value: Tensor | builtins.complex) -> Tensor:
     """Set all elements to a number."""
 def fill_diagonal_(input: Tensor, fill_value: Number, wrap: builtins.bool = False) -> Tensor:
@@ -765,15 +712,10 @@ def fill_diagonal_(input: Tensor, fill_value: Number, wrap: builtins.bool = Fals
         input: a tensor of two axes, or of more axes of equal length.
         wrap: in a tall matrix, start the diagonal again after its end.
     """
-from asyncgrad.ops.api.dtypes import finfo as finfo
 def fix(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """Each element rounded towards 0; the gradient is 0."""
 def fix_(self: Tensor) -> Tensor:
     """`fix`, in place."""
-from asyncgrad.ops.api.shape import flatten as flatten
-from asyncgrad.ops.api.shape import flip as flip
-from asyncgrad.ops.api.rearrange import fliplr as fliplr
-from asyncgrad.ops.api.rearrange import flipud as flipud
 float: _DType
 float16: _DType
 float32: _DType
@@ -811,9 +753,6 @@ def frexp(input: Tensor, *, out: Tensor | Sequence[Tensor] | None = None) -> ret
     Returns:
         A named tuple of the mantissas and, int32 and without a gradient, of the exponents.
     """
-from asyncgrad.ops.api.dlpack import from_dlpack as from_dlpack
-from asyncgrad.ops.api.data import from_numpy as from_numpy
-from asyncgrad.ops.api.data import frombuffer as frombuffer
 def full(size: Ints, fill_value: Tensor | Number, *, dtype: DTypeLike | None = None, device: DeviceLike | None = None, requires_grad: builtins.bool = False, layout: layout | None = None, pin_memory: builtins.bool = False, out: Tensor | None = None) -> Tensor:
     """A tensor with one value everywhere; see `zeros`.
 
@@ -827,7 +766,6 @@ def full(size: Ints, fill_value: Tensor | Number, *, dtype: DTypeLike | None = N
     """
 def full_like(input: Tensor, fill_value: Tensor | Number, *, dtype: DTypeLike | None = None, device: DeviceLike | None = None, requires_grad: builtins.bool = False, memory_format: memory_format | None = None, layout: layout | None = None, pin_memory: builtins.bool = False) -> Tensor:
     """One value, in the shape, layout, dtype and device of another tensor. See `empty_like`."""
-from asyncgrad import func as func
 def gather(input: Tensor, dim: builtins.int, index: Tensor, *, sparse_grad: builtins.bool = False, out: Tensor | None = None) -> Tensor:
     """The elements at `index` along `dim`; the result has the shape of `index`."""
 def gcd(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor:
@@ -851,18 +789,6 @@ def ger(input: Tensor, vec2: Tensor, *, out: Tensor | None = None) -> Tensor:
         input: of shape (m,).
         vec2: of shape (n,).
     """
-from asyncgrad.amp import get_autocast_dtype as get_autocast_dtype
-from asyncgrad._top_level import get_default_device as get_default_device
-from asyncgrad.ops.api.dtypes import get_default_dtype as get_default_dtype
-from asyncgrad.settings import get_deterministic_debug_mode as get_deterministic_debug_mode
-from asyncgrad.ops.api.transfer import get_device as get_device
-from asyncgrad._top_level import get_device_module as get_device_module
-from asyncgrad.settings import get_float32_matmul_precision as get_float32_matmul_precision
-from asyncgrad.settings import get_num_interop_threads as get_num_interop_threads
-from asyncgrad.settings import get_num_threads as get_num_threads
-from asyncgrad.random import get_rng_state as get_rng_state
-from asyncgrad.autograd.passes import grad as grad
-from asyncgrad.ops.api.grids import gradient as gradient
 def greater(input: Tensor, other: Tensor | Number, *, out: Tensor | None = None) -> Tensor:
     """Where `input` is greater than `other`, broadcast: bool, without a gradient."""
 def greater_(self: Tensor, other: Tensor | Number) -> Tensor:
@@ -871,7 +797,6 @@ def greater_equal(input: Tensor, other: Tensor | Number, *, out: Tensor | None =
     """Where `input` is at least `other`, broadcast: bool, without a gradient."""
 def greater_equal_(self: Tensor, other: Tensor | Number) -> Tensor:
     """`greater_equal`, in place."""
-from asyncgrad.native import group_norm as group_norm
 def gt(input: Tensor, other: Tensor | Number, *, out: Tensor | None = None) -> Tensor:
     """Where `input` is greater than `other`, broadcast: bool, without a gradient."""
 def gt_(self: Tensor, other: Tensor | Number) -> Tensor:
@@ -939,8 +864,6 @@ def igammac(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tenso
     """The upper incomplete gamma function, over the whole; no derivative by `input`. Needs SciPy."""
 def igammac_(self: Tensor, other: Tensor) -> Tensor:
     """`igammac`, in place."""
-from asyncgrad.ops.api.dtypes import iinfo as iinfo
-from asyncgrad.ops.api.complex_parts import imag as imag
 def index_add(input: Tensor, dim: builtins.int, index: Tensor, source: Tensor, *, alpha: Number = 1, out: Tensor | None = None) -> Tensor:
     """A copy of `input` with `alpha` times the slices of `source` added at `index` along `dim`.
 
@@ -959,7 +882,6 @@ def index_fill(input: Tensor, dim: builtins.int, index: Tensor, value: Tensor | 
     """A copy of `input` with one value in all slices at `index` along `dim`."""
 def index_fill_(self: Tensor, dim: builtins.int, index: Tensor, value: Tensor | Number) -> Tensor:
     """`index_fill`, in place."""
-from asyncgrad.ops.api.index import index_put as index_put
 def index_put_(input: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: builtins.bool = False) -> Tensor:
     """`index_put`, in place."""
 def index_reduce(input: Tensor, dim: builtins.int, index: Tensor, source: Tensor, reduce: IndexReduceKind, *, include_self: builtins.bool = True, out: Tensor | None = None) -> Tensor:
@@ -980,8 +902,6 @@ def index_reduce_(self: Tensor, dim: builtins.int, index: Tensor, source: Tensor
 def index_select(input: Tensor, dim: builtins.int, index: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The slices of `input` along `dim` at `index`, a tensor with at most one axis."""
 inf: builtins.float
-from asyncgrad.autograd.modes import inference_mode as inference_mode
-from asyncgrad.random import initial_seed as initial_seed
 def inner(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The sums of products along the last axes of two tensors.
 
@@ -989,7 +909,6 @@ def inner(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor:
         input: of shape (..., k).
         other: of shape (..., k).
     """
-from asyncgrad.native import instance_norm as instance_norm
 int: _DType
 int16: _DType
 int32: _DType
@@ -997,25 +916,8 @@ int64: _DType
 int8: _DType
 def inverse(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The inverses of square matrices; see `linalg.inv`."""
-from asyncgrad.autograd.anomaly_mode import is_anomaly_check_nan_enabled as is_anomaly_check_nan_enabled
-from asyncgrad.autograd.anomaly_mode import is_anomaly_enabled as is_anomaly_enabled
-from asyncgrad.amp import is_autocast_available as is_autocast_available
-from asyncgrad.amp import is_autocast_enabled as is_autocast_enabled
-from asyncgrad.ops.api.dtypes import is_complex as is_complex
-from asyncgrad.ops.api.composite import is_conj as is_conj
-from asyncgrad.settings import is_deterministic_algorithms_warn_only_enabled as is_deterministic_algorithms_warn_only_enabled
-from asyncgrad.ops.api.dtypes import is_floating_point as is_floating_point
-from asyncgrad.autograd.modes import is_grad_enabled as is_grad_enabled
-from asyncgrad.autograd.modes import is_inference as is_inference
-from asyncgrad.autograd.modes import is_inference_mode_enabled as is_inference_mode_enabled
 def is_neg(input: Tensor) -> builtins.bool:
     """Return False: there are no lazy conjugates here."""
-from asyncgrad.ops.api.dtypes import is_nonzero as is_nonzero
-from asyncgrad.ops.api.comparison import is_same_size as is_same_size
-from asyncgrad.ops.api.dtypes import is_signed as is_signed
-from asyncgrad.ops.api.dtypes import is_storage as is_storage
-from asyncgrad.ops.api.dtypes import is_tensor as is_tensor
-from asyncgrad.ops.api.comparison import isclose as isclose
 def isfinite(input: Tensor) -> Tensor:
     """Where elements are neither infinite nor NaN: bool, without a gradient."""
 def isin(elements: Tensor | Number, test_elements: Tensor | Number, *, assume_unique: builtins.bool = False, invert: builtins.bool = False, out: Tensor | None = None) -> Tensor:
@@ -1035,8 +937,6 @@ def isneginf(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """Where elements are negative infinity."""
 def isposinf(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """Where elements are positive infinity."""
-from asyncgrad.ops.api.comparison import isreal as isreal
-from asyncgrad.ops.api.signals import istft as istft
 def kaiser_window(window_length: builtins.int, periodic: builtins.bool = True, beta: builtins.float = 12.0, *, layout: layout | None = None, pin_memory: builtins.bool = False, **options: Unpack[MadeAs]) -> Tensor:
     """The Kaiser window, narrower for a greater `beta`; see `hann_window`."""
 def kl_div(input: Tensor, target: Tensor, reduction: builtins.int = 0, log_target: builtins.bool = False) -> Tensor:
@@ -1050,8 +950,6 @@ def kthvalue(input: Tensor, k: builtins.int, dim: builtins.int = -1, keepdim: bu
         input: a real tensor, not of booleans. NaN is greater than all numbers.
         k: the rank, from 1.
     """
-from asyncgrad.native import layer_norm as layer_norm
-from asyncgrad.ops.dtype_device import layout as layout
 def lcm(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The least common multiple of integers, broadcast."""
 def lcm_(self: Tensor, other: Tensor) -> Tensor:
@@ -1080,7 +978,6 @@ def lgamma(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The logarithm of the absolute value of the gamma function."""
 def lgamma_(self: Tensor) -> Tensor:
     """`lgamma`, in place."""
-from asyncgrad import linalg as linalg
 def linspace(start: Tensor | Number, end: Tensor | Number, steps: builtins.int, *, dtype: DTypeLike | None = None, device: DeviceLike | None = None, requires_grad: builtins.bool = False, layout: layout | None = None, pin_memory: builtins.bool = False, out: Tensor | None = None) -> Tensor:
     """Numbers at equal distances from `start` to `end`, both of which are included; see `zeros`.
 
@@ -1095,7 +992,6 @@ def linspace(start: Tensor | Number, end: Tensor | Number, steps: builtins.int, 
             is not.
         NotImplementedError: for booleans.
     """
-from asyncgrad.serialization.archive import load as load
 def log(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The natural logarithm of each element."""
 def log10(input: Tensor, *, out: Tensor | None = None) -> Tensor:
@@ -1138,7 +1034,6 @@ def logcumsumexp(input: Tensor, dim: builtins.int, *, out: Tensor | None = None)
     Args:
         input: a floating or complex tensor.
     """
-from asyncgrad.ops.api.linalg_legacy import logdet as logdet
 def logical_and(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor:
     """Where both are not 0, broadcast: bool, without a gradient."""
 def logical_and_(self: Tensor, other: Tensor) -> Tensor:
@@ -1178,7 +1073,6 @@ def lt(input: Tensor, other: Tensor | Number, *, out: Tensor | None = None) -> T
     """Where `input` is less than `other`, broadcast: bool, without a gradient."""
 def lt_(self: Tensor, other: Tensor | Number) -> Tensor:
     """`lt`, in place."""
-from asyncgrad.ops.api.linalg_legacy import lu as lu
 def lu_solve(input: Tensor, LU_data: Tensor, LU_pivots: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The solutions of linear systems from LU decompositions; see `linalg.lu_solve`."""
 def lu_unpack(LU_data: Tensor, LU_pivots: Tensor, unpack_data: builtins.bool = True, unpack_pivots: builtins.bool = True, *, out: Tensor | Sequence[Tensor] | None = None) -> return_types.lu_unpack:
@@ -1190,19 +1084,14 @@ def lu_unpack(LU_data: Tensor, LU_pivots: Tensor, unpack_data: builtins.bool = T
         unpack_data: compute L and U, which are otherwise empty.
         unpack_pivots: compute P, which is otherwise empty.
     """
-from asyncgrad.random import manual_seed as manual_seed
 def margin_ranking_loss(input1: Tensor, input2: Tensor, target: Tensor, margin: builtins.float = 0, reduction: builtins.int = 0) -> Tensor:
     """`nn.functional.margin_ranking_loss` with 0, 1 or 2 for none, mean or sum."""
-from asyncgrad.ops.api.elementwise import masked_fill as masked_fill
 def masked_fill_(self: Tensor, mask: Tensor, value: Tensor | Number) -> Tensor:
     """`masked_fill`, in place."""
-from asyncgrad.ops.api.scatter import masked_scatter as masked_scatter
 def masked_scatter_(self: Tensor, mask: Tensor, source: Tensor) -> Tensor:
     """`masked_scatter`, in place."""
 def masked_select(input: Tensor, mask: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The elements where `mask` is True, as a vector; both are broadcast."""
-from asyncgrad.ops.api.linalg import matmul as matmul
-from asyncgrad.ops.api.linalg_legacy import matrix_exp as matrix_exp
 def matrix_power(input: Tensor, n: builtins.int, *, out: Tensor | None = None) -> Tensor:
     """Integer powers of square matrices; see `linalg.matrix_power`."""
 @overload
@@ -1303,8 +1192,6 @@ def median(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """
 @overload
 def median(input: Tensor, dim: builtins.int, keepdim: builtins.bool = False, *, out: Sequence[Tensor] | None = None) -> return_types.median: ...
-from asyncgrad.ops.dtype_device import memory_format as memory_format
-from asyncgrad.ops.api.shape import meshgrid as meshgrid
 @overload
 def min(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The smallest element of all, along an axis, or of each pair.
@@ -1337,7 +1224,6 @@ def mode(input: Tensor, dim: builtins.int = -1, keepdim: builtins.bool = False, 
     """
 def moveaxis(input: Tensor, source: Ints, destination: Ints) -> Tensor:
     """Move axes to other positions; the rest keep their order."""
-from asyncgrad.ops.api.shape import movedim as movedim
 def msort(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The elements sorted along the first axis."""
 def mul(input: Tensor | Number, other: Tensor | Number, *, out: Tensor | None = None) -> Tensor:
@@ -1396,7 +1282,6 @@ def nanquantile(input: Tensor, q: Tensor | builtins.float, dim: builtins.int | N
     """The quantiles without NaN; see `quantile`."""
 def nansum(input: Tensor, dim: Ints | None = None, keepdim: builtins.bool = False, *, dtype: DTypeLike | None = None, out: Tensor | None = None) -> Tensor:
     """The sum over some axes, without NaN."""
-from asyncgrad.ops.api.shape import narrow as narrow
 def narrow_copy(input: Tensor, dim: builtins.int, start: Tensor | builtins.int, length: builtins.int, *, out: Tensor | None = None) -> Tensor:
     """A copy of `length` elements of an axis, from `start`."""
 def ne(input: Tensor, other: Tensor | Number, *, out: Tensor | None = None) -> Tensor:
@@ -1416,8 +1301,6 @@ def nextafter(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Ten
     """The next number after `input` in the direction of `other`."""
 def nextafter_(self: Tensor, other: Tensor) -> Tensor:
     """`nextafter`, in place."""
-from asyncgrad import nn as nn
-from asyncgrad.autograd.modes import no_grad as no_grad
 @overload
 def nonzero(input: Tensor, *, as_tuple: Literal[False] = False, out: Tensor | None = None) -> Tensor:
     """The indices of nonzero elements: a row for each, or with `as_tuple` a tensor by axis."""
@@ -1458,13 +1341,10 @@ def not_equal(input: Tensor, other: Tensor | Number, *, out: Tensor | None = Non
     """Where `input` differs from `other`, broadcast: bool, without a gradient."""
 def not_equal_(self: Tensor, other: Tensor | Number) -> Tensor:
     """`not_equal`, in place."""
-from asyncgrad.ops.api.dtypes import numel as numel
-from asyncgrad.scheduler.offload import offload as offload
 def ones(*sizes: Ints, size: Ints | None = None, dtype: DTypeLike | None = None, device: DeviceLike | None = None, requires_grad: builtins.bool = False, layout: layout | None = None, pin_memory: builtins.bool = False, out: Tensor | None = None) -> Tensor:
     """A tensor of ones; see `zeros`."""
 def ones_like(input: Tensor, *, dtype: DTypeLike | None = None, device: DeviceLike | None = None, requires_grad: builtins.bool = False, memory_format: memory_format | None = None, layout: layout | None = None, pin_memory: builtins.bool = False) -> Tensor:
     """Ones, in the shape, layout, dtype and device of another tensor; see `zeros`."""
-from asyncgrad import optim as optim
 def outer(input: Tensor, vec2: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The outer product of two vectors.
 
@@ -1472,14 +1352,7 @@ def outer(input: Tensor, vec2: Tensor, *, out: Tensor | None = None) -> Tensor:
         input: of shape (m,).
         vec2: of shape (n,).
     """
-from asyncgrad.ops.api.activation import pairwise_distance as pairwise_distance
-from asyncgrad.ops.api.linalg_legacy import pca_lowrank as pca_lowrank
-from asyncgrad.ops.api.distances import pdist as pdist
-from asyncgrad.ops.api.shape import permute as permute
 pi: builtins.float
-from asyncgrad.ops.api.linalg_legacy import pinverse as pinverse
-from asyncgrad.ops.api.activation import pixel_shuffle as pixel_shuffle
-from asyncgrad.ops.api.activation import pixel_unshuffle as pixel_unshuffle
 def poisson(input: Tensor, generator: Generator | None = None) -> Tensor:
     """Numbers from the Poisson distributions with the rates in a floating tensor."""
 def poisson_nll_loss(input: Tensor, target: Tensor, log_input: builtins.bool = True, full: builtins.bool = False, eps: builtins.float = 1e-08, reduction: builtins.int = 0) -> Tensor:
@@ -1495,11 +1368,8 @@ def polygamma(n: builtins.int, input: Tensor, *, out: Tensor | None = None) -> T
     """The derivative of `digamma` of order `n`."""
 def polygamma_(self: Tensor, n: builtins.int) -> Tensor:
     """`polygamma`, in place."""
-from asyncgrad.ops.api.elementwise import positive as positive
-from asyncgrad.ops.api.elementwise import pow as pow
 def pow_(self: Tensor, exponent: Tensor | Number) -> Tensor:
     """`pow`, in place."""
-from asyncgrad.ops.api.activation import prelu as prelu
 preserve_format: _memory_format
 def prod(input: Tensor, dim: builtins.int | None = None, keepdim: builtins.bool = False, *, dtype: DTypeLike | None = None, out: Tensor | None = None) -> Tensor:
     """The product of all elements, or along an axis; gradients are exact even at zeros.
@@ -1508,8 +1378,6 @@ def prod(input: Tensor, dim: builtins.int | None = None, keepdim: builtins.bool 
         dim: an axis; all if None.
         dtype: converted to before the reduction; if None, int64 for integers and booleans.
     """
-from asyncgrad.ops.api.dtypes import promote_types as promote_types
-from asyncgrad.ops.api.scatter import put as put
 def put_(self: Tensor, index: Tensor, source: Tensor, accumulate: builtins.bool = False) -> Tensor:
     """`put`, in place."""
 def qr(input: Tensor, some: builtins.bool = True, *, out: Tensor | Sequence[Tensor] | None = None) -> return_types.qr:
@@ -1569,7 +1437,6 @@ def randn(*sizes: Ints, size: Ints | None = None, generator: Generator | None = 
     """Standard normal numbers; complex ones have variance 1 in both parts together. See `rand`."""
 def randn_like(input: Tensor, *, generator: Generator | None = None, dtype: DTypeLike | None = None, device: DeviceLike | None = None, requires_grad: builtins.bool = False, memory_format: memory_format | None = None, layout: layout | None = None, pin_memory: builtins.bool = False) -> Tensor:
     """Standard normal numbers, in the shape, dtype and place of another tensor; see `randn`."""
-from asyncgrad import random as random
 def random_(input: Tensor, *args: builtins.int, generator: Generator | None = None, **kwargs: builtins.int) -> Tensor:
     """Fill with integers uniform in [from, to): `random_()`, `random_(to)` or `random_(from, to)`.
 
@@ -1587,8 +1454,6 @@ def randperm(n: builtins.int, *, generator: Generator | None = None, dtype: DTyp
         generator: the source of random numbers; the default generator if None.
         dtype: the dtype; int64 if None.
     """
-from asyncgrad.ops.api.shape import ravel as ravel
-from asyncgrad.ops.api.complex_parts import real as real
 def reciprocal(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """1 / x of each element."""
 def reciprocal_(self: Tensor) -> Tensor:
@@ -1611,8 +1476,6 @@ def renorm(input: Tensor, p: builtins.float, dim: builtins.int, maxnorm: builtin
     """
 def renorm_(self: Tensor, p: builtins.float, dim: builtins.int, maxnorm: builtins.float) -> Tensor:
     """`renorm`, in place."""
-from asyncgrad.ops.api.rearrange import repeat_interleave as repeat_interleave
-from asyncgrad.autograd.modes import request as request
 def requires_grad_(self: Tensor, requires_grad: builtins.bool = True) -> Tensor:
     """Start or stop to require a gradient of this leaf.
 
@@ -1620,7 +1483,6 @@ def requires_grad_(self: Tensor, requires_grad: builtins.bool = True) -> Tensor:
         RuntimeError: for a computed tensor, or a dtype without gradients; or inside of a
             function that `asyncgrad.func` differentiates.
     """
-from asyncgrad.ops.api.shape import reshape as reshape
 def resize_(input: Tensor, *sizes: Ints, memory_format: memory_format | None = None) -> Tensor:
     """Change a tensor's shape in place; elements keep their order in memory.
 
@@ -1637,14 +1499,8 @@ def resize_(input: Tensor, *sizes: Ints, memory_format: memory_format | None = N
     """
 def resize_as_(input: Tensor, the_template: Tensor, *, memory_format: memory_format | None = None) -> Tensor:
     """Give a tensor the shape of another, in place: see `resize_`."""
-from asyncgrad.ops.api.composite import resolve_conj as resolve_conj
 def resolve_neg(input: Tensor) -> Tensor:
     """Return the tensor itself: there are no lazy conjugates here."""
-from asyncgrad.ops.api.dtypes import result_type as result_type
-from asyncgrad.ops import return_types as return_types
-from asyncgrad.ops.api.normalisation import rms_norm as rms_norm
-from asyncgrad.ops.api.shape import roll as roll
-from asyncgrad.ops.api.rearrange import rot90 as rot90
 def round(input: Tensor, *, decimals: builtins.int = 0, out: Tensor | None = None) -> Tensor:
     """Each element rounded to the nearest, halves to even; the gradient is 0.
 
@@ -1659,16 +1515,12 @@ def round_(self: Tensor, *, decimals: builtins.int = 0) -> Tensor:
     """`round`, in place."""
 def row_stack(tensors: Sequence[Tensor], *, out: Tensor | None = None) -> Tensor:
     """Join tensors, extended to at least two axes, along the first."""
-from asyncgrad.ops.api.dropout import rrelu as rrelu
 def rrelu_(input: Tensor, lower: builtins.float = 0.125, upper: builtins.float = 0.3333333333333333, training: builtins.bool = False) -> Tensor:
     """`rrelu`, in place."""
 def rsqrt(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """1 / sqrt(x) of each element."""
 def rsqrt_(self: Tensor) -> Tensor:
     """`rsqrt`, in place."""
-from asyncgrad.ops.api.elementwise import rsub as rsub
-from asyncgrad.serialization.archive import save as save
-from asyncgrad.ops.api.data import scalar_tensor as scalar_tensor
 def scatter(input: Tensor, dim: builtins.int, index: Tensor, src: Tensor | Number | None = None, *, value: Number | None = None, reduce: ScatterKind | None = None, out: Tensor | None = None) -> Tensor:
     """A copy of `input` with the elements of `src` written at `index` along `dim`.
 
@@ -1711,14 +1563,8 @@ def searchsorted(sorted_sequence: Tensor, input: Tensor | Number, *, out_int32: 
         side: "left" or "right", instead of `right`.
         sorter: the indices that sort the numbers.
     """
-from asyncgrad.random import seed as seed
-from asyncgrad.ops.api.shape import select as select
-from asyncgrad.ops.api.scatter import select_scatter as select_scatter
-from asyncgrad.ops.api.activation import selu as selu
 def selu_(input: Tensor) -> Tensor:
     """`selu`, in place."""
-from asyncgrad import serialization as serialization
-from asyncgrad import serving as serving
 def set_(self: Tensor, source: Any = None, storage_offset: builtins.int = 0, size: Any = None, stride: Any = None) -> Tensor:
     """Make this tensor use other memory, with that memory's shape or a given one.
 
@@ -1734,17 +1580,6 @@ def set_(self: Tensor, source: Any = None, storage_offset: builtins.int = 0, siz
         RuntimeError: for another dtype or device, a tensor that requires grad or is a view, or
             a storage that is too small.
     """
-from asyncgrad.autograd.anomaly_mode import set_anomaly_enabled as set_anomaly_enabled
-from asyncgrad.devices.base import set_default_device as set_default_device
-from asyncgrad.ops.promotion import set_default_dtype as set_default_dtype
-from asyncgrad.tensor_types import set_default_tensor_type as set_default_tensor_type
-from asyncgrad.settings import set_deterministic_debug_mode as set_deterministic_debug_mode
-from asyncgrad.settings import set_float32_matmul_precision as set_float32_matmul_precision
-from asyncgrad.settings import set_flush_denormal as set_flush_denormal
-from asyncgrad.autograd.modes import set_grad_enabled as set_grad_enabled
-from asyncgrad.settings import set_num_threads as set_num_threads
-from asyncgrad.ops.tensors.printing import set_printoptions as set_printoptions
-from asyncgrad.random import set_rng_state as set_rng_state
 def sgn(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """Each element divided by its absolute value, and 0 at 0."""
 def sgn_(self: Tensor) -> Tensor:
@@ -1796,7 +1631,6 @@ def sort(input: Tensor, dim: builtins.int = -1, descending: builtins.bool = Fals
         descending: sort the greatest first.
         stable: without effect, as the sort is always stable.
     """
-from asyncgrad import special as special
 def split(tensor: Tensor, split_size_or_sections: Ints, dim: builtins.int = 0) -> tuple[Tensor, ...]:
     """Split an axis into consecutive views.
 
@@ -1819,7 +1653,6 @@ def square(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """Each element times itself."""
 def square_(self: Tensor) -> Tensor:
     """`square`, in place."""
-from asyncgrad.ops.api.shape import squeeze as squeeze
 def squeeze_(self: Tensor, *dims: Ints, dim: Ints | None = None) -> Tensor:
     """`squeeze`, in place: the same tensor with other axes."""
 def stack(tensors: Sequence[Tensor], dim: builtins.int = 0, *, out: Tensor | None = None) -> Tensor:
@@ -1828,9 +1661,7 @@ def std(input: Tensor, dim: Ints | None = None, unbiased: builtins.bool | None =
     """The standard deviation over some axes; the gradient of 0 is 0; see `var`."""
 def std_mean(input: Tensor, dim: Ints | None = None, unbiased: builtins.bool | None = None, keepdim: builtins.bool = False, *, correction: builtins.float | None = None, out: Tensor | Sequence[Tensor] | None = None) -> tuple[Tensor, Tensor]:
     """What `std` and `mean` return; the arguments are those of `var`."""
-from asyncgrad.ops.api.signals import stft as stft
 strided: _layout
-from asyncgrad.ops.api.elementwise import sub as sub
 def sub_(self: Tensor, other: Tensor | Number, *, alpha: Number = 1) -> Tensor:
     """`sub`, in place."""
 def subtract(input: Tensor | Number, other: Tensor | Number, *, alpha: Number = 1, out: Tensor | None = None) -> Tensor:
@@ -1858,16 +1689,12 @@ def svd(input: Tensor, some: builtins.bool = True, compute_uv: builtins.bool = T
         some: the reduced form.
         compute_uv: compute the vectors, which are otherwise zeros.
     """
-from asyncgrad.ops.api.linalg_legacy import svd_lowrank as svd_lowrank
-from asyncgrad.ops.api.rearrange import swapaxes as swapaxes
 def swapaxes_(self: Tensor, axis0: builtins.int, axis1: builtins.int) -> Tensor:
     """`swapaxes`, in place: the same tensor with other axes."""
 def swapdims(input: Tensor, dim0: builtins.int, dim1: builtins.int) -> Tensor:
     """Exchange two axes; the result is a view."""
 def swapdims_(self: Tensor, dim0: builtins.int, dim1: builtins.int) -> Tensor:
     """`swapdims`, in place: the same tensor with other axes."""
-from asyncgrad import sync as sync
-from asyncgrad.ops.api.shape import t as t
 def t_(self: Tensor) -> Tensor:
     """`t`, in place: the same tensor with other axes."""
 def take(input: Tensor, index: Tensor, *, out: Tensor | None = None) -> Tensor:
@@ -1882,7 +1709,6 @@ def tanh(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The hyperbolic tangent of each element."""
 def tanh_(self: Tensor) -> Tensor:
     """`tanh`, in place."""
-from asyncgrad.ops.api.data import tensor as tensor
 def tensor_split(input: Tensor, indices_or_sections: Tensor | Ints, dim: builtins.int = 0) -> tuple[Tensor, ...]:
     """Split an axis into nearly equal views, or at given indices.
 
@@ -1895,11 +1721,8 @@ def tensordot(a: Tensor, b: Tensor, dims: Ints | Sequence[Sequence[builtins.int]
     Args:
         dims: the number of last axes of `a` and first axes of `b`, or two sequences of axes.
     """
-from asyncgrad import testing as testing
-from asyncgrad.ops.api.activation import threshold as threshold
 def threshold_(input: Tensor, threshold: builtins.float, value: builtins.float) -> Tensor:
     """`threshold`, in place."""
-from asyncgrad.ops.api.shape import tile as tile
 def topk(input: Tensor, k: builtins.int, dim: builtins.int = -1, largest: builtins.bool = True, sorted: builtins.bool = True, *, out: Tensor | Sequence[Tensor] | None = None) -> return_types.topk:
     """The `k` greatest or smallest `values` along an axis, and their int64 `indices`.
 
@@ -1922,10 +1745,8 @@ def trace_passes(path: str | PathLike[str]) -> AbstractContextManager[Recorder]:
     Yields:
         The recorder, with its `events`.
     """
-from asyncgrad.ops.api.shape import transpose as transpose
 def transpose_(self: Tensor, dim0: builtins.int, dim1: builtins.int) -> Tensor:
     """`transpose`, in place: the same tensor with other axes."""
-from asyncgrad.ops.api.grids import trapezoid as trapezoid
 def trapz(y: Tensor, x: Tensor | None = None, *, dx: Number | None = None, dim: builtins.int = -1) -> Tensor:
     """The integral along an axis by the trapezoidal rule.
 
@@ -1974,13 +1795,10 @@ def trunc(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """Each element rounded towards 0; the gradient is 0."""
 def trunc_(self: Tensor) -> Tensor:
     """`trunc`, in place."""
-from asyncgrad.ops.api.dtypes import typename as typename
 uint16: _DType
 uint32: _DType
 uint64: _DType
 uint8: _DType
-from asyncgrad.ops.api.shape import unbind as unbind
-from asyncgrad.ops.api.shape import unflatten as unflatten
 def uniform_(input: Tensor, *args: builtins.float, generator: Generator | None = None, **kwargs: builtins.float) -> Tensor:
     """Fill with floating or complex numbers uniform in [from, to): `uniform_(from=0, to=1)`."""
 @overload
@@ -2026,16 +1844,8 @@ def unique_consecutive(input: Tensor, return_inverse: Literal[False] = False, *,
 def unique_consecutive(input: Tensor, return_inverse: Literal[True], return_counts: Literal[True], dim: builtins.int | None = None) -> tuple[Tensor, Tensor, Tensor]: ...
 @overload
 def unique_consecutive(input: Tensor, return_inverse: builtins.bool = False, return_counts: builtins.bool = False, dim: builtins.int | None = None) -> Tensor | tuple[Tensor, ...]: ...
-from asyncgrad.ops.api.grids import unravel_index as unravel_index
-from asyncgrad.ops.api.rearrange import unsafe_chunk as unsafe_chunk
-from asyncgrad.ops.api.rearrange import unsafe_split as unsafe_split
-from asyncgrad.ops.api.rearrange import unsafe_split_with_sizes as unsafe_split_with_sizes
-from asyncgrad.ops.api.shape import unsqueeze as unsqueeze
 def unsqueeze_(self: Tensor, dim: builtins.int) -> Tensor:
     """`unsqueeze`, in place: the same tensor with other axes."""
-from asyncgrad.settings import use_deterministic_algorithms as use_deterministic_algorithms
-from asyncgrad import utils as utils
-from asyncgrad.ops.api.grids import vander as vander
 def var(input: Tensor, dim: Ints | None = None, unbiased: builtins.bool | None = None, keepdim: builtins.bool = False, *, correction: Number | None = None, out: Tensor | None = None) -> Tensor:
     """The variance over some axes.
 
@@ -2052,14 +1862,10 @@ def var_mean(input: Tensor, dim: Ints | None = None, unbiased: builtins.bool | N
     """What `var` and `mean` return; the arguments are those of `var`."""
 def vdot(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The sum of the products of two vectors, the first conjugated."""
-from asyncgrad.ops.api.complex_parts import view_as_complex as view_as_complex
-from asyncgrad.ops.api.complex_parts import view_as_real as view_as_real
-from asyncgrad.func.mapping import vmap as vmap
 def vsplit(input: Tensor, indices_or_sections: Ints, *more: builtins.int) -> tuple[Tensor, ...]:
     """`tensor_split` along axis 0, in parts that have to be equal."""
 def vstack(tensors: Sequence[Tensor], *, out: Tensor | None = None) -> Tensor:
     """Join tensors, extended to at least two axes, along the first."""
-from asyncgrad.ops.api.elementwise import where as where
 def xlogy(input: Tensor | Number, other: Tensor | Number, *, out: Tensor | None = None) -> Tensor:
     """`input * log(other)`, and 0 where `input` is, broadcast."""
 def xlogy_(self: Tensor, other: Tensor | Number) -> Tensor:

@@ -2,31 +2,17 @@
 
 # Written by tools/make_stubs.py from the running package.
 
-from asyncgrad.choices import IndexReduceKind
-from asyncgrad.choices import Interpolation
-from asyncgrad.choices import MatrixNorm
-from asyncgrad.choices import PadMode
-from asyncgrad.choices import Rounding
-from asyncgrad.choices import ScatterKind
-from asyncgrad.choices import ScatterReduceKind
+from asyncgrad.choices import IndexReduceKind, Interpolation, MatrixNorm, PadMode, Rounding, ScatterKind, ScatterReduceKind
 from asyncgrad.core.variable import Variable
 from asyncgrad.devices import Stream
 from asyncgrad.ops import return_types
 from asyncgrad.ops.dtype import DType
-from asyncgrad.ops.dtype_device import layout
-from asyncgrad.ops.dtype_device import memory_format
+from asyncgrad.ops.dtype_device import layout, memory_format
 from asyncgrad.ops.tensors.rng import Generator
 from asyncgrad.tensor import Tensor
-from asyncgrad.types import DTypeLike
-from asyncgrad.types import DeviceLike
-from asyncgrad.types import Index
-from asyncgrad.types import Ints
-from asyncgrad.types import Number
-from collections.abc import Coroutine
-from collections.abc import Sequence
-from typing import Any
-from typing import Literal
-from typing import overload
+from asyncgrad.types import DTypeLike, DeviceLike, Index, Ints, Number
+from collections.abc import Coroutine, Sequence
+from typing import Any, Literal, overload
 import builtins
 import builtins as builtins
 import numpy as np

@@ -3,11 +3,10 @@
 # Written by tools/make_stubs.py from the running package.
 
 from asyncgrad.choices import FourierNorm
+from asyncgrad.ops.api.fourier import fftshift as fftshift, ifftshift as ifftshift
 from asyncgrad.ops.dtype_device import layout
 from asyncgrad.tensor import Tensor
-from asyncgrad.types import DTypeLike
-from asyncgrad.types import DeviceLike
-from asyncgrad.types import Ints
+from asyncgrad.types import DTypeLike, DeviceLike, Ints
 
 __all__ = ['fft', 'fft2', 'fftfreq', 'fftn', 'fftshift', 'hfft', 'hfft2', 'hfftn', 'ifft', 'ifft2', 'ifftn', 'ifftshift', 'ihfft', 'ihfft2', 'ihfftn', 'irfft', 'irfft2', 'irfftn', 'rfft', 'rfft2', 'rfftfreq', 'rfftn']
 
@@ -48,7 +47,6 @@ def fftn(input: Tensor, s: Ints | None = None, dim: Ints | None = None, norm: Fo
         norm: which transform is divided by the number of points: "forward", "backward" (the
             inverse one; None, too), or "ortho" for both, by its square root.
     """
-from asyncgrad.ops.api.fourier import fftshift as fftshift
 def hfft(input: Tensor, n: int | None = None, dim: int = -1, norm: FourierNorm | None = None, *, out: Tensor | None = None) -> Tensor:
     """The real Fourier transform of Hermitian values given by a half, along an axis.
 
@@ -107,7 +105,6 @@ def ifftn(input: Tensor, s: Ints | None = None, dim: Ints | None = None, norm: F
         norm: which transform is divided by the number of points: "forward", "backward" (the
             inverse one; None, too), or "ortho" for both, by its square root.
     """
-from asyncgrad.ops.api.fourier import ifftshift as ifftshift
 def ihfft(input: Tensor, n: int | None = None, dim: int = -1, norm: FourierNorm | None = None, *, out: Tensor | None = None) -> Tensor:
     """The inverse of `hfft` along an axis.
 

@@ -2,20 +2,17 @@
 
 # Written by tools/make_stubs.py from the running package.
 
-from asyncgrad.choices import LstsqDriver
-from asyncgrad.choices import MatrixNorm
-from asyncgrad.choices import QrMode
-from asyncgrad.choices import Triangle
+from asyncgrad.choices import LstsqDriver, MatrixNorm, QrMode, Triangle
+from asyncgrad.errors import LinAlgError as LinAlgError
 from asyncgrad.ops import return_types
+from asyncgrad.ops.api.linalg import matmul as matmul
+from asyncgrad.ops.api.linalg_norm import diagonal as diagonal
 from asyncgrad.tensor import Tensor
-from asyncgrad.types import DTypeLike
-from asyncgrad.types import Ints
-from asyncgrad.types import Number
+from asyncgrad.types import DTypeLike, Ints, Number
 from collections.abc import Sequence
 
 __all__ = ['LinAlgError', 'cholesky', 'cholesky_ex', 'cond', 'cross', 'det', 'diagonal', 'eig', 'eigh', 'eigvals', 'eigvalsh', 'inv', 'inv_ex', 'lstsq', 'lu', 'lu_factor', 'lu_factor_ex', 'lu_solve', 'matmul', 'matrix_exp', 'matrix_norm', 'matrix_power', 'matrix_rank', 'multi_dot', 'norm', 'pinv', 'qr', 'slogdet', 'solve', 'solve_ex', 'solve_triangular', 'svd', 'svdvals', 'tensorinv', 'tensorsolve', 'vander', 'vecdot', 'vector_norm']
 
-from asyncgrad.errors import LinAlgError as LinAlgError
 def cholesky(A: Tensor, *, upper: bool = False, out: Tensor | None = None) -> Tensor:
     """The Cholesky factors L of positive definite matrices: `L @ L.mH = A`.
 
@@ -52,7 +49,6 @@ def det(A: Tensor, *, out: Tensor | None = None) -> Tensor:
     Args:
         A: of shape (..., n, n), floating or complex.
     """
-from asyncgrad.ops.api.linalg_norm import diagonal as diagonal
 def eig(A: Tensor, *, out: Tensor | Sequence[Tensor] | None = None) -> return_types.linalg_eig:
     """The complex eigenvalues and eigenvectors of square matrices.
 
@@ -152,7 +148,6 @@ def lu_solve(LU: Tensor, pivots: Tensor, B: Tensor, *, left: bool = True, adjoin
 
     A 0 on the diagonal of U gives numbers that are infinite or undefined.
     """
-from asyncgrad.ops.api.linalg import matmul as matmul
 def matrix_exp(A: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The exponentials of square matrices.
 

@@ -2,6 +2,7 @@
 
 # Written by tools/make_stubs.py from the running package.
 
+from asyncgrad import digamma as digamma, digamma as psi, erf as erf, erfc as erfc, erfinv as erfinv, exp2 as exp2, expm1 as expm1, i0 as i0, i0 as modified_bessel_i0, igamma as gammainc, igammac as gammaincc, lgamma as gammaln, log1p as log1p, log_softmax as log_softmax, logit as logit, logsumexp as logsumexp, mvlgamma as multigammaln, polygamma as polygamma, round as round, sigmoid as expit, sinc as sinc, softmax as softmax, xlogy as xlogy
 from asyncgrad.tensor import Tensor
 from asyncgrad.types import Number
 
@@ -15,56 +16,33 @@ def bessel_y0(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The Bessel function of the second kind, of order 0."""
 def bessel_y1(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The Bessel function of the second kind, of order 1."""
-from asyncgrad import digamma as digamma
 def entr(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """`-x log(x)`: 0 at 0, and minus infinity below."""
-from asyncgrad import erf as erf
-from asyncgrad import erfc as erfc
 def erfcx(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The complementary error function times `exp(x ** 2)`."""
-from asyncgrad import erfinv as erfinv
-from asyncgrad import exp2 as exp2
-from asyncgrad import sigmoid as expit
-from asyncgrad import expm1 as expm1
-from asyncgrad import igamma as gammainc
-from asyncgrad import igammac as gammaincc
-from asyncgrad import lgamma as gammaln
-from asyncgrad import i0 as i0
 def i0e(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """`i0`, times `exp(-|x|)`."""
 def i1(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The modified Bessel function of the first kind, of order 1."""
 def i1e(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """`i1`, times `exp(-|x|)`."""
-from asyncgrad import log1p as log1p
 def log_ndtr(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The logarithm of `ndtr`, exact far below 0, too."""
-from asyncgrad import log_softmax as log_softmax
-from asyncgrad import logit as logit
-from asyncgrad import logsumexp as logsumexp
-from asyncgrad import i0 as modified_bessel_i0
 def modified_bessel_i1(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The modified Bessel function of the first kind, of order 1."""
 def modified_bessel_k0(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The modified Bessel function of the second kind, of order 0."""
 def modified_bessel_k1(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The modified Bessel function of the second kind, of order 1."""
-from asyncgrad import mvlgamma as multigammaln
 def ndtr(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The share of the standard normal distribution that lies below."""
 def ndtri(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The inverse of `ndtr`: infinite at 0 and 1, NaN beyond."""
-from asyncgrad import polygamma as polygamma
-from asyncgrad import digamma as psi
-from asyncgrad import round as round
 def scaled_modified_bessel_k0(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """`modified_bessel_k0`, times `exp(x)`."""
 def scaled_modified_bessel_k1(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """`modified_bessel_k1`, times `exp(x)`."""
-from asyncgrad import sinc as sinc
-from asyncgrad import softmax as softmax
 def xlog1py(input: Tensor | Number, other: Tensor | Number, *, out: Tensor | None = None) -> Tensor:
     """`input * log1p(other)`, and 0 where `input` is, broadcast."""
-from asyncgrad import xlogy as xlogy
 def zeta(input: Tensor | Number, other: Tensor | Number, *, out: Tensor | None = None) -> Tensor:
     """The Hurwitz zeta function: `input` is the exponent, by which there is no derivative, `other` the offset."""

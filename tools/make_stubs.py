@@ -148,7 +148,20 @@ class Stub:
 
     def text(self) -> str:
         """The text of the file."""
-        return "\n".join([HEAD.format(self.doc), *sorted(self.imports), "", *self.body]) + "\n"
+        names: dict[str, list[str]] = {}
+        for line in sorted(self.imports):
+            origin, _, name = line.partition(" import ")
+            names.setdefault(origin, []).append(name)
+        imports = [
+            f"{origin} import {', '.join(own)}" if own != [""] else origin
+            for origin, own in names.items()
+        ]
+        return "\n".join([HEAD.format(self.doc), *imports, "", *self.body]) + "\n"
+
+    def offer(self, origin: str, known: str, name: str) -> list[str]:
+        """Import a name of another module for users; returns no lines for the body."""
+        self.imports.add(f"from {origin} import {known} as {name}")
+        return []
 
     def type_of(self, annotation: Any, module: str, default: str = "Any") -> str:
         """An annotation, with its names imported."""
@@ -349,9 +362,9 @@ def module_stub(name: str) -> str:
 def _member(stub: Stub, module: str, name: str, value: Any) -> list[str]:
     if isinstance(value, types.ModuleType):
         parent, _, last = value.__name__.rpartition(".")
-        return [f"from {parent} import {last} as {name}"]
+        return stub.offer(parent, last, name)
     if isinstance(value, type):
-        return [f"from {value.__module__} import {value.__qualname__} as {name}"]
+        return stub.offer(value.__module__, value.__qualname__, name)
     if isinstance(value, types.FunctionType):
         home = importlib.import_module(value.__module__)
         # Functions whose arguments are converted have the signature of what they call.
@@ -362,11 +375,11 @@ def _member(stub: Stub, module: str, name: str, value: Any) -> list[str]:
         made = module == value.__module__ or getattr(home, name, None) is not value
         rewritten = {*OVERLOADS, "engine"}
         if plain and not made and _defined(value.__module__, name) and name not in rewritten:
-            return [f"from {value.__module__} import {name} as {name}"]
+            return stub.offer(value.__module__, name, name)
         others = () if module == "asyncgrad" else asyncgrad.__all__
         for other in others:
             if getattr(asyncgrad, other) is value:
-                return [f"from asyncgrad import {other} as {name}"]
+                return stub.offer("asyncgrad", other, name)
         return stub.function(name, value)
     kind = "DType" if value is None and name == "bfloat16" else type(value).__qualname__
     origin = "asyncgrad.ops.dtype" if kind == "DType" else type(value).__module__

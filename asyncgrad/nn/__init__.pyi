@@ -2,172 +2,29 @@
 
 # Written by tools/make_stubs.py from the running package.
 
+from asyncgrad.nn import functional as functional, init as init, modules as modules, utils as utils
+from asyncgrad.nn.activation import CELU as CELU, ELU as ELU, GELU as GELU, GLU as GLU, Hardshrink as Hardshrink, Hardsigmoid as Hardsigmoid, Hardswish as Hardswish, Hardtanh as Hardtanh, LeakyReLU as LeakyReLU, LogSigmoid as LogSigmoid, LogSoftmax as LogSoftmax, Mish as Mish, PReLU as PReLU, RReLU as RReLU, ReLU as ReLU, ReLU6 as ReLU6, SELU as SELU, SiLU as SiLU, Sigmoid as Sigmoid, Softmax as Softmax, Softmax2d as Softmax2d, Softmin as Softmin, Softplus as Softplus, Softshrink as Softshrink, Softsign as Softsign, Tanh as Tanh, Tanhshrink as Tanhshrink, Threshold as Threshold
+from asyncgrad.nn.adaptive import AdaptiveLogSoftmaxWithLoss as AdaptiveLogSoftmaxWithLoss
+from asyncgrad.nn.alone import DataParallel as DataParallel, SyncBatchNorm as SyncBatchNorm
+from asyncgrad.nn.attention import MultiheadAttention as MultiheadAttention
+from asyncgrad.nn.cells import GRUCell as GRUCell, LSTMCell as LSTMCell, RNNCell as RNNCell
+from asyncgrad.nn.containers import ModuleDict as ModuleDict, ModuleList as ModuleList, Sequential as Sequential
+from asyncgrad.nn.conv import Conv1d as Conv1d, Conv2d as Conv2d, Conv3d as Conv3d, ConvTranspose1d as ConvTranspose1d, ConvTranspose2d as ConvTranspose2d, ConvTranspose3d as ConvTranspose3d
+from asyncgrad.nn.dropout import AlphaDropout as AlphaDropout, Dropout as Dropout, Dropout1d as Dropout1d, Dropout2d as Dropout2d, Dropout3d as Dropout3d, FeatureAlphaDropout as FeatureAlphaDropout
+from asyncgrad.nn.embedding import Embedding as Embedding, EmbeddingBag as EmbeddingBag
+from asyncgrad.nn.images import ChannelShuffle as ChannelShuffle, Fold as Fold, PixelShuffle as PixelShuffle, PixelUnshuffle as PixelUnshuffle, Unfold as Unfold, Upsample as Upsample, UpsamplingBilinear2d as UpsamplingBilinear2d, UpsamplingNearest2d as UpsamplingNearest2d
+from asyncgrad.nn.lazy import LazyBatchNorm1d as LazyBatchNorm1d, LazyBatchNorm2d as LazyBatchNorm2d, LazyBatchNorm3d as LazyBatchNorm3d, LazyConv1d as LazyConv1d, LazyConv2d as LazyConv2d, LazyConv3d as LazyConv3d, LazyConvTranspose1d as LazyConvTranspose1d, LazyConvTranspose2d as LazyConvTranspose2d, LazyConvTranspose3d as LazyConvTranspose3d, LazyInstanceNorm1d as LazyInstanceNorm1d, LazyInstanceNorm2d as LazyInstanceNorm2d, LazyInstanceNorm3d as LazyInstanceNorm3d, LazyLinear as LazyLinear
+from asyncgrad.nn.linear import Bilinear as Bilinear, Flatten as Flatten, Identity as Identity, Linear as Linear, Unflatten as Unflatten
+from asyncgrad.nn.loss import BCELoss as BCELoss, BCEWithLogitsLoss as BCEWithLogitsLoss, CTCLoss as CTCLoss, CosineEmbeddingLoss as CosineEmbeddingLoss, CosineSimilarity as CosineSimilarity, CrossEntropyLoss as CrossEntropyLoss, GaussianNLLLoss as GaussianNLLLoss, HingeEmbeddingLoss as HingeEmbeddingLoss, HuberLoss as HuberLoss, KLDivLoss as KLDivLoss, L1Loss as L1Loss, MSELoss as MSELoss, MarginRankingLoss as MarginRankingLoss, MultiLabelMarginLoss as MultiLabelMarginLoss, MultiLabelSoftMarginLoss as MultiLabelSoftMarginLoss, MultiMarginLoss as MultiMarginLoss, NLLLoss as NLLLoss, PairwiseDistance as PairwiseDistance, PoissonNLLLoss as PoissonNLLLoss, SmoothL1Loss as SmoothL1Loss, SoftMarginLoss as SoftMarginLoss, TripletMarginLoss as TripletMarginLoss, TripletMarginWithDistanceLoss as TripletMarginWithDistanceLoss
+from asyncgrad.nn.module import Module as Module
+from asyncgrad.nn.norm import BatchNorm1d as BatchNorm1d, BatchNorm2d as BatchNorm2d, BatchNorm3d as BatchNorm3d, GroupNorm as GroupNorm, InstanceNorm1d as InstanceNorm1d, InstanceNorm2d as InstanceNorm2d, InstanceNorm3d as InstanceNorm3d, LayerNorm as LayerNorm, LocalResponseNorm as LocalResponseNorm, RMSNorm as RMSNorm
+from asyncgrad.nn.padding import CircularPad1d as CircularPad1d, CircularPad2d as CircularPad2d, CircularPad3d as CircularPad3d, ConstantPad1d as ConstantPad1d, ConstantPad2d as ConstantPad2d, ConstantPad3d as ConstantPad3d, ReflectionPad1d as ReflectionPad1d, ReflectionPad2d as ReflectionPad2d, ReflectionPad3d as ReflectionPad3d, ReplicationPad1d as ReplicationPad1d, ReplicationPad2d as ReplicationPad2d, ReplicationPad3d as ReplicationPad3d, ZeroPad1d as ZeroPad1d, ZeroPad2d as ZeroPad2d, ZeroPad3d as ZeroPad3d
+from asyncgrad.nn.parameter import Buffer as Buffer, Parameter as Parameter, UninitializedBuffer as UninitializedBuffer, UninitializedParameter as UninitializedParameter
+from asyncgrad.nn.parameter_containers import ParameterDict as ParameterDict, ParameterList as ParameterList
+from asyncgrad.nn.pooling import AdaptiveAvgPool1d as AdaptiveAvgPool1d, AdaptiveAvgPool2d as AdaptiveAvgPool2d, AdaptiveAvgPool3d as AdaptiveAvgPool3d, AdaptiveMaxPool1d as AdaptiveMaxPool1d, AdaptiveMaxPool2d as AdaptiveMaxPool2d, AdaptiveMaxPool3d as AdaptiveMaxPool3d, AvgPool1d as AvgPool1d, AvgPool2d as AvgPool2d, AvgPool3d as AvgPool3d, FractionalMaxPool2d as FractionalMaxPool2d, FractionalMaxPool3d as FractionalMaxPool3d, LPPool1d as LPPool1d, LPPool2d as LPPool2d, LPPool3d as LPPool3d, MaxPool1d as MaxPool1d, MaxPool2d as MaxPool2d, MaxPool3d as MaxPool3d, MaxUnpool1d as MaxUnpool1d, MaxUnpool2d as MaxUnpool2d, MaxUnpool3d as MaxUnpool3d
+from asyncgrad.nn.recurrent import GRU as GRU, LSTM as LSTM, RNN as RNN
+from asyncgrad.nn.summary import summary as summary
+from asyncgrad.nn.transformer import Transformer as Transformer, TransformerDecoder as TransformerDecoder, TransformerDecoderLayer as TransformerDecoderLayer, TransformerEncoder as TransformerEncoder, TransformerEncoderLayer as TransformerEncoderLayer
 
 __all__ = ['AdaptiveAvgPool1d', 'AdaptiveAvgPool2d', 'AdaptiveAvgPool3d', 'AdaptiveLogSoftmaxWithLoss', 'AdaptiveMaxPool1d', 'AdaptiveMaxPool2d', 'AdaptiveMaxPool3d', 'AlphaDropout', 'AvgPool1d', 'AvgPool2d', 'AvgPool3d', 'BCELoss', 'BCEWithLogitsLoss', 'BatchNorm1d', 'BatchNorm2d', 'BatchNorm3d', 'Bilinear', 'Buffer', 'CELU', 'CTCLoss', 'ChannelShuffle', 'CircularPad1d', 'CircularPad2d', 'CircularPad3d', 'ConstantPad1d', 'ConstantPad2d', 'ConstantPad3d', 'Conv1d', 'Conv2d', 'Conv3d', 'ConvTranspose1d', 'ConvTranspose2d', 'ConvTranspose3d', 'CosineEmbeddingLoss', 'CosineSimilarity', 'CrossEntropyLoss', 'DataParallel', 'Dropout', 'Dropout1d', 'Dropout2d', 'Dropout3d', 'ELU', 'Embedding', 'EmbeddingBag', 'FeatureAlphaDropout', 'Flatten', 'Fold', 'FractionalMaxPool2d', 'FractionalMaxPool3d', 'GELU', 'GLU', 'GRU', 'GRUCell', 'GaussianNLLLoss', 'GroupNorm', 'Hardshrink', 'Hardsigmoid', 'Hardswish', 'Hardtanh', 'HingeEmbeddingLoss', 'HuberLoss', 'Identity', 'InstanceNorm1d', 'InstanceNorm2d', 'InstanceNorm3d', 'KLDivLoss', 'L1Loss', 'LPPool1d', 'LPPool2d', 'LPPool3d', 'LSTM', 'LSTMCell', 'LayerNorm', 'LazyBatchNorm1d', 'LazyBatchNorm2d', 'LazyBatchNorm3d', 'LazyConv1d', 'LazyConv2d', 'LazyConv3d', 'LazyConvTranspose1d', 'LazyConvTranspose2d', 'LazyConvTranspose3d', 'LazyInstanceNorm1d', 'LazyInstanceNorm2d', 'LazyInstanceNorm3d', 'LazyLinear', 'LeakyReLU', 'Linear', 'LocalResponseNorm', 'LogSigmoid', 'LogSoftmax', 'MSELoss', 'MarginRankingLoss', 'MaxPool1d', 'MaxPool2d', 'MaxPool3d', 'MaxUnpool1d', 'MaxUnpool2d', 'MaxUnpool3d', 'Mish', 'Module', 'ModuleDict', 'ModuleList', 'MultiLabelMarginLoss', 'MultiLabelSoftMarginLoss', 'MultiMarginLoss', 'MultiheadAttention', 'NLLLoss', 'PReLU', 'PairwiseDistance', 'Parameter', 'ParameterDict', 'ParameterList', 'PixelShuffle', 'PixelUnshuffle', 'PoissonNLLLoss', 'RMSNorm', 'RNN', 'RNNCell', 'RReLU', 'ReLU', 'ReLU6', 'ReflectionPad1d', 'ReflectionPad2d', 'ReflectionPad3d', 'ReplicationPad1d', 'ReplicationPad2d', 'ReplicationPad3d', 'SELU', 'Sequential', 'SiLU', 'Sigmoid', 'SmoothL1Loss', 'SoftMarginLoss', 'Softmax', 'Softmax2d', 'Softmin', 'Softplus', 'Softshrink', 'Softsign', 'SyncBatchNorm', 'Tanh', 'Tanhshrink', 'Threshold', 'Transformer', 'TransformerDecoder', 'TransformerDecoderLayer', 'TransformerEncoder', 'TransformerEncoderLayer', 'TripletMarginLoss', 'TripletMarginWithDistanceLoss', 'Unflatten', 'Unfold', 'UninitializedBuffer', 'UninitializedParameter', 'Upsample', 'UpsamplingBilinear2d', 'UpsamplingNearest2d', 'ZeroPad1d', 'ZeroPad2d', 'ZeroPad3d', 'functional', 'init', 'modules', 'summary', 'utils']
 
-from asyncgrad.nn.pooling import AdaptiveAvgPool1d as AdaptiveAvgPool1d
-from asyncgrad.nn.pooling import AdaptiveAvgPool2d as AdaptiveAvgPool2d
-from asyncgrad.nn.pooling import AdaptiveAvgPool3d as AdaptiveAvgPool3d
-from asyncgrad.nn.adaptive import AdaptiveLogSoftmaxWithLoss as AdaptiveLogSoftmaxWithLoss
-from asyncgrad.nn.pooling import AdaptiveMaxPool1d as AdaptiveMaxPool1d
-from asyncgrad.nn.pooling import AdaptiveMaxPool2d as AdaptiveMaxPool2d
-from asyncgrad.nn.pooling import AdaptiveMaxPool3d as AdaptiveMaxPool3d
-from asyncgrad.nn.dropout import AlphaDropout as AlphaDropout
-from asyncgrad.nn.pooling import AvgPool1d as AvgPool1d
-from asyncgrad.nn.pooling import AvgPool2d as AvgPool2d
-from asyncgrad.nn.pooling import AvgPool3d as AvgPool3d
-from asyncgrad.nn.loss import BCELoss as BCELoss
-from asyncgrad.nn.loss import BCEWithLogitsLoss as BCEWithLogitsLoss
-from asyncgrad.nn.norm import BatchNorm1d as BatchNorm1d
-from asyncgrad.nn.norm import BatchNorm2d as BatchNorm2d
-from asyncgrad.nn.norm import BatchNorm3d as BatchNorm3d
-from asyncgrad.nn.linear import Bilinear as Bilinear
-from asyncgrad.nn.parameter import Buffer as Buffer
-from asyncgrad.nn.activation import CELU as CELU
-from asyncgrad.nn.loss import CTCLoss as CTCLoss
-from asyncgrad.nn.images import ChannelShuffle as ChannelShuffle
-from asyncgrad.nn.padding import CircularPad1d as CircularPad1d
-from asyncgrad.nn.padding import CircularPad2d as CircularPad2d
-from asyncgrad.nn.padding import CircularPad3d as CircularPad3d
-from asyncgrad.nn.padding import ConstantPad1d as ConstantPad1d
-from asyncgrad.nn.padding import ConstantPad2d as ConstantPad2d
-from asyncgrad.nn.padding import ConstantPad3d as ConstantPad3d
-from asyncgrad.nn.conv import Conv1d as Conv1d
-from asyncgrad.nn.conv import Conv2d as Conv2d
-from asyncgrad.nn.conv import Conv3d as Conv3d
-from asyncgrad.nn.conv import ConvTranspose1d as ConvTranspose1d
-from asyncgrad.nn.conv import ConvTranspose2d as ConvTranspose2d
-from asyncgrad.nn.conv import ConvTranspose3d as ConvTranspose3d
-from asyncgrad.nn.loss import CosineEmbeddingLoss as CosineEmbeddingLoss
-from asyncgrad.nn.loss import CosineSimilarity as CosineSimilarity
-from asyncgrad.nn.loss import CrossEntropyLoss as CrossEntropyLoss
-from asyncgrad.nn.alone import DataParallel as DataParallel
-from asyncgrad.nn.dropout import Dropout as Dropout
-from asyncgrad.nn.dropout import Dropout1d as Dropout1d
-from asyncgrad.nn.dropout import Dropout2d as Dropout2d
-from asyncgrad.nn.dropout import Dropout3d as Dropout3d
-from asyncgrad.nn.activation import ELU as ELU
-from asyncgrad.nn.embedding import Embedding as Embedding
-from asyncgrad.nn.embedding import EmbeddingBag as EmbeddingBag
-from asyncgrad.nn.dropout import FeatureAlphaDropout as FeatureAlphaDropout
-from asyncgrad.nn.linear import Flatten as Flatten
-from asyncgrad.nn.images import Fold as Fold
-from asyncgrad.nn.pooling import FractionalMaxPool2d as FractionalMaxPool2d
-from asyncgrad.nn.pooling import FractionalMaxPool3d as FractionalMaxPool3d
-from asyncgrad.nn.activation import GELU as GELU
-from asyncgrad.nn.activation import GLU as GLU
-from asyncgrad.nn.recurrent import GRU as GRU
-from asyncgrad.nn.cells import GRUCell as GRUCell
-from asyncgrad.nn.loss import GaussianNLLLoss as GaussianNLLLoss
-from asyncgrad.nn.norm import GroupNorm as GroupNorm
-from asyncgrad.nn.activation import Hardshrink as Hardshrink
-from asyncgrad.nn.activation import Hardsigmoid as Hardsigmoid
-from asyncgrad.nn.activation import Hardswish as Hardswish
-from asyncgrad.nn.activation import Hardtanh as Hardtanh
-from asyncgrad.nn.loss import HingeEmbeddingLoss as HingeEmbeddingLoss
-from asyncgrad.nn.loss import HuberLoss as HuberLoss
-from asyncgrad.nn.linear import Identity as Identity
-from asyncgrad.nn.norm import InstanceNorm1d as InstanceNorm1d
-from asyncgrad.nn.norm import InstanceNorm2d as InstanceNorm2d
-from asyncgrad.nn.norm import InstanceNorm3d as InstanceNorm3d
-from asyncgrad.nn.loss import KLDivLoss as KLDivLoss
-from asyncgrad.nn.loss import L1Loss as L1Loss
-from asyncgrad.nn.pooling import LPPool1d as LPPool1d
-from asyncgrad.nn.pooling import LPPool2d as LPPool2d
-from asyncgrad.nn.pooling import LPPool3d as LPPool3d
-from asyncgrad.nn.recurrent import LSTM as LSTM
-from asyncgrad.nn.cells import LSTMCell as LSTMCell
-from asyncgrad.nn.norm import LayerNorm as LayerNorm
-from asyncgrad.nn.lazy import LazyBatchNorm1d as LazyBatchNorm1d
-from asyncgrad.nn.lazy import LazyBatchNorm2d as LazyBatchNorm2d
-from asyncgrad.nn.lazy import LazyBatchNorm3d as LazyBatchNorm3d
-from asyncgrad.nn.lazy import LazyConv1d as LazyConv1d
-from asyncgrad.nn.lazy import LazyConv2d as LazyConv2d
-from asyncgrad.nn.lazy import LazyConv3d as LazyConv3d
-from asyncgrad.nn.lazy import LazyConvTranspose1d as LazyConvTranspose1d
-from asyncgrad.nn.lazy import LazyConvTranspose2d as LazyConvTranspose2d
-from asyncgrad.nn.lazy import LazyConvTranspose3d as LazyConvTranspose3d
-from asyncgrad.nn.lazy import LazyInstanceNorm1d as LazyInstanceNorm1d
-from asyncgrad.nn.lazy import LazyInstanceNorm2d as LazyInstanceNorm2d
-from asyncgrad.nn.lazy import LazyInstanceNorm3d as LazyInstanceNorm3d
-from asyncgrad.nn.lazy import LazyLinear as LazyLinear
-from asyncgrad.nn.activation import LeakyReLU as LeakyReLU
-from asyncgrad.nn.linear import Linear as Linear
-from asyncgrad.nn.norm import LocalResponseNorm as LocalResponseNorm
-from asyncgrad.nn.activation import LogSigmoid as LogSigmoid
-from asyncgrad.nn.activation import LogSoftmax as LogSoftmax
-from asyncgrad.nn.loss import MSELoss as MSELoss
-from asyncgrad.nn.loss import MarginRankingLoss as MarginRankingLoss
-from asyncgrad.nn.pooling import MaxPool1d as MaxPool1d
-from asyncgrad.nn.pooling import MaxPool2d as MaxPool2d
-from asyncgrad.nn.pooling import MaxPool3d as MaxPool3d
-from asyncgrad.nn.pooling import MaxUnpool1d as MaxUnpool1d
-from asyncgrad.nn.pooling import MaxUnpool2d as MaxUnpool2d
-from asyncgrad.nn.pooling import MaxUnpool3d as MaxUnpool3d
-from asyncgrad.nn.activation import Mish as Mish
-from asyncgrad.nn.module import Module as Module
-from asyncgrad.nn.containers import ModuleDict as ModuleDict
-from asyncgrad.nn.containers import ModuleList as ModuleList
-from asyncgrad.nn.loss import MultiLabelMarginLoss as MultiLabelMarginLoss
-from asyncgrad.nn.loss import MultiLabelSoftMarginLoss as MultiLabelSoftMarginLoss
-from asyncgrad.nn.loss import MultiMarginLoss as MultiMarginLoss
-from asyncgrad.nn.attention import MultiheadAttention as MultiheadAttention
-from asyncgrad.nn.loss import NLLLoss as NLLLoss
-from asyncgrad.nn.activation import PReLU as PReLU
-from asyncgrad.nn.loss import PairwiseDistance as PairwiseDistance
-from asyncgrad.nn.parameter import Parameter as Parameter
-from asyncgrad.nn.parameter_containers import ParameterDict as ParameterDict
-from asyncgrad.nn.parameter_containers import ParameterList as ParameterList
-from asyncgrad.nn.images import PixelShuffle as PixelShuffle
-from asyncgrad.nn.images import PixelUnshuffle as PixelUnshuffle
-from asyncgrad.nn.loss import PoissonNLLLoss as PoissonNLLLoss
-from asyncgrad.nn.norm import RMSNorm as RMSNorm
-from asyncgrad.nn.recurrent import RNN as RNN
-from asyncgrad.nn.cells import RNNCell as RNNCell
-from asyncgrad.nn.activation import RReLU as RReLU
-from asyncgrad.nn.activation import ReLU as ReLU
-from asyncgrad.nn.activation import ReLU6 as ReLU6
-from asyncgrad.nn.padding import ReflectionPad1d as ReflectionPad1d
-from asyncgrad.nn.padding import ReflectionPad2d as ReflectionPad2d
-from asyncgrad.nn.padding import ReflectionPad3d as ReflectionPad3d
-from asyncgrad.nn.padding import ReplicationPad1d as ReplicationPad1d
-from asyncgrad.nn.padding import ReplicationPad2d as ReplicationPad2d
-from asyncgrad.nn.padding import ReplicationPad3d as ReplicationPad3d
-from asyncgrad.nn.activation import SELU as SELU
-from asyncgrad.nn.containers import Sequential as Sequential
-from asyncgrad.nn.activation import SiLU as SiLU
-from asyncgrad.nn.activation import Sigmoid as Sigmoid
-from asyncgrad.nn.loss import SmoothL1Loss as SmoothL1Loss
-from asyncgrad.nn.loss import SoftMarginLoss as SoftMarginLoss
-from asyncgrad.nn.activation import Softmax as Softmax
-from asyncgrad.nn.activation import Softmax2d as Softmax2d
-from asyncgrad.nn.activation import Softmin as Softmin
-from asyncgrad.nn.activation import Softplus as Softplus
-from asyncgrad.nn.activation import Softshrink as Softshrink
-from asyncgrad.nn.activation import Softsign as Softsign
-from asyncgrad.nn.alone import SyncBatchNorm as SyncBatchNorm
-from asyncgrad.nn.activation import Tanh as Tanh
-from asyncgrad.nn.activation import Tanhshrink as Tanhshrink
-from asyncgrad.nn.activation import Threshold as Threshold
-from asyncgrad.nn.transformer import Transformer as Transformer
-from asyncgrad.nn.transformer import TransformerDecoder as TransformerDecoder
-from asyncgrad.nn.transformer import TransformerDecoderLayer as TransformerDecoderLayer
-from asyncgrad.nn.transformer import TransformerEncoder as TransformerEncoder
-from asyncgrad.nn.transformer import TransformerEncoderLayer as TransformerEncoderLayer
-from asyncgrad.nn.loss import TripletMarginLoss as TripletMarginLoss
-from asyncgrad.nn.loss import TripletMarginWithDistanceLoss as TripletMarginWithDistanceLoss
-from asyncgrad.nn.linear import Unflatten as Unflatten
-from asyncgrad.nn.images import Unfold as Unfold
-from asyncgrad.nn.parameter import UninitializedBuffer as UninitializedBuffer
-from asyncgrad.nn.parameter import UninitializedParameter as UninitializedParameter
-from asyncgrad.nn.images import Upsample as Upsample
-from asyncgrad.nn.images import UpsamplingBilinear2d as UpsamplingBilinear2d
-from asyncgrad.nn.images import UpsamplingNearest2d as UpsamplingNearest2d
-from asyncgrad.nn.padding import ZeroPad1d as ZeroPad1d
-from asyncgrad.nn.padding import ZeroPad2d as ZeroPad2d
-from asyncgrad.nn.padding import ZeroPad3d as ZeroPad3d
-from asyncgrad.nn import functional as functional
-from asyncgrad.nn import init as init
-from asyncgrad.nn import modules as modules
-from asyncgrad.nn.summary import summary as summary
-from asyncgrad.nn import utils as utils
