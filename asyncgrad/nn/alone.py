@@ -47,15 +47,8 @@ class SyncBatchNorm(_BatchNorm):
         """Replace the batch norms in a module; the new ones share the old ones' tensors."""
         out = module
         if isinstance(module, _BatchNorm):
-            out = cls(
-                module.num_features,
-                module.eps,
-                module.momentum,
-                module.affine,
-                module.track_running_stats,
-                process_group,
-                bias=module.bias is not None,
-            )
+            options = {name: getattr(module, name) for name in _BatchNorm._options}
+            out = cls(**options, process_group=process_group)
             out._parameters.update(module._parameters)
             out._buffers.update(module._buffers)
             out.training = module.training

@@ -162,23 +162,17 @@ class _ConvTransposeNd(_ConvNd, shown=()):
                 f"{type(self).__name__}: for {input.ndim}D input, output_size must have {ndim} or "
                 f"{input.ndim} elements (got {len(wanted)})"
             )
+        image = input.shape[-ndim:]
+        options = image, self.stride, self.padding, self.dilation, self.kernel_size
         least = [
-            (n - 1) * s - 2 * p + d * (k - 1) + 1
-            for n, s, p, d, k in zip(
-                input.shape[-ndim:],
-                self.stride,
-                self.padding,
-                self.dilation,
-                self.kernel_size,
-                strict=True,
-            )
+            (n - 1) * s - 2 * p + d * (k - 1) + 1 for n, s, p, d, k in zip(*options, strict=True)
         ]
         for size, low, s in zip(wanted, least, self.stride, strict=True):
             if not low <= size < low + s:
                 raise ValueError(
                     f"requested an output size of {list(wanted)}, but valid sizes range from "
                     f"{least} to {[m + s - 1 for m, s in zip(least, self.stride, strict=True)]} "
-                    f"(for an input of {list(input.shape[-ndim:])})"
+                    f"(for an input of {list(image)})"
                 )
         return tuple(size - low for size, low in zip(wanted, least, strict=True))
 

@@ -148,32 +148,26 @@ class _InstanceNorm(_NormBase):
     def forward(self, input: Tensor) -> Tensor:
         """The input, normalised for each channel of each example."""
         self._check_input_dim(input)
-        least, most = self._axes
-        channels = input.shape[int(input.ndim == most)]
-        if channels != self.num_features:
-            words = (
-                f"expected input's size at dim={int(input.ndim == most)} to match num_features "
-                f"({self.num_features}), but got: {channels}."
-            )
+        batched = input.ndim == self._axes[1]
+        dim = int(batched)
+        if input.shape[dim] != self.num_features:
             if self.affine:
-                raise ValueError(words)
+                raise ValueError(
+                    f"expected input's size at dim={dim} to match num_features "
+                    f"({self.num_features}), but got: {input.shape[dim]}."
+                )
             warn(
-                f"input's size at dim={int(input.ndim == most)} does not match num_features. You "
-                f"can silence this warning by not passing in num_features, which is not used "
-                f"because affine=False"
+                f"input's size at dim={dim} does not match num_features. You can silence this "
+                f"warning by not passing in num_features, which is not used because affine=False"
             )
-        examples = input.unsqueeze(0) if input.ndim == least else input
+        examples = input if batched else input.unsqueeze(0)
+        mean, variance = self.running_mean, self.running_var
+        momentum = 0.0 if self.momentum is None else self.momentum
+        from_input = self.training or not self.track_running_stats
         out = F.instance_norm(
-            examples,
-            self.running_mean,
-            self.running_var,
-            self.weight,
-            self.bias,
-            self.training or not self.track_running_stats,
-            0.0 if self.momentum is None else self.momentum,
-            self.eps,
+            examples, mean, variance, self.weight, self.bias, from_input, momentum, self.eps
         )
-        return out.squeeze(0) if input.ndim == least else out
+        return out if batched else out.squeeze(0)
 
 
 class InstanceNorm1d(_InstanceNorm, axes=(2, 3)):

@@ -205,7 +205,7 @@ class _Group:
     """Identifies passes that share second runs."""
 
 
-class GraphExecGroup(Mode):
+class GraphExecGroup(_Setting):
     """Let all passes started within a block share recomputation: a checkpoint runs again only once.
 
     The passes have to use different parts of the graph: no two may need the same saved tensor, even
@@ -225,11 +225,10 @@ class GraphExecGroup(Mode):
 
     def __enter__(self) -> Any:
         """Enter a new group; raises RuntimeError inside of another one."""
-        found = current().checkpoints or _UNSET
-        if found.group is not None:
+        if (current().checkpoints or _UNSET).group is not None:
             raise AutogradError("GraphExecGroup contexts cannot be nested. Leave the outer one.")
-        self._put({"checkpoints": found._replace(group=_Group())})
-        return self
+        self._setting = {"group": _Group()}
+        return super().__enter__()
 
 
 def set_checkpoint_early_stop(enable: bool) -> Mode:

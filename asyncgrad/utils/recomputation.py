@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import weakref
 from collections.abc import Callable, Coroutine
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from typing import Any
 
 from asyncgrad.core.anomaly import users_stack
@@ -110,7 +110,7 @@ class Frame:
             if self.later or any(_waits(a) for a in self._args):
                 return self._unpack_later(run, holder, self._repeat_later)
             if self._cost > HEAVY_NS and awaits(task) and self._recorder not in recorders:
-                return self._unpack_later(run, holder, self._repeat_elsewhere)
+                return self._unpack_later(run, holder, lambda run: offload(self._repeat, run))
             self._repeat(run)
         return run.take(holder)
 
@@ -148,27 +148,17 @@ class Frame:
     def _repeat(self, run: Run) -> None:
         """Run the function again, in this thread."""
         args = [a.unpack(self) if _saved(a) else a for a in self._args]
-        try:
-            with self._mode(run), self.again:
-                self.function(*args, **self.kwargs)
-        except _Enough:
-            pass
+        with suppress(_Enough), self._mode(run), self.again:
+            self.function(*args, **self.kwargs)
         run.end()
-
-    async def _repeat_elsewhere(self, run: Run) -> None:
-        """Run the function again, in a worker thread."""
-        await offload(self._repeat, run)
 
     async def _repeat_later(self, run: Run) -> None:
         """Run the function again, awaiting it, or the hooks that packed its arguments."""
         args = [await finished(a.unpack_steps(self)) if _saved(a) else a for a in self._args]
-        try:
-            with self._mode(run), self.again:
-                result = self.function(*args, **self.kwargs)
-                if self.later:
-                    await result
-        except _Enough:
-            pass
+        with suppress(_Enough), self._mode(run), self.again:
+            result = self.function(*args, **self.kwargs)
+            if self.later:
+                await result
         run.end()
 
 

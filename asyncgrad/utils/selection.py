@@ -62,21 +62,14 @@ _AGAIN: Final = object()
 _TAKEN: Final = object()
 
 
-class _Store:
-    """The kept results of the first run."""
-
-    def __init__(self, policy: Callable[..., Any], allow_mutation: bool) -> None:
-        self.policy = policy
-        self.allow_mutation = allow_mutation
-        #: By function name, in the order of the calls.
-        self.results: defaultdict[str, list[Any]] = defaultdict(list)
-
-
 class _Keeper:
     """The `selection` of the first run's modes: it asks the policy after each call."""
 
-    def __init__(self, store: _Store) -> None:
-        self._store = store
+    def __init__(self, policy: Callable[..., Any], allow_mutation: bool) -> None:
+        self._policy = policy
+        self.allow_mutation = allow_mutation
+        #: By function name, in the order of the calls: the results that are kept.
+        self.results: defaultdict[str, list[Any]] = defaultdict(list)
 
     def evaluate(
         self, entry: Op, dispatch: Callable[..., Any], inputs: Operands, attributes: Operands
@@ -85,20 +78,20 @@ class _Keeper:
         with Mode(selection=None):
             out = dispatch(*inputs, *attributes)
             told = SelectiveCheckpointContext(is_recompute=False, op_output=out)
-            policy = self._store.policy(told, entry.name, *inputs, *attributes)
+            policy = self._policy(told, entry.name, *inputs, *attributes)
         kept: Any = _AGAIN
         if policy if isinstance(policy, bool) else policy not in _COMPUTED_AGAIN:
             counter = None if is_inference(out) else counter_of(out)
             kept = _Kept(out._array, counter, 0 if counter is None else counter.value)
-        self._store.results[entry.name].append(kept)
+        self.results[entry.name].append(kept)
         return out
 
 
 class _Replayer:
     """The `selection` of a second run's modes: it takes kept results in the order of the calls."""
 
-    def __init__(self, store: _Store) -> None:
-        self._store = store
+    def __init__(self, keeper: _Keeper) -> None:
+        self._keeper = keeper
         self._calls: defaultdict[str, int] = defaultdict(int)
 
     def evaluate(
@@ -120,7 +113,7 @@ class _Replayer:
         return out
 
     def _take(self, name: str) -> Any:
-        results, place = self._store.results[name], self._calls[name]
+        results, place = self._keeper.results[name], self._calls[name]
         self._calls[name] += 1
         if place >= len(results):
             raise AutogradError(
@@ -140,7 +133,7 @@ class _Replayer:
             if (
                 counter is not None
                 and counter.changed_since(kept.version)
-                and not self._store.allow_mutation
+                and not self._keeper.allow_mutation
             ):
                 raise AutogradError(
                     f"checkpoint: a result of {name} that was kept has been mutated since. Clone "
@@ -152,12 +145,12 @@ class _Replayer:
 class _Again(Mode):
     """The context of a second run."""
 
-    def __init__(self, store: _Store) -> None:
+    def __init__(self, keeper: _Keeper) -> None:
         super().__init__()
-        self._store = store
+        self._keeper = keeper
 
     def __enter__(self) -> Any:
-        self._put({"selection": _Replayer(self._store)})
+        self._put({"selection": _Replayer(self._keeper)})
         return self
 
 
@@ -210,18 +203,17 @@ def create_selective_checkpoint_contexts(
         >>> y = ck.checkpoint(lambda w: (w @ w).exp(), w, use_reentrant=False, context_fn=keep)
         >>> _ = y.sum().backward()
     """
+    policy = policy_fn_or_list
     if isinstance(policy_fn_or_list, (list, tuple)):
         names = frozenset([_name(one) for one in policy_fn_or_list])
 
         def policy(told: SelectiveCheckpointContext, name: str, *args: object) -> bool:
             return name in names
 
-        store = _Store(policy, allow_cache_entry_mutation)
-    elif callable(policy_fn_or_list):
-        store = _Store(policy_fn_or_list, allow_cache_entry_mutation)
-    else:
+    if not callable(policy):
         raise TypeError("policy_fn_or_list must be either a function or a list of ops.")
-    return Mode(selection=_Keeper(store)), _Again(store)
+    keeper = _Keeper(policy, allow_cache_entry_mutation)
+    return Mode(selection=keeper), _Again(keeper)
 
 
 def _name(op: object) -> str:
