@@ -120,9 +120,7 @@ class EmbeddingBag(FunctionModule, function=F.embedding_bag, members=("weight",)
         self._keep(locals())
         self.weight = table.weight
 
-    def reset_parameters(self) -> None:
-        """Redraw the table from the standard normal distribution."""
-        Embedding.reset_parameters(self)  # type: ignore[arg-type]
+    reset_parameters = Embedding.reset_parameters
 
     @classmethod
     def from_pretrained(

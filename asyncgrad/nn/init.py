@@ -48,10 +48,6 @@ def _overwrite(tensor: Variable, values: Any) -> None:
     place.launching(operator.setitem)(tensor._array, ..., values)
 
 
-def _draw(generator: Generator | None, method: str, *args: Any) -> Any:
-    return source_of(generator).draw(method, *args)
-
-
 def _check_drawn(name: str, tensor: Variable) -> None:
     """Raise unless a tensor's dtype can hold random numbers."""
     check_dtype(name, tensor._metadata.dtype, INEXACT)
@@ -79,7 +75,7 @@ def uniform_(tensor: _T, a: float = 0.0, b: float = 1.0, generator: Generator | 
         raise RuntimeError(
             f"uniform_ expects to return a [from, to) range, but found from={a} > to={b}"
         )
-    return _fill(tensor, _draw(generator, "uniform", a, b, tensor._metadata.shape))
+    return _fill(tensor, source_of(generator).draw("uniform", a, b, tensor._metadata.shape))
 
 
 def normal_(
@@ -89,7 +85,7 @@ def normal_(
     _check_drawn("normal_", tensor)
     if std < 0:
         raise RuntimeError(f"normal_ expects std >= 0.0, but found std={std}")
-    return _fill(tensor, _draw(generator, "normal", mean, std, tensor._metadata.shape))
+    return _fill(tensor, source_of(generator).draw("normal", mean, std, tensor._metadata.shape))
 
 
 def trunc_normal_(
@@ -118,10 +114,10 @@ def trunc_normal_(
     nearest = max(low, min(0.0, high))
     while refused.size:
         if not narrow:
-            drawn = _draw(generator, "standard_normal", refused.size)
+            drawn = source_of(generator).draw("standard_normal", refused.size)
             kept = (drawn >= low) & (drawn <= high)
         else:
-            drawn = _draw(generator, "random", refused.size)
+            drawn = source_of(generator).draw("random", refused.size)
             if nearest == 0:
                 drawn = low + (high - low) * drawn
                 chance = np.exp(-(drawn**2) / 2)
@@ -130,7 +126,7 @@ def trunc_normal_(
                 beyond = -np.log1p(drawn * np.expm1(-abs(nearest) * (high - low))) / abs(nearest)
                 drawn = nearest + math.copysign(1.0, nearest) * beyond
                 chance = np.exp(-(beyond**2) / 2)
-            kept = _draw(generator, "random", refused.size) <= chance
+            kept = source_of(generator).draw("random", refused.size) <= chance
         values[refused[kept]] = drawn[kept]
         refused = refused[~kept]
     values *= std
@@ -177,13 +173,6 @@ def _calculate_fan_in_and_fan_out(tensor: Variable) -> tuple[int, int]:
     return shape[1] * field, shape[0] * field
 
 
-def _fan(tensor: Variable, mode: FanMode) -> int:
-    if mode.lower() not in words(FanMode):
-        raise ValueError(f"Mode {mode} not supported, please use one of ['fan_in', 'fan_out']")
-    fan_in, fan_out = _calculate_fan_in_and_fan_out(tensor)
-    return fan_in if mode.lower() == "fan_in" else fan_out
-
-
 def calculate_gain(nonlinearity: GainOf, param: float | None = None) -> float:
     """The gain that goes with an activation; `param` is the slope of a leaky relu."""
     if nonlinearity not in words(GainOf):
@@ -213,7 +202,11 @@ def _kaiming_std(tensor: _T, a: float, mode: FanMode, nonlinearity: GainOf) -> f
     if 0 in tensor._metadata.shape:
         warn("Initializing zero-element tensors is a no-op")
         return None
-    return calculate_gain(nonlinearity, a) / math.sqrt(_fan(tensor, mode))
+    gain = calculate_gain(nonlinearity, a)
+    if mode.lower() not in words(FanMode):
+        raise ValueError(f"Mode {mode} not supported, please use one of ['fan_in', 'fan_out']")
+    fan_in, fan_out = _calculate_fan_in_and_fan_out(tensor)
+    return gain / math.sqrt(fan_in if mode.lower() == "fan_in" else fan_out)
 
 
 def kaiming_uniform_(
@@ -246,7 +239,7 @@ def orthogonal_(tensor: _T, gain: float = 1, generator: Generator | None = None)
         return tensor
     _check_drawn("orthogonal_", tensor)
     rows, columns = shape[0], tensor._metadata.size // shape[0]
-    flat = _draw(generator, "standard_normal", (max(rows, columns), min(rows, columns)))
+    flat = source_of(generator).draw("standard_normal", (max(rows, columns), min(rows, columns)))
     q, r = np.linalg.qr(flat)
     # Multiplied by these signs, q is uniform over all orthogonal matrices.
     q = q * np.sign(np.diag(r))
@@ -260,7 +253,9 @@ def sparse_(
     _check_ndim(tensor, {2}, "Only tensors with 2 dimensions are supported")
     _check_drawn("sparse_", tensor)
     rows, columns = tensor._metadata.shape
-    values = _draw(generator, "normal", 0.0, std, (rows, columns))
+    values = source_of(generator).draw("normal", 0.0, std, (rows, columns))
     for column in range(columns):
-        values[_draw(generator, "permutation", rows)[: math.ceil(sparsity * rows)], column] = 0
+        values[
+            source_of(generator).draw("permutation", rows)[: math.ceil(sparsity * rows)], column
+        ] = 0
     return _fill(tensor, values)

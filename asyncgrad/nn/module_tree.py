@@ -106,7 +106,7 @@ class Members:
             raise KeyError(f'{kind} name can\'t contain ".", got {name!r}')
         if name == "":
             raise KeyError(f'{kind} name can\'t be empty string ""')
-        if name not in self.__dict__[table] and (name in self.__dict__ or _has(self, name)):
+        if name not in self.__dict__[table] and (name in self.__dict__ or hasattr(self, name)):
             raise KeyError(f"attribute '{name}' already exists")
 
     def register_parameter(self, name: str, param: Parameter | None) -> None:
@@ -307,12 +307,3 @@ _REPLACEABLE: tuple[tuple[str, Any, str, str], ...] = (
     ("_modules", Members, "child module", "asyncgrad.nn.Module"),
     ("_buffers", Tensor, "buffer", "asyncgrad.Tensor"),
 )
-
-
-def _has(module: Members, name: str) -> bool:
-    """Whether the module already has an attribute of this name."""
-    try:
-        getattr(module, name)
-    except AttributeError:
-        return False
-    return True

@@ -24,13 +24,13 @@ from asyncgrad.core.variable import Variable
 from asyncgrad.errors import AutogradError
 from asyncgrad.ops.tensors.rng import generator_in_force
 from asyncgrad.records import NamedTuple
+from asyncgrad.scheduler import waits
 from asyncgrad.types import Tensor
 from asyncgrad.utils.recomputation import CheckpointError, Frame
 from asyncgrad.utils.reentrant import (
     CheckpointFunction,
     check_backward_validity,
     detach_variable,
-    is_coroutine_function,
 )
 from asyncgrad.utils.selection import (
     CheckpointPolicy,
@@ -117,7 +117,7 @@ def checkpoint(
         raise ValueError(
             f"determinism_check should be one of ['default', 'none'], but got {determinism_check}"
         )
-    later = is_coroutine_function(function)
+    later = waits(function)
     if not current().grad:
         return function(*args, **kwargs)
     within, again = context_fn()
@@ -282,12 +282,12 @@ def checkpoint_sequential(
         checkpoint, use_reentrant=use_reentrant, preserve_rng_state=preserve_rng_state
     )
     steps = [partial(checkpointed, part) for part in parts]
-    return _in_a_row((*steps, last), awaits=any(map(is_coroutine_function, chain)))(input)
+    return _in_a_row((*steps, last), awaits=any(map(waits, chain)))(input)
 
 
 def _in_a_row(functions: tuple[Any, ...], *, awaits: bool = False) -> Callable[[Any], Any]:
     """One function that calls several; a coroutine function if one of them is, or `awaits`."""
-    if awaits or any(map(is_coroutine_function, functions)):
+    if awaits or any(map(waits, functions)):
 
         async def later(value: object) -> Any:
             for function in functions:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -12,15 +11,7 @@ from asyncgrad.core.modes import Mode, current
 from asyncgrad.core.variable import Variable, requires_grad
 from asyncgrad.errors import AutogradError
 from asyncgrad.ops.tensors.rng import generator_in_force
-from asyncgrad.scheduler import awaits, offload
-
-
-def is_coroutine_function(function: Callable[..., Any]) -> bool:
-    """Whether calls have to be awaited; also true for modules with an `async def forward`."""
-    return any(
-        inspect.iscoroutinefunction(one)
-        for one in (function, getattr(function, "forward", None), type(function).__call__)
-    )
+from asyncgrad.scheduler import awaits, offload, waits
 
 
 def detach_variable(inputs: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -83,7 +74,7 @@ class CheckpointFunction(autograd.Function):
         for place, tensor in zip(ctx.places, ctx.saved_tensors, strict=True):
             inputs[place] = tensor
         leaves = detach_variable(tuple(inputs))
-        if is_coroutine_function(ctx.run_function):
+        if waits(ctx.run_function):
             return _differentiate_later(_repeat_later, ctx, leaves, gradients)
         if awaits(current().graph_task):
             # Worker threads run the function and its pass, so that they do not block the loop.

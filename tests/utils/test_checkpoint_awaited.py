@@ -401,3 +401,22 @@ def test_a_checkpoint_runs_again_with_the_tangents_of_its_first_run():
     assert ag.allclose(ag.grad(y.sum(), x, retain_graph=True)[0], slope)
     assert ag.allclose(ag.grad(tangent.sum(), x)[0], ag.grad(slope.sum(), x)[0])
     assert ag.allclose(ag.func.linearize(function, x)[1](ag.ones(3)), x.sin() + x * x.cos())
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("use_reentrant", [False, True])
+async def test_a_transform_of_a_coroutine_function_is_awaited(use_reentrant):
+    """Its future was taken for a result: backward ran it where nothing could be awaited."""
+
+    async def body(x):
+        await asyncio.sleep(0)
+        return (x * x).exp()
+
+    x = ag.tensor([1.0, 2.0], requires_grad=True)
+    mapped = ag.func.vmap(body)
+    y = await checkpoint(mapped, x, use_reentrant=use_reentrant)
+    await y.sum().backward()
+    z = await checkpoint_sequential([mapped, ag.sqrt], 2, x, use_reentrant=use_reentrant)
+    await z.sum().backward()
+    expected = 2 * x * (x * x).exp() + x * (x * x / 2).exp()
+    assert ag.allclose(x.grad, expected)

@@ -107,16 +107,13 @@ def _scale(gradients: Iterable[Tensor], max_norm: float, total_norm: Tensor) -> 
 def _scale_unseen(gradients: Iterable[Tensor], max_norm: float, total_norm: Tensor) -> None:
     """Scale by a norm on a device without reading it, since the host would wait for it."""
     home = total_norm._metadata.device
-    factor = home.launching(_bounded)(total_norm._metadata.F.xp, max_norm, total_norm._array)
+    xp, total = total_norm._metadata.F.xp, total_norm._array
+    factor = home.launching(lambda: xp.minimum(float(max_norm) / (total + 1e-6), 1.0))()
     for gradient in gradients:
         place = gradient._metadata.device
         here = factor if place is home else moved(factor, home, place)
         bump_version(gradient)
         place.launching(operator.imul)(gradient._array, here)
-
-
-def _bounded(xp: Any, max_norm: float, total: Array) -> Any:
-    return xp.minimum(float(max_norm) / (total + 1e-6), 1.0)
 
 
 @called_anew
