@@ -15,6 +15,7 @@ from asyncgrad.devices import CPU, Device
 from asyncgrad.errors import class_of
 from asyncgrad.nn.parameter import Buffer, Parameter
 from asyncgrad.ops.dtype import DType
+from asyncgrad.ops.storage import address
 from asyncgrad.ops.table.strided import row_major
 from asyncgrad.ops.tensors.transfer import on_host
 from asyncgrad.serialization.pickle_reader import KEYS
@@ -179,10 +180,10 @@ class PickleWriter:
             memory = _memory_of(array)
             if memory is not None:
                 size = array.itemsize
-                offset = (_address(array) - _address(memory)) // size
+                offset = (address(array) - address(memory)) // size
                 strides = tuple(step // size for step in array.strides)
-                return self._number(_address(memory), memory, memory.ravel), offset, strides
-            place = _address(array)
+                return self._number(address(memory), memory, memory.ravel), offset, strides
+            place = address(array)
         else:
             # On a device, only tensors with the same array object count as shared.
             place = id(array)
@@ -223,10 +224,6 @@ _CALLS: dict[type, tuple[str, str, Callable[[Any], tuple[Any, ...]]]] = {
 }
 
 
-def _address(array: np.ndarray[Any, Any]) -> int:
-    return int(array.__array_interface__["data"][0])
-
-
 def _memory_of(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any] | None:
     """The array whose memory an array is a view of; like PyTorch, we save all of it.
 
@@ -245,6 +242,6 @@ def _memory_of(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any] | None:
     if memory.dtype == np.uint8 and not memory.nbytes % array.itemsize:
         # The array was made from bytes that were read from a file.
         memory = memory.ravel("K").view(array.dtype)
-    if memory.dtype != array.dtype or (_address(array) - _address(memory)) % array.itemsize:
+    if memory.dtype != array.dtype or (address(array) - address(memory)) % array.itemsize:
         return None
     return memory
