@@ -237,12 +237,15 @@ class Optimizer(Hooked, Turns):
         def update() -> None:
             nonlocal complete
             if hooks:
-                self._before(args, {})
+                with self._hooks_in_thread():
+                    self._before(args, {})
             self._updates(beside)
             complete = True
 
         try:
             async with self._alone():
+                # On the loop: the thread could begin while this loop copies the state.
+                self._in_thread = True
                 try:
                     await offload(update)
                 finally:
@@ -301,7 +304,6 @@ class Optimizer(Hooked, Turns):
         made = self._drafts = {} if beside is None else beside.drafts
         if beside is not None:
             beside.note(gradients)
-            self._in_thread = True
         try:
             with np.errstate(all="ignore"):
                 for number, of_group in enumerate(gradients):

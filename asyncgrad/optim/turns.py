@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import Future
-from contextlib import asynccontextmanager
-from threading import Lock
+from contextlib import asynccontextmanager, contextmanager
+from threading import Lock, get_ident
 from typing import Any
 
 from asyncgrad.core.array_holders import rebind
@@ -37,8 +37,10 @@ class Turns:
     #: The turn of the last step that runs in a thread or awaits its closure, or waits to do so;
     #: None if there is none.
     _stepping: _Turn | None = None
-    #: Whether a thread changes the state: then others may neither copy nor replace it.
+    #: Whether a thread changes the state, or is going to: others may neither copy nor replace it.
     _in_thread = False
+    #: That thread, while it calls hooks, which may do so.
+    _hooked: int | None = None
 
     @asynccontextmanager
     async def _alone(self) -> AsyncIterator[None]:
@@ -65,6 +67,15 @@ class Turns:
                 self._stepping = None
         own.set_result(None)
 
+    @contextmanager
+    def _hooks_in_thread(self) -> Iterator[None]:
+        """Call the hooks before a step in its thread."""
+        self._hooked = get_ident()
+        try:
+            yield
+        finally:
+            self._hooked = None
+
     def _is_stepping(self) -> bool:
         return self._stepping is not None and not self._stepping.is_lost()
 
@@ -77,8 +88,8 @@ class Turns:
             )
 
     def _check_state_is_whole(self, method: str) -> None:
-        """Raise while a thread changes the state."""
-        if self._in_thread and self._is_stepping():
+        """Raise while another thread changes the state."""
+        if self._in_thread and self._is_stepping() and self._hooked != get_ident():
             raise RuntimeError(
                 f"{type(self).__name__}.{method}: another task's step_async() changes the state in "
                 f"a thread. Await it before, or call this in a hook after the step."

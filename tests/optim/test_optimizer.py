@@ -597,9 +597,13 @@ async def test_a_step_that_blocks_is_refused_while_another_is_incomplete(monkeyp
     first = asyncio.create_task(optimizer.step_async())
     second = asyncio.create_task(optimizer.step_async())
     await asyncio.to_thread(begun.wait, 30)
-    copied = copy.deepcopy(optimizer)
     with pytest.raises(RuntimeError, match=r"SGD.step: another task's step_async"):
         optimizer.step()
+    # The thread would take up the step while the state is copied.
+    with pytest.raises(RuntimeError, match=r"SGD.__getstate__: .* changes the state"):
+        copy.deepcopy(optimizer)
+    with pytest.raises(RuntimeError, match=r"SGD.state_dict: .* changes the state"):
+        optimizer.state_dict()
     second.cancel()
     go_on.set()
     await first
@@ -607,7 +611,7 @@ async def test_a_step_that_blocks_is_refused_while_another_is_incomplete(monkeyp
         await second
     assert x.item() == 0.75
     optimizer.step()
-    copied.step()
+    copy.deepcopy(optimizer).step()
     assert x.item() == 0.5
 
 
