@@ -9,9 +9,9 @@ from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from asyncgrad.core.conclude import commit_staged
+from asyncgrad.core.conclude import commit_staged, deciding
 from asyncgrad.core.graph_task import GraphTask
-from asyncgrad.core.states import RUNNING
+from asyncgrad.core.states import FINISHED, RUNNING, WAITING, Outcome
 from asyncgrad.errors import AutogradError, described, is_stop
 from asyncgrad.scheduler.queues import take
 
@@ -27,7 +27,7 @@ def ask_to_end(task: GraphTask) -> bool:
     # Whoever pops the pass has decided: the owner grants the request, or the asker withdraws it.
     request = [task]
     task.inbox.append(partial(_grant, request))
-    # `begin_end` checks in the opposite order, and may also reset `ending`.
+    # `finish` checks in the opposite order, and may also reset `ending`.
     return not task.ending or take(request) is None
 
 
@@ -39,28 +39,38 @@ def _grant(request: list[GraphTask]) -> None:
         task.cancel()
 
 
-def begin_end(task: GraphTask) -> bool:
-    """Declare that a finished pass is about to be committed, so that it can't be cancelled.
+def finish(task: GraphTask, wait: bool, *, decided: bool = False) -> Outcome:
+    """Commit the gradients of a pass whose nodes have run, unless it ends in another way.
 
-    False if it was cancelled before, or another report in the inbox has ended it.
+    From here on it can't be cancelled. An interrupt that comes when the gradients have been added
+    is raised, and the pass has succeeded.
+
+    Args:
+        wait: block while another pass commits.
+        decided: its participants have decided.
+
+    Returns:
+        FINISHED if it has ended, or its participants decide how. WAITING if another pass commits:
+        until that has ended, this one can be cancelled. HEAVY if what it has added is undone in a
+        thread.
     """
-    # Set first, then check the inbox. `ask_to_end` fills the inbox first, then checks `ending`. So
-    # at least one of the two threads sees the other.
-    task.ending = True
-    if task.inbox:
-        task.drain()
-        task.ending = task.state is RUNNING
-    return task.ending
-
-
-def end_pass(task: GraphTask, wait: bool) -> bool:
-    """Commit the gradients of a pass that has run; False as in `commit_staged`.
-
-    An interrupt that comes when they have been added is raised, and the pass has succeeded.
-    """
+    if not decided:
+        # Set first, then check the inbox. `ask_to_end` fills the inbox first, then checks `ending`.
+        # So at least one of the two threads sees the other.
+        task.ending = True
+        if task.inbox:
+            task.drain()
+        if task.state is not RUNNING:
+            task.ending = False
+            return task.outcome(thread=wait)
+        if task.members and deciding(task):
+            return FINISHED
     try:
         if not commit_staged(task, wait):
-            return False
+            # It may add to the same leaves, so this one is asked again what has to be done on
+            # devices.
+            task.ending = False
+            return WAITING
         task.succeed()
     except Exception as error:
         task.fail_at_end(error)
@@ -69,7 +79,7 @@ def end_pass(task: GraphTask, wait: bool) -> bool:
             task.succeed()
             raise
         task.fail_at_end(interrupt)
-    return True
+    return FINISHED
 
 
 def time_left(task: GraphTask) -> float:

@@ -10,12 +10,11 @@ from collections import deque
 from collections.abc import Callable
 from queue import SimpleQueue
 
-from asyncgrad.core.conclude import deciding
 from asyncgrad.core.graph_task import GraphTask
-from asyncgrad.core.states import CHEAP_RUN_NS, FINISHED, RUNNING, Outcome
+from asyncgrad.core.states import CHEAP_RUN_NS, FINISHED, Outcome
 from asyncgrad.devices import pieces
 from asyncgrad.devices.fp_errors import without_fp_errors
-from asyncgrad.scheduler.completion import begin_end, end_pass
+from asyncgrad.scheduler.completion import finish
 from asyncgrad.scheduler.queues import Urgency
 from asyncgrad.scheduler.threads import Threads
 
@@ -118,16 +117,9 @@ def run_segment(task: GraphTask, helpers: Helpers) -> Outcome:
         outcome = task.run(CHEAP_RUN_NS, thread=True, helpers=helpers)
         if not helpers.join():
             break
-    if (
-        outcome is FINISHED
-        and task.state is RUNNING
-        and (task.revoke is not None or task.is_large())
-        # The loop awaits the decisions of participants.
-        and not deciding(task)
-        and begin_end(task)
-    ):
+    if outcome is FINISHED and (task.revoke is not None or task.is_large()):
         # Commit a large pass here: the loop would only send it back to a thread. Where gradients
         # have been added before callbacks, others may add to the same leaves before the loop ends
         # the pass: if it was cancelled by then, the leaves could not be made as before.
-        end_pass(task, True)
+        outcome = finish(task, True)
     return outcome

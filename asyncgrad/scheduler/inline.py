@@ -17,15 +17,14 @@ from typing import Any
 
 from asyncgrad.aliases import Gradient
 from asyncgrad.core import chain
-from asyncgrad.core.conclude import deciding
 from asyncgrad.core.frames import clear_frames
 from asyncgrad.core.graph_task import GraphTask
 from asyncgrad.core.node import OpNode
-from asyncgrad.core.states import DONE, FINISHED, RUNNING, Suspended
+from asyncgrad.core.states import DONE, FINISHED, MORE, RUNNING, Suspended
 from asyncgrad.devices.fp_errors import fp_errors_ignored, restore_fp_errors, without_fp_errors
 from asyncgrad.errors import AutogradError
 from asyncgrad.scheduler import reentrant
-from asyncgrad.scheduler.completion import as_failure, deadline_error, end_pass, time_left
+from asyncgrad.scheduler.completion import as_failure, deadline_error, finish, time_left
 from asyncgrad.scheduler.coroutines import LIMIT, STALLED, discard_all, wait_for_node, warn_of_stall
 from asyncgrad.scheduler.participants import conclude_inline
 from asyncgrad.scheduler.portal import OnPortal, despite_interrupts
@@ -63,11 +62,20 @@ def run_chain_inline(root: OpNode, gradient: Gradient, keep_graph: bool) -> None
 
 def _run(task: GraphTask) -> Any:
     try:
-        _run_nodes(task)
-        if task.state is RUNNING:
-            task.ending = True
-            if not task.members or not deciding(task):
-                end_pass(task, True)
+        outcome = MORE
+        if task.deadline is None:
+            # `without_fp_errors` written out, whose call costs 1 % of a small pass.
+            for token in fp_errors_ignored:
+                try:
+                    task.start()
+                    outcome = task.run(_UNLIMITED)
+                finally:
+                    restore_fp_errors(token)
+                    del token
+                break
+        if outcome is not FINISHED:
+            _run_to_end(task)
+        finish(task, True)
         if task.members:
             conclude_inline(task)
     except BaseException as interrupt:
@@ -96,27 +104,9 @@ def _wind_up(task: GraphTask, interrupt: BaseException) -> None:
     """
     task.fail(interrupt)
     discard_all(task)
-    task.outcome()
+    finish(task, True)
     if task.members:
         conclude_inline(task)
-
-
-def _run_nodes(task: GraphTask) -> None:
-    """Run the nodes of a pass; it is over then, but not committed."""
-    if task.deadline is not None:
-        _run_to_end(task)
-        return
-    # `without_fp_errors` written out, whose call costs 1 % of a small pass.
-    for token in fp_errors_ignored:
-        try:
-            task.start()
-            outcome = task.run(_UNLIMITED)
-        finally:
-            restore_fp_errors(token)
-            del token
-        break
-    if outcome is not FINISHED:
-        _run_to_end(task)
 
 
 @without_fp_errors

@@ -14,7 +14,7 @@ from asyncgrad.core.conclude import Member, deciding
 from asyncgrad.core.graph_task import GraphTask
 from asyncgrad.core.states import DONE, RUNNING
 from asyncgrad.errors import AutogradError, is_stop
-from asyncgrad.scheduler.completion import end_pass, for_another
+from asyncgrad.scheduler.completion import finish, for_another
 from asyncgrad.scheduler.coroutines import GRACE
 from asyncgrad.scheduler.portal import OnPortal, despite_interrupts
 from asyncgrad.scheduler.segments import outlast, retrieve
@@ -35,7 +35,7 @@ async def conclude(
         except BaseException as refusal:
             end = partial(task.fail_at_end, refusal)
         else:
-            end = partial(end_pass, task, True)
+            end = partial(finish, task, True, decided=True)
         await run(end)
         # The refusal's traceback holds this frame, which must not hold the refusal.
         del end

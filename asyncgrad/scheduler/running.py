@@ -13,7 +13,6 @@ from functools import partial
 
 from asyncgrad.aliases import Value
 from asyncgrad.core.commit import when_free
-from asyncgrad.core.conclude import deciding
 from asyncgrad.core.graph_task import GraphTask
 from asyncgrad.core.node import name_of
 from asyncgrad.core.states import (
@@ -23,7 +22,6 @@ from asyncgrad.core.states import (
     FINISHED,
     HEAVY,
     MORE,
-    RUNNING,
     WAITING,
     Outcome,
     Suspended,
@@ -34,10 +32,9 @@ from asyncgrad.errors import add_note, is_stop
 from asyncgrad.scheduler.completion import (
     as_failure,
     ask_to_end,
-    begin_end,
     contained,
     deadline_error,
-    end_pass,
+    finish,
     stopped_by,
 )
 from asyncgrad.scheduler.coroutines import CoroutineNodes, discard_all
@@ -128,7 +125,7 @@ class RunningPasses(Host):
             break
         task.running = False
         if outcome is FINISHED:
-            self._commit(task)
+            self._finish(task)
         else:
             # Charge the budget, not the time by the clock, which may include pauses of the garbage
             # collector or the system.
@@ -144,7 +141,7 @@ class RunningPasses(Host):
         elif task.suspended:
             self.nodes.launch(self, task)
         if outcome is FINISHED:
-            self._commit(task)
+            self._finish(task)
         elif outcome is MORE:
             self.enqueue(task)
         elif outcome is HEAVY:
@@ -194,23 +191,17 @@ class RunningPasses(Host):
             self.thread_segments.recall(task)
         self.read_inbox(task)
 
-    def _commit(self, task: GraphTask) -> None:
-        """Commit a pass that has run, or resolve its future if it has not succeeded."""
+    def _finish(self, task: GraphTask) -> None:
+        """Commit a pass that has run, and resolve its future, which does so if it has failed."""
         if task.ending:
             return
-        if task.state is not RUNNING:
+        outcome = finish(task, False)
+        if outcome is FINISHED:
             self._resolve(task)
-        elif not begin_end(task):
-            self._arrange_next(task, task.outcome())
-        elif task.members and deciding(task):
-            self._conclude(task)
-        elif end_pass(task, False):
-            self._resolve(task)
-        else:
-            # Another pass commits. Until it has ended, this one can be cancelled. It may add to the
-            # same leaves, so this one is asked again what has to be done on devices.
-            task.ending = False
+        elif outcome is WAITING:
             when_free(partial(tell_loop, self.loop, self.read_inbox, task))
+        else:
+            self._arrange_next(task, outcome)
 
     def _conclude(self, task: GraphTask) -> None:
         """Let participants decide on a pass and learn how it ends; then resolve its future."""

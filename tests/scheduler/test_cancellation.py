@@ -532,7 +532,7 @@ class TestCancel:
         """All nodes have run, and the commit has not begun."""
         x = leaf()
         engine = ag.engine()
-        finish = engine._commit
+        finish = engine._finish
         answers: list[bool] = []
 
         def late(task: Any) -> None:
@@ -545,12 +545,12 @@ class TestCancel:
             finish(task)
 
         future = calls(calls(x, give_way), lambda: None, cost).sum().backward()
-        engine._commit = late
+        engine._finish = late
         with pytest.raises(asyncio.CancelledError):
             await future
         assert answers == [False, True]
         assert x.grad is None
-        del engine._commit
+        del engine._finish
         await assert_nothing_runs()
 
     async def test_an_error_before_the_cancel_wins(self) -> None:

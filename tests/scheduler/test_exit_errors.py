@@ -243,11 +243,10 @@ def test_an_interrupt_while_the_loop_ends_a_pass_holds_up_no_shut_down(
         future = chain(x, 3_000 if cost == CHEAP else 3, cost=cost).sum().backward()
         # Before the commit on the loop, or when the loop takes the pass back from a thread.
         if cost == CHEAP:
-            monkeypatch.setattr(running, "end_pass", interrupt)
+            monkeypatch.setattr(running, "finish", interrupt)
         else:
             monkeypatch.setattr(running.RunningPasses, "_resolve", interrupt)
-        await asyncio.wait([future])
-        assert future.cancelled() == (cost == CHEAP)
+        await future
 
     task = loop.create_task(main())
     with pytest.raises(KeyboardInterrupt):
@@ -255,7 +254,7 @@ def test_an_interrupt_while_the_loop_ends_a_pass_holds_up_no_shut_down(
     assert interrupted == ["MainThread"]
     loop.run_until_complete(loop.shutdown_asyncgens())
     loop.run_until_complete(task)
-    assert (x.grad is None) == (cost == CHEAP)
+    assert x.grad is not None
 
 
 class Joins:
@@ -277,7 +276,7 @@ class Joins:
 #: Steps at the end of a pass on the loop.
 _STEPS = [
     (coroutines.CoroutineNodes, "_ended"),
-    (running, "end_pass"),
+    (running, "finish"),
     (running.RunningPasses, "_resolve"),
     (running.RunningPasses, "_conclude"),
     (running.RunningPasses, "_concluded"),

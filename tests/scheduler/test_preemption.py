@@ -25,7 +25,7 @@ from asyncgrad.core.graph_task import GraphTask
 from asyncgrad.core.states import Outcome, State
 from asyncgrad.core.variable import gradient_edge
 from asyncgrad.scheduler import blas
-from asyncgrad.scheduler.completion import ask_to_end, begin_end, end_pass
+from asyncgrad.scheduler.completion import ask_to_end, finish
 from asyncgrad.scheduler.future import BackwardFuture
 from asyncgrad.scheduler.helpers import Helpers
 from asyncgrad.scheduler.queues import ORDINARY
@@ -179,7 +179,7 @@ def test_a_gradient_that_is_dropped_meanwhile(what: Any) -> None:
 def test_a_cancel_is_all_or_nothing(monkeypatch: pytest.MonkeyPatch, held: bool) -> None:
     """Wherever it comes while the pass runs; who is told that it is too late has changed nothing.
 
-    As the engine ends a pass (`Engine._commit`): later where another pass commits.
+    As the engine ends a pass (`Engine._finish`): later where another pass commits.
     """
     ends: set[str] = set()
 
@@ -194,14 +194,12 @@ def test_a_cancel_is_all_or_nothing(monkeypatch: pytest.MonkeyPatch, held: bool)
             task = self.task
             task.start()
             assert task.run(10**9, thread=True) is Outcome.FINISHED
-            if held and task.state is State.RUNNING and begin_end(task):
+            if held:
                 monkeypatch.setattr(commit_module, "_committing", _Held())
-                assert not end_pass(task, False)
+                ended = finish(task, False) is Outcome.FINISHED
+                assert ended == (task.state is State.CANCELLED)
                 monkeypatch.undo()
-                task.ending = False
-            if task.state is State.RUNNING and begin_end(task):
-                end_pass(task, True)
-            task.outcome()
+            assert finish(task, True) is Outcome.FINISHED
 
         def other(self) -> None:
             self.in_time = ask_to_end(self.task)
