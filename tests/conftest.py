@@ -70,6 +70,13 @@ def _seeded() -> None:
 
 
 @pytest.fixture
+def nothing_is_left() -> Iterator[None]:
+    """Free what interrupts have left in cycles, such as tasks: a later test would be blamed."""
+    yield
+    gc.collect()
+
+
+@pytest.fixture
 def table_as_it_was() -> Iterator[None]:
     """Remove what a test has added to the table of functions."""
     known = set(registry.OPS)

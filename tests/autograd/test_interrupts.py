@@ -33,7 +33,9 @@ from asyncgrad.scheduler.engine import Engine
 from asyncgrad.testing import simulate
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
+
+pytestmark = pytest.mark.usefixtures("nothing_is_left")
 
 #: Whose code is interrupted in a commit, and around the slices of a pass.
 COMMIT = {module.__file__ for module in (commits, cores, fused, namespace, pool, sparse_rows)}
@@ -41,13 +43,6 @@ SILENCE = {
     run.__code__.co_filename
     for run in (Engine.run_slice, inline._run, fp_errors.call_without_fp_errors, elementwise._rsqrt)
 }
-
-
-@pytest.fixture(autouse=True)
-def _nothing_is_left() -> Iterator[None]:
-    """Free coroutines that an interrupt has left here: later tests would be blamed for them."""
-    yield
-    gc.collect()
 
 
 class Leaves:

@@ -33,6 +33,8 @@ from asyncgrad.scheduler import call_on_portal, inline
 if TYPE_CHECKING:
     from blockbuster import BlockBuster
 
+pytestmark = pytest.mark.usefixtures("nothing_is_left")
+
 #: Of a program of its own: a blocking pass that waits for a coroutine on the portal.
 ONCE = """
 def once():

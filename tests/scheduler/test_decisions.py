@@ -17,6 +17,8 @@ from test_participants import Member, joined, loss_of
 import asyncgrad as ag
 from asyncgrad.core.frames import PACKAGE
 
+pytestmark = pytest.mark.usefixtures("nothing_is_left")
+
 
 class Decides(Member):
     """Waits for a decision once all have agreed."""

@@ -26,6 +26,8 @@ from asyncgrad.core.commit import _awaiting, _committing
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
+pytestmark = pytest.mark.usefixtures("nothing_is_left")
+
 #: More elements than are added to leaves on the loop.
 LARGE = 60_000
 

@@ -13,6 +13,8 @@ import asyncgrad as ag
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+pytestmark = pytest.mark.usefixtures("nothing_is_left")
+
 NODES = 14
 
 

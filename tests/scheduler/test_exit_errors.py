@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
     from asyncgrad.core.graph_task import GraphTask
 
+pytestmark = pytest.mark.usefixtures("nothing_is_left")
+
 KINDS = [KeyboardInterrupt, SystemExit]
 #: Where the node runs: in the call that starts the pass, in a later slice, in a thread.
 PLACES = {

@@ -22,6 +22,8 @@ from asyncgrad.core.graph_task import GraphTask
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+pytestmark = pytest.mark.usefixtures("nothing_is_left")
+
 ONES = [1.0, 1.0, 1.0]
 
 

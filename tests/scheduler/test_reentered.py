@@ -27,6 +27,8 @@ from asyncgrad.scheduler import blas, registry
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+pytestmark = pytest.mark.usefixtures("nothing_is_left")
+
 
 class Cycle:
     """Garbage that only the collector finds; calls something when it does."""
