@@ -44,7 +44,7 @@ _unfinished: Any = None
 #: interrupted by another one, and computes its changes anew.
 _last = 0
 
-#: Functions to call once, as soon as no pass commits, by the thread that has committed last.
+#: Functions to call as soon as no pass commits, by the thread that has committed last.
 _awaiting: deque[Callable[[], None]] = deque()
 
 #: Gradients with at least this many elements are not copied in one go.
@@ -52,10 +52,13 @@ _LARGE = 1 << 18
 
 #: A leaf's record with the tensor that becomes its `.grad`; and a `.grad` with what is added to it:
 #: an array or sparse rows. A `.grad` of sparse rows takes over the rows that are their sum, and a
-#: `partial` is called that writes the new values. The list is [0] until some of that is done.
+#: `partial` is called that writes the new values. The list says how far that has come: [0] at
+#: first, [1] when it is done; for `add_into` how many elements, for a `partial` as below.
 _Whole = tuple[AutogradMeta, Variable, list[int]]
 _Part = tuple[Variable, Any, list[int]]
 _Changes = tuple[list[_Whole], list[_Whole], list[_Part]]
+#: A `partial` has written the new values, and then the version was raised.
+_WRITTEN, _COUNTED = 1, 2
 
 
 def commit(
@@ -240,12 +243,12 @@ def _apply(replaced: list[_Whole], fresh: list[_Whole], added: list[_Part]) -> N
         if gradient.__class__ is partial:
             if not done[0]:
                 # Nothing runs between these two: Python handles signals after the second.
-                done[0] = 1
+                done[0] = _WRITTEN
                 gradient()
-            if done[0] == 1:
+            if done[0] == _WRITTEN:
                 # Not before: what another thread prepares from the old values would look valid.
                 bump_version(grad)
-                done[0] = 2
+                done[0] = _COUNTED
             continue
         if not done[0]:
             bump_version(grad)
@@ -334,7 +337,7 @@ def commit_revocably(
 
 
 def when_free(call: Callable[[], None]) -> None:
-    """Call a function once, in any thread, as soon as no pass commits; perhaps now."""
+    """Call a function in any thread as soon as no pass commits, perhaps now; seldom twice."""
     _awaiting.append(call)
     for taken in acquiring(_committing, False):
         if taken:
@@ -345,7 +348,14 @@ def when_free(call: Callable[[], None]) -> None:
 
 def _call_awaiting() -> None:
     """Call the functions that wait until no pass commits."""
-    while _awaiting:
-        with suppress(IndexError):
-            # Another thread may take the last entry first.
-            _awaiting.popleft()()
+    try:
+        while _awaiting:
+            # Another thread may take an entry first, or call it, too.
+            with suppress(IndexError, ValueError):
+                call = _awaiting[0]
+                call()
+                # Not before: an interrupt would lose it.
+                _awaiting.remove(call)
+    except BaseException:
+        _call_awaiting()
+        raise

@@ -70,6 +70,7 @@ def finish(task: GraphTask, wait: bool, *, decided: bool = False) -> Outcome:
             # It may add to the same leaves, so this one is asked again what has to be done on
             # devices.
             task.ending = False
+            task.turned_away += 1
             return WAITING
         task.succeed()
     except Exception as error:

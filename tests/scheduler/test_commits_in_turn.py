@@ -5,20 +5,25 @@ from __future__ import annotations
 import asyncio
 import sys
 import threading
+from functools import partial
 from operator import setitem
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from interrupts import interrupt
 from passes import another_commits, calls, leaf, others, settle, until
 
 import asyncgrad as ag
 from asyncgrad.core import commit as commit_module
 from asyncgrad.core.commit import commit, commit_revocably, when_free
+from asyncgrad.scheduler import completion
 from asyncgrad.testing import simulate
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+pytestmark = pytest.mark.usefixtures("nothing_is_left")
 
 
 def commits(thread: threading.Thread) -> bool:
@@ -321,3 +326,28 @@ async def test_large_gradients_are_taken_back_in_a_thread(monkeypatch: pytest.Mo
         await then(x, fail)
     assert x.grad.sum().item() == 0
     assert [name.startswith("asyncgrad") for name in where] == [True]
+
+
+@pytest.mark.asyncio
+async def test_a_small_pass_ends_though_others_commit_without_a_pause(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whenever the loop tries, another pass commits. Only who waits for the lock gets it."""
+    real = completion.commit_staged
+    monkeypatch.setattr(completion, "commit_staged", lambda task, wait: wait and real(task, wait))
+    x = leaf()
+    await x.sum().backward()
+    assert x.grad is not None
+
+
+def test_no_interrupt_loses_what_waits_until_no_pass_commits() -> None:
+    at, happened = 1, True
+    while happened:
+        called: list[int] = []
+        commit_module._awaiting.extend(partial(called.append, place) for place in range(2))
+        call = commit_module._call_awaiting
+        happened = interrupt(at, call, call.__code__, {commit_module.__file__})
+        assert set(called) == {0, 1}, at
+        assert not commit_module._awaiting
+        at += 1
+    assert at > 5
