@@ -6,7 +6,6 @@ import asyncio
 import os
 from asyncio import CancelledError, current_task
 from collections.abc import Callable, Coroutine
-from concurrent.futures import Future
 from contextvars import copy_context
 from queue import SimpleQueue
 from threading import Thread
@@ -31,33 +30,41 @@ def _shared_loop() -> AbstractEventLoop:
     """The loop of synchronous passes, which runs until the process ends."""
     with _starting:
         if not _loops:
-            started: Future[AbstractEventLoop] = Future()
+            failed: SimpleQueue[BaseException | None] = SimpleQueue()
             # A daemon: the interpreter does not wait for it.
-            Thread(target=_serve, args=(started,), name="asyncgrad portal", daemon=True).start()
-            _loops.append(started.result())
+            Thread(target=_serve, args=(failed,), name="asyncgrad portal", daemon=True).start()
+            errors: list[Any] = [failed.get()]
+            if errors[0] is not None:
+                # Popped, because the error's traceback holds this frame.
+                raise errors.pop()
         return _loops[0]
 
 
-def _serve(started: Future[AbstractEventLoop]) -> None:
+def _serve(failed: SimpleQueue[BaseException | None]) -> None:
+    running: list[AbstractEventLoop] = []
+
     async def main() -> None:
         loop = asyncio.get_running_loop()
         # A loop policy may have set an eager task factory.
         loop.set_task_factory(None)
-        started.set_result(loop)
+        # Not by the thread that waits, which an interrupt may keep from it.
+        running.append(loop)
+        _loops.append(loop)
+        failed.put(None)
         try:
             await loop.create_future()
         finally:
             # A task has raised SystemExit or KeyboardInterrupt: the next pass starts another loop.
-            _loops.clear()
+            _loops.remove(loop)
 
     try:
         asyncio.run(main())
     except BaseException as error:
-        if started.done():
+        if running:
             raise
         # No loop could be made, as when too many files are open: the thread that waits gets the
         # error, and the next one tries again.
-        started.set_exception(error)
+        failed.put(error)
 
 
 def is_shared(loop: AbstractEventLoop) -> bool:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import sys
+from _thread import start_new_thread
 from asyncio import current_task
 from collections.abc import Callable
 from contextvars import copy_context
-from threading import Thread
+from functools import partial
+from queue import SimpleQueue
 from types import FrameType
 from typing import Any
 
@@ -56,26 +58,34 @@ def has_little_stack(task: GraphTask) -> bool:
 
 def on_new_stack(function: Callable[[GraphTask], Any], task: GraphTask) -> Any:
     """Call a function with a pass in a new thread, and so on a new stack; blocks meanwhile."""
-    results: list[Any] = []
-    errors: list[BaseException] = []
+    #: What the function has returned and what it raised.
+    found: list[Any] = []
+    told: SimpleQueue[None] = SimpleQueue()
 
     def call() -> None:
         try:
-            results.append(function(task))
+            found.append((function(task), None))
         except BaseException as error:
-            errors.append(error)
+            found.append((None, error))
+        told.put(None)
 
-    thread = Thread(target=copy_context().run, args=(call,), name="asyncgrad nested pass")
-    try:
-        thread.start()
-        thread.join()
-    except BaseException:
-        # Interrupted: cancel the pass, which must not continue without its caller.
-        task.inbox.append(task.cancel)
-        if thread.is_alive():
-            thread.join()
-        raise
-    if errors:
+    def wait() -> None:
+        while not found:
+            told.get()
+
+    # As `acquiring` explains, no interrupt comes between a call by `for` and the body. Not a
+    # `Thread`, whose `start` waits: an interrupt may leave its locks as they must not be.
+    for _ in iter(partial(start_new_thread, copy_context().run, (call,)), None):
+        try:
+            wait()
+        except BaseException:
+            # Interrupted: cancel the pass, which must not continue without its caller.
+            task.inbox.append(task.cancel)
+            wait()
+            raise
+        break
+    result, *errors = found.pop()
+    if errors[0] is not None:
         # Popped, because the error's traceback holds this frame.
         raise errors.pop()
-    return results.pop()
+    return result

@@ -7,8 +7,9 @@ import gc
 import sys
 import threading
 from pathlib import Path
+from queue import SimpleQueue
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import pytest
 from interrupts import interrupt
@@ -17,13 +18,15 @@ from passes import HEAVY, calls, chain, give_way, leaf
 import asyncgrad as ag
 from asyncgrad.core.locks import Shared
 from asyncgrad.core.states import DONE, ENDED
-from asyncgrad.scheduler import blas, inline, threads, yielding
+from asyncgrad.scheduler import blas, inline, portal, reentrant, threads, yielding
 from asyncgrad.scheduler.completion import ask_to_end
 from asyncgrad.scheduler.reentrant import on_new_stack
 from asyncgrad.scheduler.statistics import Collections
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+pytestmark = pytest.mark.usefixtures("nothing_is_left")
 
 FILES = {
     str(path)
@@ -379,15 +382,50 @@ def test_an_engine_whose_close_is_interrupted_can_be_closed_again(
     assert not any(thread.is_alive() for thread in found)
 
 
+def interrupted_once(after: Callable[[], Any]) -> Any:
+    """A kind of queue: the first that waits for an entry of one is interrupted."""
+
+    class Interrupted(SimpleQueue[Any]):
+        left: ClassVar = [None]
+
+        def get(self, *how: Any, **names: Any) -> Any:
+            if self.left:
+                self.left.pop()
+                after()
+                raise KeyboardInterrupt
+            return super().get(*how, **names)
+
+    return Interrupted
+
+
+def test_the_loop_of_blocking_passes_is_found_though_an_interrupt_comes_as_it_starts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """There is one, and not another one for each interrupt."""
+    begun = threading.Event()
+
+    class Loops(list[Any]):
+        def append(self, loop: Any) -> None:
+            super().append(loop)
+            begun.set()
+
+    monkeypatch.setattr(portal, "_loops", loops := Loops())
+    monkeypatch.setattr(portal, "SimpleQueue", interrupted_once(lambda: begun.wait(30)))
+    others = set(threading.enumerate())
+    with pytest.raises(KeyboardInterrupt):
+        portal.call_on_portal(give_way())
+    portal.call_on_portal(give_way())
+    (thread,) = set(threading.enumerate()) - others
+    monkeypatch.setattr(threading, "excepthook", lambda *_: None)
+    loops[0].call_soon_threadsafe(sys.exit)
+    thread.join(30)
+    assert not loops
+
+
 def test_a_nested_pass_ends_if_an_interrupt_comes_as_its_thread_starts(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    real, running, ended = threading.Thread.start, threading.Event(), threading.Event()
-
-    def interrupted(thread: threading.Thread) -> None:
-        real(thread)
-        running.wait(30)
-        raise KeyboardInterrupt
+    running, ended = threading.Event(), threading.Event()
 
     def run(task: Any) -> None:
         running.set()
@@ -395,7 +433,7 @@ def test_a_nested_pass_ends_if_an_interrupt_comes_as_its_thread_starts(
             pass
         ended.set()
 
-    monkeypatch.setattr(threading.Thread, "start", interrupted)
+    monkeypatch.setattr(reentrant, "SimpleQueue", interrupted_once(lambda: running.wait(30)))
     task: Any = SimpleNamespace(inbox=[], cancel=None)
     with pytest.raises(KeyboardInterrupt):
         on_new_stack(run, task)
