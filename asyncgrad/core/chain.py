@@ -57,10 +57,11 @@ def is_chain(edge: StoredEdge) -> bool:
     return False
 
 
-def run_chain(
-    node: OpNode, gradient: Gradient, keep_graph: bool
-) -> tuple[list[Staged], BaseException | None]:
-    """Run a chain from its root: what `commit` has to add to the leaves, and the error, if any."""
+def run_chain(node: Any, gradient: Gradient, keep_graph: bool) -> BaseException | None:
+    """Run a chain from its root, and commit; return the error, if there is one.
+
+    It is caught here because `clear_frames` stops at the first frame of the scheduler.
+    """
     staged: list[Staged] = []
     freed: Freed | None = None
     owned = False
@@ -105,21 +106,13 @@ def run_chain(
                 node, gradient = following, received
             elif received is not None:
                 staged.append((following.variable, received, owned))
+        node = None
+        if staged:
+            commit(staged, None, True)
     except BaseException as error:
-        note_failure(error, node)
+        if node is not None:
+            note_failure(error, node)
         # The traceback holds this frame, which must not keep the graph alive.
         del node, gradient, received, staged
-        return [], error
-    return staged, None
-
-
-def commit_chain(staged: list[Staged]) -> BaseException | None:
-    """Commit what a chain has staged; return the error, if there is one.
-
-    It is caught here because `clear_frames` stops at the first frame of the scheduler.
-    """
-    try:
-        commit(staged, None, True)
-    except BaseException as error:
         return error
     return None

@@ -82,13 +82,8 @@ def run_node(
             if extras is not None and extras.post:
                 yield from _reported(task, node, post_hooks, (), gradients)
             return None
-        if task.careful and current().anomaly:
-            received, fresh = yield from _apply_checked(task, node, gradients)
-        elif node.rule is None:
-            received = yield from _reported(task, node, call_apply, gradients)
-            fresh = node.fresh
-        else:
-            received, fresh = yield from _apply_unpacked(task, node, gradients)  # type: ignore[arg-type]
+        apply = _apply_checked if task.careful and current().anomaly else _apply
+        received, fresh = yield from apply(task, node, gradients)
     except GeneratorExit:
         # The pass has ended, and a coroutine of the node was given up.
         observer = None
@@ -165,10 +160,12 @@ def modes_within(task: PassState) -> Modes:
     return modes.replace(grad=task.create_graph, graph_task=task, blocking=False)
 
 
-def _apply_unpacked(
-    task: PassState, node: OpNode, gradients: list[Gradient]
+def _apply(
+    task: PassState, node: Any, gradients: list[Gradient]
 ) -> Steps[tuple[tuple[Gradient, ...], bool]]:
-    """Compute a table node's gradients for the next edges, as a tuple."""
+    """Compute a node's gradients for the next edges, as a tuple; and whether they are fresh."""
+    if node.rule is None:
+        return (yield from _reported(task, node, call_apply, gradients)), node.fresh
     run = wanted = wanted_rule(task, node)
     packed: dict[int, Any] | None = None
     if node.extras is not None and node.extras.packed:
@@ -250,11 +247,7 @@ def _apply_checked(
     modes = current()
     install(modes.replace(node=node))
     try:
-        if node.rule is None:
-            received = yield from call_apply(task, node, gradients)
-            fresh = node.fresh
-        else:
-            received, fresh = yield from _apply_unpacked(task, node, gradients)  # type: ignore[arg-type]
+        received, fresh = yield from _apply(task, node, gradients)
         if modes.check_nan:
             check_nan(node, received)
     except Exception as error:

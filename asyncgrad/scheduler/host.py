@@ -75,6 +75,16 @@ class Host:
 
     #: Its `CoroutineNodes`.
     nodes: Any
+    #: Runs a slice of a pass, whose cost is given in nanoseconds.
+    run_slice: Callable[[GraphTask, int], None]
+    #: Asks a pass to drain; False if it is too late.
+    cancel: Callable[[GraphTask], bool]
+    #: Takes a pass's next step if an interrupt has cut off whoever was to take it.
+    revive: Callable[[GraphTask], None]
+    #: Takes the result or error of a coroutine node; both are None for one that has given up.
+    node_ended: Callable[[GraphTask, Suspended, Value, BaseException | None], None]
+    #: Takes a pass back from a thread, with the outcome of the segment or its error.
+    returned: Callable[[GraphTask, Outcome | None, BaseException | None], None]
 
     def __init__(self, loop: AbstractEventLoop) -> None:
         self._loop = weakref.ref(loop)
@@ -109,30 +119,6 @@ class Host:
         """Whether its loop was closed, or is gone."""
         loop = self._loop()
         return loop is None or loop.is_closed()
-
-    def run_slice(self, task: GraphTask, budget: int) -> None:
-        """Run a slice of a pass, whose cost is given in nanoseconds."""
-        raise NotImplementedError
-
-    def cancel(self, task: GraphTask) -> bool:
-        """Ask a pass to drain; False if it is too late."""
-        raise NotImplementedError
-
-    def revive(self, task: GraphTask) -> None:
-        """Take a pass's next step if an interrupt has cut off whoever was to take it."""
-        raise NotImplementedError
-
-    def node_ended(
-        self, task: GraphTask, suspended: Suspended, result: Value, error: BaseException | None
-    ) -> None:
-        """Take the report of a coroutine node; both are None for one that has given up."""
-        raise NotImplementedError
-
-    def returned(
-        self, task: GraphTask, outcome: Outcome | None, error: BaseException | None
-    ) -> None:
-        """Take a pass back from a thread, with the outcome of the segment or its error."""
-        raise NotImplementedError
 
     def log(self, task: GraphTask, what: str, now: int | None = None) -> None:
         """Add an event to the log of a pass."""

@@ -16,7 +16,7 @@ from threading import TIMEOUT_MAX
 from typing import Any
 
 from asyncgrad.aliases import Gradient
-from asyncgrad.core import chain
+from asyncgrad.core.chain import run_chain
 from asyncgrad.core.frames import clear_frames
 from asyncgrad.core.graph_task import GraphTask
 from asyncgrad.core.node import OpNode
@@ -44,20 +44,18 @@ def run_chain_inline(root: OpNode, gradient: Gradient, keep_graph: bool) -> None
     """Run a pass along a chain to its end in this thread: see `core.chain`."""
     for token in fp_errors_ignored:
         try:
-            staged, error = chain.run_chain(root, gradient, keep_graph)
+            error = run_chain(root, gradient, keep_graph)
         finally:
             restore_fp_errors(token)
             del token
         break
-    if staged:
-        error = chain.commit_chain(staged)
     if error is None:
         return
     clear_frames(error)
     try:
         raise as_failure(error)
     finally:
-        del error, root, gradient, staged
+        del error, root, gradient
 
 
 def _run(task: GraphTask) -> Any:

@@ -9,6 +9,7 @@ over until cheap nodes follow.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from functools import partial
 
 from asyncgrad.aliases import Value
@@ -57,6 +58,10 @@ class RunningPasses(Host):
     #: Passes may start in this turn of the loop, and share its budget. When it ends, the worker
     #: starts if passes wait.
     turn_open = False
+    #: Stops for good, because the program is being stopped.
+    stop: Callable[[], None]
+    #: Notes that no pass is left.
+    _note_empty: Callable[[], None]
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(loop)
@@ -70,14 +75,6 @@ class RunningPasses(Host):
         self.nodes = CoroutineNodes()
         #: For each pass with participants that is ending: what awaits them.
         self._concluding: dict[GraphTask, asyncio.Task[None]] = {}
-
-    def stop(self) -> None:
-        """Stop for good, because the program is being stopped."""
-        raise NotImplementedError
-
-    def _note_empty(self) -> None:
-        """Note that no pass is left."""
-        raise NotImplementedError
 
     # -- turns ---------------------------------------------------------
 
