@@ -69,7 +69,7 @@ async def _decide(task: GraphTask) -> None:
     """Call all `decide` at the same time, and wait for all; raise the first error."""
     # Participants promise others that the commit does not fail, so it is checked before.
     check_staged(task.staged)
-    calls = [asyncio.ensure_future(_stopping(_call(method))) for method in deciding(task)]
+    calls = [asyncio.ensure_future(_stopping(_call, method)) for method in deciding(task)]
     for call in calls:
         call.add_done_callback(retrieve)
     try:
@@ -96,7 +96,7 @@ async def _tell(task: GraphTask, grace: float) -> None:
     committed = task.state is DONE
     verb = "commit" if committed else "abort"
     calls: dict[asyncio.Future[BaseException | None], Member] = {
-        asyncio.ensure_future(_stopping(_tell_one(task, member, verb))): member
+        asyncio.ensure_future(_stopping(_tell_one, task, member, verb)): member
         for member in task.members
     }
     stop: BaseException | None = None
@@ -167,13 +167,16 @@ async def _tell_one(task: GraphTask, member: Member, verb: str) -> None:
         await found
 
 
-async def _stopping(call: Awaitable[None]) -> BaseException | None:
-    """Await a call; return an error that is meant to stop the program.
+async def _stopping(
+    function: Callable[..., Awaitable[None]], *args: object
+) -> BaseException | None:
+    """Await what a coroutine function does; return an error that is meant to stop the program.
 
     Raised in a task, it would stop the loop, which others may share, before all have been told.
     """
     try:
-        await call
+        # Not called before: a task that is cancelled before it begins would leave the coroutine.
+        await function(*args)
     except (KeyboardInterrupt, SystemExit) as stop:
         return stop
     return None

@@ -782,3 +782,22 @@ def test_all_or_nothing_in_any_order(plan: Any, turn: int, how: str) -> None:
         assert others() == set()
 
     asyncio.run(main())
+
+
+@pytest.mark.asyncio
+async def test_a_task_cancelled_before_it_tells_a_participant_leaves_no_coroutine(
+    pair: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A loop that ends cancels all its tasks; Python would warn of what was never awaited."""
+    log: list[Any] = []
+    real = asyncio.ensure_future
+
+    def cancelled(coroutine: Any) -> Any:
+        monkeypatch.undo()
+        task = real(coroutine)
+        task.cancel()
+        return task
+
+    monkeypatch.setattr(asyncio, "ensure_future", cancelled)
+    await loss_of(*pair, Member(log, pair)).backward()
+    assert [verb for verb, _ in log] == ["prepare", "prepare ends", "commit", "commit ends"]
