@@ -26,14 +26,10 @@ def _references(variable: Variable) -> int:
     return sys.getrefcount(variable._counter)
 
 
-def _alone() -> int:
-    """The references to a counter that only one tensor has."""
-    variable = Variable()
-    variable._counter = VersionCounter()
-    return _references(variable)
-
-
-_ALONE = _alone()
+_tensor = Variable()
+_tensor._counter = VersionCounter()
+#: The references to a counter that only one tensor has.
+_ALONE = _references(_tensor)
 
 
 def is_held(variable: Variable) -> bool:

@@ -22,7 +22,7 @@ from asyncgrad.errors import note_failure
 _LONGEST = 64
 #: How many frames of the package lie between the call of `Freed.remember` below and the user's call
 #: of `backward()`.
-_DEPTH = 7
+_DEPTH = 6
 
 
 def is_chain(edge: StoredEdge) -> bool:
@@ -92,10 +92,8 @@ def run_chain(node: Any, gradient: Gradient, keep_graph: bool) -> BaseException 
             gradient = None
             if following.__class__ is tuple:
                 owned = rule.fresh
-                if received is None:
-                    break
-                # `strict=True` takes longer, and a rule returns one gradient for each edge.
-                for target, value in zip(following, received):  # noqa: B905
+                # `strict=True` takes longer, and a rule gives one gradient for each edge, or None.
+                for target, value in zip(following, received or ()):  # noqa: B905
                     if target.__class__ is not AccumulateGrad:
                         node, gradient = target, value
                     elif value is not None:

@@ -16,14 +16,7 @@ from typing import Any
 
 from asyncgrad.aliases import Namespace
 from asyncgrad.core.locks import acquiring, lasting_lock
-from asyncgrad.core.prepared import (
-    Prepared,
-    exchange,
-    recorded_sum,
-    refuse,
-    renewed,
-    restoring,
-)
+from asyncgrad.core.prepared import Prepared, exchange, recorded_sum, refuse, renewed, restoring
 from asyncgrad.core.variable import (
     AutogradMeta,
     Staged,

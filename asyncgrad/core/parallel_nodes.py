@@ -17,7 +17,7 @@ from asyncgrad.core.delivery import deliver, take_report
 from asyncgrad.core.node import Node, OpNode
 from asyncgrad.core.pass_state import PassState
 from asyncgrad.core.saved_values import run_rule
-from asyncgrad.core.states import HEAVY_NS, RUNNING, Ready
+from asyncgrad.core.states import HEAVY_NS, RUNNING
 from asyncgrad.core.variable import AccumulateGrad
 from asyncgrad.errors import note_failure
 
@@ -60,7 +60,9 @@ def share(task: PassState, helpers: Helpers, node: OpNode, gradient: NodeGradien
         # To pass on a gradient, or a view of it, takes less time than to wake a thread.
         and not ready[0][2].rule.passes
     ):
-        helpers.lend(_whole_node(task, task.launch()))  # type: ignore[arg-type]
+        _, _, other, received, _ = task.launch()  # type: ignore[misc]
+        whole, fresh = other.rule.run, other.rule.fresh
+        helpers.lend(partial(_run_lent, task, other, received, whole, fresh, None))
         room -= 1
     if node.cost < 2 * HEAVY_NS or not helpers.splits() or not _is_ordinary(task, node, gradient):
         return False
@@ -125,29 +127,17 @@ def _is_ordinary(task: PassState, node: OpNode, gradient: NodeGradient) -> bool:
     )
 
 
-def _whole_node(task: PassState, entry: Ready) -> Callable[[], None]:
-    """A job that computes all gradients of a node."""
-    _, _, node, gradient, owned = entry
-    rule, following = node.rule, node.following
-    if following.__class__ is tuple:
-        return partial(_run_lent, task, node, gradient, rule.run, rule.fresh, following)
-
-    def run(F: Namespace, gradient: NodeGradient, saved: Saved) -> tuple[Gradient]:
-        return (rule.run(F, gradient, saved),)
-
-    fresh = rule.fresh or (owned and rule.passes)
-    return partial(_run_lent, task, node, gradient, run, fresh, (following,))
-
-
 def _run_lent(
     task: PassState, node: OpNode, gradient: NodeGradient, run: Run, fresh: bool,
-    edges: tuple[StoredEdge, ...],
+    edges: tuple[StoredEdge, ...] | None,
 ) -> None:  # fmt: skip
-    """Compute the gradients for some edges in a helper thread, and report to the inbox."""
+    """Compute the gradients for some edges, or all, in a helper thread; report to the inbox."""
     received: Any = None
     try:
         if task.state is RUNNING:
             received = run_rule(node, run, node.output_metadata.F, gradient, None)
+            if node.following.__class__ is not tuple:
+                received = (received,)
         task.inbox.append(partial(_take, task, node, received, fresh, edges))
     except BaseException as error:
         task.inbox.append(partial(task.fail, error, node))
@@ -158,7 +148,7 @@ def _run_lent(
 
 def _take(
     task: PassState, node: OpNode, received: Sequence[Gradient] | None, fresh: bool,
-    edges: tuple[StoredEdge, ...],
+    edges: tuple[StoredEdge, ...] | None,
 ) -> None:  # fmt: skip
     """Take the gradients that a helper has computed; with them the node has run completely."""
     if task.state is RUNNING and not task.keep_graph:

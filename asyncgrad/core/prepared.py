@@ -8,13 +8,7 @@ from sys import getrefcount
 from typing import Any, NoReturn
 
 from asyncgrad.aliases import Gradient, Namespace
-from asyncgrad.core.variable import (
-    Variable,
-    autograd_meta,
-    grad_dtype,
-    version_of,
-    wrap,
-)
+from asyncgrad.core.variable import Variable, autograd_meta, grad_dtype, version_of, wrap
 from asyncgrad.errors import AutogradError
 from asyncgrad.records import NamedTuple
 

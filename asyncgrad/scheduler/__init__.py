@@ -6,17 +6,14 @@ from asyncio.events import _get_running_loop
 from sys import modules
 from typing import Any
 
-from asyncgrad.aliases import Gradient
-from asyncgrad.core.chain import is_chain
 from asyncgrad.core.graph_task import GraphTask
 from asyncgrad.core.modes import current
-from asyncgrad.core.node import OpNode
 from asyncgrad.core.pass_state import PassState
 from asyncgrad.scheduler.completion import check_deadline
 from asyncgrad.scheduler.coroutines import until_free
 from asyncgrad.scheduler.engine import Engine
 from asyncgrad.scheduler.future import BackwardFuture, refuse_forgotten
-from asyncgrad.scheduler.inline import run_chain_inline, run_inline
+from asyncgrad.scheduler.inline import run_inline, start_chain
 from asyncgrad.scheduler.multi_pass import MultiPass, call, run_multi_pass, waits
 from asyncgrad.scheduler.offload import cooperate, offload, turn_of_caller
 from asyncgrad.scheduler.portal import call_on_portal
@@ -45,16 +42,6 @@ def start(task: GraphTask) -> Any:
     elif "trio" in modules and not current().blocking:
         refuse_trio("backward" if task.captures is None else "grad")
     return ended(run_inline(task))
-
-
-def start_chain(root: OpNode, gradient: Gradient, keep_graph: bool) -> Any:
-    """Run a pass along a chain, as `start` does; None if a loop runs, or this is no chain."""
-    if _get_running_loop() is not None or not is_chain(root):
-        return None
-    if "trio" in modules:
-        refuse_trio("backward")
-    run_chain_inline(root, gradient, keep_graph)
-    return ended(None)
 
 
 def awaits(task: PassState | None) -> bool:

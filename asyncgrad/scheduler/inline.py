@@ -12,11 +12,12 @@ from asyncio.events import _get_running_loop
 from contextlib import suppress
 from functools import partial
 from queue import Empty, SimpleQueue
+from sys import modules
 from threading import TIMEOUT_MAX
 from typing import Any
 
 from asyncgrad.aliases import Gradient
-from asyncgrad.core.chain import run_chain
+from asyncgrad.core.chain import is_chain, run_chain
 from asyncgrad.core.frames import clear_frames
 from asyncgrad.core.graph_task import GraphTask
 from asyncgrad.core.node import OpNode
@@ -28,6 +29,8 @@ from asyncgrad.scheduler.completion import as_failure, deadline_error, finish, t
 from asyncgrad.scheduler.coroutines import LIMIT, STALLED, discard_all, wait_for_node, warn_of_stall
 from asyncgrad.scheduler.participants import conclude_inline
 from asyncgrad.scheduler.portal import OnPortal, despite_interrupts
+from asyncgrad.scheduler.registry import refuse_trio
+from asyncgrad.scheduler.results import ended
 
 #: A budget, in nanoseconds, that no pass uses up.
 _UNLIMITED = 2**62
@@ -40,8 +43,15 @@ def run_inline(task: GraphTask) -> Any:
     return _run(task)
 
 
-def run_chain_inline(root: OpNode, gradient: Gradient, keep_graph: bool) -> None:
-    """Run a pass along a chain to its end in this thread: see `core.chain`."""
+def start_chain(root: OpNode, gradient: Gradient, keep_graph: bool) -> Any:
+    """Run a pass along a chain (`core.chain`) to its end in this thread.
+
+    The result is what `backward()` returns; None if a loop runs, or this is no chain.
+    """
+    if _get_running_loop() is not None or not is_chain(root):
+        return None
+    if "trio" in modules:
+        refuse_trio("backward")
     for token in fp_errors_ignored:
         try:
             error = run_chain(root, gradient, keep_graph)
@@ -50,7 +60,7 @@ def run_chain_inline(root: OpNode, gradient: Gradient, keep_graph: bool) -> None
             del token
         break
     if error is None:
-        return
+        return ended(None)
     clear_frames(error)
     try:
         raise as_failure(error)

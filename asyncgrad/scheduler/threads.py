@@ -29,10 +29,6 @@ if TYPE_CHECKING:
 _PATIENCE = 64
 
 
-def _no_job() -> None:
-    """Do nothing, in the place of a job that was never queued."""
-
-
 class Threads:
     """A fixed number of threads that run jobs in order of urgency.
 
@@ -117,7 +113,7 @@ class Threads:
             try:
                 return self._queue.pop()
             except IndexError:
-                return _no_job, None
+                return (lambda: None), None
 
     def _work(self) -> None:
         calls, busy = self._calls, self._busy

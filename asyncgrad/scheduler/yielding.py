@@ -27,46 +27,47 @@ class _Waiting:
     """Tasks that wait, in order."""
 
     def __init__(self) -> None:
-        self._waiting: deque[Future[None]] = deque()
+        #: For each task, what is done when it may resume.
+        self.waiting: deque[Future[None]] = deque()
         #: Whether a callback is scheduled that will resume tasks.
-        self.scheduled = False
+        self._scheduled = False
 
-    def __bool__(self) -> bool:
-        return bool(self._waiting)
+    def _schedule(self, host: Host) -> None:
+        """Schedule that callback."""
+        raise NotImplementedError
 
-    def enter(self) -> Future[None]:
-        """Add the current task; the future is done when it may resume."""
+    def join(self, host: Host) -> Future[None]:
+        """A future that is done when it is the caller's turn."""
+        if not self._scheduled:
+            self._schedule(host)
+            self._scheduled = True
         waiting: Future[None] = Future(loop=_get_running_loop())
-        self._waiting.append(waiting)
+        self.waiting.append(waiting)
         return waiting
 
-    def resume(self) -> bool:
+    def _resume(self) -> bool:
         """Resume the next task that was not cancelled; False if there is none."""
-        while self._waiting:
-            first = self._waiting.popleft()
+        while self.waiting:
+            first = self.waiting.popleft()
             if not first.done():
                 first.set_result(None)
                 return True
         return False
 
 
-class YieldQueue:
+class YieldQueue(_Waiting):
     """Tasks that yield to the loop resume in order, in each turn as many as its budget holds."""
 
     def __init__(self, visit_ns: int) -> None:
         """Start empty, with a first guess of the time that a resumed task takes."""
-        self.waiting = _Waiting()
+        super().__init__()
         self._visit_ns = visit_ns
         self._turns = 0
         #: When tasks were last woken, and when the first of them ran.
         self._admitted_at = self._start = 0
 
-    def join(self, host: Host) -> Future[None]:
-        """A future that is done when it is the caller's turn."""
-        if not self.waiting.scheduled:
-            host.loop.call_soon(self._admit, host)
-            self.waiting.scheduled = True
-        return self.waiting.enter()
+    def _schedule(self, host: Host) -> None:
+        host.loop.call_soon(self._admit, host)
 
     def _admit(self, host: Host) -> None:
         """Wake as many tasks as a turn has time for, judging by the time that recent ones took."""
@@ -80,7 +81,7 @@ class YieldQueue:
         count = 0
         # Rounded to the nearest number: a turn may then be too long by the time of half a task.
         most = max(1, (budget + self._visit_ns // 2) // self._visit_ns)
-        while count < most and self.waiting.resume():
+        while count < most and self._resume():
             count += 1
         # Callbacks run in order, so this one runs after the tasks just woken.
         loop.call_soon(partial(self._admitted, host, count))
@@ -100,24 +101,20 @@ class YieldQueue:
             else:
                 host.loop.call_soon(self._admit, host)
         else:
-            self.waiting.scheduled = False
+            self._scheduled = False
 
 
-class IdleQueue:
+class IdleQueue(_Waiting):
     """Tasks that yield to everything else: whenever the loop is idle, one of them resumes."""
 
     def __init__(self) -> None:
-        self.waiting = _Waiting()
+        super().__init__()
         #: When `_look` ran last, and when a task resumed last.
         self._last = self._since = 0
 
-    def join(self, host: Host) -> Future[None]:
-        """A future that is done when it is the caller's turn."""
-        if not self.waiting.scheduled:
-            self.waiting.scheduled = True
-            host.loop.call_soon(self._look, host)
-            self._last = self._since = host.clock()
-        return self.waiting.enter()
+    def _schedule(self, host: Host) -> None:
+        host.loop.call_soon(self._look, host)
+        self._last = self._since = host.clock()
 
     def _look(self, host: Host) -> None:
         """Resume one task if the last turn was idle, or if all have waited too long."""
@@ -125,10 +122,10 @@ class IdleQueue:
         idle = now - self._last < _NOTHING_NS
         resumed = False
         if idle or now - self._since > _PATIENCE * host.slice_ns:
-            resumed = self.waiting.resume()
+            resumed = self._resume()
             self._since = now
         if not resumed and not self.waiting:
-            self.waiting.scheduled = False
+            self._scheduled = False
             return
         host.loop.call_soon(self._look, host)
         # The resumed task runs before the next `_look`. The turn must not count as idle then, even

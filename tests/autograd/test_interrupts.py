@@ -462,7 +462,7 @@ def forward() -> None:
 @pytest.mark.parametrize(
     ("call", "within"),
     [
-        (along_a_chain, inline.run_chain_inline),
+        (along_a_chain, inline.start_chain),
         (one_go, inline._run),
         (several_goes, inline._run_to_end),
         (on_a_loop, Engine.run_slice),
