@@ -176,8 +176,12 @@ class GraphNode(Node):
         """Compute the gradients of the result's own node, and have the pass run the others."""
         state, graph = self.version, self.version.graph
         if state.made is None:
-            state.made = self.made_again()
-            state.slots, self.following = self.following, stored_edges(state.made[1])
+            made = self.made_again()
+            edges = stored_edges(made[1])
+            # Another thread may have made some during a call. From this check to the assignment
+            # Python makes no call, and so does not switch threads.
+            if state.made is None:
+                state.slots, self.following, state.made = self.following, edges, made
         nodes, root = state.made
         dependencies, info = task.dependencies, task.exec_info
         inner = set(nodes)

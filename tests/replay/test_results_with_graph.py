@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import gc
 import re
+import threading
 import weakref
 from typing import ClassVar
 
@@ -13,6 +14,7 @@ from replay_counts import replays
 
 import asyncgrad as ag
 from asyncgrad import nn
+from asyncgrad.replay.graph_node import GraphNode
 
 
 def bits(value):
@@ -916,3 +918,31 @@ def test_hooks_on_the_node_of_a_result_get_its_own_gradients():
     for _ in range(3):
         assert found(fast) == found(function)
     assert replays(fast) == 2
+
+
+def test_two_threads_may_make_the_nodes_of_one_graph(monkeypatch):
+    """Both have made some before either has put them in the place of the whole graph's node."""
+    step = ag.compile(lambda x: (x.tanh() * x).sum())
+    x = ag.ones(3, requires_grad=True)
+    expected = ag.grad((x.tanh() * x).sum(), x)[0].tolist()
+    for _ in range(3):
+        y = step(x)
+    both, real = threading.Barrier(2, timeout=30), GraphNode.made_again
+
+    def made_again(node):
+        made = real(node)
+        both.wait()
+        return made
+
+    monkeypatch.setattr(GraphNode, "made_again", made_again)
+    found = []
+
+    def run():
+        found.append(ag.grad(y, x, create_graph=True)[0].tolist())
+
+    threads = [threading.Thread(target=run) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert found == [expected, expected]
