@@ -54,12 +54,30 @@ def gradcheck(func: Callable[..., Any], inputs: Value, **options: Value) -> bool
         >>> ag.autograd.gradcheck(lambda x: x.sin() * x, x)
         True
     """
-    return bool(_blocking(_gradcheck(func, inputs, **options), func))
+    return bool(_blocking(gradcheck_async(func, inputs, **options), func))
 
 
 async def gradcheck_async(func: Callable[..., Any], inputs: Value, **options: Value) -> bool:
     """`gradcheck` as a coroutine: the loop runs between its passes."""
-    return await _gradcheck(func, inputs, **options)
+    raise_exception = options.pop("raise_exception", True)
+    chosen = Options(**options)
+    if not (chosen.check_forward_ad or chosen.check_backward_ad):
+        raise AssertionError(
+            "Expected at least one of check_forward_ad or check_backward_ad to be True"
+        )
+    for name, needed in (
+        ("check_batched_grad", "check_backward_ad"),
+        ("check_batched_forward_grad", "check_forward_ad"),
+    ):
+        if getattr(chosen, name) and not getattr(chosen, needed):
+            raise AssertionError(f"Setting {name}=True requires {needed} to be True")
+    try:
+        await _check(func, parts.as_tuple(inputs), chosen)
+    except GradcheckError:
+        if raise_exception:
+            raise
+        return False
+    return True
 
 
 def gradgradcheck(
@@ -99,29 +117,6 @@ def _blocking(program: Value, func: Callable[..., Any]) -> Any:
 
 
 # -- the programs ---------------------------------------------------------------------------------
-
-
-async def _gradcheck(
-    func: Callable[..., Any], inputs: Value, *, raise_exception: bool = True, **given: Value
-) -> bool:
-    options = Options(**given)
-    if not (options.check_forward_ad or options.check_backward_ad):
-        raise AssertionError(
-            "Expected at least one of check_forward_ad or check_backward_ad to be True"
-        )
-    for name, needed in (
-        ("check_batched_grad", "check_backward_ad"),
-        ("check_batched_forward_grad", "check_forward_ad"),
-    ):
-        if getattr(options, name) and not getattr(options, needed):
-            raise AssertionError(f"Setting {name}=True requires {needed} to be True")
-    try:
-        await _check(func, parts.as_tuple(inputs), options)
-    except GradcheckError:
-        if raise_exception:
-            raise
-        return False
-    return True
 
 
 async def _gradgradcheck(
@@ -166,7 +161,7 @@ async def _gradgradcheck(
         )
         return tuple(gradient for gradient in found if gradient is not None)
 
-    return await _gradcheck(
+    return await gradcheck_async(
         gradients,
         arguments + vectors,
         check_undefined_grad=check_undefined_grad,

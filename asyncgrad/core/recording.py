@@ -108,21 +108,18 @@ def watch_of(task: Any) -> Any:
     return None
 
 
-def called_anew(function: _F) -> _F:
-    """Decorate a function with effects: a replay calls it in its place among the operations."""
-    return _called_anew(function, values=False)
-
-
 def drawn_anew(function: _F) -> _F:
     """Decorate a function that draws random numbers: a replay draws others in its place.
 
     The function uses the values of tensors, and not their history.
     """
     function.draws = True  # type: ignore[attr-defined]
-    return _called_anew(function, values=True)
+    return called_anew(function, values=True)
 
 
-def _called_anew(function: _F, *, values: bool) -> _F:
+def called_anew(function: _F, *, values: bool = False) -> _F:
+    """Decorate a function with effects: a replay calls it in its place among the operations."""
+
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
         recorder = current().recorder

@@ -177,22 +177,20 @@ def _apply(
         def run(F: Namespace, gradient: NodeGradient, saved: Saved) -> Any:
             return wanted(F, gradient, unpacked(packed or {}, recorded, node))
 
-    return apply_rule(task, node, gradients if _has_several(node) else gradients[0], run)
+    several = node.output_metadata.__class__ is tuple
+    return apply_rule(task, node, gradients if several else gradients[0], run)
 
 
 def apply_rule(
     task: PassState, node: OpNode, gradient: NodeGradient, run: Run
 ) -> tuple[tuple[Gradient, ...], bool]:
     """Call a table node's rule; the gradients for the next edges, and whether they are fresh."""
-    if gradient is None or (_has_several(node) and all(one is None for one in gradient)):
+    several = node.output_metadata.__class__ is tuple
+    if gradient is None or (several and all(one is None for one in gradient)):
         return (None,) * len(stored_edges(node)), False
     F = first_metadata(node).F if task.recorded is None else task.recorded
     received = run_rule(node, run, F, gradient, task)
     return received if node.following.__class__ is tuple else (received,), node.rule.fresh
-
-
-def _has_several(node: Node) -> bool:
-    return node.output_metadata.__class__ is tuple
 
 
 def call_apply(
