@@ -51,8 +51,8 @@ def finish(task: GraphTask, wait: bool, *, decided: bool = False) -> Outcome:
 
     Returns:
         FINISHED if it has ended, or its participants decide how. WAITING if another pass commits:
-        until that has ended, this one can be cancelled. HEAVY if what it has added is undone in a
-        thread.
+        until that has ended, this one can be cancelled. HEAVY if it was cancelled or has failed,
+        and only a thread should undo what it had added.
     """
     if not decided:
         # Set first, then check the inbox. `ask_to_end` fills the inbox first, then checks `ending`.
@@ -67,8 +67,8 @@ def finish(task: GraphTask, wait: bool, *, decided: bool = False) -> Outcome:
             return FINISHED
     try:
         if not commit_staged(task, wait):
-            # It may add to the same leaves, so this one is asked again what has to be done on
-            # devices.
+            # That one may add to the same leaves, so `outcome` is asked again what devices have to
+            # do before this one can be committed.
             task.ending = False
             task.turned_away += 1
             return WAITING

@@ -189,7 +189,7 @@ class RunningPasses(Host):
         self.read_inbox(task)
 
     def _finish(self, task: GraphTask) -> None:
-        """Commit a pass that has run, and resolve its future, which does so if it has failed."""
+        """End a pass that has run, and resolve its future; or arrange what has to come before."""
         if task.ending:
             return
         outcome = finish(task, False)
