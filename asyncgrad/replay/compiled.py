@@ -20,11 +20,9 @@ from asyncgrad.errors import AutogradError
 from asyncgrad.ops.promotion import default_dtype
 from asyncgrad.replay.arrays import ONE_ARRAY
 from asyncgrad.replay.awaited import OtherPathError, replay, replay_blocking
-from asyncgrad.replay.cuts import Cuts, CutsOfPart
-from asyncgrad.replay.division import Division
-from asyncgrad.replay.entry import Entry, Recording
+from asyncgrad.replay.division import Cuts, CutsOfPart, Division
+from asyncgrad.replay.entry import PLAIN, Entry, Recording, is_quiet, mode_of
 from asyncgrad.replay.graph_node import give_node
-from asyncgrad.replay.modes import PLAIN, is_quiet, mode_of
 from asyncgrad.replay.passes import GRAPH_OF_ARGUMENT, awaited_here
 from asyncgrad.replay.reach import Reached, start_of
 from asyncgrad.replay.recorder import Recorder
@@ -304,7 +302,7 @@ class Compiled(Generic[_P, _R]):
             signature.tell_apart(reached)
         except UnrepeatableError as error:
             if self._fullgraph:
-                located = self._located(str(error), self._cuts.divider().lines())
+                located = self._located(str(error), self._cuts.lines())
                 raise UnrepeatableError(located) from None
             if self._cuts.divide_beside(error, args, kwargs):
                 division = self._cuts.division
@@ -349,7 +347,7 @@ class Compiled(Generic[_P, _R]):
             if self._fullgraph:
                 lines = ""
                 if recorder.reason == CHANGED:
-                    lines = self._cuts.divider().changes(reached.changed(), reached.functions)
+                    lines = self._cuts.changes(reached.changed(), reached.functions)
                 located = self._located(recorder.reason, lines)
                 raise AutogradError(f"compile(fullgraph=True): {located}") from None
         finally:

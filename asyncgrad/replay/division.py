@@ -1,4 +1,4 @@
-"""A compiled function in parts, between which Python looks at values.
+"""Divides a compiled function into parts, between which Python looks at values.
 
 The parts that look, or do something else that a replay could not, are called. Those between them
 are compiled, each as a function of the variables that it reads.
@@ -6,15 +6,20 @@ are compiled, each as a function of the variables that it reads.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import cached_property, partial
 from itertools import zip_longest
-from types import FunctionType
+from types import CodeType, FunctionType
 from typing import Any
 
+from asyncgrad.nn.module import Module
 from asyncgrad.replay.flow import Exit, Flow
 from asyncgrad.replay.names import is_own
 from asyncgrad.replay.reach import Reached
+from asyncgrad.replay.signature import Signature
 from asyncgrad.replay.steps import UnrepeatableError
+
+_PLAIN_VALUES = frozenset({int, float, complex, str})
 
 
 class Division:
@@ -85,88 +90,217 @@ class Division:
         return self.flow.lines(self.cuts)
 
 
-class Divider:
-    """Divides one function, further at each look that turns up."""
+class Cuts:
+    """Where a compiled function is divided, and why: further at each look that turns up."""
 
-    def __init__(self, function: Any, compiled: Callable[..., Any]) -> None:
-        """Note the function, which may be a method; `compiled` is that of `Division`."""
-        self._compiled = compiled
-        self._flow: Flow | None = None
+    def __init__(
+        self, function: Any, part: Callable[..., Any], most_values: int, *, divides: bool
+    ) -> None:
+        """Keep the function; it is not divided yet.
+
+        Args:
+            function: what is divided.
+            part: makes a compiled function of these cuts, a part, the variables that the part
+                takes, and the point at which it begins.
+            most_values: with how many values of a variable, global or attribute the function is
+                recorded before it is divided where it reads these.
+            divides: False if it is never divided.
+        """
+        self._function = function
+        self._part = part
+        self._most_values = most_values
+        self.divides = divides
+        #: The function's byte code.
+        self.code = _code_of(function)
+        #: By what is read: the plain values that calls were recorded with.
+        self._seen: dict[Any, set[str]] = {}
         #: The points whose lines are called, and those for which a division was tried last.
         self._cuts: set[int] = set()
         self._tried: set[int] = set()
-        #: The present division, None if there is none that brings something.
+        #: The parts that are called, once there are some that bring something, and why.
         self.division: Division | None = None
-        plain = getattr(function, "__func__", function)
-        if type(plain) is FunctionType and not is_own(plain.__globals__.get("__name__") or ""):
-            try:
-                self._flow = Flow(plain)
-                self._cuts = _not_followed(self._flow, getattr(function, "__self__", None))
-            except UnrepeatableError:
-                pass
+        self.reasons: list[str] = []
+
+    @cached_property
+    def _flow(self) -> Flow | None:
+        """Which instructions follow which; None if parts can't be taken out of the function."""
+        plain = getattr(self._function, "__func__", self._function)
+        if type(plain) is not FunctionType or is_own(plain.__globals__.get("__name__") or ""):
+            return None
+        try:
+            flow = Flow(plain)
+        except UnrepeatableError:
+            return None
+        self._cuts = _not_followed(flow, getattr(self._function, "__self__", None))
+        return flow
+
+    def forget(self) -> None:
+        """Start anew: tools that load code again have given the function other code."""
+        self.division = None
+        self._tried = set()
+        vars(self).pop("_flow", None)
+        self.code = _code_of(self._function)
+
+    # -- reasons to divide it ---------------------------------------------------------------------
+
+    def divide(self, why: str, places: list[int], reached: Reached | None = None) -> bool:
+        """Divide the function; whether later calls are made in other parts than before.
+
+        Where Python looks, as `places` of the byte code say, is cut, and so is what can't be
+        followed, and what has `reached` something that has changed.
+        """
+        if not self.divides:
+            return False
+        divided = self._divide(
+            lambda flow: {point for x in places if (point := flow.point_of(x)) is not None}
+        )
+        if reached is not None and not divided:
+            divided = self._where_changing(reached.changed(), reached.functions)
+        self._note(why)
+        return divided
+
+    def divide_beside(self, error: UnrepeatableError, args: Any, kwargs: Any) -> bool:
+        """Divide the function where it reads what can't be followed, arguments among that.
+
+        So a line that makes a tensor of a NumPy array is called, and the rest is replayed.
+        """
+        if not self.divides:
+            return False
+        held, start = self._variables(args, kwargs)
+        unknown = {name for name, value in held if not _is_followed(value)}
+        read = bool(unknown) and self._where_read(unknown, start)
+        named = error.name is not None and self._where_named(error.name)
+        return self.divide(str(error), []) or read or named
+
+    def note_values(self, args: Any, kwargs: Any, reached: Reached) -> None:
+        """Divide the function where it reads a number that is another at each call."""
+        variables, start = self._variables(args, kwargs)
+        for name, value in variables:
+            if (
+                type(value) in _PLAIN_VALUES
+                and self._has_varied(name, value)
+                and self._where_read({name}, start)
+            ):
+                self._note(f"{name} is another at each call")
+        for key, name, value in reached.named(_PLAIN_VALUES):
+            if self._has_varied(key, value) and self._where_named(name):
+                self._note(f"{name} is another at each call")
+
+    def _has_varied(self, key: Any, value: Any) -> bool:
+        """Note a plain value; whether calls were recorded with many others."""
+        seen = self._seen.setdefault(key, set())
+        seen.add(repr(value))
+        return len(seen) > self._most_values
+
+    def _variables(self, args: Any, kwargs: Any) -> tuple[list[tuple[str, Any]], int | None]:
+        """The variables that get the arguments, with these; and at which point of the code."""
+        code = self.code
+        if not isinstance(code, CodeType):
+            return [], None
+        count = code.co_argcount + code.co_kwonlyargcount
+        names = code.co_varnames[hasattr(self._function, "__self__") : code.co_argcount]
+        held = [*zip(names, args, strict=False), *kwargs.items()]
+        # What is left is in `*args` and `**kwargs`.
+        rest = (
+            *args[len(names) :],
+            *[kwargs[k] for k in kwargs if k not in code.co_varnames[:count]],
+        )
+        return [*held, *[(name, rest) for name in code.co_varnames[count : count + 2]]], None
+
+    def _note(self, why: str) -> None:
+        """Note why the function is divided."""
+        if why not in self.reasons:
+            self.reasons.append(why)
+
+    # -- where ------------------------------------------------------------------------------------
+
+    def _divide(self, points: Callable[[Flow], set[int]]) -> bool:
+        """Divide the function at further points; whether that brings something new."""
+        flow = self._flow
+        if flow is None:
+            return False
+        self._cuts |= points(flow)
+        if self._cuts == self._tried:
+            return False
+        self._tried = set(self._cuts)
+        try:
+            self.division = Division(flow, self._tried, partial(self._part, self))
+        except UnrepeatableError:
+            self.division = None
+            return False
+        return True
+
+    def _where_changing(self, paths: list[str], functions: list[Any]) -> bool:
+        """Divide the function where it names what has changed, or else seems to change an object.
+
+        What has changed has access paths such as `self.scale`, and `functions` may be called there.
+        """
+        names = [path.split(".")[::-1] for path in paths]
+        for named in zip_longest(*names, fillvalue=""):
+            if self._divide(partial(_naming, named)):
+                return True
+        changed = {name for path in names for name in path}
+        return self._divide(Flow.changing) or self._divide(
+            lambda flow: flow.calling(functions, changed)
+        )
+
+    def _where_named(self, name: str) -> bool:
+        """Divide it where it reads a global, outer variable or attribute."""
+        return self._divide(partial(_naming, (name,)))
+
+    def _where_read(self, names: set[str], start: int | None) -> bool:
+        """Divide it where it reads what variables hold at a point."""
+        return self._divide(
+            lambda flow: {point for name in names for point in flow.reading(start, name)}
+        )
+
+    # -- words ------------------------------------------------------------------------------------
 
     def lines(self) -> str:
         """The lines that must be called, in words; nothing if there are none."""
         return f" ({self._flow.lines(self._cuts)})" if self._flow and self._cuts else ""
 
     def changes(self, paths: list[str], functions: list[Any]) -> str:
-        """The lines that seem to change an object, in words; see `where_changing`."""
+        """The lines that seem to change an object, in words; see `_where_changing`."""
         flow = self._flow
         changed = {name for path in paths for name in path.split(".")}
         found = flow and (flow.changing() or flow.calling(functions, changed))
         return f" ({flow.lines(found)})" if flow and found else ""
 
-    def at(self, places: list[int]) -> bool:
-        """Divide the function at places of its byte code; whether that brings something new."""
-        flow = self._flow
-        return flow is not None and self._divide(
-            {point for x in places if (point := flow.point_of(x)) is not None}
-        )
 
-    def where_changing(self, paths: list[str], functions: list[Any]) -> bool:
-        """Divide the function where it names what has changed, or else seems to change an object.
+class CutsOfPart(Cuts):
+    """Those of a part, which are cuts of the whole function; what runs now stays as it is."""
 
-        Whether that brings something new. What has changed has access paths such as `self.scale`,
-        and `functions` may be called there.
-        """
-        flow = self._flow
-        if flow is None:
-            return False
-        names = [path.split(".")[::-1] for path in paths]
-        for named in zip_longest(*names, fillvalue=""):
-            if self._divide({point for name in named for point in flow.naming(name)}):
-                return True
-        changed = {name for path in names for name in path}
-        return self._divide(flow.changing()) or self._divide(flow.calling(functions, changed))
+    def __init__(self, whole: Cuts, function: Any, takes: Sequence[str], start: int) -> None:
+        """Keep the part, the variables that it takes, and the point at which it begins."""
+        super().__init__(function, whole._part, 2, divides=True)
+        self._whole = whole
+        self._takes = takes
+        self._start = start
+        self._flow = whole._flow
 
-    def where_named(self, name: str) -> bool:
-        """Divide it where it reads a global, outer variable or attribute; whether that is new."""
-        return self._flow is not None and self._divide(self._flow.naming(name))
+    @property
+    def parts(self) -> list[Any]:
+        """All parts of the function that are compiled."""
+        return [] if self._whole.division is None else self._whole.division.compiled_parts()
 
-    def where_read(self, names: set[str], start: int | None) -> bool:
-        """Divide it where it reads what variables hold at a point; whether that is new."""
-        flow = self._flow
-        return flow is not None and self._divide(
-            {point for name in names for point in flow.reading(start, name)}
-        )
-
-    def without(self, starts: list[int]) -> None:
-        """Call parts that start at some points, as it brings nothing to replay them."""
-        division = self.division
+    def without(self, why: str, *others: CutsOfPart) -> None:
+        """Call this part and others from now on, as it brings nothing to replay them."""
+        division = self._whole.division
         if division is not None:
-            self._divide({point for start in starts for point in division.points_of(start)})
+            points = [division.points_of(cuts._start) for cuts in (self, *others)]
+            self._divide(lambda _: set().union(*points))
+        self._note(why)
 
-    def _divide(self, points: set[int]) -> bool:
-        self._cuts |= points
-        if self._flow is None or self._cuts == self._tried:
-            return False
-        self._tried = set(self._cuts)
-        try:
-            self.division = Division(self._flow, self._tried, self._compiled)
-        except UnrepeatableError:
-            self.division = None
-            return False
-        return True
+    def _note(self, why: str) -> None:
+        self._whole._note(why)
+
+    def _divide(self, points: Callable[[Flow], set[int]]) -> bool:
+        # The whole function may have got other code while a part was awaited.
+        return self._flow is self._whole._flow and self._whole._divide(points)
+
+    def _variables(self, args: Any, kwargs: Any) -> tuple[list[tuple[str, Any]], int | None]:
+        return [*zip(self._takes, args, strict=True)], self._start
 
 
 def is_exit(found: Any) -> bool:
@@ -187,3 +321,24 @@ def _not_followed(flow: Flow, owner: Any) -> set[int]:
         except UnrepeatableError:
             found.add(point)
     return found
+
+
+def _naming(names: Sequence[str], flow: Flow) -> set[int]:
+    """The points from which code reads what has one of some names."""
+    return {point for name in names for point in flow.naming(name)}
+
+
+def _code_of(function: Any) -> Any:
+    """The byte code of a function, or of what a module does."""
+    own = type(function).forward if isinstance(function, Module) else function
+    return getattr(getattr(own, "__func__", own), "__code__", None)
+
+
+def _is_followed(value: Any) -> bool:
+    """Whether an argument can be compared at each call."""
+    try:
+        signature = Signature((value,), {})
+        Reached(_is_followed, tuple(signature.others), signature.records)
+    except UnrepeatableError:
+        return False
+    return True

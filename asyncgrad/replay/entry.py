@@ -1,14 +1,16 @@
-"""What is kept of one recorded call, and the block in which it is recorded."""
+"""What is kept of one recorded call, the block in which it is recorded, and the modes."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from asyncgrad.core.modes import current, install
+import numpy as np
+
+from asyncgrad.core.modes import DEFAULT, Modes, current, install
 from asyncgrad.core.recording import recorders
+from asyncgrad.devices.fp_errors import fp_error_state
 from asyncgrad.replay.changes import CALLERS, calls_users_code
 from asyncgrad.replay.graph import Graph
-from asyncgrad.replay.modes import PLAIN
 from asyncgrad.replay.program import Program
 from asyncgrad.replay.reach import Reached
 from asyncgrad.replay.recorder import Recorder
@@ -25,6 +27,18 @@ from asyncgrad.replay.steps import (
     Source,
     UnrepeatableError,
 )
+
+#: Modes in which programs work: those that tell them apart, and others that they do not depend on,
+#: because these concern passes as a whole, or change nothing. Streams: a program puts its work into
+#: those that are current at its replay.
+_FREE = frozenset({
+    "blocking", "checkpoints", "deadline", "grad", "inference", "multithreading", "nesting_limit",
+    "plain", "priority", "starts", "streams", "variants",
+})  # fmt: skip
+_NEUTRAL = [(x, getattr(DEFAULT, x)) for x in Modes.__dataclass_fields__ if x not in _FREE]
+#: Gradients are recorded, outside of inference mode.
+PLAIN = (True, False)
+_quiet_states: list[Any] = [None]
 
 
 class Entry:
@@ -173,3 +187,22 @@ class Recording:
         install(left.replace(recorder=None, before_change=found.before_change))
         if error[0] is None:
             self._recorder.refuse("it leaves another mode than it found")
+
+
+def mode_of(modes: Modes) -> tuple[bool, bool] | None:
+    """The modes that tell programs apart; None if a mode is on in which only eager calls work."""
+    for name, value in _NEUTRAL:
+        if getattr(modes, name) is not value:
+            return None
+    return modes.grad, modes.inference
+
+
+def is_quiet() -> bool:
+    """Whether NumPy's floating-point errors are no more than warnings here."""
+    state = fp_error_state(None)
+    if state is _quiet_states[0] or state is None:
+        return True
+    if "raise" in (found := np.geterr().values()) or "call" in found:
+        return False
+    _quiet_states[0] = state
+    return True

@@ -50,8 +50,9 @@ class WatchedPass:
 
     def call(self, node: Any, rule: Any, at: int | None, F: Any, gradient: Any, saved: Any) -> Any:
         """Call a node's rule, or its pull number `at`, and note what it computes."""
-        received = (rule.run if at is None else rule.pulls[at])(F, gradient, saved)
-        self._note(self._computed, node, rule, at, F, gradient, saved, received)
+        run = rule.run if at is None else rule.pulls[at]
+        received = run(F, gradient, saved)
+        self._note(self._computed, node, rule, at, run, F, gradient, saved, received)
         return received
 
     def adding(self, F: Any) -> _Sums:
@@ -78,8 +79,9 @@ class WatchedPass:
                 recorder.refuse(str(error))
 
     def _computed(
-        self, node: Any, rule: Any, at: int | None, F: Any, gradient: Any, saved: Any, received: Any
-    ) -> None:
+        self, node: Any, rule: Any, at: int | None, run: Any, F: Any, gradient: Any, saved: Any,
+        received: Any,
+    ) -> None:  # fmt: skip
         """Give places to what a rule has made, and note how to compute it again."""
         recorder = self._recorder
         known, views, steps = recorder.known, recorder.views, recorder.steps
@@ -104,9 +106,8 @@ class WatchedPass:
             outs.append(out)
         if new:
             name = rule.name if rule.variant is None else name_of(node)
-            function = rule.run if at is None else rule.pulls[at]
             made = tuple(outs) if several else outs[0]
-            step = Compute(name, function, arguments, made, node.cost)
+            step = Compute(name, run, arguments, made, node.cost)
             if rule.over is None and not rule.apart:
                 steps.append(step)
             else:
@@ -149,9 +150,11 @@ class WatchedPass:
 
 def saved_in(recorder: KnownArrays, node: Any, saved: Any) -> Any:
     """The template of what a node has saved, at the places where it was when the node was made."""
+    if not recorder.earlier:
+        return recorder.template(saved)
     later = [places for number, places in recorder.earlier if number > node.sequence_nr]
     earlier = {id(place.sample): place for places in reversed(later) for place in places}
-    return _template(recorder, saved, earlier) if earlier else recorder.template(saved)
+    return _template(recorder, saved, earlier)
 
 
 def _template(recorder: KnownArrays, value: Any, earlier: dict[int, Place]) -> Any:
