@@ -46,39 +46,40 @@ class InstanceOf:
 
 
 class Owners:
-    """The names of attributes, and their owners. Abstract: `Reached` finds what there is."""
+    """The names of attributes, and their owners; `Follower` finds what there is."""
 
     def __init__(self) -> None:
         #: The names of attributes that may be read off anything.
-        self._names: set[str] = set()
+        self.free: set[str] = set()
         #: Others, by the name under which their owners are found.
-        self._owned: dict[str, set[str]] = {}
+        self.owned: dict[str, set[str]] = {}
         #: These, by the identity of an owner, of its class or of its table of attributes.
-        self._by_owner: defaultdict[int, set[str]] = defaultdict(set)
+        self.by_owner: defaultdict[int, set[str]] = defaultdict(set)
         #: The names of owners, the identities of what is under them, and the attributes, so far.
         self._done: set[tuple[str, int, frozenset[str]]] = set()
         #: The names under which code puts something: what it finds there is not known.
-        self._set: set[str] = set()
+        self.stored: set[str] = set()
         #: By the identity of a function: the first of the arguments that it may get, for each way
         #: in which it is found.
-        self._arguments: defaultdict[int, list[Sequence[Any]]] = defaultdict(list)
+        self.arguments: defaultdict[int, list[Sequence[Any]]] = defaultdict(list)
 
-    def _take_names(self, found: Names, function: Any) -> None:
+    def take(self, found: Names, function: Any) -> None:
         """Add the names in a function."""
-        self._set |= found.set
-        self._names |= found.free
+        self.stored |= found.set
+        self.free |= found.free
         for by, name in found.owned:
             owner = f"{by}{ARGUMENT}{id(function)}" if by[0] == ARGUMENT else by
-            self._owned.setdefault(owner, set()).add(name)
+            self.owned.setdefault(owner, set()).add(name)
 
-    def _all_names(self) -> set[str]:
-        return self._names.union(*self._owned.values())
+    def all(self) -> set[str]:
+        """All names."""
+        return self.free.union(*self.owned.values())
 
-    def _named_of(self, owner: Any) -> set[str]:
+    def of(self, owner: Any) -> set[str]:
         """The names that may be read off an object, or off a class and its instances."""
-        return self._names | self._by_owner.get(id(owner), set())
+        return self.free | self.by_owner.get(id(owner), set())
 
-    def _find_owners(self, tables: list[Any], instances: list[Any], kinds: list[Any]) -> bool:
+    def find(self, tables: list[Any], instances: list[Any], kinds: list[Any]) -> bool:
         """Find out whose attributes are named; whether that is new.
 
         All that is known by name is in `tables`, and `kinds` are the user's classes, each with
@@ -86,26 +87,26 @@ class Owners:
         """
         computed = [table["__getattr__"] for table in tables if "__getattr__" in table]
         is_open = (
-            ANY in self._set
-            or not _SETTING.isdisjoint(self._names)
+            ANY in self.stored
+            or not _SETTING.isdisjoint(self.free)
             or not all(is_own(getattr(one, "__module__", "")) for one in computed)
         )
         if is_open:
             # Anything may be found under any name.
-            self._set |= {name for name in self._owned if name[0] != ARGUMENT}
+            self.stored |= {name for name in self.owned if name[0] != ARGUMENT}
         new, missing = False, list[str]()
         found = defaultdict[str, list[Any]](list)
         for table in tables:
-            for name in self._owned.keys() & table.keys():
+            for name in self.owned.keys() & table.keys():
                 found[name].append(table[name])
-        for name, attributes in [*self._owned.items()]:
+        for name, attributes in [*self.owned.items()]:
             if name[0] == ARGUMENT:
                 held, unsure = self._held_by(name, instances, kinds), False
             else:
                 held = found[name]
-                unsure = name in self._set or name in _GIVEN or any(map(_gives_others, held))
+                unsure = name in self.stored or name in _GIVEN or any(map(_gives_others, held))
             if unsure:
-                self._names |= self._owned.pop(name)
+                self.free |= self.owned.pop(name)
                 new = True
             elif not held:
                 missing.append(name)
@@ -114,21 +115,21 @@ class Owners:
                 if step not in self._done:
                     self._done.add(step)
                     for key in _identities(value):
-                        if not attributes <= self._by_owner[key]:
-                            self._by_owner[key] |= attributes
+                        if not attributes <= self.by_owner[key]:
+                            self.by_owner[key] |= attributes
                             new = True
         if not new:
             # What is under these names is not known, and nothing more will be found.
             for name in missing:
-                self._names |= self._owned.pop(name)
+                self.free |= self.owned.pop(name)
         return new or bool(missing)
 
     def _held_by(self, name: str, instances: list[Any], kinds: list[Any]) -> list[Any]:
         """What an argument of a function may be; nothing if that is not known."""
         number, function = map(int, name[1:].split(ARGUMENT))
         found: list[Any] = []
-        for arguments in self._arguments[function]:
-            if number >= len(arguments) or not _UNBOUND.isdisjoint(self._names):
+        for arguments in self.arguments[function]:
+            if number >= len(arguments) or not _UNBOUND.isdisjoint(self.free):
                 return []
             value = arguments[number]
             if value.__class__ is not InstanceOf:

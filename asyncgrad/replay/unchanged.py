@@ -6,7 +6,7 @@ Everything is compared by identity. A plain value that is another object is comp
 from __future__ import annotations
 
 import marshal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
 from itertools import islice
 from operator import attrgetter, is_, itemgetter
@@ -93,46 +93,51 @@ class Unchanged:
     def __init__(self) -> None:
         #: All tensors, each once.
         self.tensors: list[Any] = []
-        self._dicts: list[Any] = []
+        self.dicts: list[Any] = []
         #: Lists and sets. A set's items come in an order that stays the same while it is unchanged.
-        self._lists: list[Any] = []
+        self.lists: list[Any] = []
         #: By the identity of one of these: its access path, such as `self.scale`.
-        self._access_paths: dict[int, str] = {}
-        self._cells: list[Any] = []
+        self.access_paths: dict[int, str] = {}
+        self.cells: list[Any] = []
         #: The names of these outer variables.
-        self._outer: list[str] = []
+        self.outer: list[str] = []
         #: By table of globals or of a module: the names that are read there, and those that must be
         #: absent there because builtins of these names are used.
-        self._globals: dict[int, tuple[Any, set[str], set[str]]] = {}
-        self._attributes: list[tuple[Any, str]] = []
-        self._members: list[tuple[Any, str]] = []
+        self.globals: dict[int, tuple[Any, set[str], set[str]]] = {}
+        self.attributes: list[tuple[Any, str]] = []
+        self.members: list[tuple[Any, str]] = []
         #: The tables of classes: a class that gets a new attribute may hide one of a base class.
-        self._classes: list[Any] = []
+        self.classes: list[Any] = []
         #: The functions of the user's.
         self.functions: list[Any] = []
-        self._instances: list[Any] = []
+        self.instances: list[Any] = []
         #: Code of the checks of `holds`, made when they have held a few times: it takes a sixth of
         #: their time, and half of it where the function reads modules.
         self._code_of_checks: Callable[[], bool] | None = None
         self._left = _WRITTEN
 
-    def _reads(self, table: dict[str, Any], name: str) -> None:
+    def reads(self, table: Any, name: str) -> None:
         """Note a name that is read in a table of globals."""
-        self._globals.setdefault(id(table), (table, set(), set()))[1].add(name)
+        self.globals.setdefault(id(table), (table, set(), set()))[1].add(name)
 
-    def _snapshot(self) -> None:
+    def lacks(self, table: Any, names: Iterable[str]) -> None:
+        """Note those of some names that are absent from a table."""
+        *_, absent = self.globals.setdefault(id(table), (table, set(), set()))
+        absent.update(set(names).difference(table))
+
+    def snapshot(self) -> None:
         """Note how everything is now."""
         self._tables = [
             (table, itemgetter(*sorted(names)) if names else None, len(names), frozenset(absent))
-            for table, names, absent in self._globals.values()
+            for table, names, absent in self.globals.values()
         ]
-        containers = [*self._dicts, *self._lists]
+        containers = [*self.dicts, *self.lists]
         #: Most containers of modules are for hooks, and are empty.
         self._empty = [held for held in containers if not held]
         self._sized = [held for held in containers if held]
         self._lengths = list(map(len, self._sized))
-        self._class_names = list(map(tuple, self._classes))
-        self._full = [held for held in self._dicts if held]
+        self._class_names = list(map(tuple, self.classes))
+        self._full = [held for held in self.dicts if held]
         self._values = self._present()
         self._codes = list(map(function_state, self.functions))
         self._hooked = [m for t in self.tensors if (m := t._autograd) is not None and hooked(m)]
@@ -151,21 +156,21 @@ class Unchanged:
                     values.extend(getter(table))
             if absent and not table.keys().isdisjoint(absent):
                 raise KeyError
-        if self._cells:
-            values.extend([cell.cell_contents for cell in self._cells])
-        for owner, name in self._attributes:
+        if self.cells:
+            values.extend([cell.cell_contents for cell in self.cells])
+        for owner, name in self.attributes:
             values.append(getattr(owner, name, _ABSENT))
-        for table, name in self._members:
+        for table, name in self.members:
             values.append(table.get(name, _ABSENT))
         for held in self._full:
             values.extend(held.values())
             values.extend(held)
-        for held in self._lists:
+        for held in self.lists:
             values.extend(held)
-        if self._instances:
-            values.extend(map(type, self._instances))
+        if self.instances:
+            values.extend(map(type, self.instances))
             # A program may give an instance another table of attributes.
-            values.extend(map(vars, self._instances))
+            values.extend(map(vars, self.instances))
         return values
 
     def _read_by_name(self) -> Iterator[tuple[Any, str, str, Any]]:
@@ -174,14 +179,14 @@ class Unchanged:
         Each with the object that holds it, a template for code that reads it there, the name, and
         the present value.
         """
-        for table, names, _ in self._globals.values():
+        for table, names, _ in self.globals.values():
             for name in sorted(names):
                 yield table, "[{!r}]", name, table.get(name)
-        for cell, name in zip(self._cells, self._outer, strict=True):
+        for cell, name in zip(self.cells, self.outer, strict=True):
             yield cell, ".cell_contents", name, cell.cell_contents
-        for owner, name in self._attributes:
+        for owner, name in self.attributes:
             yield owner, ".{}", name, getattr(owner, name, _ABSENT)
-        for table, name in self._members:
+        for table, name in self.members:
             yield table, ".get({!r}, absent)", name, table.get(name, _ABSENT)
 
     def named(self, kinds: frozenset[type]) -> Iterator[tuple[Any, str, Any]]:
@@ -192,7 +197,7 @@ class Unchanged:
             if type(value) in kinds:
                 yield (id(owner), name), name, value
         for held in self._full:
-            name = self._access_paths.get(id(held), "").rpartition(".")[2]
+            name = self.access_paths.get(id(held), "").rpartition(".")[2]
             for key, value in held.items():
                 if type(value) in kinds:
                     yield (id(held), key), name, value
@@ -202,7 +207,7 @@ class Unchanged:
         values = iter(self._values)
         found = [name for *_, name, value in self._read_by_name() if value is not next(values)]
         for place, (held, length) in enumerate(zip(self._sized, self._lengths, strict=True)):
-            path = self._access_paths.get(id(held), "")
+            path = self.access_paths.get(id(held), "")
             known = list(islice(values, length))
             is_dict = place < len(self._full)
             if len(held) != length:
@@ -214,7 +219,7 @@ class Unchanged:
                 found.append(path)
             if is_dict:
                 values = islice(values, length, None)
-        return found + [self._access_paths.get(id(held), "") for held in self._empty if held]
+        return found + [self.access_paths.get(id(held), "") for held in self._empty if held]
 
     def seen(self) -> tuple[list[Any], ...]:
         """All that is compared as it is now: by identity, and by value."""
@@ -228,7 +233,7 @@ class Unchanged:
         except (KeyError, ValueError):
             objects = []
         objects += [part for state in states for part in state]
-        sizes = [*map(len, self._sized), *map(len, self._empty), *map(tuple, self._classes)]
+        sizes = [*map(len, self._sized), *map(len, self._empty), *map(tuple, self.classes)]
         return objects, [*sizes, *map(_tensor_state, self.tensors)]
 
     def holds(self) -> bool:
@@ -263,7 +268,7 @@ class Unchanged:
         values = iter(self._values)
         for owner, part, name, _ in self._read_by_name():
             code.same(owner, part.format(name), next(values))
-        for table, _, absent in self._globals.values():
+        for table, _, absent in self.globals.values():
             if absent:
                 code.add("{}.keys().isdisjoint({})", table, frozenset(absent))
         if not self._add_parts(code, values, merged):
@@ -274,7 +279,7 @@ class Unchanged:
         sized = [*zip(self._sized, self._lengths, strict=True)][len(self._full) :]
         for held, length in sized:
             code.add(f"len({{}}) == {length}", held)
-        for held, names in zip(self._classes, self._class_names, strict=True):
+        for held, names in zip(self.classes, self._class_names, strict=True):
             code.add("tuple({}) == {}", held, names)
         for read, names, states in (
             (self.functions, _FUNCTION, self._codes),
@@ -308,7 +313,7 @@ class Unchanged:
             for place in range(len(held)):
                 code.same(held, f"[{place}]", next(values))
         for name in ("__class__", "__dict__"):
-            for instance in self._instances:
+            for instance in self.instances:
                 code.same(instance, f".{name}", next(values))
         return True
 
@@ -321,7 +326,7 @@ class Unchanged:
                 return False
             if self._sized and list(map(len, self._sized)) != self._lengths:
                 return False
-            if self._classes and list(map(tuple, self._classes)) != self._class_names:
+            if self.classes and list(map(tuple, self.classes)) != self._class_names:
                 return False
             values, known = self._present(), self._values
             if not (len(values) == len(known) and all(map(is_, values, known))):
