@@ -15,6 +15,7 @@ from types import MethodType, ModuleType
 from typing import Any, ClassVar
 
 import numpy as np
+from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from asyncgrad.devices.plain_numpy import COMPILED
 from asyncgrad.ops.namespace import IgnoringFpErrors
@@ -37,12 +38,13 @@ class _StayError(Exception):
     """The rule does something else than arithmetic."""
 
 
-class _Value:
+class _Value(NDArrayOperatorsMixin):
     """Stands for an array in a rule that is noted, and computes on an array of that layout."""
 
-    __slots__ = ("array", "own", "place")
+    __slots__ = ("array", "notes", "own", "place")
 
-    def __init__(self, place: Place, array: Any, own: bool) -> None:
+    def __init__(self, notes: _Notes, place: Place, array: Any, own: bool) -> None:
+        self.notes = notes
         self.place = place
         self.array = array
         #: It was made by the rule, so it may be written to.
@@ -53,13 +55,19 @@ class _Value:
     ndim = property(lambda self: self.array.ndim)
     size = property(lambda self: self.array.size)
 
+    #: An array's own operator calls other functions than `power` for some exponents.
+    __pow__ = __rpow__ = __ipow__ = None  # type: ignore[assignment]
+
     def __bool__(self) -> bool:
         raise _StayError
 
-    def __eq__(self, other: object) -> bool:
-        raise _StayError
-
-    __hash__ = None  # type: ignore[assignment]
+    def __array_ufunc__(
+        self, function: Any, method: str, *inputs: Any, out: tuple[Any, ...] = (), **options: Any
+    ) -> Any:
+        """NumPy calls this where a universal function gets the value, as operators do, too."""
+        if method != "__call__" or options:
+            raise _StayError
+        return self.notes.call(function, inputs, out)
 
 
 class _Notes:
@@ -68,19 +76,18 @@ class _Notes:
     def __init__(self) -> None:
         self.steps: list[Compute] = []
 
-    def call(self, function: Any, *inputs: Any) -> Any:
-        """Call a universal function, and note it; a further argument is written to."""
-        inputs, targets = inputs[: function.nin], inputs[function.nin :]
-        target = targets[0] if targets else None
-        if len(inputs) != function.nin or len(targets) > 1 or function.nout != 1:
+    def call(self, function: Any, inputs: tuple[Any, ...], targets: tuple[Any, ...]) -> Any:
+        """Call a universal function, and note it; a target is written to."""
+        if function.nout != 1:
             raise _StayError
         for x in inputs:
             if not isinstance(x, (_Value, float, int)) or isinstance(x, np.generic):
                 raise _StayError
         result = function(*[x.array if isinstance(x, _Value) else x for x in inputs])
-        made = self.note(function.__name__, function, inputs, result)
-        if target is None:
+        made = self._note(function, inputs, result)
+        if not targets:
             return made
+        (target,) = targets
         if not (isinstance(target, _Value) and target.own) or (
             Layout(target.array).key != Layout(result).key
         ):
@@ -88,32 +95,31 @@ class _Notes:
         target.place, target.array = made.place, made.array
         return target
 
-    def note(self, name: str, function: Any, inputs: tuple[Any, ...], result: Any) -> _Value:
+    def _note(self, function: Any, inputs: tuple[Any, ...], result: Any) -> _Value:
         if result.__class__ is not np.ndarray or not result.ndim:
             raise _StayError
         arguments = tuple([x.place if isinstance(x, _Value) else x for x in inputs])
         place = Place(result)
-        self.steps.append(Compute(name, function, arguments, place, 0))
-        return _Value(place, result, True)
+        self.steps.append(Compute(function.__name__, function, arguments, place, 0))
+        return _Value(self, place, result, True)
 
 
 class _Functions:
     """The namespace that a noted rule computes with."""
 
-    def __init__(self, F: Any, notes: _Notes) -> None:
+    xp: Any
+
+    def __init__(self, F: Any) -> None:
         self._F = F
-        self._notes = notes
         self.fused = F.fused
-        self.xp: Any = _Library(notes)
 
     def __getattr__(self, name: str) -> Any:
-        notes = self._notes
         function = vars(self._F).get(name)
         universal = _universal(name, function)
         if universal is not None:
-            return lambda *inputs: notes.call(universal, *inputs)
+            return universal
         if isinstance(function, MethodType):
-            return partial(function.__func__, self.xp)
+            return partial(function.__func__, _LIBRARY)
         raise _StayError
 
 
@@ -139,36 +145,14 @@ class _Library:
     ndarray = _Value
     compiled: ClassVar[dict[str, Any]] = _Compiled()
 
-    def __init__(self, notes: _Notes) -> None:
-        self._notes = notes
-
     def __getattr__(self, name: str) -> Any:
         function = getattr(np, name, None)
         if not isinstance(function, np.ufunc):
             raise _StayError
-        return lambda *inputs: self._notes.call(function, *inputs)
+        return function
 
 
-def _operator(name: str, function: Any) -> None:
-    """Add an operator and its reflected form to noted arrays."""
-
-    def forward(self: _Value, other: Any) -> Any:
-        return _current[-1].call(function, self, other)
-
-    def reflected(self: _Value, other: Any) -> Any:
-        return _current[-1].call(function, other, self)
-
-    setattr(_Value, f"__{name}__", forward)
-    setattr(_Value, f"__r{name}__", reflected)
-
-
-#: The notes of the rule that is being noted, last; compiling happens in one thread at a time.
-_current: list[_Notes] = []
-for _name, _function in (
-    ("add", np.add), ("sub", np.subtract), ("mul", np.multiply), ("truediv", np.true_divide),
-):  # fmt: skip
-    _operator(_name, _function)
-setattr(_Value, "__neg__", lambda self: _current[-1].call(np.negative, self))  # noqa: B010
+_LIBRARY = _Functions.xp = _Library()
 
 
 def _universal(name: str, function: Any) -> Any:
@@ -249,31 +233,28 @@ def _noted(step: Compute, universal: Any, places: list[Place], layouts: list[Any
     arrays = [_array(number, layout) for number, layout in enumerate(layouts)]
     if not all(array is not None for array in arrays):
         return None
+    notes = _Notes()
     values = {
-        place: _Value(own, array, False)
+        place: _Value(notes, own, array, False)
         for place, own, array in zip(places, inputs, arrays, strict=True)
     }
     real = dict(zip(places, arrays, strict=True))
     try:
         with np.errstate(all="ignore"):
-            notes = _Notes()
-            _current.append(notes)
             if step.arguments[0].__class__ is Same:
                 F = step.arguments[0].value
-                result = step.function(_Functions(F, notes), *filled(step.arguments[1:], values))
+                result = step.function(_Functions(F), *filled(step.arguments[1:], values))
                 wanted = step.function(F, *filled(step.arguments[1:], real))
             else:
                 given = filled(step.arguments, values)
                 if universal is not None:
-                    result = notes.call(universal, *given)
+                    result = universal(*given)
                 else:
-                    result = step.function.__func__(_Library(notes), *given)
+                    result = step.function.__func__(_LIBRARY, *given)
                 wanted = step.function(*filled(step.arguments, real))
     except Exception:
         # Anything that a rule does besides arithmetic ends here.
         return None
-    finally:
-        _current.clear()
     if (
         not isinstance(result, _Value)
         or not notes.steps
