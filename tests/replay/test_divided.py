@@ -18,6 +18,7 @@ from asyncgrad.errors import AutogradError
 from asyncgrad.replay import flow
 
 log = logging.getLogger(__name__)
+EVENTS = SimpleNamespace()
 
 
 class Training:
@@ -215,6 +216,31 @@ def test_code_that_is_loaded_anew():
         for _ in range(3):
             assert fast(x).tolist() == step(x).tolist()
         step.__code__ = other.__code__
+
+
+@pytest.mark.asyncio
+async def test_code_that_is_loaded_anew_while_a_part_waits():
+    """The call that waits ends with the parts of the old code; the new code is left as it is."""
+    EVENTS.begun, EVENTS.gate = asyncio.Event(), asyncio.Event()
+
+    async def step(x):
+        EVENTS.begun.set()
+        await EVENTS.gate.wait()
+        return ag.tanh(x)
+
+    async def other(x):
+        return ag.sin(x)
+
+    fast, x = ag.compile(step), ag.arange(3.0)
+    old = ag.tanh(x).tolist()
+    waiting = asyncio.ensure_future(fast(x))
+    await EVENTS.begun.wait()
+    step.__code__ = other.__code__
+    assert (await fast(x)).tolist() == ag.sin(x).tolist()
+    EVENTS.gate.set()
+    assert (await waiting).tolist() == old
+    for _ in range(3):
+        assert (await fast(x)).tolist() == ag.sin(x).tolist()
 
 
 def test_functions_with_outer_variables_and_defaults(capsys):
