@@ -24,11 +24,11 @@ from asyncgrad.core.variable import counter_of, is_inference
 from asyncgrad.devices.fp_errors import fp_errors_ignored, restore_fp_errors
 from asyncgrad.errors import AutogradError, note_failure
 from asyncgrad.replay.anew import BailError
+from asyncgrad.replay.order import LASTING
 from asyncgrad.replay.program import Program
 from asyncgrad.replay.steps import UnrepeatableError
 from asyncgrad.replay.unchanged import Unchanged
 from asyncgrad.replay.whole_graph import WholeCall
-from asyncgrad.replay.writer import CHANGED
 from asyncgrad.scheduler import engine_of
 
 #: Programs that take longer than this become passes.
@@ -47,7 +47,7 @@ def replay(
     """Run a program and return what the function returns, or a coroutine if that takes longer.
 
     Args:
-        state: gets what the program has changed so far (see `writer.CHANGED`). If other tasks may
+        state: gets what the program has changed so far (see `order.LASTING`). If other tasks may
             run meanwhile, it also gets whether user code has changed something in `watched`.
 
     Raises:
@@ -87,7 +87,7 @@ async def _waited_for(coroutine: Any, state: list[int]) -> Any:
 def _failure(error: Exception, state: list[int]) -> Exception:
     """What is raised for an error in a replay."""
     if isinstance(error, (BailError, _ChangedError)):
-        if state[0] == CHANGED:
+        if state[0] == LASTING:
             failure = AutogradError(
                 "compile: a tensor that the call uses was changed in place by another task"
             )

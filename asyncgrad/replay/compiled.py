@@ -23,12 +23,12 @@ from asyncgrad.replay.awaited import OtherPathError, replay, replay_blocking
 from asyncgrad.replay.division import Cuts, CutsOfPart, Division
 from asyncgrad.replay.entry import PLAIN, Entry, Recording, is_quiet, mode_of
 from asyncgrad.replay.graph_node import give_node
+from asyncgrad.replay.order import LASTING
 from asyncgrad.replay.passes import GRAPH_OF_ARGUMENT, awaited_here
 from asyncgrad.replay.reach import Reached, start_of
 from asyncgrad.replay.recorder import Recorder
 from asyncgrad.replay.signature import Signature, same_objects
 from asyncgrad.replay.steps import CHANGED, Recorded, UnrepeatableError
-from asyncgrad.replay.writer import CHANGED as CHANGED_FOR_GOOD
 from asyncgrad.scheduler import engine_of, run_multi_pass, turn_of_caller, waits
 from asyncgrad.scheduler.reentrant import is_in_node
 
@@ -252,7 +252,7 @@ class Compiled(Generic[_P, _R]):
         """
         if state[1:] == [False] or not entry.is_stale():
             return False
-        if state[0] == CHANGED_FOR_GOOD:
+        if state[0] == LASTING:
             raise AutogradError(f"compile: {_STALE}. Leave that code out of the compiled function.")
         return True
 

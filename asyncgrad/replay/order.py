@@ -28,6 +28,9 @@ from asyncgrad.replay.steps import (
 
 #: Constants of at most so many bytes are made of others before a program is written.
 _SMALL = 1 << 12
+#: What `state[0]` becomes in a replay that has called user code, or the like, and when others can
+#: see a change. See `effects_of`.
+CALLED, LASTING = 1, 2
 
 
 def useful(steps: list[Any], outputs: Any) -> list[Any]:
@@ -189,26 +192,28 @@ def is_change(step: Any) -> bool:
     return step.__class__ is Commit or (step.__class__ is Again and step.effect)
 
 
-def is_lasting(step: Any, graded: bool) -> bool:
-    """Whether a change would happen twice, or get lost, if the call were then made eagerly.
+def effects_of(steps: list[Any]) -> list[int]:
+    """What each step does that others can see: nothing (0), `CALLED` or `LASTING`.
 
-    The program may have added to some `.grad` or read one before (`graded`).
+    A change is `LASTING` if it would happen twice, or get lost, if the call were then made eagerly.
     """
-    if not is_change(step):
-        return False
-    if step.__class__ is Commit:
-        return True
-    if step.users is not None:
-        return bool(step.users.commits)
-    unset = step.name == "Tensor._set_grad" and step.arguments[1] is None
-    if unset or step.name in GRADIENTS_ONLY:
-        return graded
-    return True
-
-
-def is_graded(step: Any) -> bool:
-    """Whether a step adds to some `.grad`, or reads one."""
-    return step.__class__ is Commit or (step.__class__ is Load and step.gradient)
+    found = []
+    #: Whether the steps so far have added to some `.grad`, or read one.
+    graded = False
+    for step in steps:
+        effect = 0
+        if is_change(step):
+            if step.__class__ is Commit:
+                lasting = True
+            elif step.users is not None:
+                lasting = step.users.commits
+            else:
+                unset = step.name == "Tensor._set_grad" and step.arguments[1] is None
+                lasting = graded or not (unset or step.name in GRADIENTS_ONLY)
+            effect = LASTING if lasting else CALLED
+        found.append(effect)
+        graded = graded or step.__class__ is Commit or (step.__class__ is Load and step.gradient)
+    return found
 
 
 def loads_first(steps: list[Any]) -> list[Any]:

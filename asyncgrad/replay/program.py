@@ -17,11 +17,10 @@ from asyncgrad.replay.device_arrays import run_on
 from asyncgrad.replay.inlined import inlined
 from asyncgrad.replay.memory import Families, Layout, Memory, Plan
 from asyncgrad.replay.order import (
+    LASTING,
     checks_first,
+    effects_of,
     folded,
-    is_change,
-    is_graded,
-    is_lasting,
     loads_first,
     read_once,
     useful,
@@ -103,16 +102,15 @@ class Program:
 
     def _take_effects(self, steps: list[Any]) -> None:
         """Check in which order functions are called anew, and gradients committed."""
-        changed = lasting = graded = False
-        for step in checks_first(steps, self._constants):
-            if changed and step.__class__ is Again and not (step.effect or step.only_raises):
+        reached = 0
+        ordered = checks_first(steps, self._constants)
+        for step, effect in zip(ordered, effects_of(ordered), strict=True):
+            if reached and step.__class__ is Again and not (step.effect or step.only_raises):
                 raise UnrepeatableError(f"{step.name} is checked after something has changed")
             users = step.users if step.__class__ is Again else None
-            if lasting and users is not None and users.strict:
+            if reached == LASTING and users is not None and users.strict:
                 raise UnrepeatableError(f"{step.name} is called after something has changed")
-            changed = changed or is_change(step)
-            lasting = lasting or is_lasting(step, graded)
-            graded = graded or is_graded(step)
+            reached = max(reached, effect)
         called = [step for step in steps if step.__class__ is Again]
         commits = [step for step in steps if step.__class__ is Commit]
         self.within = any(step.users is not None and step.users.within for step in called)

@@ -17,7 +17,7 @@ from asyncgrad.ops.generated import function_of, shared_code
 from asyncgrad.replay.anew import BailError, changed
 from asyncgrad.replay.inlined import operands_of
 from asyncgrad.replay.memory import Plan
-from asyncgrad.replay.order import is_change, is_graded, is_lasting
+from asyncgrad.replay.order import effects_of
 from asyncgrad.replay.steps import (
     Again,
     Commit,
@@ -34,8 +34,6 @@ from asyncgrad.replay.steps import (
 
 #: Arrays of at least this many bytes are given back as soon as they are not needed.
 _LARGE = 1 << 14
-#: What `state[0]` becomes when user code has been called, and when others can see a change.
-CALLED, CHANGED = 1, 2
 #: On an event loop a part of several steps is expected to take no more nanoseconds than this.
 PART_NS = 100_000
 
@@ -163,21 +161,16 @@ class Writer:
             ends[number].append(place)
         buffers = "".join(f"b{number}, " for number in range(len(self._plan.kinds)))
         lines = [f"{buffers}= memory"] if buffers else []
-        state = 0
-        graded = False
-        cost = 0
-        for number, step in enumerate(steps):
+        state = cost = 0
+        for number, (step, effect) in enumerate(zip(steps, effects_of(steps), strict=True)):
             self._number = number
-            if is_change(step):
-                reached = CHANGED if is_lasting(step, graded) else CALLED
-                if reached > state:
-                    state = reached
-                    lines.append(f"state[0] = {state}")
-            graded = graded or is_graded(step)
+            if effect > state:
+                state = effect
+                lines.append(f"state[0] = {state}")
             over = [place for place in ends[number] if place in self._names]
             text = self._step(step, over)
             if self._divided:
-                cost = self._divide(lines, step, text, cost)
+                cost = self._divide(lines, step, text, cost, effect > 0)
             else:
                 lines += text
             for place in ends[number]:
@@ -197,7 +190,7 @@ class Writer:
             lines.append("yield")
         return lines
 
-    def _divide(self, lines: list[str], step: Any, text: list[str], cost: int) -> int:
+    def _divide(self, lines: list[str], step: Any, text: list[str], cost: int, change: bool) -> int:
         """Append the lines of a step, with yields where parts end; returns the part's cost."""
         if step.__class__ is Commit:
             self.parts.append(("commit" if step.waits else "enqueue", cost))
@@ -208,7 +201,6 @@ class Writer:
             lines += text
             # The next part makes the call. An expensive step has another: it may run in a thread.
             return 1_000
-        change = is_change(step)
         own = step.cost if step.__class__ is Compute else 1_000
         if cost and (change or cost + own > PART_NS):
             self.parts.append(("compute", cost))
