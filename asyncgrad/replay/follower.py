@@ -75,6 +75,11 @@ class Follower:
         """Have a value followed, which errors call `where`, and which gets arguments if called."""
         self._work.append((value, where, arguments))
 
+    def follow_attribute(self, value: Any, name: str, where: str) -> None:
+        """Follow an attribute, which is compared at each call; there may be none."""
+        self.compared.attributes.append((value, name))
+        self.follow(getattr(value, name, None), where)
+
     def parts(self, value: Any, where: str) -> None:
         """Follow what does not change itself, but may hold what does."""
         self._work += [(part, where, ()) for part in value]
@@ -223,8 +228,7 @@ class Follower:
                 if isinstance(value, (type, types.FunctionType)):
                     for name in inside:
                         if self._is_new(value, name):
-                            self.compared.attributes.append((value, name))
-                            self.follow(getattr(value, name, None), name)
+                            self.follow_attribute(value, name, name)
         return bool(self._work) or len(self.owners.free) > known
 
     def own_class(self, kind: Any) -> None:

@@ -182,9 +182,7 @@ def _instance(follower: Follower, value: Any, where: str) -> None:
         raise UnrepeatableError(f"{where} is a {kind.__name__}, which may change unseen")
     class_of_instance(follower, kind)
     for name in slots:
-        follower.compared.attributes.append((value, name))
-        if hasattr(value, name):
-            follower.follow(getattr(value, name), f"{where}.{name}")
+        follower.follow_attribute(value, name, f"{where}.{name}")
     if not kind.__dictoffset__:
         follower.compared.attributes.append((value, "__class__"))
         return
@@ -211,7 +209,7 @@ def _table_of_module(follower: Follower, kind: Any, held: dict[str, Any], where:
         follower.compared.reads(held, name)
         if name not in anew:
             follower.follow(held[name], f"{where}.{name}")
-    follower.compared.globals[id(held)][2].update(_OF_MODULES - held.keys())
+    follower.compared.lacks(held, _OF_MODULES)
     follower.partly.append((held, where))
 
 
@@ -230,31 +228,19 @@ def _method(follower: Follower, value: Any, where: str) -> None:
 
 
 def _partial(follower: Follower, value: Any, where: str) -> None:
-    follower.compared.attributes += [(value, name) for name in ("func", "args", "keywords")]
-    follower.parts((value.func, value.args), where)
-    follower.follow_dict(value.keywords, where)
+    for name in ("func", "args", "keywords"):
+        follower.follow_attribute(value, name, where)
     follower.follow_dict(vars(value), where)
 
 
-def _proxy(follower: Follower, value: Any, where: str) -> None:
-    """Follow what a read-only view of a dictionary refers to."""
-    follower.parts(gc.get_referents(value), where)
-
-
 def _default_dict(follower: Follower, value: Any, where: str) -> None:
-    follower.compared.attributes.append((value, "default_factory"))
-    follower.follow(value.default_factory, where)
+    follower.follow_attribute(value, "default_factory", where)
     follower.follow_dict(value, where)
 
 
 def _ordered_dict(follower: Follower, value: Any, where: str) -> None:
     _extras(follower, vars(value), where)
     follower.follow_dict(value, where)
-
-
-def _cached_property(follower: Follower, value: Any, where: str) -> None:
-    follower.compared.attributes.append((value, "func"))
-    follower.follow(value.func, where)
 
 
 def _wrapped(follower: Follower, value: Any, where: str) -> None:
@@ -298,8 +284,7 @@ def _optimizer(follower: Follower, value: Any) -> None:
         # What is set on the instance may stand for a method.
         is_method = callable(part) and hasattr(kind, name)
         if is_method or isinstance(part, (Optimizer, LRScheduler)):
-            follower.compared.attributes.append((value, name))
-            follower.follow(part, name)
+            follower.follow_attribute(value, name, name)
 
 
 def _own(follower: Follower, value: Any, where: str) -> None:
@@ -359,7 +344,10 @@ _BY_TYPE: dict[type, Any] = {
     dict: Follower.follow_dict,
     OrderedDict: _ordered_dict,
     defaultdict: _default_dict,
-    types.MappingProxyType: _proxy,
+    # The dictionary of which it is a read-only view.
+    types.MappingProxyType: lambda follower, value, where: follower.parts(
+        gc.get_referents(value), where
+    ),
     FunctionMeta: follow_function_class,
     types.FunctionType: follow_function,
     types.MethodType: _method,
@@ -372,7 +360,9 @@ _BY_TYPE: dict[type, Any] = {
     functools.partial: _partial,
     contextlib.nullcontext: lambda follower, value, where: follower.follow_dict(vars(value), where),
     functools.partialmethod: _partial,
-    functools.cached_property: _cached_property,
+    functools.cached_property: lambda follower, value, where: follower.follow_attribute(
+        value, "func", where
+    ),
     functools.singledispatchmethod: _by_class,
     type(functools.lru_cache(len)): _refusing("keeps earlier results"),
     staticmethod: _wrapped,

@@ -9,7 +9,7 @@ import marshal
 from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
 from itertools import islice
-from operator import attrgetter, is_, itemgetter
+from operator import attrgetter, is_
 from types import CodeType
 from typing import Any, cast
 
@@ -128,7 +128,7 @@ class Unchanged:
     def snapshot(self) -> None:
         """Note how everything is now."""
         self._tables = [
-            (table, itemgetter(*sorted(names)) if names else None, len(names), frozenset(absent))
+            (table, sorted(names), frozenset(absent))
             for table, names, absent in self.globals.values()
         ]
         containers = [*self.dicts, *self.lists]
@@ -148,12 +148,8 @@ class Unchanged:
 
     def _present(self) -> list[Any]:
         values: list[Any] = []
-        for table, getter, count, absent in self._tables:
-            if getter is not None:
-                if count == 1:
-                    values.append(getter(table))
-                else:
-                    values.extend(getter(table))
+        for table, names, absent in self._tables:
+            values.extend(map(table.__getitem__, names))
             if absent and not table.keys().isdisjoint(absent):
                 raise KeyError
         if self.cells:
@@ -179,8 +175,8 @@ class Unchanged:
         Each with the object that holds it, a template for code that reads it there, the name, and
         the present value.
         """
-        for table, names, _ in self.globals.values():
-            for name in sorted(names):
+        for table, names, _ in self._tables:
+            for name in names:
                 yield table, "[{!r}]", name, table.get(name)
         for cell, name in zip(self.cells, self.outer, strict=True):
             yield cell, ".cell_contents", name, cell.cell_contents
@@ -268,9 +264,9 @@ class Unchanged:
         values = iter(self._values)
         for owner, part, name, _ in self._read_by_name():
             code.same(owner, part.format(name), next(values))
-        for table, _, absent in self.globals.values():
+        for table, _, absent in self._tables:
             if absent:
-                code.add("{}.keys().isdisjoint({})", table, frozenset(absent))
+                code.add("{}.keys().isdisjoint({})", table, absent)
         if not self._add_parts(code, values, merged):
             return None
         if self._empty:
