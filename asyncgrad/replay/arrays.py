@@ -73,7 +73,8 @@ class KnownArrays:
         self._unused = POOL.unused
         #: By the identity of a tensor.
         self.sources = {id(x): Source(x, number) for number, x in enumerate(call.arguments)}
-        self.sources |= {id(x): Source(x, None) for x in call.reached if id(x) not in self.sources}
+        reached = () if call.reached is None else call.reached.tensors
+        self.sources |= {id(x): Source(x, None) for x in reached if id(x) not in self.sources}
         self.loaded: dict[Source, Place] = {}
         #: Those to read again, as user code may give them other arrays; and what older nodes saved.
         self.outdated: dict[Source, int] = {}

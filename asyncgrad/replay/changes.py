@@ -95,7 +95,7 @@ class Changes(ChangedMemory):
 
         That code may read it, and the call may undo the change before it ends.
         """
-        if self.reason is None and not self.call.holds():
+        if self.reason is None and not self.call.reached.holds():
             self.refuse(CHANGED)
 
     def again(
@@ -234,7 +234,7 @@ class Changes(ChangedMemory):
             return self.values_of(value)
         own = is_own(type(value).__module__)
         own = own and not (isinstance(value, Variable) or is_array(value))
-        there = isinstance(value, (Module, Optimizer)) and self.call.is_there(value)
+        there = isinstance(value, (Module, Optimizer)) and self.call.reached.has_met(value)
         if effect and (own or there):
             # An optimiser, a schedule or a module, whose identity is checked at each call.
             return Same(value)

@@ -313,14 +313,11 @@ class Compiled(Generic[_P, _R]):
             self._cuts.note_values(args, kwargs, reached)
         call = Recorded(
             signature.tensors,
-            reached.tensors,
+            signature.containers,
+            reached,
+            self._cuts.code,
             strict=self._fullgraph,
             waits=self._waits or self._passing,
-            code=self._cuts.code,
-            is_there=reached.has_met,
-            holds=reached.holds,
-            values_hold=reached.values_hold,
-            containers=signature.containers,
         )
         return signature, reached, Recorder(call)
 

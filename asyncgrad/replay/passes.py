@@ -18,7 +18,7 @@ from asyncgrad.core.variable import AccumulateGrad, Variable
 from asyncgrad.replay.changes import OUTGROWN, Changes
 from asyncgrad.replay.device_arrays import copying
 from asyncgrad.replay.steps import CHANGED, COPY, Commit, Place, Recorded, UnrepeatableError, report
-from asyncgrad.replay.users_code import UsersCode, check_lasting, check_waits, record_function
+from asyncgrad.replay.users_code import UsersCode, check_waits, record_function
 from asyncgrad.replay.watched_pass import WatchedPass, is_one
 
 #: Why a pass can't be recorded that goes through the graph of an argument.
@@ -60,7 +60,7 @@ class Passes(Changes):
             self.refuse("it runs a pass within a pass")
         elif self.outgrown and any(map(self.is_outgrown, behind(task.root))):
             self.refuse(OUTGROWN)
-        elif self.call.waits and not self.call.values_hold():
+        elif self.call.waits and not self.call.reached.values_hold():
             # Other tasks may read it while the pass is awaited, even if the call undoes the change.
             self.refuse(CHANGED)
         elif task.recorded is None:
@@ -104,10 +104,6 @@ class Passes(Changes):
         """Take note that Python sees a tensor's node, which for an argument differs by call."""
         if tensor._edge is not None and id(tensor) in self.sources:
             self.refuse("it uses .grad_fn of an argument")
-
-    def check_lasting(self, hook: Any) -> None:
-        """Raise for a hook that the call has made if a later call might make a different one."""
-        check_lasting(hook, self.call.is_there)
 
     def _stream(self, device: Any) -> Any:
         """The stream of a device that is current in the recorded call."""

@@ -60,7 +60,7 @@ class Returned:
         if isinstance(key, tuple):
             for part in key:
                 self._key(part)
-        elif not (is_value(type(key)) or self._recorder.call.is_there(key)):
+        elif not (is_value(type(key)) or self._recorder.call.reached.has_met(key)):
             raise UnrepeatableError("it returns a dictionary with a key that it has made or got")
         return key
 
@@ -116,7 +116,7 @@ class Returned:
             kind in CONSTANTS and (kind is not type or is_own(value.__module__))
         ):
             return value
-        if self._recorder.call.is_there(value):  # That is compared at each call.
+        if self._recorder.call.reached.has_met(value):  # That is compared at each call.
             return Same(value)
         if id(value) in self._containers:
             raise UnrepeatableError("it returns a list or the like twice, or one that it is given")

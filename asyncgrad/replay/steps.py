@@ -60,23 +60,17 @@ def report(method: Callable[..., None]) -> Callable[..., None]:
 class Recorded(NamedTuple):
     """What a recorder is told of the call that it records."""
 
-    #: The tensors among the arguments, each once.
+    #: The tensors among the arguments, each once, and the lists and dictionaries.
     arguments: Sequence[Any] = ()
-    #: Other tensors that the function can reach.
-    reached: Sequence[Any] = ()
+    containers: Sequence[Any] = ()
+    #: What the function can read, as a `Reached`, with the other tensors.
+    reached: Any = None
+    #: The function's own code, if it has some.
+    code: Any = None
     #: Raise an error where the call turns out to be unrepeatable.
     strict: bool = False
     #: The call is awaited.
     waits: bool = False
-    #: The function's own code, if it has some.
-    code: Any = None
-    #: Whether the function has reached a value before the call.
-    is_there: Any = None
-    #: Whether all that it reaches is as it was before the call; whether that is so but for tensors.
-    holds: Any = None
-    values_hold: Any = None
-    #: The lists and dictionaries among the arguments.
-    containers: Sequence[Any] = ()
 
 
 class Region:

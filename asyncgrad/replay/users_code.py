@@ -109,7 +109,7 @@ def _note_function(recorder: Any, function: Any, args: Any, arguments: Any, resu
     )
 
 
-def check_lasting(value: Any, is_there: Any) -> None:
+def _check_lasting(value: Any, is_there: Any) -> None:
     """Raise for a hook, or a part of one, that a later call might make differently."""
     kind = type(value)
     if kind in _PLAIN or is_there(value):
@@ -135,7 +135,7 @@ def check_lasting(value: Any, is_there: Any) -> None:
     if parts is None:
         raise UnrepeatableError(f"a hook that is made in the call holds a {kind.__name__}")
     for part in parts:
-        check_lasting(part, is_there)
+        _check_lasting(part, is_there)
 
 
 def check_waits(steps: list[Any], called: list[tuple[Again, bool]]) -> None:
@@ -250,7 +250,7 @@ class UsersCode:
             post_hooks: extras.post.values(),
         }[function]
         for hook in hooks:
-            recorder.check_lasting(hook)
+            _check_lasting(hook, recorder.call.reached.has_met)
         if not hooks:
             raise _NothingError
         return Same(_stand_in(node))
