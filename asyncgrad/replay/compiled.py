@@ -250,7 +250,7 @@ class Compiled(Generic[_P, _R]):
         Raises:
             AutogradError: if so, and the call can't be made again.
         """
-        if state[1:] == [False] or not entry.is_stale():
+        if state[1:] == [False] or not entry.calls_users_code or entry.reached.holds():
             return False
         if state[0] == LASTING:
             raise AutogradError(f"compile: {_STALE}. Leave that code out of the compiled function.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -41,40 +42,34 @@ PLAIN = (True, False)
 _quiet_states: list[Any] = [None]
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Entry:
     """One recorded call."""
 
-    __slots__ = (
-        "callers", "dtype", "failures", "graph", "looked_at", "looks", "mode", "program", "reached",
-        "reason", "replays", "signature", "stream", "used",
-    )  # fmt: skip
-
-    def __init__(self, signature: Signature, reached: Reached, mode: Any, dtype: Any) -> None:
-        self.signature = signature
-        self.reached = reached
-        #: Grad and inference mode, and the default dtype.
-        self.mode = mode
-        self.dtype = dtype
-        #: The program, or why there is none.
-        self.program: Program | None = None
-        self.reason: str | None = None
-        #: What may call user code before the function reads more: optimisers, which may get hooks
-        #: later, and schedules; True stands for hooks and `Function`s.
-        self.callers: list[Any] = []
-        self.replays = 0
-        #: How often the function had been replayed when this was recorded or last replayed.
-        self.used = 0
-        #: The lines at which Python has looked at values, and how often it has seen other values
-        #: than in all recorded calls.
-        self.looks: list[str] = []
-        #: The places of these looks in the byte code.
-        self.looked_at: list[int] = []
-        self.failures = 0
-        #: The default stream of the program's device. If a new simulation has replaced it, the
-        #: program can't be used.
-        self.stream: Any = None
-        #: The graph of the results, if one of them requires grad.
-        self.graph: Graph | None = None
+    signature: Signature
+    reached: Reached
+    #: Grad and inference mode, and the default dtype.
+    mode: Any
+    dtype: Any
+    #: The program, or why there is none.
+    program: Program | None = None
+    reason: str | None = None
+    #: What may call user code before the function reads more: optimisers, which may get hooks
+    #: later, and schedules; True stands for hooks and `Function`s.
+    callers: list[Any] = field(default_factory=list)
+    replays: int = 0
+    #: How often the function had been replayed when this was recorded or last replayed.
+    used: int = 0
+    #: The lines at which Python has looked at values, the places of these looks in the byte code,
+    #: and how often it has seen other values than in all recorded calls.
+    looks: list[str] = field(default_factory=list)
+    looked_at: list[int] = field(default_factory=list)
+    failures: int = 0
+    #: The default stream of the program's device. If a new simulation has replaced it, the program
+    #: can't be used.
+    stream: Any = None
+    #: The graph of the results, if one of them requires grad.
+    graph: Graph | None = None
 
     def make_program(self, recorder: Recorder, result: Any, *, unchanged: bool) -> None:
         """Make the program of a call that was recorded, and has returned a result.
@@ -133,10 +128,6 @@ class Entry:
     def calls_users_code(self) -> bool:
         """Whether a replay calls user code before the function reads more."""
         return any(caller is True or calls_users_code(caller) for caller in self.callers)
-
-    def is_stale(self) -> bool:
-        """Whether user code that was called anew may have changed what the function read then."""
-        return self.calls_users_code and not self.reached.holds()
 
 
 def _callers_of(step: Any) -> list[Any]:

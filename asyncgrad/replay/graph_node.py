@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import repeat
 from typing import Any
@@ -38,26 +39,24 @@ from asyncgrad.replay.steps import Source, filled
 _UNCHANGED = VersionCounter()
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class State:
     """What a `GraphNode` knows besides what it has saved."""
 
-    __slots__ = ("freed", "fresh", "graph", "made", "ran", "slots", "versions")
-
-    def __init__(self, graph: Graph, versions: list[int]) -> None:
-        #: What the node stands for.
-        self.graph = graph
-        #: The expected versions of what the node's `guard` holds.
-        self.versions = versions
-        #: Nothing else refers to the gradients that the node has computed last.
-        self.fresh = False
-        #: Which of the graph's nodes the last pass has run, and those that passes have released.
-        self.ran: Any = frozenset()
-        self.freed: list[tuple[Any, Freed]] = []
-        #: The nodes of an eager call with the result's own, if a pass has needed them. From then on
-        #: the `GraphNode` is in the place of the result's own node, and leads to the others.
-        self.made: tuple[list[Any], Any] | None = None
-        #: Then: the edges from the graph to the leaves.
-        self.slots: tuple[Any, ...] = ()
+    #: What the node stands for.
+    graph: Graph
+    #: The expected versions of what the node's `guard` holds.
+    versions: list[int]
+    #: Nothing else refers to the gradients that the node has computed last.
+    fresh: bool = False
+    #: Which of the graph's nodes the last pass has run, and those that passes have released.
+    ran: Any = frozenset()
+    freed: list[tuple[Any, Freed]] = field(default_factory=list)
+    #: The nodes of an eager call with the result's own, if a pass has needed them. From then on the
+    #: `GraphNode` is in the place of the result's own node, and leads to the others.
+    made: tuple[list[Any], Any] | None = None
+    #: Then: the edges from the graph to the leaves.
+    slots: tuple[Any, ...] = ()
 
 
 class GraphNode(Node):

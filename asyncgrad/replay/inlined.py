@@ -9,6 +9,7 @@ as it is: if it asks for a value, for example, what it does next might depend on
 from __future__ import annotations
 
 import marshal
+from dataclasses import dataclass
 from functools import lru_cache, partial
 from math import copysign
 from types import MethodType, ModuleType
@@ -38,17 +39,15 @@ class _StayError(Exception):
     """The rule does something else than arithmetic."""
 
 
+@dataclass(eq=False, repr=False)
 class _Value(NDArrayOperatorsMixin):
     """Stands for an array in a rule that is noted, and computes on an array of that layout."""
 
-    __slots__ = ("array", "notes", "own", "place")
-
-    def __init__(self, notes: _Notes, place: Place, array: Any, own: bool) -> None:
-        self.notes = notes
-        self.place = place
-        self.array = array
-        #: It was made by the rule, so it may be written to.
-        self.own = own
+    notes: _Notes
+    place: Place
+    array: Any
+    #: It was made by the rule, so it may be written to.
+    own: bool
 
     dtype = property(lambda self: self.array.dtype)
     shape = property(lambda self: self.array.shape)

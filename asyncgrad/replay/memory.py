@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -85,21 +86,15 @@ class Layout:
         return self.is_array and self.ndim > 0 and self.is_contiguous and not alone
 
 
-def _nothing() -> None:
-    """Stands for a reference to what is not there."""
-
-
+@dataclass(slots=True, eq=False, repr=False)
 class Memory:
     """What one replay writes to."""
 
-    __slots__ = ("arena", "buffers", "last")
-
-    def __init__(self, buffers: tuple[Any, ...]) -> None:
-        self.buffers = buffers
-        #: The arena of the last replay, if anything in it is alive.
-        self.last: Callable[[], Arena | None] = _nothing
-        #: Where its large arrays are, or what notes how long they live; None if it has none.
-        self.arena: Arena | Lives | None = None
+    buffers: tuple[Any, ...]
+    #: Where its large arrays are, or what notes how long they live; None if it has none.
+    arena: Arena | Lives | None = None
+    #: The arena of the last replay, if anything in it is alive.
+    last: Callable[[], Arena | None] = lambda: None
 
 
 class Families:

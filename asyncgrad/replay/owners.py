@@ -11,6 +11,7 @@ import functools
 import types
 from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from asyncgrad.nn.module import Module
@@ -38,11 +39,11 @@ _GIVEN = frozenset({
 })  # fmt: skip
 
 
+@dataclass(eq=False, repr=False)
 class InstanceOf:
     """Stands for an argument that is an instance of a class."""
 
-    def __init__(self, kind: type) -> None:
-        self.kind = kind
+    kind: type
 
 
 class Owners:

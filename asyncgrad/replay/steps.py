@@ -7,6 +7,7 @@ program starts from, and tuples, lists and dictionaries for themselves.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import wraps
 from operator import attrgetter
 from typing import Any
@@ -88,16 +89,14 @@ class Region:
         return np.ndarray(self._shape, self._dtype, owner, self._offset, self._strides)
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Put:
     """Puts values into a region of a copy, which may be the array itself if nothing else reads it.
 
     It is called as `put(owner, values, out)`, where `out` may be the owner.
     """
 
-    __slots__ = ("region",)
-
-    def __init__(self, region: Region) -> None:
-        self.region = region
+    region: Region
 
     def __call__(self, owner: Array, values: Array, out: Array | None = None) -> Any:
         """Return the owner with other values there: in new memory, or in `out`."""
@@ -114,36 +113,30 @@ class Opaque:
     __slots__ = ()
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Place:
     """An array of the program: one that a step makes, or that the program reads at that point."""
 
-    __slots__ = ("sample",)
-
-    def __init__(self, sample: Any) -> None:
-        self.sample = sample
+    sample: Any
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Source:
     """A tensor that the program starts from: an argument or one that the function reaches for."""
 
-    __slots__ = ("argument", "is_array", "tensor")
-
-    def __init__(self, tensor: Any, argument: int | None, *, is_array: bool = False) -> None:
-        """Note the tensor; `argument` is its number among the arguments, None for others."""
-        self.tensor = tensor
-        self.argument = argument
-        #: The argument is an array, and no tensor.
-        self.is_array = is_array
+    tensor: Any
+    #: Its number among the arguments, None for others.
+    argument: int | None
+    #: The argument is an array, and no tensor.
+    is_array: bool = False
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Made:
     """A tensor of an array, for functions that are called anew."""
 
-    __slots__ = ("metadata", "place")
-
-    def __init__(self, place: Place, metadata: Any) -> None:
-        self.place = place
-        self.metadata = metadata
+    place: Place
+    metadata: Any
 
 
 class Step:
@@ -187,17 +180,15 @@ class Compute(Step):
         self.over: Any = None
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Load(Step):
     """A step: read the present array of a source, or of its `.grad`."""
 
-    __slots__ = ("gradient", "out", "source")
-
     _makes = attrgetter("out")
 
-    def __init__(self, source: Source, out: Place, gradient: bool) -> None:
-        self.source = source
-        self.out = out
-        self.gradient = gradient
+    source: Source
+    out: Place
+    gradient: bool
 
 
 class Users(NamedTuple):
@@ -211,25 +202,20 @@ class Users(NamedTuple):
     commits: bool = False
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Again(Step):
     """A step: call a function anew, and compare what it returns besides arrays."""
-
-    __slots__ = ("arguments", "effect", "function", "keywords", "name", "outs", "users")
 
     _reads = attrgetter("arguments", "keywords")
     _makes = attrgetter("outs")
 
-    def __init__(
-        self, name: str, function: Any, arguments: Any, keywords: Any, outs: Any, effect: bool,
-        users: Users | None = None,
-    ) -> None:  # fmt: skip
-        self.name = name
-        self.function = function
-        self.arguments = arguments
-        self.keywords = keywords
-        self.outs = outs
-        self.effect = effect
-        self.users = users
+    name: str
+    function: Any
+    arguments: Any
+    keywords: Any
+    outs: Any
+    effect: bool
+    users: Users | None = None
 
     @property
     def only_raises(self) -> bool:
@@ -237,57 +223,43 @@ class Again(Step):
         return self.outs.__class__ is Same and self.outs.value is None
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Commit(Step):
     """A step: add gradients to the `.grad` of leaves, all or none."""
 
-    __slots__ = ("staged", "streamed", "waits")
-
     _reads = attrgetter("staged")
 
-    def __init__(
-        self, staged: list[tuple[Source, Place]], *, streamed: bool = False, waits: bool = True
-    ) -> None:
-        """Note the leaves and their gradients.
-
-        Args:
-            staged: the leaves, each with its gradient.
-            streamed: a pass over a device with streams ends here, perhaps one of `grad()`.
-            waits: that pass waits until the device has done its work.
-        """
-        self.staged = staged
-        self.streamed = streamed
-        self.waits = waits
+    #: The leaves, each with its gradient.
+    staged: list[tuple[Source, Place]]
+    #: A pass over a device with streams ends here, perhaps one of `grad()`.
+    streamed: bool = False
+    #: That pass waits until the device has done its work.
+    waits: bool = True
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Output:
     """A tensor that the function returns."""
 
-    __slots__ = ("inference", "metadata", "place", "version")
-
-    def __init__(self, place: Place, metadata: Any, inference: bool, version: int) -> None:
-        self.place = place
-        self.metadata = metadata
-        self.inference = inference
-        #: How often the call has changed it in place.
-        self.version = version
+    place: Place
+    metadata: Any
+    inference: bool
+    #: How often the call has changed it in place.
+    version: int
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Gradient:
     """The `.grad` of a tensor, which the function returns."""
 
-    __slots__ = ("source",)
-
-    def __init__(self, source: Source) -> None:
-        self.source = source
+    source: Source
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Same:
     """A value that a replay passes on as it is, or that it compares."""
 
-    __slots__ = ("value",)
-
-    def __init__(self, value: Any) -> None:
-        self.value = value
+    value: Any
 
 
 #: The types of parts of templates in which there are no places.

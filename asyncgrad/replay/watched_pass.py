@@ -7,6 +7,7 @@ note what goes into a rule or a sum, and what comes out.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -214,14 +215,12 @@ def _sum_in(dtype: Any, strides: tuple[int, ...], x: Any, y: Any) -> Any:
     return np.add(x, y, np.ndarray(x.shape, dtype, None, 0, strides))
 
 
+@dataclass(slots=True, eq=False)
 class _Sums:
     """Adds gradients, and reports the sums."""
 
-    __slots__ = ("_F", "_report")
-
-    def __init__(self, F: Any, report: Callable[..., None]) -> None:
-        self._F = F
-        self._report = report
+    _F: Any
+    _report: Callable[..., None]
 
     def accumulate(self, value: Any, owned: bool, gradient: Any, gradient_owned: bool) -> Any:
         """Add two gradients as the pass's namespace does."""
