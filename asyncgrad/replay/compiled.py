@@ -324,9 +324,8 @@ class Compiled(Generic[_P, _R]):
     def _reached(self, signature: Signature, args: Any) -> Reached:
         """What the function can read: as known of a recorded call, if all of that is as it was."""
         given = tuple(signature.others), signature.records, args
-        start = start_of(*given)
         for reached in {entry.reached for entry in self._entries}:
-            if same_objects(reached.start, start) and reached.holds():
+            if same_objects(reached.start, start_of(*given)) and reached.holds():
                 return reached
         return Reached(self._function, *given)
 

@@ -53,7 +53,13 @@ class WatchedPass:
         """Call a node's rule, or its pull number `at`, and note what it computes."""
         run = rule.run if at is None else rule.pulls[at]
         received = run(F, gradient, saved)
-        self._note(self._computed, node, rule, at, run, F, gradient, saved, received)
+        recorder = self._recorder
+        if recorder.reason is None:
+            # `_note` without its call: nearly all reports are of rules.
+            try:
+                self._computed(node, rule, run, F, gradient, saved, received)
+            except UnrepeatableError as error:
+                recorder.refuse(str(error))
         return received
 
     def adding(self, F: Any) -> _Sums:
@@ -80,9 +86,8 @@ class WatchedPass:
                 recorder.refuse(str(error))
 
     def _computed(
-        self, node: Any, rule: Any, at: int | None, run: Any, F: Any, gradient: Any, saved: Any,
-        received: Any,
-    ) -> None:  # fmt: skip
+        self, node: Any, rule: Any, run: Any, F: Any, gradient: Any, saved: Any, received: Any
+    ) -> None:
         """Give places to what a rule has made, and note how to compute it again."""
         recorder = self._recorder
         known, views, steps = recorder.known, recorder.views, recorder.steps
@@ -112,7 +117,7 @@ class WatchedPass:
             if rule.over is None and not rule.apart:
                 steps.append(step)
             else:
-                steps += steps_of(step, rule, at, received, outs, new)
+                steps += steps_of(step, rule, received, outs, new)
 
     def _added(self, left: Any, right: Any, made: Any) -> None:
         """Note that a pass has added two gradients, perhaps in the memory of one."""
@@ -169,9 +174,8 @@ def _template(recorder: KnownArrays, value: Any, earlier: dict[int, Place]) -> A
 
 
 def steps_of(
-    step: Compute, rule: Rule, at: int | None, received: Any, outs: list[Place | None],
-    new: list[Place],
-) -> Sequence[Compute]:  # fmt: skip
+    step: Compute, rule: Rule, received: Any, outs: list[Place | None], new: list[Place]
+) -> Sequence[Compute]:
     """The steps that repeat what a node has computed, of which `new` are new arrays.
 
     If the gradients are large, each is a step of its own, with what it needs. That by the first
@@ -184,8 +188,9 @@ def steps_of(
             break
     else:
         return (step,)
-    if at is not None or not (several and rule.apart):
-        if at is None and not several:
+    whole = step.function is rule.run
+    if not (whole and several and rule.apart):
+        if whole and not several:
             step.over = rule.over
         return (step,)
     F, gradient, saved = step.arguments
@@ -215,7 +220,7 @@ def _sum_in(dtype: Any, strides: tuple[int, ...], x: Any, y: Any) -> Any:
     return np.add(x, y, np.ndarray(x.shape, dtype, None, 0, strides))
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class _Sums:
     """Adds gradients, and reports the sums."""
 
