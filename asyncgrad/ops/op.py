@@ -15,7 +15,7 @@ Other values are not saved. Nothing is saved or computed for an input that needs
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal
 
 from asyncgrad.ops import batch_rules
@@ -299,14 +299,14 @@ def linear(
     if attributes is None:
         attributes = _attributes(forward, ("x",))
     more.setdefault("batch", batch_rules.by_attributes(attributes))
-    pushes = _in_place_of_inputs(name, ("x",), attributes)
+    pushes = _in_place_of_inputs(name, ("x",), attributes, ("x",))
     return Op(name, forward, ("x",), attributes, pulls={"x": part(adjoint)}, pushes=pushes, **more)
 
 
 def _in_place_of_inputs(
-    name: str, inputs: tuple[str, ...], attributes: tuple[str, ...]
+    name: str, inputs: tuple[str, ...], attributes: tuple[str, ...], wanted: Iterable[str]
 ) -> dict[str, Part]:
-    """The pushes of a function that is linear in each input: a tangent takes its input's place."""
+    """The pushes of a function that is linear in some inputs: a tangent takes its input's place."""
 
     def push(place: int) -> Part:
         names = (*inputs[:place], *inputs[place + 1 :], *attributes)
@@ -314,7 +314,7 @@ def _in_place_of_inputs(
             *values[:place], t, *values[place:]
         ))  # fmt: skip
 
-    return {key: push(place) for place, key in enumerate(inputs)}
+    return {key: push(inputs.index(key)) for key in wanted}
 
 
 def operation(
@@ -336,8 +336,8 @@ def operation(
         pulls: the pull of each differentiable input.
         pushes: the push of each differentiable input.
         linear: tangents are pushed by the same rules as gradients are pulled.
-        multilinear: the function is linear in each input, so its pushes are the function itself
-            with the tangent in the input's place.
+        multilinear: the function is linear in each input that has a pull, so its pushes are the
+            function itself with the tangent in the input's place.
         together: replaces `pulls`: computes all gradients in one call.
         more: fields of `Op`.
     """
@@ -357,7 +357,7 @@ def operation(
         names,
         options,
         pulls=parts if together is None else {key: _alone(together, key) for key in names},
-        pushes=_in_place_of_inputs(name, names, options) if multilinear else pushed,
+        pushes=_in_place_of_inputs(name, names, options, parts) if multilinear else pushed,
         together=together,
         **more,
     )

@@ -329,10 +329,6 @@ _BY_INPUT_AND_WEIGHT = {
         g, conjugate(F, x), weight_shape, geometry
     ),
 }
-_PUSHES = {
-    "x": lambda F, t, weight, geometry: F.convolution(t, weight, geometry),
-    "weight": lambda F, t, x, geometry: F.convolution(x, t, geometry),
-}
 
 OPS = (
     operation(
@@ -340,7 +336,7 @@ OPS = (
         _convolution,
         "x weight",
         pulls=_BY_INPUT_AND_WEIGHT,
-        pushes=_PUSHES,
+        multilinear=True,
         cost=_cost,
         batch=batch_products.convolution,
     ),
@@ -350,7 +346,8 @@ OPS = (
         "x weight bias",
         pulls={**_BY_INPUT_AND_WEIGHT, "bias": fused(_bias_gradient, _bias_rule)},
         pushes={
-            **_PUSHES,
+            "x": lambda F, t, weight, geometry: F.convolution(t, weight, geometry),
+            "weight": lambda F, t, x, geometry: F.convolution(x, t, geometry),
             "bias": lambda F, t, out_shape: F.expand(
                 F.reshape(t, (-1,) + (1,) * (len(out_shape) - 2)), out_shape
             ),
@@ -369,12 +366,7 @@ OPS = (
                 conjugate(F, y), g, weight_shape, geometry
             ),
         },
-        pushes={
-            "y": lambda F, t, weight, shape, geometry: F.convolution_input(
-                t, weight, shape, geometry
-            ),
-            "weight": lambda F, t, y, shape, geometry: F.convolution_input(y, t, shape, geometry),
-        },
+        multilinear=True,
         node="ConvolutionBackwardBackward0",
         cost=_products_cost,
         batch=batch_products.convolution_input,
@@ -389,10 +381,7 @@ OPS = (
                 conjugate(F, y), g, x_shape, geometry
             ),
         },
-        pushes={
-            "y": lambda F, t, x, shape, geometry: F.convolution_weight(t, x, shape, geometry),
-            "x": lambda F, t, y, shape, geometry: F.convolution_weight(y, t, shape, geometry),
-        },
+        multilinear=True,
         node="ConvolutionBackwardBackward0",
         cost=_products_cost,
     ),

@@ -398,7 +398,7 @@ def _by_peaks(name: str, forward: Callable[..., Any], adjoint: str, node: str) -
         "y x peak",
         "window",
         pulls={"y": lambda F, g, x, peak, window: getattr(F, adjoint)(g, x, peak, window)},
-        pushes={"y": lambda F, t, x, peak, window: getattr(F, name)(t, x, peak, window)},
+        multilinear=True,
         node=node,
         cost=_cost,
         batch=batch_products.images,
