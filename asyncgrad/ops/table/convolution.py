@@ -38,11 +38,10 @@ from asyncgrad.ops.columns import (
 )
 from asyncgrad.ops.dtype import is_half
 from asyncgrad.ops.fused import compiled_first, share
-from asyncgrad.ops.op import fused, operation
+from asyncgrad.ops.op import operation
 from asyncgrad.ops.table.linalg import conjugate, product_cost
-from asyncgrad.ops.table.normalisation import channel_sums, channels
-from asyncgrad.ops.widening import widening
-from asyncgrad.types import Array, Library, Namespace, Shape, Value
+from asyncgrad.ops.table.normalisation import BIAS_PULL, BIAS_PUSH
+from asyncgrad.types import Array, Library, Shape
 
 #: How many sums of products are made apart from one another.
 _RUNS = 8
@@ -302,15 +301,6 @@ def _added_up(
     return out
 
 
-@widening
-def _bias_gradient(xp: Library, g: Array) -> Any:
-    return channel_sums(xp, channels(g))
-
-
-def _bias_rule(F: Namespace, g: Value) -> Any:
-    return F.sum(g, (0, *range(2, len(g.shape))), False)
-
-
 def _cost(x: Variable, weight: Variable, *rest: Any) -> int:
     stride = prod(rest[-1].stride)
     places = x._metadata.size // max(1, x._metadata.shape[1]) // stride
@@ -344,13 +334,11 @@ OPS = (
         "convolution_with_bias",
         _convolution_with_bias,
         "x weight bias",
-        pulls={**_BY_INPUT_AND_WEIGHT, "bias": fused(_bias_gradient, _bias_rule)},
+        pulls={**_BY_INPUT_AND_WEIGHT, "bias": BIAS_PULL},
         pushes={
             "x": lambda F, t, weight, geometry: F.convolution(t, weight, geometry),
             "weight": lambda F, t, x, geometry: F.convolution(x, t, geometry),
-            "bias": lambda F, t, out_shape: F.expand(
-                F.reshape(t, (-1,) + (1,) * (len(out_shape) - 2)), out_shape
-            ),
+            "bias": BIAS_PUSH,
         },
         node="ConvolutionBackward0",
         cost=_cost,

@@ -16,7 +16,7 @@ import numpy as np
 from asyncgrad.core.variable import Variable
 from asyncgrad.ops import batch_products, batch_rules
 from asyncgrad.ops.fused import along, blocks_of, compiled, elementwise, number
-from asyncgrad.ops.op import fused, fused_together, linear, operation
+from asyncgrad.ops.op import Op, fused, fused_together, linear, operation, part
 from asyncgrad.ops.table.activation import ones, spread_total
 from asyncgrad.ops.table.linalg import total_of_rows
 from asyncgrad.ops.table.shape import in_order
@@ -80,17 +80,6 @@ def _layer_norm(
 def _joined(xp: Library, found: list[tuple[Array, ...]]) -> Any:
     """The moments of all blocks of rows."""
     return tuple([xp.concatenate(part) for part in zip(*found, strict=True)])
-
-
-def _affine(
-    xp: Library, x: Array, weight: Array | None, bias: Array | None, count: int, eps: float,
-    kept: list[Any],
-) -> Any:  # fmt: skip
-    found: list[Any] = []
-    out = _layer_norm(xp, _rows(x, count), 1, _line(weight), _line(bias), eps, found)
-    if not kept:
-        kept.append(found[0] if len(found) == 1 else _joined(xp, found))
-    return out.reshape(x.shape)
 
 
 @along(4, in_order=True)
@@ -172,36 +161,31 @@ def _number(x: Value, dims: Shape) -> int:
     return prod(x.shape[dim] for dim in dims) or 1
 
 
-def _moments(F: Namespace, x: Value, dims: Shape, eps: float) -> tuple[Any, Any]:
-    """The normalised values, and the inverse of the deviation."""
+def _moments(
+    F: Namespace, x: Value, dims: Shape, eps: float, centred: bool = True
+) -> tuple[Any, Any]:
+    """The normalised values, and the inverse of the deviation, or of the root mean square."""
     n = _number(x, dims)
-    y = x - F.sum(x, dims, True) * (1 / n)
+    y = x - F.sum(x, dims, True) * (1 / n) if centred else x
     inverse = F.rsqrt(F.sum(y * y, dims, True) * (1 / n) + eps)
     return y * inverse, inverse
 
 
-def _through_moments(F: Namespace, g: Value, x: Value, dims: Shape, eps: float) -> Any:
+def _through_moments(
+    F: Namespace, g: Value, x: Value, dims: Shape, eps: float, centred: bool = True
+) -> Any:
     """The gradient through the normalisation; the derivative is symmetric, so also its tangent."""
     n = _number(x, dims)
-    y, inverse = _moments(F, x, dims, eps)
+    y, inverse = _moments(F, x, dims, eps, centred)
     part = F.sum(g * y, dims, True) * (1 / n)
-    return (g - F.sum(g, dims, True) * (1 / n) - y * part) * inverse
+    if centred:
+        g = g - F.sum(g, dims, True) * (1 / n)
+    return (g - y * part) * inverse
 
 
 def _last(x: Value, count: int) -> tuple[int, ...]:
     ndim = len(x.shape)
     return tuple(range(ndim - count, ndim))
-
-
-_LAYER_RULES: dict[str, Any] = {
-    "x": lambda F, g, x, weight, count, eps, kept: _through_moments(
-        F, g * weight, x, _last(x, count), eps
-    ),
-    "weight": lambda F, g, x, weight, count, eps, kept: F.sum_to(
-        g * _moments(F, x, _last(x, count), eps)[0], weight.shape
-    ),
-    "bias": lambda F, g, x, weight, *rest: F.sum_to(g, weight.shape),
-}
 
 
 # -- over the root of the mean square -------------------------------------------------------------
@@ -222,16 +206,6 @@ def _rms_norm(
     return y if weight is None else xp.multiply(y, weight, y)
 
 
-def _rms(
-    xp: Library, x: Array, weight: Array | None, count: int, eps: float, kept: list[Any]
-) -> Any:
-    found: list[Any] = []
-    out = _rms_norm(xp, _rows(x, count), 1, _line(weight), eps, found)
-    if not kept:
-        kept.append(found[0] if len(found) == 1 else _joined(xp, found))
-    return out.reshape(x.shape)
-
-
 @along(3, in_order=True)
 def _rms_gradient(
     xp: Library, out: Array | None, g: Array, x: Array, inverse: Array, dim: int,
@@ -246,34 +220,80 @@ def _rms_gradient(
     return xp.multiply(d, inverse, d)
 
 
-_RMS_RULES: dict[str, Any] = {
-    "x": lambda F, g, x, weight, count, eps, kept: _through_mean_square(
-        F, g * weight, x, count, eps
-    ),
-    "weight": lambda F, g, x, weight, count, eps, kept: F.sum_to(
-        g * x * _mean_square(F, x, _last(x, count), eps), weight.shape
-    ),
-}
+def _over_last(
+    plain: str, name: str, inputs: str, kernel: Callable[..., Any], gradient: Callable[..., Any],
+    node: str, *, centred: bool,
+) -> tuple[Op, Op]:  # fmt: skip
+    """The rows of a norm over the last axes: without parameters, and with those in `inputs`.
 
+    Args:
+        kernel: normalises rows, and appends their moments to a list.
+        gradient: the gradient by the rows, from these moments.
+        centred: the mean is subtracted first; NumPy's kernel sums up the parameters' gradients.
+    """
+    none = (None,) * (len(inputs.split()) - 1)
 
-def _mean_square(F: Namespace, x: Value, dims: Shape, eps: float) -> Any:
-    n = _number(x, dims)
-    return F.rsqrt(F.sum(x * x, dims, True) * (1 / n) + eps)
+    def forward(xp: Library, x: Array, *given: Any) -> Any:
+        *parameters, count, eps, kept = given
+        found: list[Any] = []
+        out = kernel(xp, _rows(x, count), 1, *map(_line, parameters), eps, found)
+        if not kept:
+            kept.append(found[0] if len(found) == 1 else _joined(xp, found))
+        return out.reshape(x.shape)
 
+    def normalised(F: Namespace, x: Value, count: int, eps: float) -> Any:
+        return _moments(F, x, _last(x, count), eps, centred)[0]
 
-def _through_mean_square(F: Namespace, g: Value, x: Value, count: int, eps: float) -> Any:
-    """The gradient of `x` through its division by the root of its mean square."""
-    dims = _last(x, count)
-    inverse = _mean_square(F, x, dims, eps)
-    y = x * inverse
-    n = _number(x, dims)
-    return (g - y * (F.sum(g * y, dims, True) * (1 / n))) * inverse
+    def through(F: Namespace, g: Value, x: Value, count: int, eps: float) -> Any:
+        return _through_moments(F, g, x, _last(x, count), eps, centred)
+
+    rules: dict[str, Any] = {
+        "x": lambda F, g, x, weight, count, eps, kept: through(F, g * weight, x, count, eps),
+        "weight": lambda F, g, x, weight, count, eps, kept: F.sum_to(
+            g * normalised(F, x, count, eps), weight.shape
+        ),
+        "bias": lambda F, g, x, weight, *rest: F.sum_to(g, weight.shape),
+    }
+    pushes: dict[str, Any] = {
+        "x": lambda F, t, x, weight, count, eps: through(F, t, x, count, eps) * weight,
+        "weight": lambda F, t, x, count, eps: normalised(F, x, count, eps) * t,
+        "bias": lambda F, t, out_shape: F.expand(t, out_shape),
+    }
+    return (
+        operation(
+            plain,
+            lambda xp, x, count, eps, kept: forward(xp, x, *none, count, eps, kept),
+            pulls={
+                "x": fused(
+                    lambda xp, g, x, count, eps, kept: _by_input(
+                        gradient, xp, g, x, None, count, kept
+                    ),
+                    lambda F, g, x, count, eps, kept: through(F, g, x, count, eps),
+                )
+            },
+            pushes={"x": through},
+            node=node,
+            cost=_cost,
+            batch=batch_rules.over_last,
+        ),
+        operation(
+            name,
+            forward,
+            inputs,
+            "count eps kept",
+            pushes={key: pushes[key] for key in inputs.split()},
+            together=fused_together(_gradients(gradient, sums_up=centred), rules),
+            node=node,
+            cost=_cost,
+            batch=batch_rules.layer_norm,
+        ),
+    )
 
 
 # -- over batches ---------------------------------------------------------------------------------
 
 
-def channels(x: Array) -> Any:
+def _channels(x: Array) -> Any:
     """The array as (batch, channels, places)."""
     shape = x.shape
     return x.reshape(shape[0], shape[1], prod(shape[2:]))
@@ -290,7 +310,7 @@ def _on_places(xp: Library, values: Array, x: Array) -> Any:
     return column if plain else xp.repeat(column, x.shape[2], axis=1)
 
 
-def channel_sums(xp: Library, x: Array) -> Any:
+def _channel_sums(xp: Library, x: Array) -> Any:
     """The sum of each channel; BLAS adds up the images of a batch."""
     if len(x) < _MANY or x.size <= _FEW:
         return x.sum(axis=(0, 2))
@@ -308,11 +328,11 @@ def _channel_dots(xp: Library, x: Array, y: Array) -> Any:
     return images.reshape(x.shape[1:]).sum(axis=1)
 
 
-def channel_moments(xp: Library, x: Array) -> tuple[Any, Any]:
+def _channel_moments(xp: Library, x: Array) -> tuple[Any, Any]:
     """The mean and the variance of each channel."""
-    x = channels(x)
+    x = _channels(x)
     n = number(xp, x.shape[0] * x.shape[2], x.dtype)
-    mean = _summed(lambda block: channel_sums(xp, x[block]), x) / n
+    mean = _summed(lambda block: _channel_sums(xp, x[block]), x) / n
     middle = _on_places(xp, mean, x)
 
     def squares(block: slice) -> Any:
@@ -330,7 +350,7 @@ def _summed(compute: Callable[[slice], Any], x: Array) -> Any:
 def _linear(xp: Library, x: Array, scale: Array, shift: Array) -> Any:
     """scale * x + shift for each channel."""
     shape = x.shape
-    x = channels(x)
+    x = _channels(x)
     out = xp.empty(x.shape, x.dtype)
     scale, shift = _on_places(xp, scale, x), _on_places(xp, shift, x)
     for block in blocks_of(x):
@@ -349,7 +369,7 @@ def _batch_norm(
             kept.append(tuple(moments))
         return y
     # An empty channel has no mean; zeros keep the gradients from becoming NaN.
-    moments = channel_moments(xp, x) if x.size else (xp.zeros_like(weight), xp.ones_like(weight))
+    moments = _channel_moments(xp, x) if x.size else (xp.zeros_like(weight), xp.ones_like(weight))
     if not kept:
         kept.append(moments)
     return _batch_norm_by_moments(xp, x, weight, bias, *moments, eps)
@@ -365,7 +385,7 @@ def _batch_norm_by_moments(
 def _gradient_sums(xp: Library, g: Array, x: Array, mean: Array) -> tuple[Any, Any]:
     """For each channel the sums of the gradient, and of the gradient times (x - mean)."""
     middle = _on_places(xp, mean, x)
-    plain = _summed(lambda block: channel_sums(xp, g[block]), x)
+    plain = _summed(lambda block: _channel_sums(xp, g[block]), x)
     return plain, _summed(
         lambda block: _channel_dots(xp, g[block], xp.subtract(x[block], middle)), x
     )
@@ -403,7 +423,7 @@ def _batch_gradients(
         parts = dict(zip(("x", "weight", "bias"), made, strict=True))
     else:
         inverse = 1 / xp.sqrt(variance + number(xp, eps, variance.dtype))
-        lines = channels(g), channels(x)
+        lines = _channels(g), _channels(x)
         plain, product = _gradient_sums(xp, *lines, mean)
         parts = {"weight": product * inverse, "bias": plain}
         if "x" in wanted:
@@ -416,13 +436,8 @@ def _batch_gradients(
 def _batch_by_weight(
     xp: Library, g: Array, x: Array, mean: Array, variance: Array, eps: float
 ) -> Any:
-    product = _gradient_sums(xp, channels(g), channels(x), mean)[1]
+    product = _gradient_sums(xp, _channels(g), _channels(x), mean)[1]
     return product / xp.sqrt(variance + eps)
-
-
-@widening
-def _batch_by_bias(xp: Library, g: Array) -> Any:
-    return channel_sums(xp, channels(g))
 
 
 def _batch_dims(x: Value) -> tuple[int, ...]:
@@ -434,6 +449,12 @@ def _column(F: Namespace, value: Value, x: Value) -> Any:
     return F.reshape(value, (-1,) + (1,) * (len(x.shape) - 2))
 
 
+#: The pull and the push of a bias, a number for each channel.
+BIAS_PULL = fused(
+    widening(lambda xp, g: _channel_sums(xp, _channels(g))),
+    lambda F, g: F.sum(g, _batch_dims(g), False),
+)
+BIAS_PUSH = part(lambda F, t, out, out_shape: F.expand(_column(F, t, out), out_shape))
 _BATCH_RULES: dict[str, Any] = {
     "x": lambda F, g, x, weight, eps, kept: _through_moments(
         F, g * _column(F, weight, x), x, _batch_dims(x), eps
@@ -468,68 +489,23 @@ def _cost(x: Variable, *rest: object) -> int:
 
 
 OPS = (
-    operation(
+    *_over_last(
         "normalise",
-        lambda xp, x, count, eps, kept: _affine(xp, x, None, None, count, eps, kept),
-        pulls={
-            "x": fused(
-                lambda xp, g, x, count, eps, kept: _by_input(
-                    _layer_norm_gradient, xp, g, x, None, count, kept
-                ),
-                lambda F, g, x, count, eps, kept: _through_moments(F, g, x, _last(x, count), eps),
-            )
-        },
-        pushes={"x": lambda F, t, x, count, eps: _through_moments(F, t, x, _last(x, count), eps)},
-        node="NativeLayerNormBackward0",
-        cost=_cost,
-        batch=batch_rules.over_last,
-    ),
-    operation(
         "layer_norm",
-        _affine,
         "x weight bias",
-        pushes={
-            "x": lambda F, t, x, weight, count, eps: (
-                _through_moments(F, t, x, _last(x, count), eps) * weight
-            ),
-            "weight": lambda F, t, x, count, eps: _moments(F, x, _last(x, count), eps)[0] * t,
-            "bias": lambda F, t, out_shape: F.expand(t, out_shape),
-        },
-        together=fused_together(_gradients(_layer_norm_gradient, sums_up=True), _LAYER_RULES),
-        node="NativeLayerNormBackward0",
-        cost=_cost,
-        batch=batch_rules.layer_norm,
+        _layer_norm,
+        _layer_norm_gradient,
+        "NativeLayerNormBackward0",
+        centred=True,
     ),
-    operation(
+    *_over_last(
         "root_mean_square",
-        lambda xp, x, count, eps, kept: _rms(xp, x, None, count, eps, kept),
-        pulls={
-            "x": fused(
-                lambda xp, g, x, count, eps, kept: _by_input(
-                    _rms_gradient, xp, g, x, None, count, kept
-                ),
-                lambda F, g, x, count, eps, kept: _through_mean_square(F, g, x, count, eps),
-            )
-        },
-        pushes={"x": lambda F, t, x, count, eps: _through_mean_square(F, t, x, count, eps)},
-        node="FusedRmsNormBackward0",
-        cost=_cost,
-        batch=batch_rules.over_last,
-    ),
-    operation(
         "rms_norm",
-        _rms,
         "x weight",
-        together=fused_together(_gradients(_rms_gradient, sums_up=False), _RMS_RULES),
-        pushes={
-            "x": lambda F, t, x, weight, count, eps: (
-                _through_mean_square(F, t, x, count, eps) * weight
-            ),
-            "weight": lambda F, t, x, count, eps: x * _mean_square(F, x, _last(x, count), eps) * t,
-        },
-        node="FusedRmsNormBackward0",
-        cost=_cost,
-        batch=batch_rules.layer_norm,
+        _rms_norm,
+        _rms_gradient,
+        "FusedRmsNormBackward0",
+        centred=False,
     ),
     operation(
         "batch_norm",
@@ -544,7 +520,7 @@ OPS = (
             "weight": lambda F, t, x, eps: (
                 _moments(F, x, _batch_dims(x), eps)[0] * _column(F, t, x)
             ),
-            "bias": lambda F, t, x, out_shape: F.expand(_column(F, t, x), out_shape),
+            "bias": BIAS_PUSH,
         },
         node="NativeBatchNormBackward0",
         cost=_cost,
@@ -563,14 +539,14 @@ OPS = (
                     g * _standardised(F, x, mean, variance, eps), _batch_dims(x), False
                 ),
             ),
-            "bias": fused(_batch_by_bias, lambda F, g: F.sum(g, _batch_dims(g), False)),
+            "bias": BIAS_PULL,
         },
         pushes={
             "x": _scaled,
             "weight": lambda F, t, x, mean, variance, eps: (
                 _standardised(F, x, mean, variance, eps) * _column(F, t, x)
             ),
-            "bias": lambda F, t, x, out_shape: F.expand(_column(F, t, x), out_shape),
+            "bias": BIAS_PUSH,
         },
         node="NativeBatchNormBackward0",
         cost=_cost,
