@@ -229,6 +229,18 @@ def test_one_element_is_not_scattered_to_several_places(name):
     oracle.check_refused(lambda T: getattr(T.ones(3), name)(0, T.tensor([0, 1, 2]), T.tensor(2.0)))
 
 
+@pytest.mark.parametrize("chosen", [True, False])
+def test_a_mask_without_axes_puts_values_everywhere_or_nowhere(chosen):
+    for T in (torch, ag):
+        mask, x, two = T.tensor(chosen), T.zeros(2, 3), T.tensor(2.0)
+        assert T.index_put(x, (mask,), two).sum().item() == 12 * chosen
+    if chosen:
+        assert ag.index_put(x, (mask, ag.tensor([1, 0])), two).sum().item() == 12
+    leaf = ag.tensor(2.0, requires_grad=True)
+    ag.index_put(x, (mask,), leaf).sum().backward()
+    assert leaf.grad.item() == 6 * chosen
+
+
 def test_any_tuple_is_an_index_for_several_axes():
     for T in (torch, ag):
         assert T.arange(6).reshape(2, 3)[T.Size([1, 2])].item() == 5

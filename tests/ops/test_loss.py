@@ -114,6 +114,17 @@ def test_the_gradient_of_cross_entropy_of_logits_that_do_not_lie_in_a_row():
     assert gradients[1] == [pytest.approx(row) for row in gradients[0]]
 
 
+def test_the_gradient_of_a_divergence_by_its_target_is_undefined_at_zero():
+    found = []
+    for T in (torch, ag):
+        x = T.tensor([0.5, -1.0, 2.0], dtype=T.float64)
+        y = T.tensor([0.0, 0.25, 1.0], dtype=T.float64, requires_grad=True)
+        loss = T.nn.functional.kl_div(x, y, reduction="sum")
+        (first,) = T.autograd.grad(loss, y, create_graph=True)
+        found.append((first.tolist(), T.autograd.grad(first.sum(), y)[0].tolist()))
+    np.testing.assert_allclose(*found)
+
+
 def test_the_gradient_of_binary_cross_entropy_by_its_target():
     """PyTorch's between 0 and 1; at the ends that of the bounded logarithms, also when recorded."""
     probabilities = [0.25, 0.5, 0.9]

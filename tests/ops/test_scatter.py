@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import oracle
 import pytest
@@ -159,6 +161,17 @@ def test_no_axes_and_nothing_are_as_in_pytorch():
         none = T.zeros(0, 4, dtype=T.int64)
         assert T.ones(3, 4).scatter_reduce(0, none, T.ones(1, 4), "prod").sum().item() == 12
         assert T.ones(0).put(none.reshape(-1), T.ones(0)).tolist() == []
+
+
+@pytest.mark.parametrize(("reduce", "least"), [("amax", -math.inf), ("amin", math.inf)])
+def test_what_is_not_included_has_no_part_in_the_gradient(reduce, least):
+    """Its place is taken by the least number of all, which a scattered element may equal."""
+    for T in (torch, ag):
+        x, source = T.zeros(2, requires_grad=True), T.tensor([least, 1.0], requires_grad=True)
+        out = x.scatter_reduce(0, T.tensor([0, 1]), source, reduce, include_self=False)
+        out.sum().backward()
+        assert source.grad.tolist() == [1, 1]
+        assert x.grad.tolist() == [0, 0]
 
 
 def test_a_number_written_into_another_is_copied():

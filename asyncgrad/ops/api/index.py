@@ -660,13 +660,19 @@ def index_put_(
     basic, arrays, watched = _parsed(
         input._metadata.shape,
         tuple(
-            R.reshape(part, (1,)) if isinstance(part, Variable) and not part._metadata.shape
+            R.reshape(part, (1,))
+            if not part._metadata.shape and part._metadata.dtype != np.bool_
             else part
             for part in parts
         ),
-    )  # fmt: skip
+    )
     assert arrays is not None
-    assert not basic
+    if basic:
+        # A mask without axes selects all or nothing, along a new axis.
+        _put_into(
+            R.getitem(input, basic), arrays, watched, values, "index_put_", accumulate=accumulate
+        )
+        return input
     return _put_into(input, arrays, watched, values, "index_put_", accumulate)
 
 

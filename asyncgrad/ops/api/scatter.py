@@ -158,7 +158,7 @@ def _reduced(
     if reduce == "prod":
         return kept(R.scatter_multiply(held, src, at))
     if reduce in {"amax", "amin"}:
-        return kept(R.extreme_at(held, src, at, reduce == "amax"))
+        return kept(R.extreme_at(held, src, at, reduce == "amax", own))
     total = kept(R.put_add(held, src, at))
     if reduce == "sum":
         return total

@@ -270,37 +270,44 @@ def _zero_ranks(xp: Library, y: Array, shape: tuple[int, ...], index: tuple[Any,
     return out.reshape(y.shape)
 
 
-def _extreme_at(xp: Library, x: Array, y: Array, index: tuple[Any, ...], greatest: bool) -> Any:
-    """A copy with the greatest, or least, of each element and the values at its index."""
+def _extreme_at(
+    xp: Library, x: Array, y: Array, index: tuple[Any, ...], greatest: bool, included: bool
+) -> Any:
+    """A copy with the greatest, or least, of each element and the values at its index.
+
+    Unless elements are `included`, they were replaced by the least, or greatest, of all numbers.
+    """
     return _changed_at(xp.maximum if greatest else xp.minimum, x, y, index)
 
 
 def _candidates(
-    F: Namespace, x: Value, y: Value, out: Value, index: tuple[Any, ...]
+    F: Namespace, x: Value, y: Value, out: Value, index: tuple[Any, ...], included: bool
 ) -> tuple[Any, Any, Any]:
     """Masks of the extreme elements among both inputs, and their number for each element."""
     own, others = F.hits(x, out), F.hits(y, F.index(out, index))
+    if not included:
+        own = F.zero_at(own, index)
     return own, others, F.add(own, F.zeros_plus(others, x.shape, index))
 
 
 def _extreme_by_x(
-    F: Namespace, g: Value, x: Value, y: Value, out: Value, index: tuple[Any, ...]
+    F: Namespace, g: Value, x: Value, y: Value, out: Value, index: Any, included: bool
 ) -> Any:
-    own, _, count = _candidates(F, x, y, out, index)
+    own, _, count = _candidates(F, x, y, out, index, included)
     return F.div(F.mul(g, own), count)
 
 
 def _extreme_by_y(
-    F: Namespace, g: Value, x: Value, y: Value, out: Value, index: tuple[Any, ...]
+    F: Namespace, g: Value, x: Value, y: Value, out: Value, index: Any, included: bool
 ) -> Any:
-    _, others, count = _candidates(F, x, y, out, index)
+    _, others, count = _candidates(F, x, y, out, index, included)
     return F.mul(F.index(F.div(g, count), index), others)
 
 
 def _extreme_from_y(
-    F: Namespace, t: Value, x: Value, y: Value, out: Value, index: tuple[Any, ...]
+    F: Namespace, t: Value, x: Value, y: Value, out: Value, index: Any, included: bool
 ) -> Any:
-    _, others, count = _candidates(F, x, y, out, index)
+    _, others, count = _candidates(F, x, y, out, index, included)
     return F.div(F.zeros_plus(F.mul(t, others), x.shape, index), count)
 
 

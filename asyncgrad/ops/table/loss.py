@@ -170,9 +170,10 @@ def _divergence(xp: Library, out: Array | None, x: Array, y: Array, *_: object) 
 
 
 def _divergence_by_y(xp: Library, out: Array | None, x: Array, y: Array, *_: object) -> Any:
+    """log(y) - x + y / y: like PyTorch's, undefined at y = 0."""
     d = xp.log(y, out)
     xp.subtract(d, x, d)
-    return xp.add(d, 1, d)
+    return xp.add(d, xp.divide(y, y), d)
 
 
 def _log_divergence(xp: Library, out: Array | None, x: Array, y: Array, *_: object) -> Any:
@@ -512,7 +513,7 @@ OPS = (
         _divergence,
         {
             "x": (lambda xp, out, x, y, _: xp.negative(y, out), lambda F, x, y, _: -y),
-            "y": (_divergence_by_y, lambda F, x, y, _: F.log(y) - x + 1),
+            "y": (_divergence_by_y, lambda F, x, y, _: F.log(y) - x + F.div(y, y)),
         },
         "KlDivBackward0",
     ),
