@@ -449,3 +449,12 @@ def test_singular_values_of_what_is_not_finite_are_refused_before_lapack_sees_it
     matrices[0, 3, 0] = bad
     with pytest.raises(ag.linalg.LinAlgError, match="non-finite"):
         getattr(ag.linalg, name)(ag.tensor(matrices))
+
+
+def test_orthogonal_factors_of_what_is_not_finite_are_undefined_as_in_pytorch():
+    for T in (torch, ag):
+        q, r = T.linalg.qr(T.tensor([[[1.0, 2], [3, 4]], [[float("nan"), 1], [2, 3]]]))
+        assert T.isnan(q[1]).any()
+        assert T.isnan(r[1]).any()
+        assert T.isfinite(q[0]).all()
+        assert T.isfinite(r[0]).all()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 from asyncgrad.ops import return_types
@@ -130,7 +129,7 @@ def cholesky_solve(input: Matrices, input2: SquareMatrices, upper: bool = False)
         upper: they are `L.mH`.
     """
     of_one_dtype("cholesky_solve", input, input2)
-    return _by_factors("cholesky_solve", input2, input, upper, R.triangular_solution)
+    return _by_factors("cholesky_solve", input2, input, upper, triangles=True)
 
 
 @one_node("CholeskyInverseBackward0", writes)
@@ -146,18 +145,20 @@ def cholesky_inverse(input: SquareMatrices, upper: bool = False) -> Tensor:
     """
     name = "cholesky_inverse"
     one = new_beside(name, input, "eye", input._metadata.shape[-1])
-    return _by_factors(name, input, one, upper, R.solve)
+    return _by_factors(name, input, one, upper, triangles=False)
 
 
-def _by_factors(
-    name: str, factors: Tensor, y: Tensor, upper: bool, solve: Callable[[Any, Any], Any]
-) -> Any:
-    """The solutions for right sides `y`; only the factors' triangle is read."""
+def _by_factors(name: str, factors: Tensor, y: Tensor, upper: bool, *, triangles: bool) -> Any:
+    """The solutions for right sides `y`; only the factors' triangle is read.
+
+    A 0 on its diagonal is an error unless they are solved as `triangles`.
+    """
     x = R.clone(R.adjoint(factors) if upper else factors)
     # Not recorded: as in PyTorch, the gradient is that of all elements.
     in_place.change(x.detach(), "tril_", R.tril, 0)
     x, y = matrices.beside(name, x, y)
-    return solve(R.adjoint(x), solve(x, y))
+    lower, above = (False, True) if triangles else (None, None)
+    return R.solve(R.adjoint(x), R.solve(x, y, lower), above)
 
 
 def lu(input: Tensor, pivot: bool = True, get_infos: Truth = False) -> tuple[Tensor, ...]:

@@ -214,7 +214,7 @@ def solve_triangular(
         A = add(triangle(A, 1 if upper else -1), ones)
     else:
         A = triangle(A)
-    return _solved(name, A, B, left, R.triangular_solution)
+    return _solved(name, A, B, left, lambda a, b: R.solve(a, b, upper == left))
 
 
 @writes

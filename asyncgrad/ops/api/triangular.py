@@ -210,10 +210,9 @@ def lu_solve(
     x, y = beside(name, LU, B)
     order = again(F.xp.broadcast_to, order, y._metadata.shape[:-1])
     lower, upper = _triangles(x)
-    solve = R.triangular_solution
     if not adjoint:
-        return solve(upper, solve(lower, _reordered(y, order)))
-    y = solve(R.adjoint(lower), solve(R.adjoint(upper), y))
+        return R.solve(upper, R.solve(lower, _reordered(y, order), False), True)
+    y = R.solve(R.adjoint(lower), R.solve(R.adjoint(upper), y, False), True)
     return _reordered(y, again(F.xp.argsort, order))
 
 

@@ -19,8 +19,9 @@ from asyncgrad.devices.fp_errors import call_without_fp_errors, without_fp_error
 from asyncgrad.errors import LinAlgError
 from asyncgrad.ops import batch_rules
 from asyncgrad.ops.fused import silent
-from asyncgrad.ops.op import Op, Refused, fused, operation, raising
+from asyncgrad.ops.op import Refused, fused, operation, raising
 from asyncgrad.ops.table.linalg import adjoint, conjugate
+from asyncgrad.ops.table.shape import in_order
 from asyncgrad.types import Array, Library, Namespace, Value
 
 
@@ -80,9 +81,6 @@ def solved(
 
     def call(xp: Library, x: Array, *more: object) -> Any:
         try:
-            # LAPACK may never return from the singular values of what is not finite.
-            if words == NOT_FINITE and xp.ndarray is np.ndarray and not np.isfinite(x).all():
-                raise np.linalg.LinAlgError
             return function(xp, x, *more)
         except np.linalg.LinAlgError:
             orders = [order(xp, matrix, *more) for matrix in x.reshape(-1, *x.shape[-2:])]
@@ -91,6 +89,13 @@ def solved(
             raise LinAlgError(f"linalg.{name}: {batch}{words.format(orders[place])}") from None
 
     return call
+
+
+def svd(xp: Library, x: Array, **options: bool) -> Any:
+    """The library's singular values; LAPACK may never return from what is not finite."""
+    if xp.ndarray is np.ndarray and not np.isfinite(x).all():
+        raise np.linalg.LinAlgError
+    return xp.linalg.svd(x, **options)
 
 
 _REMEDY = "Check its rank, or add a multiple of the identity."
@@ -168,9 +173,9 @@ def _trace(F: Namespace, x: Value) -> Any:
     return F.sum(diagonal, (len(diagonal.shape) - 1,), False)
 
 
-def _solve_right(F: Namespace, x: Value, triangle: Value) -> Any:
+def _solve_right(F: Namespace, x: Value, triangle: Value, upper: bool) -> Any:
     """`x @ triangle^-H`."""
-    return _adjoint(F, F.triangular_solution(triangle, _adjoint(F, x)))
+    return _adjoint(F, F.solve(triangle, _adjoint(F, x), upper))
 
 
 def _divided(F: Namespace, x: Value, s: Value) -> Any:
@@ -181,51 +186,42 @@ def _divided(F: Namespace, x: Value, s: Value) -> Any:
 # -- solutions and determinants -------------------------------------------------------------------
 
 
-def _triangular_solution(xp: Library, x: Array, y: Array) -> Any:
-    """The solutions with triangles, by substitution where there is a 0 on a diagonal.
+def _solve(xp: Library, x: Array, y: Array, upper: bool | None = None) -> Any:
+    """The solutions with any matrices, or with upper or lower triangles.
 
-    The library solves by elimination, which rounding errors may lead past such a 0, or to one
-    that is not there.
-    Devices are not asked whether there is one, because the host would wait for the answer.
+    Those with triangles may have a 0 on the diagonal, and are then computed by substitution. The
+    library eliminates first, which leaves an upper triangle as it is.
     """
-    if xp.ndarray is not np.ndarray or x.diagonal(0, -2, -1).all():
-        try:
-            return xp.linalg.solve(x, y)
-        except np.linalg.LinAlgError:
-            pass
-    out, upper = y.copy(), not xp.tril(x, -1).any()
-    rows = range(x.shape[-1])
-    for i in reversed(rows) if upper else rows:
-        out[..., i, :] /= x[..., i, i, None]
-        rest = slice(i) if upper else slice(i + 1, None)
-        out[..., rest, :] -= x[..., rest, i, None] * out[..., i, None, :]
-    return out
+    if upper is None:
+        return _solve_any(xp, x, y)
+    if not upper:
+        return in_order(_solve(xp, x[..., ::-1, ::-1], y[..., ::-1, :], True)[..., ::-1, :])
+    try:
+        return xp.linalg.solve(x, y)
+    except np.linalg.LinAlgError:
+        out = y.copy()
+        for i in reversed(range(x.shape[-1])):
+            out[..., i, :] /= x[..., i, i, None]
+            out[..., :i, :] -= x[..., :i, i, None] * out[..., i, None, :]
+        return out
 
 
-def _solution(name: str, function: Callable[..., Any]) -> Op:
-    """The row of a function that solves, which also solves in its derivatives."""
+_solve_any = solved(
+    lambda xp, x, y: xp.linalg.solve(x, y),
+    "solve",
+    f"The solver failed because the input matrix is singular. {_REMEDY}",
+    zero_pivot,
+)
 
-    def back(
-        F: Namespace, g: Value, wanted: tuple[str, ...], x: Value, out: Value
-    ) -> tuple[Any, ...]:
-        by_y = getattr(F, name)(_adjoint(F, x), g)
-        pulled = {"y": by_y}
-        if "x" in wanted:
-            pulled["x"] = F.neg(F.bmm(by_y, _adjoint(F, out)))
-        return tuple([pulled[key] for key in wanted])
 
-    return operation(
-        name,
-        function,
-        "x y",
-        together=back,
-        pushes={
-            "x": lambda F, t, x, out: F.neg(getattr(F, name)(x, F.bmm(t, out))),
-            "y": lambda F, t, x: getattr(F, name)(x, t),
-        },
-        node="LinalgSolveExBackward0",
-        cost=decomposition_cost,
-    )
+def _solve_back(
+    F: Namespace, g: Value, wanted: tuple[str, ...], x: Value, out: Value, upper: bool | None
+) -> tuple[Any, ...]:
+    by_y = F.solve(_adjoint(F, x), g, None if upper is None else not upper)
+    pulled = {"y": by_y}
+    if "x" in wanted:
+        pulled["x"] = F.neg(F.bmm(by_y, _adjoint(F, out)))
+    return tuple([pulled[key] for key in wanted])
 
 
 def _inverse_push(F: Namespace, t: Value, out: Value) -> Any:
@@ -322,7 +318,7 @@ def _pseudo_inverse(xp: Library, x: Array, atol: float, rtol: float, hermitian: 
         kept = size > xp.maximum(xp.max(size, axis=-1, keepdims=True) * rtol, atol)
         inverted = xp.where(kept, 1 / xp.where(kept, w, 1), 0)
         return (v * inverted[..., None, :]) @ adjoint(xp, v)
-    u, s, vh = xp.linalg.svd(x, full_matrices=False)
+    u, s, vh = svd(xp, x, full_matrices=False)
     kept = s > xp.maximum(s[..., :1] * rtol, atol)
     inverted = xp.where(kept, 1 / xp.where(kept, s, 1), 0)
     return (adjoint(xp, vh) * inverted[..., None, :]) @ adjoint(xp, u)
@@ -385,11 +381,11 @@ def _cholesky_back(F: Namespace, g: Value, out: Value) -> Any:
     turned = _adjoint(F, out)
     product = F.bmm(turned, g)
     inner = F.add(F.tril(product, 0), _adjoint(F, F.tril(product, -1)))
-    return F.mul_scalar(_solve_right(F, F.triangular_solution(turned, inner), turned), 0.5)
+    return F.mul_scalar(_solve_right(F, F.solve(turned, inner, True), turned, True), 0.5)
 
 
 def _cholesky_push(F: Namespace, t: Value, out: Value) -> Any:
-    inner = _solve_right(F, F.triangular_solution(out, t), out)
+    inner = _solve_right(F, F.solve(out, t, False), out, False)
     return F.bmm(out, _half_diagonal(F, F.tril(inner, 0)))
 
 
@@ -405,17 +401,17 @@ def _upper(F: Namespace, x: Value) -> Any:
 def _q_back(F: Namespace, g: Value, x: Value, out: Value, kept: list[Any]) -> Any:
     r = F.qr_r(x, kept)
     inner = _upper(F, F.neg(F.bmm(_adjoint(F, out), g)))
-    return _solve_right(F, F.add(g, F.bmm(out, inner)), r)
+    return _solve_right(F, F.add(g, F.bmm(out, inner)), r, True)
 
 
 def _r_back(F: Namespace, g: Value, x: Value, out: Value, kept: list[Any]) -> Any:
     inner = _upper(F, F.bmm(g, _adjoint(F, out)))
-    return _solve_right(F, F.bmm(F.qr_q(x, kept), inner), out)
+    return _solve_right(F, F.bmm(F.qr_q(x, kept), inner), out, True)
 
 
 def _qr_tangent(F: Namespace, t: Value, q: Value, r: Value) -> tuple[Any, Any]:
     """The tangent times R^-1, and the change of R that it causes, times R^-1."""
-    along = _solve_right(F, t, _adjoint(F, r))
+    along = _solve_right(F, t, _adjoint(F, r), False)
     return along, _half_diagonal(F, F.triu(_symmetric(F, F.bmm(_adjoint(F, q), along)), 0))
 
 
@@ -470,7 +466,7 @@ def _eigh_vectors_push(
 
 def _rest_of_svd(xp: Library, x: Array, left: bool) -> Any:
     """The singular vectors of one side without a singular value."""
-    u, s, vh = xp.linalg.svd(x, full_matrices=True)
+    u, s, vh = svd(xp, x, full_matrices=True)
     count = s.shape[-1]
     return u[..., count:].copy() if left else vh[..., count:, :].copy()
 
@@ -692,12 +688,12 @@ def _lu_back(F: Namespace, g: Value, out: Value) -> Any:
     by_upper = F.bmm(F.triu(by_square, 0), _adjoint(F, upper))
     if beside is not None:
         by_lower = F.sub(by_lower, F.bmm(by_beside, _adjoint(F, beside)))
-        by_beside = F.triangular_solution(_adjoint(F, lower), by_beside)
+        by_beside = F.solve(_adjoint(F, lower), by_beside, True)
     if below is not None:
         by_upper = F.sub(by_upper, F.bmm(_adjoint(F, below), by_below))
-        by_below = _solve_right(F, by_below, upper)
+        by_below = _solve_right(F, by_below, upper, True)
     inner = F.add(F.tril(by_lower, -1), F.triu(by_upper, 0))
-    inner = _solve_right(F, F.triangular_solution(_adjoint(F, lower), inner), upper)
+    inner = _solve_right(F, F.solve(_adjoint(F, lower), inner, True), upper, True)
     return _joined(F, inner, by_beside, by_below)
 
 
@@ -706,12 +702,12 @@ def _lu_push(F: Namespace, t: Value, out: Value) -> Any:
     of_square, of_beside, of_below = _split(F, t)
     lower, upper = _triangles(F, square)
     turned = _adjoint(F, upper)
-    inner = _solve_right(F, F.triangular_solution(lower, of_square), turned)
+    inner = _solve_right(F, F.solve(lower, of_square, False), turned, False)
     of_lower, of_upper = F.bmm(lower, F.tril(inner, -1)), F.bmm(F.triu(inner, 0), upper)
     if beside is not None:
-        of_beside = F.triangular_solution(lower, F.sub(of_beside, F.bmm(of_lower, beside)))
+        of_beside = F.solve(lower, F.sub(of_beside, F.bmm(of_lower, beside)), False)
     if below is not None:
-        of_below = _solve_right(F, F.sub(of_below, F.bmm(below, of_upper)), turned)
+        of_below = _solve_right(F, F.sub(of_below, F.bmm(below, of_upper)), turned, False)
     return _joined(F, F.add(of_lower, of_upper), of_beside, of_below)
 
 
@@ -763,16 +759,19 @@ def _exponential_moved(F: Namespace, t: Value, x: Value) -> Any:
 
 
 OPS = raising(
-    _solution(
+    operation(
         "solve",
-        solved(
-            lambda xp, x, y: xp.linalg.solve(x, y),
-            "solve",
-            f"The solver failed because the input matrix is singular. {_REMEDY}",
-            zero_pivot,
-        ),
+        _solve,
+        "x y",
+        "upper",
+        together=_solve_back,
+        pushes={
+            "x": lambda F, t, x, out, upper: F.neg(F.solve(x, F.bmm(t, out), upper)),
+            "y": lambda F, t, x, upper: F.solve(x, t, upper),
+        },
+        node="LinalgSolveExBackward0",
+        cost=decomposition_cost,
     ),
-    _solution("triangular_solution", _triangular_solution),
     operation(
         "inv",
         solved(
@@ -873,7 +872,7 @@ OPS = raising(
         vectors=(_eigh_vectors_back, _eigh_vectors_push),
     ),
     *_results(
-        lambda xp, x: xp.linalg.svd(x, full_matrices=False),
+        lambda xp, x: svd(xp, x, full_matrices=False),
         "LinalgSvdBackward0",
         ("svd_left", "svd_values", "svd_right"),
         left=(_svd_left_back, _svd_left_push),

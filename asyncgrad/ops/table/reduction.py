@@ -20,7 +20,7 @@ from asyncgrad.ops.fused import masked
 from asyncgrad.ops.op import Op, Part, fused, linear, operation, part
 from asyncgrad.ops.table.elementwise import sgn
 from asyncgrad.ops.table.linalg import adjoint, conjugate
-from asyncgrad.ops.table.matrices import NOT_FINITE, decomposition_cost, solved
+from asyncgrad.ops.table.matrices import NOT_FINITE, decomposition_cost, solved, svd
 from asyncgrad.ops.table.shape import in_order, kept_shape
 from asyncgrad.ops.widening import widening
 from asyncgrad.types import Array, Library, Namespace, Shape, Value
@@ -619,7 +619,7 @@ def _vector_norm_gradient(
 
 
 def _sum_of_singular_values(xp: Library, x: Array) -> Any:
-    return xp.linalg.svd(x, compute_uv=False).sum(-1).copy()
+    return svd(xp, x, compute_uv=False).sum(-1).copy()
 
 
 def _polar(xp: Library, x: Array) -> Any:
