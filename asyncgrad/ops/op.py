@@ -278,6 +278,12 @@ def _elementwise(name: str, locals_: dict[str, Any], forward: Any, **more: Any) 
     pulls, pushes = more.pop("pulls", None), more.pop("pushes", None)
     if pulls is None:
         pulls = {key: factor(d) for key, d in known.items()}
+        if "kernel" in more:
+            # The rule rounds half precision once, as the kernel does.
+            pulls = {
+                key: each._replace(function=rounding_once(each.function), local=None)
+                for key, each in pulls.items()
+            }
     if pushes is None:
         pushes = {key: tangent(d) for key, d in known.items()}
     if not pulls:

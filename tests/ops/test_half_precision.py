@@ -296,6 +296,21 @@ def test_powers_round_where_pytorchs_do(dtype, function):
     oracle.compare(*found)
 
 
+@pytest.mark.parametrize("recorded", [False, True])
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_the_gradient_of_tanh_rounds_once(dtype, recorded):
+    found = []
+    for T in (torch, ag):
+        x, g = (
+            T.tensor(np.random.default_rng(seed).standard_normal(999)).to(getattr(T, dtype))
+            for seed in (0, 1)
+        )
+        x.requires_grad_()
+        (gradient,) = T.autograd.grad(T.tanh(x), x, g, create_graph=recorded)
+        found.append(gradient.detach().float().numpy())
+    np.testing.assert_array_equal(*found)
+
+
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_errors_of_long_scans_do_not_add_up(dtype):
     """The gradient is computed step by step, with the quotient of two results in each."""

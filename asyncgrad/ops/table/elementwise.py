@@ -36,6 +36,7 @@ from asyncgrad.ops.scalar_cast import fitted
 from asyncgrad.ops.special import erf
 from asyncgrad.ops.table.activation import sigmoid
 from asyncgrad.ops.table.shape import in_order
+from asyncgrad.ops.widening import widening
 from asyncgrad.types import Array, Library, Namespace, Number, Value
 
 _LN2 = math.log(2)
@@ -219,11 +220,16 @@ def _tanh_gradient(xp: Library, g: Array, out: Array) -> Any:
         made = compiled(xp, "tanh_gradient", g, out)
         if made is not NotImplemented:
             return made
+    if out.dtype.itemsize == 2:
+        return _wide_tanh_gradient(xp, g, out)
     if not out.ndim or out.__class__ is not np.ndarray:
         return g * (1 - out * out)
     d = xp.square(out)
     xp.subtract(ONES.get(d.dtype, 1), d, d)
     return xp.multiply(g, d, d)
+
+
+_wide_tanh_gradient = widening(_tanh_gradient)
 
 
 @elementwise(2)
