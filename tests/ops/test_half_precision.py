@@ -298,17 +298,21 @@ def test_powers_round_where_pytorchs_do(dtype, function):
 
 @pytest.mark.parametrize("recorded", [False, True])
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-def test_the_gradient_of_tanh_rounds_once(dtype, recorded):
+@pytest.mark.parametrize("name", ["tanh", "hardsigmoid", "glu"])
+def test_values_and_gradients_of_activations_round_once(name, dtype, recorded):
+    """PyTorch's gradient of `glu` rounds the logistic function first."""
     found = []
     for T in (torch, ag):
         x, g = (
-            T.tensor(np.random.default_rng(seed).standard_normal(999)).to(getattr(T, dtype))
+            T.tensor(np.random.default_rng(seed).standard_normal(1000)).to(getattr(T, dtype)) * 3
             for seed in (0, 1)
         )
-        x.requires_grad_()
-        (gradient,) = T.autograd.grad(T.tanh(x), x, g, create_graph=recorded)
-        found.append(gradient.detach().float().numpy())
-    np.testing.assert_array_equal(*found)
+        out = getattr(T.nn.functional, name)(x.requires_grad_())
+        (gradient,) = T.autograd.grad(out, x, g[: len(out)], create_graph=recorded)
+        gradients = [] if name == "glu" else [gradient]
+        found.append([y.detach().float().numpy() for y in (out, *gradients)])
+    for theirs, ours in zip(*found, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])

@@ -12,7 +12,7 @@ from asyncgrad.ops.api.reduction import vector_norm
 from asyncgrad.ops.api.shape import permute, reshape, split
 from asyncgrad.ops.converted import one_node, writes_exactly
 from asyncgrad.ops.dtype import FLOATING, check_dtype
-from asyncgrad.ops.float32_compute import computing_dtype, in_parameters_dtype
+from asyncgrad.ops.float32_compute import computing_dtype, in_float32, in_parameters_dtype
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.node_names import renamed
 from asyncgrad.ops.promotion import cast
@@ -135,6 +135,8 @@ def relu6(input: Tensor, inplace: InPlace = False) -> Tensor:
 @one_node("HardsigmoidBackward0")
 def hardsigmoid(input: Floating, inplace: InPlace = False) -> Tensor:
     """`clamp(x / 6 + 0.5, 0, 1)`: linear from 0 at -3 to 1 at 3."""
+    if input._metadata.dtype.itemsize == 2:
+        return in_float32(hardsigmoid, input)  # type: ignore[no-any-return]
     inside = (input > -3) & (input < 3)
     return where(inside, input + 3, (input.detach() + 3).clamp(0.0, 6.0)) / 6
 
@@ -231,6 +233,8 @@ def prelu(input: Floating, weight: Alike) -> Tensor:
 )
 def glu(input: Floating, dim: Axis = -1) -> Tensor:
     """The first half of an axis times the logistic function of the second."""
+    if input._metadata.dtype.itemsize == 2:
+        return in_float32(glu, input, dim)  # type: ignore[no-any-return]
     size = input.shape[dim]
     first, second = split(input, size // 2, dim) if size else (input, input)
     return first * R.sigmoid(second)
