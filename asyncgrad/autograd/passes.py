@@ -303,7 +303,7 @@ async def _grad_of_examples(
     for place, (root, vector) in enumerate(zip(roots, vectors, strict=True)):
         if vector is None and root._metadata.size != 1:
             implicit_gradient(root._metadata)
-        ones = RECORDED.add_scalar(RECORDED.zeros_of(bottoms[place]), 1)
+        ones = RECORDED.add_scalar(RECORDED.zero(bottoms[place]), 1)
         gradients.append(ones if vector is None else unwrap_batch(vector, level))
     found = await grad(bottoms, [unwrap_batch(x, level) for x in tensors], gradients, **flags)
     results = [None if gradient is None else wrap_batch(gradient, level) for gradient in found]

@@ -71,9 +71,8 @@ def by_example(call: Call, *arguments: Any) -> Any:
             R.getitem(x, (i, Ellipsis)) if flag else x
             for x, flag in zip(arguments[:count], call.flags, strict=True)
         ]
-        out = function(*inputs, *[[] if isinstance(a, list) else a for a in attributes])
-        parts.append(R.reshape(out, (1, *out.shape)))
-    return R.cat(parts, 0)
+        parts.append(function(*inputs, *[[] if isinstance(a, list) else a for a in attributes]))
+    return R.stack(parts, 0)
 
 
 # -- elementwise ----------------------------------------------------------------------------------

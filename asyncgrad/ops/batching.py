@@ -266,7 +266,7 @@ def _stack(tensors: Sequence[Any]) -> Any:
             f"vmap: We do not support batching operators that can output dynamic shape: the "
             f"examples have shapes {sorted(shapes)}."
         )
-    return RECORDED.cat([RECORDED.reshape(x, (1, *x.shape)) for x in tensors], 0)
+    return RECORDED.stack(tensors, 0)
 
 
 def drawn(draw: Callable[[tuple[int, ...]], Any], shape: tuple[int, ...]) -> Any:

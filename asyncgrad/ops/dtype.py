@@ -30,7 +30,7 @@ class DType:
 
     def __new__(cls, given: Any) -> DType:
         """Return the one object for a dtype."""
-        found = _KNOWN.get(np.dtype(given))
+        found = KNOWN.get(np.dtype(given))
         if found is None:
             raise TypeError(f"tensors can't have the dtype {given!r}. Use asyncgrad.float32.")
         return found
@@ -80,9 +80,10 @@ _NAMES = (
     "bool", "uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64", "float16",
     "float32", "float64", "complex64", "complex128",
 )  # fmt: skip
-_KNOWN = {known: _make(known) for known in map(np.dtype, _NAMES)}
+#: By NumPy's dtype. PyTorch has no long doubles, whose size depends on the platform.
+KNOWN = {known: _make(known) for known in map(np.dtype, _NAMES)}
 if BFLOAT16 is not None:
-    _KNOWN[BFLOAT16] = _make(BFLOAT16)
+    KNOWN[BFLOAT16] = _make(BFLOAT16)
 #: The types of what may stand for a dtype, besides strings.
 DTYPES = (DType, np.dtype, type)
 _COMPLEX = {"bfloat16": "complex64", "float32": "complex64", "float64": "complex128"}

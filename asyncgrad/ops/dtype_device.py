@@ -10,15 +10,12 @@ import numpy as np
 from asyncgrad.devices import CPU, Device
 from asyncgrad.devices.discovery import find
 from asyncgrad.errors import class_of
-from asyncgrad.ops.dtype import DType
+from asyncgrad.ops.dtype import KNOWN, DType
 
 
 def is_dtype(dtype: np.dtype[Any]) -> bool:
     """Whether tensors can have a NumPy dtype."""
-    if dtype.kind not in "biufc":
-        return dtype.name == "bfloat16"
-    # PyTorch has no long doubles, and their size depends on the platform.
-    return dtype.char not in "gG"
+    return np.dtype(dtype.type) in KNOWN
 
 
 def as_dtype(name: str, dtype: Any) -> Any:

@@ -21,7 +21,7 @@ class Recorded:
         """Divide a number by a tensor. The reciprocal is saved, so `x` may change in place."""
         if x._metadata.is_complex:
             # A reciprocal times a number is NaN where the quotient is infinite.
-            return self.div(self.add_scalar(self.zeros_of(x), number), x)
+            return self.div(self.add_scalar(self.zero(x), number), x)
         return self.mul_scalar(self.reciprocal(x), number)
 
     def accumulate(self, value: Any, owned: bool, gradient: Any, gradient_owned: bool) -> Any:

@@ -9,6 +9,7 @@ import numpy as np
 from asyncgrad.core.variable import view_of
 from asyncgrad.devices import Device
 from asyncgrad.errors import AutogradError
+from asyncgrad.ops.table.strided import row_major
 
 
 class Storage:
@@ -92,11 +93,7 @@ def part_of(storage: Storage, dtype: Any, offset: int, size: Any, stride: Any) -
     row = storage._array.view(np.uint8).view(dtype)
     shape = (row.size - offset,) if size is None else tuple(size)
     if stride is None:
-        steps, step = [], 1
-        for length in reversed(shape):
-            steps.append(step)
-            step *= max(length, 1)
-        stride = steps[::-1]
+        stride = row_major(shape)
     last = offset + sum((length - 1) * step for length, step in zip(shape, stride, strict=True))
     if offset < 0 or min((*shape, *stride, 0)) < 0 or (0 not in shape and last >= row.size):
         raise AutogradError(

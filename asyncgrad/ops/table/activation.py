@@ -379,7 +379,8 @@ def _softmax_gradient(xp: Library, out: Array | None, g: Array, y: Array, dim: i
     return xp.multiply(d, y, d)
 
 
-def _softmax_pull(F: Namespace, g: Value, out: Value, dim: int) -> Any:
+def softmax_pull(F: Namespace, g: Value, out: Value, dim: int) -> Any:
+    """The gradient through the softmax, and also its tangent: the derivative is symmetric."""
     weighted = g * out
     return weighted - out * F.sum(weighted, (dim,), True)
 
@@ -465,8 +466,8 @@ OPS = (
     operation(
         "softmax",
         _softmax,
-        pulls={"x": fused(_softmax_gradient, _softmax_pull)},
-        pushes={"x": _softmax_pull},
+        pulls={"x": fused(_softmax_gradient, softmax_pull)},
+        pushes={"x": softmax_pull},
         cost=_lines_cost,
         batch=batch_rules.line,
     ),

@@ -20,7 +20,7 @@ from asyncgrad.ops import batch_products
 from asyncgrad.ops.bfloat16 import floating_info
 from asyncgrad.ops.fused import FEW, compiled, number, share, silent
 from asyncgrad.ops.op import fused_together, operation
-from asyncgrad.ops.table.activation import line_maxima, ones
+from asyncgrad.ops.table.activation import line_maxima, ones, softmax_pull
 from asyncgrad.ops.table.linalg import product_cost
 from asyncgrad.ops.widening import widening
 from asyncgrad.types import Array, Library, Namespace, Value
@@ -352,10 +352,13 @@ def _weights(
     return F.attention_weights(F.bmm(q, F.adjoint(k)) * scale, mask, causal)
 
 
-def _through_weights(F: Namespace, g: Value, weights: Value) -> Any:
-    """The gradient of the scores, and also their tangent: the derivative is symmetric."""
-    part = g * weights
-    return part - weights * F.sum(part, (len(weights.shape) - 1,), True)
+def _by_scores(
+    F: Namespace, t: Value, q: Value, k: Value, v: Value, mask: Value | None, causal: bool,
+    scale: float,
+) -> Any:  # fmt: skip
+    """The result's tangent by that of the products of queries and keys."""
+    weights = _weights(F, q, k, mask, causal, scale)
+    return F.bmm(softmax_pull(F, t * scale, weights, len(weights.shape) - 1), v)
 
 
 def _rule(
@@ -365,7 +368,7 @@ def _rule(
     weights = _weights(F, q, k, mask, causal, scale)
     slopes = None
     if wanted != ("v",):
-        slopes = _through_weights(F, F.bmm(g, F.adjoint(v)), weights)
+        slopes = softmax_pull(F, F.bmm(g, F.adjoint(v)), weights, len(weights.shape) - 1)
     made: dict[str, Callable[[], Any]] = {
         "q": lambda: F.bmm(slopes, k) * scale,
         "k": lambda: F.bmm(F.adjoint(slopes), q) * scale,
@@ -390,17 +393,11 @@ OPS = (
         _attention,
         "q k v",
         pushes={
-            "q": lambda F, t, q, k, v, mask, causal, scale: F.bmm(
-                _through_weights(
-                    F, F.bmm(t, F.adjoint(k)) * scale, _weights(F, q, k, mask, causal, scale)
-                ),
-                v,
+            "q": lambda F, t, q, k, v, mask, causal, scale: _by_scores(
+                F, F.bmm(t, F.adjoint(k)), q, k, v, mask, causal, scale
             ),
-            "k": lambda F, t, q, k, v, mask, causal, scale: F.bmm(
-                _through_weights(
-                    F, F.bmm(q, F.adjoint(t)) * scale, _weights(F, q, k, mask, causal, scale)
-                ),
-                v,
+            "k": lambda F, t, q, k, v, mask, causal, scale: _by_scores(
+                F, F.bmm(q, F.adjoint(t)), q, k, v, mask, causal, scale
             ),
             "v": lambda F, t, q, k, mask, causal, scale: F.bmm(
                 _weights(F, q, k, mask, causal, scale), t
@@ -415,7 +412,7 @@ OPS = (
     operation(
         "attention_weights",
         _attention_weights,
-        pulls={"x": lambda F, g, out: _through_weights(F, g, out)},
+        pulls={"x": lambda F, g, out: softmax_pull(F, g, out, len(out.shape) - 1)},
         linear=True,
         node="SafeSoftmaxBackward0",
         cost=lambda x, *rest: 5_000 + 4 * int(x._metadata.cost),

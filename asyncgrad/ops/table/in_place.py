@@ -79,8 +79,6 @@ def _zero_view(xp: Library, x: Array, route: Route) -> Any:
 
 
 OPS = (
-    # Constants without a gradient.
-    operation("zeros_of", lambda xp, x: xp.zeros_like(x), batch=batch_rules.same),
     linear(
         "take_view",
         lambda xp, x, route: route.of(x),
@@ -120,7 +118,7 @@ OPS = (
         "overwrite",
         lambda xp, x, y: y,
         "x y",
-        pulls={"x": lambda F, g: F.zeros_of(g), "y": lambda F, g: g},
+        pulls={"x": lambda F, g: F.zero(g), "y": lambda F, g: g},
         linear=True,
         fresh=False,
         node="CopyBackwards",

@@ -235,7 +235,7 @@ def _changed_at(function: Any, x: Array, y: Array, index: tuple[Any, ...]) -> An
 
 def _factors(F: Namespace, x: Value, y: Value, index: tuple[Any, ...]) -> Any:
     """The factor of each element."""
-    return F.scatter_multiply(F.add_scalar(F.zeros_of(x), 1), y, index)
+    return F.scatter_multiply(F.add_scalar(F.zero(x), 1), y, index)
 
 
 def _other_factors(F: Namespace, x: Value, y: Value, index: tuple[Any, ...]) -> Any:
@@ -245,13 +245,13 @@ def _other_factors(F: Namespace, x: Value, y: Value, index: tuple[Any, ...]) -> 
     zeros of an element are handled: others matter for third derivatives only.
     """
     ranks = F.zero_ranks(y, x.shape, index)
-    nothing = F.zeros_of(y)
+    nothing = F.zero(y)
     one = F.add_scalar(nothing, 1)
     is_zero = F.eq(y, nothing)
     product = F.index(F.scatter_multiply(x, y, index), index)
     out = F.where(is_zero, nothing, F.div(product, F.where(is_zero, one, y)))
     for rank in range(2):
-        own = F.eq(ranks, F.add_scalar(F.zeros_of(ranks), rank))
+        own = F.eq(ranks, F.add_scalar(F.zero(ranks), rank))
         others = F.scatter_multiply(x, F.where(own, one, y), index)
         out = F.where(own, F.index(others, index), out)
     return out

@@ -185,7 +185,7 @@ def _euclidean_distances(xp: Library, x: Array, y: Array) -> Any:
 
 def _over_distance(F: Namespace, g: Value, out: Value) -> Any:
     """Divide by the distance; 0 where the distance is 0."""
-    nothing = F.zeros_of(out)
+    nothing = F.zero(out)
     none = F.eq(out, nothing)
     return F.where(none, nothing, F.div(g, F.where(none, F.add_scalar(nothing, 1), out)))
 

@@ -297,14 +297,14 @@ def _cofactors_gradient(xp: Library, g: Array, x: Array, out: Array) -> Any:
 
 def _sign_back(F: Namespace, g: Value, x: Value, out: Value) -> Any:
     if x.dtype.kind != "c":
-        return F.zeros_of(x)
+        return F.zero(x)
     turn = F.neg(F.imag(F.mul(F.conj(g), out)))
     return F.mul_scalar(_scalar_times(F, turn, _adjoint(F, _inverse(F, x))), 1j)
 
 
 def _sign_push(F: Namespace, t: Value, x: Value, out: Value) -> Any:
     if x.dtype.kind != "c":
-        return F.zeros_of(out)
+        return F.zero(out)
     angle = F.imag(_trace(F, F.bmm(_inverse(F, x), t)))
     return F.mul_scalar(F.mul(out, angle), 1j)
 
@@ -669,7 +669,7 @@ def _split(F: Namespace, x: Value) -> tuple[Any, Any, Any]:
 
 
 def _triangles(F: Namespace, square: Value) -> tuple[Any, Any]:
-    one = F.add_scalar(F.zeros_of(_diagonal(F, square)), 1)
+    one = F.add_scalar(F.zero(_diagonal(F, square)), 1)
     return F.add(F.tril(square, -1), _on_diagonal(F, one)), F.triu(square, 0)
 
 
@@ -753,7 +753,7 @@ def _exponential_moved(F: Namespace, t: Value, x: Value) -> Any:
     """
     last, n = len(x.shape) - 1, x.shape[-1]
     first = F.cat([x, t], last)
-    second = F.cat([F.zeros_of(x), x], last)
+    second = F.cat([F.zero(x), x], last)
     out = F.matrix_exp(F.cat([first, second], last - 1))
     return F.narrow(F.narrow(out, last, n, n), last - 1, 0, n)
 

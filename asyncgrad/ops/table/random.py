@@ -43,7 +43,7 @@ def _gamma_slope(xp: Library, x: Array, y: Array) -> Any:
 
 def _of_parameters(name: str, inputs: str, node: str = "") -> Op:
     """An op whose inputs are the parameters of what was drawn, without a derivative."""
-    pulls = dict.fromkeys(inputs.split(), lambda F, g: F.zeros_of(g))
+    pulls = dict.fromkeys(inputs.split(), lambda F, g: F.zero(g))
     broadcasts = len(pulls) > 1
     return operation(
         name, _drawn, inputs, "values", pulls=pulls, linear=True, broadcasts=broadcasts, node=node,

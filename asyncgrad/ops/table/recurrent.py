@@ -171,11 +171,6 @@ def _by_gate(xp: Library, order: tuple[int, ...], *parts: Array) -> Any:
     return gates
 
 
-def _stacked(F: Namespace, parts: list[Any]) -> Any:
-    """Stack the parts along a new first axis."""
-    return F.cat([F.reshape(part, (1, *part.shape)) for part in parts], 0)
-
-
 def _steps(F: Namespace, x: Value) -> list[Any]:
     """The steps of a sequence, taken from halves of halves.
 
@@ -245,7 +240,7 @@ def _plain_rule(
     for own in _steps(F, z):
         states.append(getattr(F, activation)(own + states[-1] @ F.adjoint(w)))
     parts: list[Any] = []
-    back = F.zeros_of(h)
+    back = F.zero(h)
     for own, state in zip(_steps(F, g)[::-1], states[:0:-1], strict=True):
         part = _through(F, activation, back + own, state)
         parts.append(part)
@@ -259,7 +254,7 @@ def _plain_push(
 ) -> Any:
     turned = F.adjoint(w)
     found = []
-    moved = tangent if key == "h" else F.zeros_of(h)
+    moved = tangent if key == "h" else F.zero(h)
     tangents = _steps(F, tangent) if key == "z" else []
     for t, own in enumerate(_steps(F, z)):
         part = moved @ turned
@@ -270,7 +265,7 @@ def _plain_push(
         h = getattr(F, activation)(own + h @ turned)
         moved = _through(F, activation, part, h)
         found.append(moved)
-    return _stacked(F, found)
+    return F.stack(found, 0)
 
 
 def _plain(activation: str) -> Op:
@@ -527,7 +522,7 @@ def _lstm_rule(
 ) -> Any:  # fmt: skip
     rows = list(_lstm_steps(F, x, h, c, v, w, b))
     *gradients, memory = _steps(F, g)
-    back = F.zeros_of(c)
+    back = F.zero(c)
     parts: list[Any] = []
     for own, (_, before, i, f, j, o, top) in zip(gradients[::-1], rows[::-1], strict=True):
         back = back + own
@@ -563,8 +558,8 @@ def _lstm_push(
 ) -> Any:  # fmt: skip
     turned = F.adjoint(w)
     size = c.shape[-1]
-    moved = tangent if key == "h" else F.zeros_of(h)
-    memory = tangent if key == "c" else F.zeros_of(c)
+    moved = tangent if key == "h" else F.zero(h)
+    memory = tangent if key == "c" else F.zero(c)
     found = []
     inputs = {"x": lambda: _products(F, tangent, v), "v": lambda: _products(F, x, tangent)}
     tangents = _steps(F, inputs[key]()) if key in inputs else []
@@ -582,7 +577,7 @@ def _lstm_push(
         )
         moved = to * o * (1 - o) * top + o * (1 - top * top) * memory
         found.append(moved)
-    return _stacked(F, [*found, memory])
+    return F.stack([*found, memory], 0)
 
 
 # -- the gated cell -------------------------------------------------------------------------------
@@ -716,7 +711,7 @@ def _gru_rule(
     out: Value, kept: list[Any],
 ) -> Any:  # fmt: skip
     rows = list(_gru_steps(F, z, h, w, b))
-    back = F.zeros_of(h)
+    back = F.zero(h)
     parts: list[Any] = []
     by_z: list[Any] = []
     for own, (state, r, u, n, q) in zip(_steps(F, g)[::-1], rows[::-1], strict=True):
@@ -739,7 +734,7 @@ def _gru_push(
 ) -> Any:
     turned = F.adjoint(w)
     size = h.shape[-1]
-    moved = tangent if key == "h" else F.zeros_of(h)
+    moved = tangent if key == "h" else F.zero(h)
     found = []
     tangents = _steps(F, tangent) if key == "z" else []
     for t, (state, r, u, n, q) in enumerate(_gru_steps(F, z, h, w, b)):
@@ -757,7 +752,7 @@ def _gru_push(
         tn = (tn + tr * r * (1 - r) * q) * (1 - n * n)
         moved = tn + tu * u * (1 - u) * (state - n) + u * (moved - tn)
         found.append(moved)
-    return _stacked(F, found)
+    return F.stack(found, 0)
 
 
 def _cost(z: Variable, h: Variable, *rest: object) -> int:

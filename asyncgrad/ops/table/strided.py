@@ -144,7 +144,7 @@ def _as_strided_scatter(xp: Library, x: Array, y: Array, held: Strides, wanted: 
 
 
 def _cleared(F: Namespace, g: Value, held: Strides, wanted: Strides) -> Any:
-    zeros = F.zeros_of(F.restride(g, held, wanted, held))
+    zeros = F.zero(F.restride(g, held, wanted, held))
     return F.as_strided_scatter(g, zeros, held, wanted)
 
 
@@ -162,9 +162,7 @@ OPS = (
         pulls={"x": _cleared, "y": lambda F, g, held, wanted: F.restride(g, held, wanted, held)},
         pushes={
             "x": _cleared,
-            "y": lambda F, t, out, held, wanted: F.as_strided_scatter(
-                F.zeros_of(out), t, held, wanted
-            ),
+            "y": lambda F, t, out, held, wanted: F.as_strided_scatter(F.zero(out), t, held, wanted),
         },
     ),
 )

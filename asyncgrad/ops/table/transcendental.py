@@ -28,32 +28,25 @@ def _special(
     `d` is the local derivative, and `function` SciPy's name, if it is another.
     """
 
-    def compute(xp: Library, x: Array) -> Any:
-        return _computed(xp, name, function or name, x)
-
     if not public and not function:
         words = "".join([word.capitalize() for word in name.split("_")])
         more.setdefault("node", f"Special{words}Backward0")
     public = public or f"special.{name}"
-    forward = without_fp_errors(compute)
+    forward = without_fp_errors(lambda xp, x: _computed(name, function or name, x))
     return unary(name, d, forward, wide=True, doc=doc, public=public, **more)
 
 
-def _computed(xp: Library, name: str, function: str, x: Array, *before: int) -> Any:
-    """A special function by SciPy's name."""
-    check_dtype(name, x.dtype, FLOATING)
-    return special_function(name, function)(*before, x).astype(x.dtype, copy=False)
-
-
-@without_fp_errors
-def _polygamma(xp: Library, x: Array, n: int) -> Any:
-    return _computed(xp, "polygamma", "polygamma", x, n)
+def _computed(name: str, function: str, *arguments: Any) -> Any:
+    """A special function by SciPy's name; the last argument is an array of the result's dtype."""
+    dtype = arguments[-1].dtype
+    check_dtype(name, dtype, FLOATING)
+    return special_function(name, function)(*arguments).astype(dtype, copy=False)
 
 
 @without_fp_errors
 def _lgamma(xp: Library, x: Array) -> Any:
     """SciPy's `gammaln`, which is infinite at denormals, with PyTorch's value at minus infinity."""
-    out = _computed(xp, "lgamma", "gammaln", x)
+    out = _computed("lgamma", "gammaln", x)
     size = abs(x)
     out = xp.where(size < _LEAST_NORMAL, -xp.log(size), out)
     return xp.where(x == -math.inf, x.dtype.type(math.inf), out)
@@ -90,15 +83,11 @@ def _special_of_two(
 ) -> Any:
     """A special function of two numbers, without a derivative by the first one."""
 
-    def compute(xp: Library, x: Array, y: Array) -> Any:
-        check_dtype(name, x.dtype, FLOATING)
-        return special_function(name, function)(x, y).astype(x.dtype, copy=False)
-
     def rule(F: Namespace, g: Value, x: Value, y: Value) -> Any:
         return F.mul(g, by_y(F, x, y))
 
     pulls = {"x": Refused(name), "y": rule}
-    forward = without_fp_errors(compute)
+    forward = without_fp_errors(lambda xp, x, y: _computed(name, function, x, y))
     pushes = {"y": rule}
     return binary(name, forward=forward, pulls=pulls, pushes=pushes, wide=True, node=node, **more)
 
@@ -114,7 +103,7 @@ def _bessel_over_itself(
 
     There the derivatives of a quotient would be differences of large numbers.
     """
-    nothing = F.zeros_of(x)
+    nothing = F.zero(x)
     near = (x > -0.1) & (x < 0.1)
     small = F.where(near, x, nothing)
     square = small * small * (sign / 4)
@@ -129,7 +118,7 @@ def _bessel_over_itself(
 
 def _sinc_slope(F: Namespace, x: Value) -> Any:
     """`(cos(pi x) - sinc(x)) / x`; near 0 by its series, as `_bessel_over_itself`."""
-    nothing = F.zeros_of(x)
+    nothing = F.zero(x)
     near = F.abs(x) < 0.1
     small = F.where(near, x, nothing) * math.pi
     square = small * small
@@ -142,7 +131,7 @@ def _sinc_slope(F: Namespace, x: Value) -> Any:
 
 def _log_ndtr_slope(F: Namespace, x: Value, out: Value) -> Any:
     """The density over the share below: exact far below 0, and finite derivatives far above."""
-    above, nothing = x > 0, F.zeros_of(x)
+    above, nothing = x > 0, F.zero(x)
     high, low = F.where(above, x, nothing), F.where(above, nothing, x)
     upper = F.exp(high * high * -0.5 - F.where(above, out, nothing)) * 0.5
     lower = F.reciprocal(F.erfcx(low * -_ROOT_HALF))
@@ -210,7 +199,7 @@ OPS = (
     ),
     unary(
         "polygamma",
-        forward=_polygamma,
+        forward=without_fp_errors(lambda xp, x, n: _computed("polygamma", "polygamma", n, x)),
         attributes=("n",),
         wide=True,
         pulls={"x": lambda F, g, x, n: F.mul(g, F.polygamma(x, n + 1))},
@@ -392,7 +381,7 @@ OPS = (
         "copysign",
         forward=IgnoringFpErrors("copysign"),
         of_real=True,
-        pulls={"x": _same_sign, "y": lambda F, g: F.zeros_of(g)},
+        pulls={"x": _same_sign, "y": lambda F, g: F.zero(g)},
         linear=True,
         doc="The absolute values of `input` with the signs of `other`.",
     ),
@@ -409,7 +398,7 @@ OPS = (
         "nextafter",
         forward=IgnoringFpErrors("nextafter"),
         of_real=True,
-        pulls={"x": lambda F, g, x, y: F.mask(g, x != y), "y": lambda F, g: F.zeros_of(g)},
+        pulls={"x": lambda F, g, x, y: F.mask(g, x != y), "y": lambda F, g: F.zero(g)},
         linear=True,
         numbers="none",
         check=_not_of_integers("nextafter"),
