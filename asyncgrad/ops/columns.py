@@ -64,19 +64,23 @@ def _out_shape(
 
 def padded(xp: Library, x: Array, padding: tuple[tuple[int, int], ...], value: float = 0) -> Any:
     """Pad the last axes with `value`; negative padding crops."""
-    return _framed(xp, x, *_frame(x.shape, padding), value) if any(map(any, padding)) else x
+    return bordered(xp, x, *border_of(x.shape, padding), value) if any(map(any, padding)) else x
 
 
-def _framed(xp: Library, x: Array, shape: Shape, kept: Any, inner: Any, value: float = 0) -> Any:
-    out = (xp.zeros if value == 0 else xp.empty)(shape, x.dtype)
-    if value != 0:
+def bordered(xp: Library, x: Array, shape: Shape, kept: Any, inner: Any, value: float = 0) -> Any:
+    """An array of a shape with what is kept of another one in it, and one value around that."""
+    given = x[kept]
+    # A float, of which -0.0 is one, is filled in.
+    zeros = value.__class__ is int and not value
+    out = (xp.zeros if zeros else xp.empty)(shape, x.dtype)
+    if not zeros and given.size < out.size:
         out.fill(value)
-    out[inner] = x[kept]
+    out[inner] = given
     return out
 
 
 @functools.lru_cache(REMEMBERED)
-def _frame(shape: tuple[int, ...], padding: tuple[tuple[int, int], ...]) -> tuple[Any, Any, Any]:
+def border_of(shape: tuple[int, ...], padding: tuple[tuple[int, int], ...]) -> tuple[Any, Any, Any]:
     """The padded shape, the slices kept of the array, and the slices where they go."""
     lead = len(shape) - len(padding)
     full, kept, inner = list(shape[:lead]), [], []
@@ -93,7 +97,7 @@ def _frame(shape: tuple[int, ...], padding: tuple[tuple[int, int], ...]) -> tupl
 def windows_of(xp: Library, x: Array, kernel: Shape, out: Shape, geometry: Geometry) -> Any:
     """A view (batch, groups, channels, *kernel, *out) of an image, which is padded first."""
     frame, shape, strides = _layout(x.shape, x.itemsize, kernel, out, geometry)
-    x = xp.ascontiguousarray(x) if frame is None else _framed(xp, x, *frame)
+    x = xp.ascontiguousarray(x) if frame is None else bordered(xp, x, *frame)
     if xp.ndarray is np.ndarray:
         # It takes a tenth of the time of `as_strided`.
         return np.ndarray(shape, x.dtype, x, 0, strides)
@@ -105,7 +109,7 @@ def _layout(
     shape: tuple[int, ...], itemsize: int, kernel: Shape, out: Shape, geometry: Geometry
 ) -> tuple[Any, tuple[int, ...], tuple[int, ...]]:
     stride, padding, dilation, groups = geometry
-    frame = _frame(shape, padding) if any(map(any, padding)) else None
+    frame = border_of(shape, padding) if any(map(any, padding)) else None
     own = shape[1] // groups
     whole = shape if frame is None else frame[0]
     batch, channel, *steps = [itemsize * prod(whole[axis:]) for axis in range(1, len(whole) + 1)]
@@ -253,7 +257,7 @@ def beside(xp: Library, x: Array, padding: tuple[tuple[int, int], ...] = ()) -> 
 def _beside(shape: Shape, padding: tuple[tuple[int, int], ...]) -> tuple[Any, ...]:
     """The order of the axes, the shape, what is kept of the images and where, and the edges."""
     order = (2, 1, *range(3, len(shape)), 0)
-    frame, kept, (_, first, *others) = _frame(shape, padding or ((0, 0),) * (len(shape) - 2))
+    frame, kept, (_, first, *others) = border_of(shape, padding or ((0, 0),) * (len(shape) - 2))
     inner = (first, slice(None), *others)
     whole = tuple([frame[axis] for axis in order])
     edges = []

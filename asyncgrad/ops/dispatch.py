@@ -191,26 +191,15 @@ def _sequence_rule(op: Op, wanted: tuple[int, ...], arity: int) -> Rule:
 
 #: What the names in generated functions stand for; `_names_in` adds those that differ.
 _NAMES: dict[str, Any] = {
-    "OpNode": OpNode,
-    "VersionCounter": VersionCounter,
-    "accept": accept,
-    "as_tensor_operand": as_tensor_operand,
     "call_without_fp_errors": call_without_fp_errors,
-    "check_broadcast": check_broadcast,
-    "counter_of": counter_of,
     "current": current,
-    "gradient_edge": gradient_edge,
-    "in_modes": in_modes,
-    "instead": instead,
-    "metadata_of": metadata_of,
     "next_sequence_nr": next_sequence_nr,
-    "note_view": note_view,
-    "reason": reason,
-    "_fitting": _fitting,
-    "_planned": _planned,
-    "_remembered": _remembered,
-    "_sequence_node": _sequence_node,
-}
+    **{one.__name__: one for one in (
+        OpNode, VersionCounter, accept, as_tensor_operand, check_broadcast, counter_of,
+        gradient_edge, in_modes, instead, metadata_of, note_view, reason, _fitting, _planned,
+        _remembered, _sequence_node,
+    )},
+}  # fmt: skip
 
 
 # -- the functions --------------------------------------------------------------------------------

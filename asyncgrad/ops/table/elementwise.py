@@ -35,6 +35,7 @@ from asyncgrad.ops.quotients import exact
 from asyncgrad.ops.scalar_cast import fitted
 from asyncgrad.ops.special import erf
 from asyncgrad.ops.table.activation import sigmoid
+from asyncgrad.ops.table.linalg import real
 from asyncgrad.ops.table.shape import in_order
 from asyncgrad.ops.widening import widening
 from asyncgrad.types import Array, Library, Namespace, Number, Value
@@ -235,10 +236,6 @@ def _sigmoid_gradient(xp: Library, out: Array | None, g: Array, y: Array) -> Any
     return xp.multiply(g, d, d)
 
 
-def _real_part(F: Namespace, x: Value) -> Any:
-    return F.real(x) if x.dtype.kind == "c" else x
-
-
 def _sgn_pull(F: Namespace, g: Value, x: Value, out: Value) -> Any:
     """Drop the gradient's part along x / |x|: only changes at a right angle turn it."""
     if x.dtype.kind != "c":
@@ -249,9 +246,7 @@ def _sgn_pull(F: Namespace, g: Value, x: Value, out: Value) -> Any:
 
 def _signed(F: Namespace, t: Value, x: Value) -> Any:
     """The push of `abs`."""
-    if x.dtype.kind != "c":
-        return t * F.sgn(x)
-    return F.real(t * F.conj(F.sgn(x)))
+    return real(F, F.chain(t, F.sgn(x)))
 
 
 # -- powers ---------------------------------------------------------------------------------------
@@ -344,12 +339,12 @@ def _base_push(F: Namespace, t: Value, x: Value, y: Value) -> Any:
 
 def _exponent_derivative(F: Namespace, x: Value, y: Value, out: Value) -> Any:
     """The derivative by the exponent: the limit 0 at x = 0 with y >= 0."""
-    return F.mask(out * F.log(x), ~((x == 0) & (_real_part(F, y) >= 0)))
+    return F.mask(out * F.log(x), ~((x == 0) & (real(F, y) >= 0)))
 
 
 def _number_power_derivative(F: Namespace, x: Value, out: Value, scalar: Number) -> Any:
     if scalar == 0:
-        return F.mask(out * -math.inf, ~(_real_part(F, x) >= 0))
+        return F.mask(out * -math.inf, ~(real(F, x) >= 0))
     if x.dtype.kind == "c" or isinstance(scalar, complex):
         return out * cmath.log(scalar)
     return out * (math.log(scalar) if scalar > 0 else math.nan)

@@ -44,6 +44,11 @@ def adjoint(xp: Library, x: Array) -> Any:
     return out.conj() if out.dtype.kind == "c" else out
 
 
+def real(F: Namespace, x: Value) -> Any:
+    """The real part; a real array itself."""
+    return F.real(x) if x.dtype.kind == "c" else x
+
+
 def conjugate(F: Namespace, x: Value) -> Any:
     """The conjugate; a real array itself."""
     return F.conj(x) if x.dtype.kind == "c" else x
@@ -183,11 +188,9 @@ def _euclidean_distances(xp: Library, x: Array, y: Array) -> Any:
     return xp.sqrt(xp.maximum(sizes - 2 * xp.matmul(x, adjoint(xp, y)), 0))
 
 
-def _over_distance(F: Namespace, g: Value, out: Value) -> Any:
-    """Divide by the distance; 0 where the distance is 0."""
-    nothing = F.zero(out)
-    none = F.eq(out, nothing)
-    return F.where(none, nothing, F.div(g, F.where(none, F.add_scalar(nothing, 1), out)))
+def quotient(F: Namespace, g: Value, out: Value) -> Any:
+    """A quotient, and 0 where the divisor is 0, with derivatives of any order."""
+    return F.mask(F.div(g, F.where(out != 0, out, F.zero(out) + 1)), out != 0)
 
 
 def _apart(F: Namespace, shares: Value, x: Value, y: Value) -> Any:
@@ -342,12 +345,12 @@ OPS = (
         without_fp_errors(_euclidean_distances),
         "x y",
         pulls={
-            "x": lambda F, g, x, y, out: _apart(F, _over_distance(F, g, out), x, y),
-            "y": lambda F, g, x, y, out: _apart(F, F.adjoint(_over_distance(F, g, out)), y, x),
+            "x": lambda F, g, x, y, out: _apart(F, quotient(F, g, out), x, y),
+            "y": lambda F, g, x, y, out: _apart(F, F.adjoint(quotient(F, g, out)), y, x),
         },
         pushes={
-            "x": lambda F, t, x, y, out: _over_distance(F, _lengthened(F, t, x, y), out),
-            "y": lambda F, t, x, y, out: _over_distance(F, F.adjoint(_lengthened(F, t, y, x)), out),
+            "x": lambda F, t, x, y, out: quotient(F, _lengthened(F, t, x, y), out),
+            "y": lambda F, t, x, y, out: quotient(F, F.adjoint(_lengthened(F, t, y, x)), out),
         },
         node="CdistBackward0",
         cost=lambda x, y: product_cost(4 * x._metadata.size * y._metadata.shape[-2]),

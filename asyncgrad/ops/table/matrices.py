@@ -20,7 +20,7 @@ from asyncgrad.errors import LinAlgError
 from asyncgrad.ops import batch_rules
 from asyncgrad.ops.fused import silent
 from asyncgrad.ops.op import Refused, fused, operation, raising
-from asyncgrad.ops.table.linalg import adjoint, conjugate
+from asyncgrad.ops.table.linalg import adjoint, conjugate, real
 from asyncgrad.ops.table.shape import in_order
 from asyncgrad.types import Array, Library, Namespace, Value
 
@@ -144,10 +144,6 @@ def _diagonal(F: Namespace, x: Value) -> Any:
 def _on_diagonal(F: Namespace, x: Value) -> Any:
     shape = (*x.shape, x.shape[-1])
     return F.put_diagonal(x, shape, 0, len(shape) - 2, len(shape) - 1)
-
-
-def _real(F: Namespace, x: Value) -> Any:
-    return F.real(x) if x.dtype.kind == "c" else x
 
 
 def _scalar_times(F: Namespace, g: Value, x: Value) -> Any:
@@ -431,7 +427,7 @@ def _eigh_values_back(F: Namespace, g: Value, x: Value, triangle: str, kept: lis
 
 def _eigh_values_push(F: Namespace, t: Value, x: Value, triangle: str, kept: list[Any]) -> Any:
     v = F.eigh_vectors(x, triangle, kept)
-    return _real(F, _diagonal(F, _product(F, _adjoint(F, v), t, v)))
+    return real(F, _diagonal(F, _product(F, _adjoint(F, v), t, v)))
 
 
 def _of_no_phase(F: Namespace, name: str, inner: Value) -> None:
@@ -482,7 +478,7 @@ def _svd_values_back(F: Namespace, g: Value, x: Value, kept: list[Any]) -> Any:
 
 def _svd_values_push(F: Namespace, t: Value, x: Value, kept: list[Any]) -> Any:
     u, vh = F.svd_left(x, kept), F.svd_right(x, kept)
-    return _real(F, _diagonal(F, _product(F, _adjoint(F, u), t, _adjoint(F, vh))))
+    return real(F, _diagonal(F, _product(F, _adjoint(F, u), t, _adjoint(F, vh))))
 
 
 def _phases(F: Namespace, skew: Value, s: Value) -> Any:
@@ -819,7 +815,7 @@ OPS = raising(
         "log_abs_det",
         silent(lambda xp, x: xp.linalg.slogdet(x)[1]),
         pulls={"x": lambda F, g, x: _scalar_times(F, g, _adjoint(F, _inverse(F, x)))},
-        pushes={"x": lambda F, t, x: _real(F, _trace(F, F.bmm(_inverse(F, x), t)))},
+        pushes={"x": lambda F, t, x: real(F, _trace(F, F.bmm(_inverse(F, x), t)))},
         node="LinalgSlogdetBackward0",
         cost=decomposition_cost,
     ),

@@ -19,7 +19,7 @@ from asyncgrad.ops.dtype import is_half
 from asyncgrad.ops.fused import masked
 from asyncgrad.ops.op import Op, Part, fused, linear, operation, part
 from asyncgrad.ops.table.elementwise import sgn
-from asyncgrad.ops.table.linalg import adjoint, conjugate
+from asyncgrad.ops.table.linalg import adjoint, conjugate, quotient, real
 from asyncgrad.ops.table.matrices import NOT_FINITE, decomposition_cost, solved, svd
 from asyncgrad.ops.table.shape import in_order, kept_shape
 from asyncgrad.ops.widening import widening
@@ -116,8 +116,8 @@ def _push_of(pull: Callable[..., Any]) -> Part:
         if local is None:
             return F.zero(out)
         inner = F.mul(conjugate(F, local), t)
-        if inner.dtype.kind == "c" and out.dtype.kind != "c":
-            inner = F.real(inner)
+        if out.dtype.kind != "c":
+            inner = real(F, inner)
         dims = known.get("dims", tuple(range(len(out.shape), len(x.shape))))
         return F.sum(inner, dims, known.get("keepdim", False))
 
@@ -550,11 +550,6 @@ def _vector_norm(xp: Library, x: Array, ord: float, dims: tuple[int, ...], keepd
     return result
 
 
-def _quotient(F: Namespace, g: Value, out: Value) -> Any:
-    """A quotient, and 0 where the divisor is 0, with derivatives of any order."""
-    return F.mask(F.div(g, F.where(out != 0, out, F.zero(out) + 1)), out != 0)
-
-
 def _vector_norm_pull(
     F: Namespace, g: Value, x: Value, out: Value, ord: float, dims: Shape, keepdim: bool
 ) -> Any:
@@ -567,7 +562,7 @@ def _vector_norm_pull(
         return F.mul(F.sgn(x), g)
     norm = F.reshape(out, kept)
     if ord == 2:
-        return F.mul(x, _quotient(F, g, norm))
+        return F.mul(x, quotient(F, g, norm))
     size = F.abs(x)
     if math.isinf(ord):
         hits = F.hits_or_nan(size, norm)
@@ -575,7 +570,7 @@ def _vector_norm_pull(
     if ord < 1:
         steep = F.mask(F.pow_scalar(size, ord - 1), x != 0)
         return F.mul(F.mul(F.sgn(x), steep), F.mul(g, F.pow_scalar(norm, 1 - ord)))
-    scale = _quotient(F, g, F.pow_scalar(norm, ord - 1))
+    scale = quotient(F, g, F.pow_scalar(norm, ord - 1))
     if ord < 2:
         return F.mul(F.mul(F.sgn(x), F.pow_scalar(size, ord - 1)), scale)
     return F.mul(F.mul(x, F.pow_scalar(size, ord - 2)), scale)

@@ -13,6 +13,7 @@ from asyncgrad.devices.arena import reshaped
 from asyncgrad.devices.fp_errors import fp_errors_ignored, restore_fp_errors
 from asyncgrad.devices.pieces import here
 from asyncgrad.ops import batch_rules
+from asyncgrad.ops.columns import border_of, bordered
 from asyncgrad.ops.fused import assign
 from asyncgrad.ops.op import Op, Part, linear, operation
 from asyncgrad.types import Array, Library, Namespace, Shape, Value
@@ -179,31 +180,24 @@ def _triangle(rows: int, columns: int, diagonal: int) -> Any:
     return np.tri(rows, columns, diagonal, bool)
 
 
-def _is_small(x: Array) -> bool:
-    """Whether to cache a mask for a matrix."""
-    return x.__class__ is np.ndarray and bool(x.shape[-1] * x.shape[-2] <= _SMALL)
-
-
 def in_order(out: Array) -> Any:
     """A new array, contiguous: NumPy's has the operand's order of axes, PyTorch's has not."""
     return out if out.flags.c_contiguous else out.copy()
 
 
-def _tril(xp: Library, x: Array, diagonal: int) -> Any:
-    if x.__class__ is not np.ndarray:
-        return in_order(xp.tril(x, diagonal))
-    if not _is_small(x):
-        return _one_side(xp, x, diagonal, False)
-    # Like NumPy's `tril`, but with a cached mask.
-    return in_order(np.where(_triangle(*x.shape[-2:], diagonal), x, x.dtype.type(0)))
+def _one_triangle(*, above: bool) -> Callable[..., Any]:
+    """NumPy's `triu` or `tril`, but with a cached mask for small matrices."""
 
+    def triangle(xp: Library, x: Array, diagonal: int) -> Any:
+        if x.__class__ is not np.ndarray:
+            return in_order((xp.triu if above else xp.tril)(x, diagonal))
+        if x.shape[-1] * x.shape[-2] > _SMALL:
+            return _one_side(xp, x, diagonal - above, above)
+        mask = _triangle(*x.shape[-2:], diagonal - above)
+        zero = x.dtype.type(0)
+        return in_order(np.where(mask, zero, x) if above else np.where(mask, x, zero))
 
-def _triu(xp: Library, x: Array, diagonal: int) -> Any:
-    if x.__class__ is not np.ndarray:
-        return in_order(xp.triu(x, diagonal))
-    if not _is_small(x):
-        return _one_side(xp, x, diagonal - 1, True)
-    return in_order(np.where(_triangle(*x.shape[-2:], diagonal - 1), x.dtype.type(0), x))
+    return triangle
 
 
 def _one_side(xp: Library, x: Array, diagonal: int, above: bool) -> Any:
@@ -236,25 +230,6 @@ def _put_diagonal(
 ) -> Any:
     out = xp.zeros(shape, dtype=g.dtype)
     _diagonal(xp, out, offset, dim1, dim2)[...] = g
-    return out
-
-
-def _pad(xp: Library, x: Array, widths: tuple[tuple[int, int], ...], value: float) -> Any:
-    """Pad each axis by (before, after) elements; negative widths crop."""
-    shape = tuple(n + sum(w) for n, w in zip(x.shape, widths, strict=True))
-    inner = tuple(
-        slice(max(0, before), n - max(0, after))
-        for n, (before, after) in zip(shape, widths, strict=True)
-    )
-    kept = tuple(
-        slice(max(0, -before), n - max(0, -after))
-        for n, (before, after) in zip(x.shape, widths, strict=True)
-    )
-    given = x[kept]
-    out = xp.empty(shape, x.dtype)
-    if given.size < out.size:
-        xp.copyto(out, value, casting="unsafe")
-    out[inner] = given
     return out
 
 
@@ -421,8 +396,18 @@ OPS = (
         fresh=False,
         batch=batch_rules.repeat,
     ),
-    linear("tril", _tril, lambda F, g, diagonal: F.tril(g, diagonal), batch=batch_rules.same),
-    linear("triu", _triu, lambda F, g, diagonal: F.triu(g, diagonal), batch=batch_rules.same),
+    linear(
+        "tril",
+        _one_triangle(above=False),
+        lambda F, g, diagonal: F.tril(g, diagonal),
+        batch=batch_rules.same,
+    ),
+    linear(
+        "triu",
+        _one_triangle(above=True),
+        lambda F, g, diagonal: F.triu(g, diagonal),
+        batch=batch_rules.same,
+    ),
     linear(
         "diagonal",
         _diagonal,
@@ -455,7 +440,7 @@ OPS = (
     ),
     operation(
         "pad",
-        _pad,
+        lambda xp, x, widths, value: bordered(xp, x, *border_of(x.shape, widths), value),
         pulls={"x": _pad_adjoint},
         pushes={"x": lambda F, t, widths: F.pad(t, widths, 0)},
         node="ConstantPadNdBackward0",
