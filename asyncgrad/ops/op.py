@@ -275,38 +275,25 @@ def binary(
 def _elementwise(name: str, locals_: dict[str, Any], forward: Any, **more: Any) -> Op:
     known = {key: d for key, d in locals_.items() if d is not None}
     more.setdefault("batch", batch_rules.broadcast if len(locals_) > 1 else batch_rules.same)
-    pulls, pushes = more.pop("pulls", None), more.pop("pushes", None)
-    if pulls is None:
-        pulls = {key: factor(d) for key, d in known.items()}
-        if "kernel" in more:
-            # The rule rounds half precision once, as the kernel does.
-            pulls = {
-                key: each._replace(function=rounding_once(each.function), local=None)
-                for key, each in pulls.items()
-            }
-    if pushes is None:
-        pushes = {key: tangent(d) for key, d in known.items()}
+    pulls = more.setdefault("pulls", {key: factor(d) for key, d in known.items()})
+    more.setdefault("pushes", {key: tangent(d) for key, d in known.items()})
     if not pulls:
         more.setdefault("promotes", "any")
-    more["pulls"] = pulls = _parts(pulls)
-    more["pushes"] = pulls if more.pop("linear", False) else _parts(pushes)
-    more.setdefault("attributes", _attributes(forward, tuple(locals_)))
-    return Op(name, forward or name, tuple(locals_), **more)
+    if "kernel" in more and known:
+        # The rule rounds half precision once, as the kernel does.
+        more["pulls"] = {
+            key: each._replace(function=rounding_once(each.function), local=None)
+            for key, each in pulls.items()
+        }
+    return operation(name, forward or name, " ".join(locals_), **more)
 
 
-def linear(
-    name: str, forward: Any, adjoint: Callable[..., Any], *,
-    attributes: tuple[str, ...] | None = None, **more: Any,
-) -> Op:  # fmt: skip
+def linear(name: str, forward: Any, adjoint: Callable[..., Any], **more: Any) -> Op:
     """A linear op with one input and its adjoint `adjoint(F, g, ...)`.
 
     Its push is the function itself. If no attributes are given, `forward` names them.
     """
-    if attributes is None:
-        attributes = _attributes(forward, ("x",))
-    more.setdefault("batch", batch_rules.by_attributes(attributes))
-    pushes = _in_place_of_inputs(name, ("x",), attributes, ("x",))
-    return Op(name, forward, ("x",), attributes, pulls={"x": part(adjoint)}, pushes=pushes, **more)
+    return operation(name, forward, pulls={"x": adjoint}, multilinear=True, **more)
 
 
 def _in_place_of_inputs(
@@ -324,7 +311,7 @@ def _in_place_of_inputs(
 
 
 def operation(
-    name: str, forward: Any, inputs: str = "x", attributes: str | None = None, *,
+    name: str, forward: Any, inputs: str = "x", attributes: str | Iterable[str] | None = None, *,
     pulls: Mapping[str, Callable[..., Any] | Part] | None = None,
     pushes: Mapping[str, Callable[..., Any] | Part] | None = None,
     together: Callable[..., Any] | None = None, linear: bool = False, multilinear: bool = False,
@@ -337,8 +324,8 @@ def operation(
         forward: the raw function `forward(xp, inputs..., attributes...)`, or a library's name of
             it.
         inputs: the names of the tensor inputs, separated by blanks.
-        attributes: the names of the attributes that follow them, separated by blanks; if None,
-            those of `forward`.
+        attributes: the names of the attributes that follow them, in a sequence or separated by
+            blanks; if None, those of `forward`.
         pulls: the pull of each differentiable input.
         pushes: the push of each differentiable input.
         linear: tangents are pushed by the same rules as gradients are pulled.
@@ -348,7 +335,9 @@ def operation(
         more: fields of `Op`.
     """
     names = tuple(inputs.split())
-    options = _attributes(forward, names) if attributes is None else tuple(attributes.split())
+    if attributes is None:
+        attributes = _attributes(forward, names)
+    options = tuple(attributes.split() if isinstance(attributes, str) else attributes)
     more.setdefault("batch", batch_rules.by_attributes(options))
     parts = _parts(pulls or {})
     pushed = parts if linear else _parts(pushes or {})

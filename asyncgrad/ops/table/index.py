@@ -345,7 +345,7 @@ def _into_zeros(name: str, forward: Callable[..., Any]) -> Op:
         name,
         forward,
         lambda F, g, index: F.index(g, index),
-        attributes=("shape", "index"),
+        attributes="shape index",
         batch=batch_rules.from_index,
         host_indices=True,
     )
@@ -392,7 +392,7 @@ OPS = (
         "zeros_with",
         _zeros_with,
         lambda F, g, index: F.getitem(g, index),
-        attributes=("shape", "index"),
+        attributes="shape index",
         fresh=False,
         batch=batch_rules.from_index,
         host_indices=True,
@@ -421,7 +421,7 @@ OPS = (
             index.reshape(-1).copy(), g.reshape(index.size, *shape[1:]), shape
         ),
         lambda F, g, index: F.index(F.to_dense(g), (index,)),
-        attributes=("shape", "index"),
+        attributes="shape index",
         fresh=False,
         repeats=False,
     ),

@@ -568,7 +568,7 @@ OPS = (
         lambda F, g, dim, target, counts, kept, each: F.nll_loss(
             g, dim, target, counts, kept, each
         ),
-        attributes=("shape", "dim", "target", "counts", "kept", "each"),
+        attributes="shape dim target counts kept each",
         node="NllLossBackwardBackward0",
     ),
     operation(

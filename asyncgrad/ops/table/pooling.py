@@ -413,7 +413,7 @@ def _means(
         name,
         forward,
         lambda F, g, window, counts: getattr(F, adjoint)(g, window, counts),
-        attributes=("window", "counts"),
+        attributes="window counts",
         wide=True,
         node=node,
         cost=_cost,
@@ -428,7 +428,7 @@ def _along_bins(name: str, forward: Callable[..., Any], length: str, adjoint: st
         name,
         forward,
         lambda F, g, x_shape, dim: getattr(F, adjoint)(g, dim, x_shape[dim]),
-        attributes=("dim", length),
+        attributes=f"dim {length}",
         wide=True,
     )
 

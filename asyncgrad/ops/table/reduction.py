@@ -697,7 +697,7 @@ OPS = (
         "spread",
         _spread,
         lambda F, g, dims, keepdim: F.sum(g, dims, keepdim),
-        attributes=("shape", "dims", "keepdim"),
+        attributes="shape dims keepdim",
         node="ExpandBackward0",
     ),
     linear(
@@ -747,7 +747,7 @@ OPS = (
         "put_along",
         _put_along,
         lambda F, g, indices, dim: F.along(g, indices, dim, True),
-        attributes=("indices", "dim", "shape"),
+        attributes="indices dim shape",
     ),
     operation(
         "logsumexp",

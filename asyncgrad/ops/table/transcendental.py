@@ -200,7 +200,7 @@ OPS = (
     unary(
         "polygamma",
         forward=without_fp_errors(lambda xp, x, n: _computed("polygamma", "polygamma", n, x)),
-        attributes=("n",),
+        attributes="n",
         wide=True,
         pulls={"x": lambda F, g, x, n: F.mul(g, F.polygamma(x, n + 1))},
         linear=True,
