@@ -96,6 +96,18 @@ def contract(call: Call, x: Any, y: Any, x_labels: Any, y_labels: Any, out_label
     return R.contract(x, y, x_labels, y_labels, (batch, *out_labels))
 
 
+def _channels_merged(x: Any) -> Any:
+    """Merge the batch axis with the channels of the examples."""
+    wide = R.permute(x, (1, 0, *range(2, len(x.shape))))
+    return R.reshape(wide, (x.shape[1], x.shape[0] * x.shape[2], *x.shape[3:]))
+
+
+def _channels_parted(x: Any, size: int) -> Any:
+    count, channels, *image = x.shape
+    out = R.reshape(x, (count, size, channels // size, *image))
+    return R.permute(out, (1, 0, *range(2, len(out.shape))))
+
+
 # -- images ---------------------------------------------------------------------------------------
 
 
@@ -104,14 +116,11 @@ def convolution(call: Call, x: Any, weight: Any, *rest: Any) -> Any:
     flags = call.flags
     if flags[1]:
         x, weight = full(Call("", call.size, flags[:2]), (x, weight))
-        size, count, channels, *image = x.shape
-        # Merge the examples' channels into one axis, with separate groups for each example.
-        wide = R.permute(x, (1, 0, *range(2, len(x.shape))))
-        wide = R.reshape(wide, (count, size * channels, *image))
-        grouped = geometry._replace(groups=size * geometry.groups)
-        out = R.convolution(wide, _merged(weight), grouped)
-        out = R.reshape(out, (count, size, weight.shape[1], *out.shape[2:]))
-        out = R.permute(out, (1, 0, *range(2, len(out.shape))))
+        # Separate groups for each example.
+        grouped = geometry._replace(groups=call.size * geometry.groups)
+        out = _channels_parted(
+            R.convolution(_channels_merged(x), _merged(weight), grouped), call.size
+        )
     elif flags[0]:
         out = _parted(R.convolution(_merged(x), weight, geometry), call.size)
     else:
@@ -140,11 +149,8 @@ def images(call: Call, *arguments: Any) -> Any:
 def batch_norm(call: Call, x: Any, weight: Any, bias: Any, eps: float, kept: Any) -> Any:
     """Merge the examples' channels into one axis: they are normalised independently."""
     x, weight, bias = full(call, (x, weight, bias))
-    size, count, channels, *image = x.shape
-    order = (1, 0, *range(2, len(x.shape)))
-    wide = R.reshape(R.permute(x, order), (count, size * channels, *image))
-    out = R.batch_norm(wide, _merged(weight), _merged(bias), eps, [])
-    return R.permute(R.reshape(out, (count, size, channels, *image)), order)
+    out = R.batch_norm(_channels_merged(x), _merged(weight), _merged(bias), eps, [])
+    return _channels_parted(out, call.size)
 
 
 def attention(call: Call, *arguments: Any) -> Any:

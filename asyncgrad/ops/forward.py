@@ -17,6 +17,7 @@ from asyncgrad.errors import AutogradError
 from asyncgrad.ops.batching import bottom, for_each
 from asyncgrad.ops.namespace import RECORDED
 from asyncgrad.ops.op import Op
+from asyncgrad.ops.table.in_place import steps_of
 
 
 def tangent_of(x: Any, level: Level) -> Any:
@@ -55,12 +56,8 @@ def check_tangent(shape: tuple[int, ...], given: tuple[int, ...]) -> None:
 
 def follow(base: Any, path: Any) -> Any:
     """Repeat the view operations of a path, starting from another base."""
-    steps = []
-    while path is not None:
-        path, name, attributes = path
-        steps.append((name, attributes))
     x = base
-    for name, attributes in reversed(steps):
+    for name, attributes in steps_of(path):
         x = getattr(RECORDED, name)(x, *attributes)
     return x
 

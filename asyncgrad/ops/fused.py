@@ -75,13 +75,7 @@ def elementwise(arrays: int = 1, name: str = "") -> Callable[[Callable[..., Any]
             if xp.ndarray is not np.ndarray or any(part.shape != shape for part in parts):
                 return kernel(xp, None, *arguments)
             result = first if over and first.flags.writeable else xp.empty_like(first)
-            if all(part.flags.c_contiguous for part in parts):
-                out, *sources = [part.reshape(-1) for part in (result, *parts)]
-                step = _BLOCK
-            else:
-                out = result
-                sources = list(parts)
-                step = max(1, _BLOCK * shape[0] // first.size)
+            (out, *sources), cut = _cut((result, *parts))
             attributes = arguments[arrays:]
 
             def compute(block: slice) -> None:
@@ -92,7 +86,7 @@ def elementwise(arrays: int = 1, name: str = "") -> Callable[[Callable[..., Any]
                 else:
                     kernel(xp, out[block], *read, *attributes)
 
-            share(xp, compute, [slice(i, i + step) for i in range(0, len(out), step)])
+            share(xp, compute, cut)
             return result
 
         run: Any = _runner(kernel, blocks, arrays, name)
@@ -100,6 +94,14 @@ def elementwise(arrays: int = 1, name: str = "") -> Callable[[Callable[..., Any]
         return run
 
     return decorate
+
+
+def _cut(parts: tuple[Any, ...]) -> tuple[tuple[Any, ...], list[slice]]:
+    """Arrays of one shape, flat if they are contiguous, and the blocks of their first axis."""
+    step = max(1, _BLOCK * len(parts[0]) // parts[0].size)
+    if all(part.flags.c_contiguous for part in parts):
+        parts, step = tuple([part.reshape(-1) for part in parts]), _BLOCK
+    return parts, [slice(i, i + step) for i in range(0, len(parts[0]), step)]
 
 
 def along(
@@ -171,14 +173,10 @@ def summed(arrays: int = 1, name: str = "") -> Callable[[Callable[..., Any]], Ca
             first = parts[0]
             if xp.ndarray is not np.ndarray or any(part.shape != first.shape for part in parts):
                 return kernel(xp, *arguments)
-            step = max(1, _BLOCK * first.shape[0] // first.size)
-            if all(part.flags.c_contiguous for part in parts):
-                parts = tuple(part.reshape(-1) for part in parts)
-                step = _BLOCK
+            parts, cut = _cut(parts)
             attributes = arguments[arrays:]
             total = 0.0
-            for start in range(0, len(parts[0]), step):
-                block = slice(start, start + step)
+            for block in cut:
                 total += float(kernel(xp, *[part[block] for part in parts], *attributes))
             return first.dtype.type(total)
 

@@ -15,18 +15,23 @@ if TYPE_CHECKING:
     import numpy as np
 
 
+def steps_of(path: tuple[Any, ...] | None) -> list[tuple[str, tuple[Any, ...]]]:
+    """The functions of a view's path, (path, function, attributes), with their attributes."""
+    steps = []
+    while path is not None:
+        path, name, attributes = path
+        steps.append((name, attributes))
+    return steps[::-1]
+
+
 class Route:
     """The way from a base to one of its views, for arrays laid out like the base's."""
 
     __slots__ = ("_dtype", "_kernels", "_order", "_steps", "_strides")
 
     def __init__(self, path: tuple[Any, ...] | None, base: Variable) -> None:
-        """Read the steps of a view's path: (path, function, attributes), the last step first."""
-        steps = []
-        while path is not None:
-            path, name, attributes = path
-            steps.append((name, attributes))
-        self._steps = tuple(reversed(steps))
+        """Read the steps of a view's path, of which the last one comes first."""
+        self._steps = steps_of(path)
         metadata, array = base._metadata, base._array
         self._kernels = metadata.kernels
         self._dtype = metadata.dtype
@@ -37,7 +42,7 @@ class Route:
             self._order = tuple(sorted(range(array.ndim), key=lambda axis: -abs(strides[axis])))
         #: Only with `as_strided`, which depends on memory gaps: the base's layout, starting at 0.
         self._strides: Strides | None = None
-        if any(name == "as_strided" for name, _ in steps):
+        if any(name == "as_strided" for name, _ in self._steps):
             lies = Strides(array.shape, strides_of(array))
             self._strides = lies._replace(start=-lies.reach[0])
 

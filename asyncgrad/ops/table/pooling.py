@@ -199,7 +199,6 @@ def _max_spread(xp: Library, y: Array, x: Array, peak: Array, window: Window) ->
         return _collected(shape, numbers[np.arange(len(first)), first], y)
     out = xp.zeros((len(x), *window.image), y.dtype)
     sides = window.sides()
-    inner = _inner(window)
     exact = not any(map(any, sides))
     for block in blocks_of(x):
         total = out[block] if exact else padded(xp, out[block], sides)
@@ -210,17 +209,15 @@ def _max_spread(xp: Library, y: Array, x: Array, peak: Array, window: Window) ->
             else:
                 total[place] = masked(xp, value, hit)
         if not exact:
-            cut = total[inner]
-            out[(block, *(slice(0, n) for n in cut.shape[1:]))] = cut
+            _store(out[block], total, window)
     return out.reshape(shape)
 
 
-def _inner(window: Window) -> tuple[Any, ...]:
-    """The image's part of the padded planes."""
-    return (
-        slice(None),
-        *(slice(p, p + n) for p, n in zip(window.padding, window.image, strict=True)),
-    )
+def _store(planes: Array, padded: Array, window: Window) -> None:
+    """Store the image's part of padded planes, which may end before the image does."""
+    axes = zip(window.padding, window.image, strict=True)
+    part = padded[(slice(None), *(slice(p, p + n) for p, n in axes))]
+    planes[tuple([slice(0, n) for n in part.shape])] = part
 
 
 def _max_pick(xp: Library, y: Array, x: Array, peak: Array, window: Window) -> Any:
@@ -326,11 +323,10 @@ def _avg_spread(xp: Library, y: Array, window: Window, counts: Counts) -> Any:
         share = (y / numbers).reshape(-1, 1).repeat(prod(window.kernel), 1)
         shape = (*lead, *window.image)
         return _collected(shape, _numbered(len(y), window).reshape(-1), share)
-    out = xp.empty((len(y), *window.image), y.dtype)
+    out = xp.zeros((len(y), *window.image), y.dtype)
     height, width = (
         n + before + after for n, (before, after) in zip(window.image, window.sides(), strict=True)
     )
-    inner = _inner(window)
     for block in blocks_of(out):
         share = y[block] / numbers
         if window.whole:
@@ -342,12 +338,7 @@ def _avg_spread(xp: Library, y: Array, window: Window, counts: Counts) -> Any:
         total = xp.zeros((len(share), height, width), y.dtype)
         for step in window.steps(0):
             total[:, step] += columns
-        cut = total[inner]
-        if cut.shape == out[block].shape:
-            out[block] = cut
-        else:
-            out[block] = 0
-            out[(block, *(slice(0, n) for n in cut.shape[1:]))] = cut
+        _store(out[block], total, window)
     return out.reshape(*lead, *window.image)
 
 
