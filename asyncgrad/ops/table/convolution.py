@@ -49,7 +49,7 @@ _RUNS = 8
 _SMALL = 4096
 #: With so many times fewer channels than the output's, an input's gradient is added up by places:
 #: columns of the output's gradient would be copied for few products.
-_CHANNELS = 8
+_CHANNELS = 6
 #: Columns with fewer elements are made by one thread: in less than about 2 ms of work, others gain
 #: nothing, as they begin late and without the images in their caches.
 _MANY = 8 * COLUMNS
