@@ -95,19 +95,14 @@ def _integer_division(name: str, function: Callable[..., Any]) -> Callable[..., 
     return call
 
 
-def refuse_negated_bool(x: Any) -> None:
-    """Raise for the negation of booleans."""
-    if x._metadata.dtype.kind == "b":
-        raise RuntimeError(
-            "Negation, the `-` operator, on a bool tensor is not supported. If you are trying to "
-            "invert a mask, use the `~` or `logical_not()` operator instead."
-        )
+def _refusing_bool(words: str) -> Callable[[Any], None]:
+    """Make a check that raises for booleans."""
 
+    def check(x: Any) -> None:
+        if x._metadata.dtype.kind == "b":
+            raise RuntimeError(words)
 
-def refuse_rectified_bool(x: Any) -> None:
-    """Raise for `relu` of booleans."""
-    if x._metadata.dtype.kind == "b":
-        raise RuntimeError("Boolean inputs not supported for relu. Convert them with .to().")
+    return check
 
 
 @elementwise()
@@ -122,7 +117,7 @@ def _relu(xp: Library, x: Array) -> Any:
     return xp.maximum(x, zero) if x.size <= FEW else _rectified(xp, x)
 
 
-def refuse_bool_difference(x: Any, y: Any) -> None:
+def _refuse_bool_difference(x: Any, y: Any) -> None:
     """Raise for a difference with booleans, as PyTorch does."""
     found = [
         operand._metadata.dtype.kind == "b"
@@ -638,7 +633,10 @@ OPS = (
         lambda F, g: F.neg(g),
         batch=batch_rules.same,
         promotes="any",
-        check=refuse_negated_bool,
+        check=_refusing_bool(
+            "Negation, the `-` operator, on a bool tensor is not supported. If you are trying to "
+            "invert a mask, use the `~` or `logical_not()` operator instead."
+        ),
         doc="Each element with its sign changed.",
         public="neg negative",
         exact_out=True,
@@ -750,7 +748,7 @@ OPS = (
         kernel=masked,
         promotes="any",
         of_real=True,
-        check=refuse_rectified_bool,
+        check=_refusing_bool("Boolean inputs not supported for relu. Convert them with .to()."),
         doc="Each element, or 0 where it is negative; the gradient at 0 is 0.",
         out=False,
     ),
@@ -779,7 +777,7 @@ OPS = (
         fresh=False,
         promotes="any",
         numbers="both",
-        check=refuse_bool_difference,
+        check=_refuse_bool_difference,
     ),
     binary(
         "mul",
