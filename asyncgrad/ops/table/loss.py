@@ -25,6 +25,7 @@ from asyncgrad.ops.table.activation import (
     sigmoid,
 )
 from asyncgrad.ops.table.elementwise import signs_of
+from asyncgrad.ops.table.reduction import push_of
 from asyncgrad.ops.table.shape import in_order, kept_shape
 from asyncgrad.ops.widening import widening
 from asyncgrad.types import Array, Library, Namespace, Value
@@ -334,34 +335,16 @@ def _class_weights(
     return out
 
 
-def _kept_gradient(F: Namespace, g: Value, x: Value, dim: int, each: bool) -> Any:
-    return F.reshape(g, kept_shape(x.shape, (dim,))) if each else g
-
-
-def _cross_entropy_slope(
-    F: Namespace, x: Value, dim: int, target: Value, counts: Value | float,
-    smooth: Value | float | None, weight: Value | None,
-) -> Any:  # fmt: skip
-    if not x.shape[dim]:
-        return x
-    weights = F.class_weights(x, dim, target, counts, smooth, weight)
-    return F.softmax(x, dim) * F.sum(weights, (dim,), True) - weights
-
-
 def _cross_entropy_pull(
     F: Namespace, g: Value, x: Value, sums: Value, dim: int, target: Value, counts: Value | float,
     kept: Value | None, smooth: Value | float | None, weight: Value | None, each: bool,
 ) -> Any:  # fmt: skip
-    slope = _cross_entropy_slope(F, x, dim, target, counts, smooth, weight)
-    return slope * _kept_gradient(F, g, x, dim, each)
-
-
-def _cross_entropy_push(
-    F: Namespace, t: Value, x: Value, dim: int, target: Value, counts: Value, kept: Value,
-    smooth: Value, weight: Value, each: bool,
-) -> Any:  # fmt: skip
-    slope = _cross_entropy_slope(F, x, dim, target, counts, smooth, weight)
-    return F.sum(slope * t, (dim,) if each else tuple(range(len(x.shape))), False)
+    if each:
+        g = F.reshape(g, kept_shape(x.shape, (dim,)))
+    if not x.shape[dim]:
+        return x * g
+    weights = F.class_weights(x, dim, target, counts, smooth, weight)
+    return (F.softmax(x, dim) * F.sum(weights, (dim,), True) - weights) * g
 
 
 @along(2)
@@ -456,14 +439,19 @@ def _cosine(xp: Library, x: Array, y: Array, dim: int, eps: float) -> Any:
     return (_dots(xp, x, y, dim) / norms).squeeze(dim)
 
 
-def _cosine_slope(F: Namespace, x: Value, y: Value, dim: int, eps: float) -> Any:
-    """The derivative by x; as in PyTorch, the lower bound on the norms does not make it 0."""
+def _cosine_pull(F: Namespace, g: Value, x: Value, y: Value, dim: int, eps: float) -> Any:
+    """The gradient by x; as in PyTorch, the lower bound on the norms does not make it 0."""
     norm = F.sqrt(F.sum(x * x, (dim,), True))
     bounded = F.clamp(norm, eps, None)
     other = F.clamp(F.sqrt(F.sum(y * y, (dim,), True)), eps, None)
     cosine = F.sum(x * y, (dim,), True) / (bounded * other)
     inverse = F.mask(F.reciprocal(norm), norm != 0)
-    return y / (bounded * other) - x * (cosine * inverse / bounded)
+    slope = y / (bounded * other) - x * (cosine * inverse / bounded)
+    return slope * F.reshape(g, norm.shape)
+
+
+def _cosine_pull_by_y(F: Namespace, g: Value, x: Value, y: Value, dim: int, eps: float) -> Any:
+    return _cosine_pull(F, g, y, x, dim, eps)
 
 
 @widening
@@ -475,10 +463,6 @@ def _cosine_gradient(xp: Library, g: Array, x: Array, y: Array, dim: int, eps: f
     norm[norm == 0] = 1
     out = xp.multiply(y, g)
     return xp.subtract(out, x * (g * _dots(xp, x, y, dim) / (norm * bounded)), out)
-
-
-def _cosine_pull(F: Namespace, g: Value, x: Value, y: Value, dim: int, eps: float) -> Any:
-    return _cosine_slope(F, x, y, dim, eps) * F.reshape(g, kept_shape(x.shape, (dim,)))
 
 
 def _lines_cost(x: Variable, *rest: object) -> int:
@@ -548,7 +532,7 @@ OPS = (
         "cross_entropy",
         _cross_entropy,
         pulls={"x": fused(_cross_entropy_gradient, _cross_entropy_pull)},
-        pushes={"x": _cross_entropy_push},
+        pushes={"x": push_of(_cross_entropy_pull)},
         node="NllLossBackward0",
         cost=_lines_cost,
     ),
@@ -580,17 +564,10 @@ OPS = (
             "x": fused(_cosine_gradient, _cosine_pull),
             "y": fused(
                 lambda xp, g, x, y, dim, eps: _cosine_gradient(xp, g, y, x, dim, eps),
-                lambda F, g, x, y, dim, eps: _cosine_pull(F, g, y, x, dim, eps),
+                _cosine_pull_by_y,
             ),
         },
-        pushes={
-            "x": lambda F, t, x, y, dim, eps: F.sum(
-                _cosine_slope(F, x, y, dim, eps) * t, (dim,), False
-            ),
-            "y": lambda F, t, x, y, dim, eps: F.sum(
-                _cosine_slope(F, y, x, dim, eps) * t, (dim,), False
-            ),
-        },
+        pushes={"x": push_of(_cosine_pull), "y": push_of(_cosine_pull_by_y)},
         node="SumBackward1",
         cost=_lines_cost,
     ),

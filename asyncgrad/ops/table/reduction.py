@@ -105,7 +105,7 @@ def _mean_cost(x: Variable, dims: tuple[int, ...], keepdim: bool) -> int:
     return 2_000 if len(dims) == len(x._metadata.shape) else x._metadata.cost
 
 
-def _push_of(pull: Callable[..., Any]) -> Part:
+def push_of(pull: Callable[..., Any]) -> Part:
     """The push of a reduction: the sum of the tangent times the derivative that its pull gives."""
     names = part(pull).names
 
@@ -118,8 +118,10 @@ def _push_of(pull: Callable[..., Any]) -> Part:
         inner = F.mul(conjugate(F, local), t)
         if out.dtype.kind != "c":
             inner = real(F, inner)
-        dims = known.get("dims", tuple(range(len(out.shape), len(x.shape))))
-        return F.sum(inner, dims, known.get("keepdim", False))
+        dims = tuple(range(len(out.shape), len(x.shape)))
+        if "dim" in known and out.shape:
+            dims = (known["dim"],)
+        return F.sum(inner, known.get("dims", dims), known.get("keepdim", False))
 
     return Part(("out", *names), push)
 
@@ -235,7 +237,7 @@ def _std_pull(
     return _var_pull(F, scaled, x, dims, correction, keepdim)
 
 
-_var_push = _push_of(_var_pull)
+_var_push = push_of(_var_pull)
 
 
 def _std_push(
@@ -355,7 +357,7 @@ def _extreme(name: str, method: str) -> Op:
         lambda xp, x, dims, keepdim: in_order(getattr(x, method)(dims, None, keepdim)),
         of_real=True,
         pulls={"x": fused(_extreme_gradient, _extreme_pull)},
-        pushes={"x": _push_of(_extreme_pull)},
+        pushes={"x": push_of(_extreme_pull)},
     )
 
 
@@ -413,7 +415,7 @@ def _whole(
         forward,
         of_real=True,
         pulls={"x": fused(_whole_gradient, _whole_pull)},
-        pushes={"x": _push_of(_whole_pull)},
+        pushes={"x": push_of(_whole_pull)},
         node=f"{name.capitalize()}Backward{overload}",
         cost=lambda x: 2 * x._metadata.cost,
         batch=batch,
@@ -727,7 +729,7 @@ OPS = (
         "prod",
         lambda xp, x, dims, keepdim: in_order(xp.multiply.reduce(x, dims, x.dtype, None, keepdim)),
         pulls={"x": _prod_pull},
-        pushes={"x": _push_of(_prod_pull)},
+        pushes={"x": push_of(_prod_pull)},
         variant=("dims", lambda dims: f"ProdBackward{dims.__class__ is not AllAxes:d}"),
     ),
     _extreme("amax", "max"),
@@ -753,13 +755,13 @@ OPS = (
         "logsumexp",
         _logsumexp,
         pulls={"x": fused(_logsumexp_gradient, _logsumexp_pull)},
-        pushes={"x": _push_of(_logsumexp_pull)},
+        pushes={"x": push_of(_logsumexp_pull)},
     ),
     operation(
         "vector_norm",
         _vector_norm,
         pulls={"x": fused(_vector_norm_gradient, _vector_norm_pull)},
-        pushes={"x": _push_of(_vector_norm_pull)},
+        pushes={"x": push_of(_vector_norm_pull)},
         wide=True,
         node="LinalgVectorNormBackward0",
     ),
@@ -767,7 +769,7 @@ OPS = (
         "nuclear_norm",
         solved(_sum_of_singular_values, "svd", NOT_FINITE),
         pulls={"x": _nuclear_pull},
-        pushes={"x": _push_of(_nuclear_pull)},
+        pushes={"x": push_of(_nuclear_pull)},
         cost=decomposition_cost,
     ),
     operation(
