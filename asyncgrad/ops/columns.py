@@ -71,7 +71,7 @@ def bordered(xp: Library, x: Array, shape: Shape, kept: Any, inner: Any, value: 
     """An array of a shape with what is kept of another one in it, and one value around that."""
     given = x[kept]
     # A float, of which -0.0 is one, is filled in.
-    zeros = value.__class__ is int and not value
+    zeros = isinstance(value, int) and not value
     out = (xp.zeros if zeros else xp.empty)(shape, x.dtype)
     if not zeros and given.size < out.size:
         out.fill(value)

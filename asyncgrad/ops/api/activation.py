@@ -136,7 +136,7 @@ def relu6(input: Tensor, inplace: InPlace = False) -> Tensor:
 def hardsigmoid(input: Floating, inplace: InPlace = False) -> Tensor:
     """`clamp(x / 6 + 0.5, 0, 1)`: linear from 0 at -3 to 1 at 3."""
     if input._metadata.dtype.itemsize == 2:
-        return in_float32(hardsigmoid, input)  # type: ignore[no-any-return]
+        return in_float32(hardsigmoid, input)
     inside = (input > -3) & (input < 3)
     return where(inside, input + 3, (input.detach() + 3).clamp(0.0, 6.0)) / 6
 
@@ -234,7 +234,7 @@ def prelu(input: Floating, weight: Alike) -> Tensor:
 def glu(input: Floating, dim: Axis = -1) -> Tensor:
     """The first half of an axis times the logistic function of the second."""
     if input._metadata.dtype.itemsize == 2:
-        return in_float32(glu, input, dim)  # type: ignore[no-any-return]
+        return in_float32(glu, input, dim)
     size = input.shape[dim]
     first, second = split(input, size // 2, dim) if size else (input, input)
     return first * R.sigmoid(second)
