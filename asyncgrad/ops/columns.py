@@ -67,11 +67,11 @@ def padded(xp: Library, x: Array, padding: tuple[tuple[int, int], ...], value: f
     return bordered(xp, x, *border_of(x.shape, padding), value) if any(map(any, padding)) else x
 
 
-def bordered(xp: Library, x: Array, shape: Shape, kept: Any, inner: Any, value: float = 0) -> Any:
+def bordered(xp: Library, x: Array, shape: Shape, kept: Any, inner: Any, value: Any = 0) -> Any:
     """An array of a shape with what is kept of another one in it, and one value around that."""
     given = x[kept]
     # A float, of which -0.0 is one, is filled in.
-    zeros = isinstance(value, int) and not value
+    zeros = value.__class__ is int and not value
     out = (xp.zeros if zeros else xp.empty)(shape, x.dtype)
     if not zeros and given.size < out.size:
         out.fill(value)
