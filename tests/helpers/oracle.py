@@ -50,7 +50,7 @@ common_utils.extract_test_fn = core.extract_test_fn = lambda: None
 common_utils.set_rng_seed = _seed_of_cpu
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
 #: A function is checked with those of these dtypes that PyTorch accepts.
 DTYPES = ("float64", "complex128", "float32", "complex64", "int64", "bool")
@@ -324,6 +324,8 @@ def compare(expected: Any, found: Any, tolerance: float | None = None) -> None:
         assert len(found) == len(expected)
         for theirs, ours in zip(expected, found, strict=True):
             compare(theirs, ours, tolerance)
+    elif isinstance(expected, torch.dtype):
+        assert found == dtype_name(expected)
     else:
         assert type(found) is type(expected)
         assert found == expected or (found != found and expected != expected)
@@ -458,6 +460,56 @@ def _compare_gradients(
                 np.zeros(shape, dtype) if ours is None else array_of(ours),
                 _near(dtype, tolerance) * factor,
             )
+
+
+def as_in_pytorch(
+    names: Sequence[str], functions: Mapping[str, Callable[..., Any]] | None = None, *,
+    small: Mapping[str, Any] | None = None, tangents: int = 0, in_place: bool = True,
+    errors: bool = True, **options: Any,
+) -> Callable[[str, str], None]:  # fmt: skip
+    """The test that functions do with PyTorch's samples what PyTorch does.
+
+    Args:
+        names: the functions.
+        functions: ours, by name, where they are not found under it.
+        small: the options with which values alone are compared again, in dtypes of few digits.
+        tangents: how many samples of each variant and dtype have their tangents compared.
+        in_place: compare the forms in place, too.
+        errors: compare what PyTorch refuses, too.
+        options: those of `check`.
+    """
+    given = functions or {}
+    near = {name: options[name] for name in {"skip", "tolerance"} & options.keys()}
+    checks: dict[str, Callable[[str], Any]] = {
+        "values": lambda name: check(name, given.get(name), **options),
+        "small": lambda name: check(name, given.get(name), order=0, **(small or {})),
+        "tangents": lambda name: check_forward(name, given.get(name), limit=tangents, **near),
+        "in place": check_in_place,
+        "errors": lambda name: check_errors(name, given.get(name)),
+    }
+
+    def is_there(kind: str, name: str) -> bool:
+        found = infos(name)
+        taken = {dtype_name(dtype) for op in found for dtype in op.supported_dtypes("cpu")}
+        return {
+            "values": True,
+            "small": small is not None and not taken.isdisjoint(small["dtypes"]),
+            "tangents": tangents > 0 and any(op.supports_forward_ad for op in found),
+            # Of functions of layers, PyTorch's form in place is the option `inplace`.
+            "in place": in_place
+            and "." not in name
+            and any(op.inplace_variant is not None for op in found),
+            "errors": errors and has_errors(name),
+        }[kind]
+
+    @pytest.mark.parametrize(
+        ("kind", "name"), [(k, n) for k in checks for n in names if is_there(k, n)]
+    )
+    def test(kind: str, name: str) -> None:
+        compared = checks[kind](name)
+        assert compared != 0 or kind == "errors", f"{name}: no {kind} were compared"
+
+    return test
 
 
 def check_forward(
@@ -653,16 +705,22 @@ def check_refused(program: Callable[[Any], Any]) -> None:
         program(ag)
 
 
-def check_call(call: Callable[[Any, Any], Any]) -> None:
-    """A call, given a library and its `tensor`, has equal results or errors of one class."""
+def check_call(call: Callable[[Any, Any], Any], tolerance: float | None = None) -> None:
+    """A call, given a library and its `tensor`, has like results or errors of one class."""
     try:
-        expected = call(torch, torch.tensor)
+        with _quiet():
+            expected = call(torch, torch.tensor)
     except Exception as error:
         with pytest.raises(error_class(error)) as raised:
             call(ag, ag.tensor)
         assert len(str(raised.value)) > 10
-    else:
-        compare(expected, call(ag, ag.tensor))
+        return
+    found = call(ag, ag.tensor)
+    compare(expected, found, tolerance)
+    for theirs, ours in zip(
+        tensors_of(expected, torch.Tensor), tensors_of(found, ag.Tensor), strict=True
+    ):
+        assert (ours.requires_grad, ours.is_leaf) == (theirs.requires_grad, theirs.is_leaf)
 
 
 def check_errors(
@@ -717,8 +775,3 @@ def check_errors(
 def has_errors(name: str) -> bool:
     """Whether PyTorch has error samples for a function."""
     return any(op.error_inputs_func is not None for op in infos(name))
-
-
-def has_in_place(name: str) -> bool:
-    """Whether PyTorch has a form in place."""
-    return any(op.inplace_variant is not None for op in infos(name))

@@ -15,19 +15,9 @@ pytestmark = pytest.mark.torch
 NAMES = MUST["activation"]
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_activation_matches_pytorch(name):
-    oracle.check(name, limit=80)
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_activation_matches_pytorch_in_half_precision(name):
-    oracle.check(name, dtypes=("float16",), order=0, limit=8, tolerance=2e-3)
-
-
-@pytest.mark.parametrize("name", [name for name in NAMES if oracle.has_errors(name)])
-def test_refuses_what_pytorch_refuses(name):
-    assert oracle.check_errors(name) > 0
+test_samples = oracle.as_in_pytorch(
+    NAMES, small={"dtypes": ("float16",), "limit": 8, "tolerance": 2e-3}, errors=False, limit=80
+)
 
 
 @pytest.mark.parametrize("name", ["elu", "selu", "celu", "gelu", "silu", "softplus", "leaky_relu"])

@@ -32,14 +32,7 @@ NAMES = (
 )
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_function_matches_pytorch(name):
-    oracle.check(name, limit=40)
-
-
-@pytest.mark.parametrize("name", [name for name in NAMES if oracle.has_errors(name)])
-def test_refuses_what_pytorch_refuses(name):
-    assert oracle.check_errors(name) > 0
+test_samples = oracle.as_in_pytorch(NAMES, limit=40)
 
 
 @pytest.mark.parametrize("channels", [1, 4])

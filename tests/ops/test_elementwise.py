@@ -22,35 +22,14 @@ pytestmark = pytest.mark.torch
 #: PyTorch's op calls `where` with the condition first, its sample has it second.
 FUNCTIONS = {"where": lambda x, condition, other: ag.where(condition, x, other)}
 NAMES = [name for name in (*MUST["unary"], *MUST["binary"]) if name != "__rmatmul__"]
-HALVES = ("float16", "uint8", "int8")
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_function_matches_pytorch(name):
-    oracle.check(name, FUNCTIONS.get(name))
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_function_matches_pytorch_in_small_dtypes(name):
-    """Values and dtypes; half precision is compared as far as it goes."""
-    if any(op.supported_dtypes("cpu") & {torch.float16, torch.uint8} for op in oracle.infos(name)):
-        oracle.check(name, FUNCTIONS.get(name), dtypes=HALVES, order=0, limit=8, tolerance=2e-3)
-
-
-@pytest.mark.parametrize("name", [name for name in NAMES if oracle.has_in_place(name)])
-def test_in_place_form_matches_pytorch(name):
-    oracle.check_in_place(name)
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        "neg", "pow", "maximum", "minimum", "fmod", "remainder", "atan2", "masked_fill", "eq", "ne",
-        "lt", "le", "gt", "ge", "logical_and", "logical_or", "logical_xor",
-    ],
-)  # fmt: skip
-def test_refuses_what_pytorch_refuses(name):
-    assert oracle.check_errors(name) > 0
+test_samples = oracle.as_in_pytorch(
+    NAMES,
+    FUNCTIONS,
+    small={"dtypes": ("float16", "uint8", "int8"), "limit": 8, "tolerance": 2e-3},
+    errors=False,
+)
 
 
 # -- the table ------------------------------------------------------------------------------------

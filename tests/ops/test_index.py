@@ -24,33 +24,14 @@ FUNCTIONS = {
 }
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_function_matches_pytorch(name):
-    oracle.check(
-        name, FUNCTIONS.get(name), dtypes=("float64", "complex128", "int64", "bool"), limit=12
-    )
-
-
-@pytest.mark.parametrize("name", [n for n in NAMES if "one_hot" not in n])
-def test_function_matches_pytorch_in_small_dtypes(name):
-    oracle.check(
-        name,
-        FUNCTIONS.get(name),
-        dtypes=("float16", "bfloat16", "uint8"),
-        order=0,
-        limit=4,
-        tolerance=1e-2,
-    )
-
-
-@pytest.mark.parametrize("name", [name for name in NAMES if oracle.has_in_place(name)])
-def test_in_place_form_matches_pytorch(name):
-    oracle.check_in_place(name)
-
-
-@pytest.mark.parametrize("name", [name for name in NAMES if oracle.has_errors(name)])
-def test_refuses_what_pytorch_refuses(name):
-    oracle.check_errors(name, FUNCTIONS.get(name))
+test_samples = oracle.as_in_pytorch(
+    NAMES,
+    FUNCTIONS,
+    small={"dtypes": ("float16", "bfloat16", "uint8"), "limit": 4, "tolerance": 1e-2},
+    errors=False,
+    dtypes=("float64", "complex128", "int64", "bool"),
+    limit=12,
+)
 
 
 @pytest.mark.parametrize("shape", [(2, 0, 3), (3, 0, 9), (0, 3, 1)])

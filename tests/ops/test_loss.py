@@ -15,12 +15,11 @@ pytestmark = pytest.mark.torch
 NAMES = MUST["loss"]
 
 
-@pytest.mark.filterwarnings("ignore:reduction:UserWarning")
-@pytest.mark.filterwarnings("ignore:size_average:UserWarning")
-@pytest.mark.filterwarnings("ignore:Using a target size:UserWarning")
-@pytest.mark.parametrize("name", NAMES)
-def test_loss_matches_pytorch(name):
-    oracle.check(name, limit=80)
+test_samples = pytest.mark.filterwarnings(
+    "ignore:reduction:UserWarning",
+    "ignore:size_average:UserWarning",
+    "ignore:Using a target size:UserWarning",
+)(oracle.as_in_pytorch(NAMES, errors=False, limit=80))
 
 
 @pytest.mark.filterwarnings("ignore:Using a target size:UserWarning")
@@ -36,11 +35,6 @@ def test_a_tensor_without_axes_counts_as_much_for_the_dtype(name, shapes):
             for T in (torch, ag)
         )
         assert oracle.dtype_name(theirs.dtype) == oracle.dtype_name(ours.dtype) == "float64"
-
-
-@pytest.mark.parametrize("name", [name for name in NAMES if oracle.has_errors(name)])
-def test_refuses_what_pytorch_refuses(name):
-    assert oracle.check_errors(name) > 0
 
 
 @pytest.mark.parametrize("call", [

@@ -15,14 +15,7 @@ pytestmark = pytest.mark.torch
 NAMES = [name for name in MUST["normalisation"] if name != "nn.functional.dropout"]
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_normalisation_matches_pytorch(name):
-    oracle.check(name, limit=80)
-
-
-@pytest.mark.parametrize("name", [name for name in NAMES if oracle.has_errors(name)])
-def test_refuses_what_pytorch_refuses(name):
-    assert oracle.check_errors(name) > 0
+test_samples = oracle.as_in_pytorch(NAMES, errors=False, limit=80)
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])

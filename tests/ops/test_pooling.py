@@ -12,19 +12,15 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
 pytestmark = pytest.mark.torch
 
-POOLS = ["max_pool3d", "avg_pool3d", "adaptive_avg_pool3d", "adaptive_max_pool3d"]
-NAMES = [*POOLS, "max_unpool1d", "max_unpool2d", "max_unpool3d"]
+NAMES = [
+    "max_pool3d", "avg_pool3d", "adaptive_avg_pool3d", "adaptive_max_pool3d", "max_unpool1d",
+    "max_unpool2d", "max_unpool3d",
+]  # fmt: skip
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_values_and_derivatives_are_pytorchs(name):
-    oracle.check(f"nn.functional.{name}", dtypes=("float64", "int64"), limit=8)
-    oracle.check_errors(f"nn.functional.{name}")
-
-
-@pytest.mark.parametrize("name", [*POOLS[1:], "max_unpool2d"])
-def test_tangents_are_pytorchs(name):
-    assert oracle.check_forward(f"nn.functional.{name}", limit=4) > 0
+test_samples = oracle.as_in_pytorch(
+    [f"nn.functional.{name}" for name in NAMES], tangents=4, dtypes=("float64", "int64"), limit=8
+)
 
 
 def _windows(T, x, name):

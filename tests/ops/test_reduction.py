@@ -23,30 +23,16 @@ NAMES = MUST["reduction"]
 INF, NAN = math.inf, math.nan
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_function_matches_pytorch(name):
-    oracle.check(name)
-
-
-@pytest.mark.filterwarnings("ignore:.*degrees of freedom")
-@pytest.mark.parametrize("name", NAMES)
-def test_function_matches_pytorch_in_small_dtypes(name):
-    """Values and dtypes; half precision is compared as far as it goes."""
-    dtypes = ("float16", "uint8", "int8")
-    oracle.check(name, dtypes=dtypes, order=0, limit=12, tolerance=4e-3)
-
-
-@pytest.mark.parametrize("name", [name for name in NAMES if oracle.has_in_place(name)])
-def test_in_place_form_matches_pytorch(name):
-    oracle.check_in_place(name)
+test_samples = pytest.mark.filterwarnings("ignore:.*degrees of freedom")(
+    oracle.as_in_pytorch(
+        NAMES,
+        small={"dtypes": ("float16", "uint8", "int8"), "limit": 12, "tolerance": 4e-3},
+        errors=False,
+    )
+)
 
 
 # Those of amax and amin have more axes than NumPy's arrays.
-@pytest.mark.parametrize("name", ["mean", "max", "min"])
-def test_refuses_what_pytorch_refuses(name):
-    assert oracle.check_errors(name) > 0
-
-
 # -- the table ------------------------------------------------------------------------------------
 
 RNG = np.random.default_rng(3)

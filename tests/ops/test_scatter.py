@@ -17,19 +17,9 @@ pytestmark = pytest.mark.torch
 NAMES = ["index_reduce", "put", "scatter_reduce"]
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_values_and_derivatives_are_pytorchs(name):
-    oracle.check(name, dtypes=("float64", "int64", "bool"), limit=12)
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_changes_in_place_are_pytorchs(name):
-    oracle.check_in_place(name, dtypes=("float64", "int64"), limit=4)
-
-
-@pytest.mark.parametrize("name", ["put", "scatter_reduce"])
-def test_tangents_are_pytorchs(name):
-    assert oracle.check_forward(name, limit=4) > 0
+test_samples = oracle.as_in_pytorch(
+    NAMES, tangents=4, dtypes=("float64", "int64", "bool"), limit=12
+)
 
 
 ZEROS = {
