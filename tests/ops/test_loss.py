@@ -53,6 +53,22 @@ def test_what_has_no_derivative_may_not_require_grad(call):
     )
 
 
+@pytest.mark.parametrize("reduction", ["none", "sum", "mean"])
+@pytest.mark.parametrize("name", ["nll_loss", "cross_entropy"])
+def test_the_class_of_one_example_may_have_an_axis(name, reduction):
+    """Its loss has none. PyTorch fails in the backward pass."""
+    rows = np.random.default_rng(0).standard_normal((2, 3))
+    found = []
+    for T in (torch, ag):
+        loss = getattr(T.nn.functional, name)
+        x, y = T.tensor(rows, requires_grad=T is ag), T.tensor([[2], [0]])
+        found.append(T.stack([loss(x[i], y[i], reduction=reduction) for i in range(2)]))
+    oracle.compare(*found)
+    together = loss(x, y[:, 0], reduction="sum")
+    assert ag.grad(found[1].sum(), x)[0].tolist() == ag.grad(together, x)[0].tolist()
+    oracle.compare(found[0], ag.func.vmap(lambda x, y: loss(x, y, reduction=reduction))(x, y))
+
+
 def test_class_weights_of_probabilities_have_a_derivative():
     gradients = []
     for T in (torch, ag):

@@ -360,7 +360,11 @@ def _class_target(name: str, x: Tensor, target: Tensor, ignore_index: int) -> tu
         raise unmet(name, "expected target dtype to be Long or Byte: class indices. Convert it "
                     "with .to(asyncgrad.int64)", target=target._metadata.dtype)  # fmt: skip
     expected = (*shape[:dim], *shape[dim + 1 :])
-    if other != expected:
+    if other != expected and len(shape) == len(other) == 1:
+        if other != (1,):
+            raise unmet(name, "For 1D input, 1D target must have size 1", ValueError, target=target)
+        target = R.reshape(target, ())
+    elif other != expected:
         raise unmet(name, f"Expected target size {expected}, that of the input without the axis of "
                     "classes", target=target, input=x)  # fmt: skip
     labels = target._metadata.device.launching(_labels)
@@ -494,7 +498,7 @@ def nll_loss(
 
     Args:
         input: log-probabilities of shape (n, classes, ...) or (classes,).
-        target: integer classes of shape (n, ...) or ().
+        target: integer classes of shape (n, ...), or without n of shape () or (1,).
         weight: the weight of each class, of shape (classes,); the mean is weighted, too.
         ignore_index: a class whose elements are ignored.
         reduction: "mean", "sum" or "none"; `size_average` and `reduce` are deprecated.
@@ -536,7 +540,8 @@ def cross_entropy(
 
     Args:
         input: logits of shape (n, classes, ...) or (classes,).
-        target: integer classes of shape (n, ...) or (), or probabilities of the input's shape.
+        target: integer classes of shape (n, ...), or without n of shape () or (1,), or
+            probabilities of the input's shape.
         weight: the weight of each class, of shape (classes,); with integer classes the mean is
             weighted, too.
         ignore_index: a class whose elements are ignored.
@@ -600,7 +605,8 @@ def _of_examples(
         rows = R.reshape(batch, (-1, *batch.shape[2 - (dim == 0) :]))
         flat = R.reshape(labels, (-1, *labels.shape[2:]))
         each = function(rows, flat, weight, ignore_index=ignore_index, reduction="none", **more)
-        return R.reshape(each, labels.shape)
+        # The class of one example without a batch may have an axis; its loss has none.
+        return R.reshape(each, labels.shape if dim else labels.shape[:1])
 
     def shares(labels: Tensor) -> Any:
         counted = R.to(R.ne(labels, constant(ignore_index, labels)), x._metadata.dtype)
