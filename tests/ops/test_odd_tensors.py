@@ -15,6 +15,13 @@ TENSORS = """
     T.ones(2, 4, 5, 6, 3).permute(0, 4, 1, 2, 3).is_contiguous(memory_format=T.channels_last_3d)
     T.ones(2, 4, 5, 6, 3).permute(0, 4, 1, 2, 3).is_contiguous(memory_format=T.channels_last)
     T.ones(2, 3, 4, 5).is_contiguous(memory_format=T.preserve_format)
+    x.clone(memory_format=T.channels_last)
+    x.float(memory_format=T.channels_last)
+    x.resize_(2, 1, memory_format=T.channels_last)
+    T.zeros_like(x, memory_format=T.channels_last_3d)
+    T.full_like(x, 1, memory_format=T.channels_last)
+    T.rand_like(x, memory_format=T.channels_last)
+    T.empty(2, 3, memory_format=T.channels_last)
     y.requires_grad = False
     x.requires_grad = 1
     del x.requires_grad

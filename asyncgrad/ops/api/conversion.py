@@ -177,7 +177,7 @@ def type_as(input: Tensor, other: Tensor) -> Tensor:
 
 def _conversion(name: str, dtype: str) -> Callable[..., Tensor]:
     def convert(input: Tensor, memory_format: memory_format | None = None) -> Tensor:
-        as_memory_format(name, memory_format)
+        as_memory_format(name, memory_format, len(input._metadata.shape))
         return cast(input, np.dtype(dtype))
 
     return named(convert, name, f"The tensor as {dtype}; itself if it is that.")
@@ -190,7 +190,7 @@ def bfloat16(input: Tensor, memory_format: memory_format | None = None) -> Tenso
         ImportError: if ml_dtypes is not installed.
     """
     dtype = needs_bfloat16("bfloat16()")
-    as_memory_format("bfloat16", memory_format)
+    as_memory_format("bfloat16", memory_format, len(input._metadata.shape))
     return cast(input, dtype)
 
 

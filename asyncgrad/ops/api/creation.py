@@ -90,9 +90,9 @@ def empty(
     memory_format: memory_format | None = None,
 ) -> Tensor:  # fmt: skip
     """A tensor with arbitrary values; see `zeros`."""
-    as_memory_format("empty", memory_format)
-    place = place_of("empty", device)
-    array = place.xp.empty(new_shape("empty", sizes, size), dtype=_dtype("empty", dtype))
+    shape, place = new_shape("empty", sizes, size), place_of("empty", device)
+    as_memory_format("empty", memory_format, len(shape))
+    array = place.xp.empty(shape, dtype=_dtype("empty", dtype))
     return leaf("empty", array, place, requires_grad)
 
 
@@ -196,7 +196,7 @@ def _like(
 ) -> tuple[Any, Any, Any]:  # fmt: skip
     """An uninitialised array laid out like a tensor, its dtype and its device."""
     x = as_tensor_operand(input, name, 1)
-    as_memory_format(name, memory_format)
+    as_memory_format(name, memory_format, len(x._metadata.shape))
     metadata = x._metadata
     place = metadata.device if device is None else place_of(name, device)
     dtype = metadata.dtype if dtype is None else as_dtype(name, dtype)

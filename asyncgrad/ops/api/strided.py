@@ -110,9 +110,9 @@ def resize_(input: Tensor, *sizes: Ints, memory_format: memory_format | None = N
     Raises:
         RuntimeError: outside of inference mode if the tensor requires grad; for a negative length.
     """
-    as_memory_format("resize_", memory_format)
     x = as_tensor_operand(input, "resize_", 1)
     shape = one_shape("resize_", sizes)
+    as_memory_format("resize_", memory_format, len(shape))
     if requires_grad(x) and not current().inference:
         raise AutogradError("resize_: cannot resize variables that require grad. Use reshape().")
     if min(shape, default=0) < 0:
