@@ -491,6 +491,9 @@ OF_PARAMETERS = {
     "bernoulli_": lambda rate, p, g: (rate * 1).bernoulli_(p, generator=g),
     "binomial": lambda rate, p, g: ag.binomial(rate, p, generator=g),
     "multinomial": lambda rate, p, g: ag.multinomial(p.reshape(-1, 2), 2, generator=g),
+    "normal": lambda rate, p, g: ag.normal(rate, p, generator=g),
+    "normal of means": lambda rate, p, g: ag.normal(rate, 2.0, generator=g),
+    "normal of deviations": lambda rate, p, g: ag.normal(2.0, rate, generator=g),
     "poisson": lambda rate, p, g: ag.poisson(rate, generator=g),
     "standard_gamma": lambda rate, p, g: standard_gamma(rate, g),
 }

@@ -466,21 +466,26 @@ def normal(
         raise TypeError(
             "normal() received an invalid combination of arguments: size is for numbers"
         )
-    if current().batch is not None:
-        unit = randn_like(mean + std, generator=generator)
-        return mean + std * unit
-    shape = first._metadata.shape
-    both = isinstance(mean, Variable) and isinstance(std, Variable)
-    if isinstance(mean, Variable) and isinstance(std, Variable) and std._metadata.shape != shape:
-        check_broadcast("normal", mean, std)
-        shape = np.broadcast_shapes(shape, std._metadata.shape)
-    middle = _on_host(mean) if isinstance(mean, Variable) else mean
-    spread = _on_host(std) if isinstance(std, Variable) else std
-    numbers = _normal(middle, spread, source_of(generator), shape, first._metadata.dtype)
-    values = _placed(first, numbers)
+    if isinstance(mean, Variable):
+        return _around(mean, std, generator, True)
+    return _around(first, mean, generator, False)
+
+
+@drawn_of
+def _around(x: Tensor, y: Any, generator: Generator | None, of_means: bool) -> Any:
+    """Normal numbers of which a tensor has the means, or the deviations."""
+    mean, std = (x, y) if of_means else (y, x)
+    shape, both = x._metadata.shape, isinstance(y, Variable)
+    if both and y._metadata.shape != shape:
+        check_broadcast("normal", x, y)
+        shape = np.broadcast_shapes(shape, y._metadata.shape)
+    given, other = _on_host(x), _on_host(y) if both else y
+    middle, spread = (given, other) if of_means else (other, given)
+    numbers = _normal(middle, spread, source_of(generator), shape, x._metadata.dtype)
+    values = _placed(x, numbers)
     if both:
         return R.normal(mean, std, values)
-    return R.normal_of_mean(mean, values) if first is mean else R.normal_of_std(std, values)
+    return R.normal_of_mean(mean, values) if of_means else R.normal_of_std(std, values)
 
 
 def _normal(
