@@ -125,6 +125,7 @@ CALLS = {
     "arange(5,1)": lambda m, t: m.arange(5, 1),
     "arange(0,5,0)": lambda m, t: m.arange(0, 5, 0),
     "arange(0,INF)": lambda m, t: m.arange(0, INF),
+    "arange(0,3,INF)": lambda m, t: m.arange(0, 3, INF),
     "arange(0,NAN)": lambda m, t: m.arange(0, NAN),
     "arange(True)": lambda m, t: m.arange(True),
     "arange(3,dtype=float64)": lambda m, t: m.arange(3, dtype=m.float64),

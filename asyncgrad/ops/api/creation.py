@@ -342,22 +342,22 @@ def arange(
 def _steps(start: Any, end: Any, step: Any, dtype: np.dtype[Any]) -> Any:
     if not (math.isfinite(start) and math.isfinite(end)):
         raise RuntimeError(f"arange: unsupported range: {start} -> {end}")
-    if step == 0:
-        raise RuntimeError("arange: step must be nonzero")
+    if step == 0 or step != step:
+        raise RuntimeError(f"arange: step must be nonzero, got {step}")
     if (end - start) * step < 0:
         raise unmet("arange", "upper bound and lower bound inconsistent with step sign",
                     start=start, end=end, step=step)  # fmt: skip
-    whole = int(start), int(end), int(step)
-    if not whole[2] and category(dtype) == 1:
+    places = math.ceil((end - start) / step)
+    if category(dtype) != 1:
+        return (start + step * np.arange(places, dtype=np.float64)).astype(dtype, copy=False)
+    first, beyond, apart = int(start), int(end), int(step)
+    if not apart:
         raise ValueError(f"arange: step must be nonzero in {dtype}")
     if dtype == _INT64:
         # As in PyTorch, only int64 truncates the bounds first; other integer dtypes use the
         # fractions of the bounds for the number of elements.
-        return np.arange(*whole, dtype=_INT64)
-    places = np.arange(math.ceil((end - start) / step), dtype=np.float64)
-    if category(dtype) == 1:
-        return (whole[0] + whole[2] * places.astype(_INT64)).astype(dtype, copy=False)
-    return (start + step * places).astype(dtype, copy=False)
+        return np.arange(first, beyond, apart, dtype=_INT64)
+    return (first + apart * np.arange(places)).astype(dtype, copy=False)
 
 
 def _real(name: str, what: str, value: object) -> Any:

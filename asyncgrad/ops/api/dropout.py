@@ -207,6 +207,7 @@ def _offset(mask: Array, scale: float, p: float, dtype: np.dtype[Any]) -> Any:
     return ((mask - 1.0) * (_ALPHA * scale) + _ALPHA * scale * p).astype(dtype)
 
 
+@requires("abs(upper) < float('inf')  # rrelu: upper bound must be finite")
 @requires("lower <= upper  # Lower bound should be less than or equal to the upper bound")
 def rrelu(
     input: Floating, lower: float = 1.0 / 8, upper: float = 1.0 / 3, training: bool = False,

@@ -181,8 +181,9 @@ def lu_solve(input: Tensor, LU_data: Tensor, LU_pivots: Tensor) -> Tensor:
 
 @writes
 @requires(
+    "LU_data.ndim >= 2  # Expected tensor with 2 or more dimensions",
     "LU_pivots.shape == (*LU_data.shape[:-2], min(LU_data.shape[-2:]))  # Number of pivots per "
-    "batch should be same as the dimension of the matrix"
+    "batch should be same as the dimension of the matrix",
 )
 def lu_unpack(
     LU_data: ByExample, LU_pivots: ByExample, unpack_data: bool = True, unpack_pivots: bool = True

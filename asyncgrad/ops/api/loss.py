@@ -657,6 +657,7 @@ def _soft_cross_entropy(
 
 
 @converted
+@requires("eps >= 0  # eps must be non-negative")
 def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -> Tensor:
     """The cosines of the angles between vectors along an axis.
 

@@ -32,6 +32,9 @@ def _checked(name: str, input: Tensor, normalized_shape: Ints) -> tuple[Any, tup
     if not wanted:
         raise unmet(name, "Expected normalized_shape to be at least 1-dimensional, i.e., "
                     "containing at least one element", normalized_shape=wanted)  # fmt: skip
+    if name == "rms_norm" and len(shape) < len(wanted):
+        raise unmet(name, f"Input tensor must have at least {len(wanted)} dimensions",
+                    ValueError, input=input)  # fmt: skip
     if shape[len(shape) - len(wanted) :] != wanted or len(shape) < len(wanted):
         raise unmet(name, f"Given normalized_shape={list(wanted)}, expected input with shape [*, "
                     f"{str(wanted)[1:-1].rstrip(',')}]", input=input)  # fmt: skip

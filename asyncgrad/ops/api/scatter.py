@@ -318,6 +318,7 @@ def select_scatter(input: Tensor, src: Tensor, dim: Axis, index: int) -> Tensor:
 
 
 @writes_exactly
+@requires("step > 0  # slice step must be positive")
 def slice_scatter(
     input: Tensor, src: Tensor, dim: Axis = 0, start: int | None = None, end: int | None = None,
     step: int = 1,
