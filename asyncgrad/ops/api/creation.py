@@ -481,11 +481,24 @@ def _count(name: str, what: str, value: object) -> int:
     return number
 
 
-@as_made
-def tril_indices(
-    row: int, col: int, offset: int = 0, *, dtype: DTypeLike | None = None,
-    device: DeviceLike | None = None,
-) -> Tensor:  # fmt: skip
+def _triangle(name: str, places: Callable[..., Any], doc: str) -> Callable[..., Tensor]:
+    def function(
+        row: int, col: int, offset: int = 0, *, dtype: DTypeLike | None = None,
+        device: DeviceLike | None = None,
+    ) -> Tensor:  # fmt: skip
+        wanted = _INT64 if dtype is None else as_dtype(name, dtype)
+        rows, columns = _count(name, "row", row), _count(name, "col", col)
+        if wanted not in {_INT64, np.dtype("int32")}:
+            refuse(name, wanted)
+        array = np.stack(places(rows, one_int(name, "offset", offset), columns))
+        return from_host(name, array.astype(wanted, copy=False), place_of(name, device))
+
+    return as_made(named(function, name, doc))
+
+
+tril_indices = _triangle(
+    "tril_indices",
+    np.tril_indices,
     """The indices, of shape (2, count), on and below a matrix's diagonal, row by row; see `zeros`.
 
     Args:
@@ -493,27 +506,10 @@ def tril_indices(
         col: how many columns.
         offset: which diagonal; larger is further to the right.
         dtype: int64 if None, or int32.
-    """
-    return _triangle("tril_indices", np.tril_indices, row, col, offset, dtype, device)
-
-
-@as_made
-def triu_indices(
-    row: int, col: int, offset: int = 0, *, dtype: DTypeLike | None = None,
-    device: DeviceLike | None = None,
-) -> Tensor:  # fmt: skip
-    """The indices on and above a diagonal of a matrix, row by row; see `tril_indices`."""
-    return _triangle("triu_indices", np.triu_indices, row, col, offset, dtype, device)
-
-
-def _triangle(
-    name: str, places: Callable[..., Any], row: object, col: object, offset: object,
-    dtype: DTypeLike | None, device: DeviceLike | None,
-) -> Any:  # fmt: skip
-    wanted = _INT64 if dtype is None else as_dtype(name, dtype)
-    rows, columns = _count(name, "row", row), _count(name, "col", col)
-    if wanted not in {_INT64, np.dtype("int32")}:
-        refuse(name, wanted)
-    array = np.stack(places(rows, one_int(name, "offset", offset), columns))
-    array = array.astype(wanted, copy=False)
-    return from_host(name, array, place_of(name, device))
+    """,
+)
+triu_indices = _triangle(
+    "triu_indices",
+    np.triu_indices,
+    "The indices on and above a diagonal of a matrix, row by row; see `tril_indices`.",
+)

@@ -101,11 +101,44 @@ def mean(
     return R.mean(input, _axes("mean", dim, metadata.shape), keepdim)
 
 
-@writes
-def var(
-    input: Tensor, dim: Ints | None = None, unbiased: bool | None = None, keepdim: bool = False, *,
-    correction: Number | None = None,
-) -> Tensor:  # fmt: skip
+def _spread(name: str, doc: str) -> Callable[..., Tensor]:
+    def reduce(
+        input: Tensor, dim: Ints | None = None, unbiased: bool | None = None, keepdim: bool = False,
+        *, correction: Number | None = None,
+    ) -> Tensor:  # fmt: skip
+        if dim.__class__ is bool:
+            dim, unbiased = None, dim
+        if correction is None:
+            correction = 0 if unbiased is False else 1
+        elif unbiased is not None:
+            raise TypeError(f"{name}(): pass one of unbiased= and correction=, not both")
+        elif isinstance(correction, complex):
+            raise RuntimeError(
+                f"{name}(): correction={correction} cannot be converted to a real number"
+            )
+        metadata = input._metadata
+        if metadata.special and category(metadata.dtype) < 2:
+            raise unmet(name, "std and var only support floating point and complex dtypes",
+                        input=metadata.dtype)  # fmt: skip
+        shape = metadata.shape
+        if dim is None:
+            count = metadata.size
+            dims: tuple[int, ...] = _ALL[len(shape)]
+        else:
+            dims = many_dims(name, dim, len(shape))
+            count = math.prod([shape[axis] for axis in dims])
+        if count <= correction:
+            warn(
+                f"{name}(): degrees of freedom is <= 0. Correction should be strictly less than "
+                f"the reduction factor (input numel divided by output numel)."
+            )
+        return (R.var if name == "var" else R.std)(input, dims, correction, keepdim)
+
+    return writes(named(reduce, name, doc))
+
+
+var = _spread(
+    "var",
     """The variance over some axes.
 
     Args:
@@ -116,52 +149,9 @@ def var(
 
     Raises:
         RuntimeError: for integers and booleans, or if an axis is named twice.
-    """
-    return _spread_of("var", input, dim, unbiased, keepdim, correction)
-
-
-@writes
-def std(
-    input: Tensor, dim: Ints | None = None, unbiased: bool | None = None, keepdim: bool = False, *,
-    correction: Number | None = None,
-) -> Tensor:  # fmt: skip
-    """The standard deviation over some axes; the gradient of 0 is 0; see `var`."""
-    return _spread_of("std", input, dim, unbiased, keepdim, correction)
-
-
-def _spread_of(
-    name: str, input: Tensor, dim: Ints | None, unbiased: bool | None, keepdim: bool,
-    correction: Number | None,
-) -> Any:  # fmt: skip
-    if dim.__class__ is bool:
-        dim, unbiased = None, dim
-    if correction is None:
-        correction = 0 if unbiased is False else 1
-    elif unbiased is not None:
-        raise TypeError(f"{name}(): pass one of unbiased= and correction=, not both")
-    elif isinstance(correction, complex):
-        raise RuntimeError(
-            f"{name}(): correction={correction} cannot be converted to a real number"
-        )
-    metadata = input._metadata
-    if metadata.special and category(metadata.dtype) < 2:
-        raise unmet(
-            name, "std and var only support floating point and complex dtypes", input=metadata.dtype
-        )
-    shape = metadata.shape
-    if dim is None:
-        count = metadata.size
-        dims: tuple[int, ...] = _ALL[len(shape)]
-    else:
-        dims = many_dims(name, dim, len(shape))
-        count = math.prod([shape[axis] for axis in dims])
-    if count <= correction:
-        warn(
-            f"{name}(): degrees of freedom is <= 0. Correction should be strictly less than the "
-            f"reduction factor (input numel divided by output numel)."
-        )
-    function = R.var if name == "var" else R.std
-    return function(input, dims, correction, keepdim)
+    """,
+)
+std = _spread("std", "The standard deviation over some axes; the gradient of 0 is 0; see `var`.")
 
 
 @accumulates
