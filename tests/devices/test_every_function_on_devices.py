@@ -34,6 +34,14 @@ CASES = [
     pytest.param(name, marks=pytest.mark.slow if place % 16 else ())
     for place, name in enumerate(NAMES)
 ]
+#: Functions that compute partly on the host, or have several implementations, always run, too.
+CASES += [
+    "cummax", "isin", "linalg.lstsq", "linalg.lu", "linalg.lu_factor", "linalg.lu_solve",
+    "linalg.matrix_rank", "lu_unpack", "matrix_exp", "median", "mode",
+    "nn.functional.adaptive_avg_pool3d", "nn.functional.adaptive_max_pool3d",
+    "nn.functional.avg_pool3d", "nn.functional.grid_sample", "nn.functional.max_pool3d", "quantile",
+    "scatter_reduce", "searchsorted", "unique", "unique_consecutive",
+]  # fmt: skip
 
 
 def placed(value, device, known):
@@ -98,3 +106,18 @@ def test_values_and_gradients(name, accelerator):
                     np.testing.assert_allclose(
                         one.detach().cpu().numpy(), other.detach().numpy(), rtol=1e-9, atol=1e-12
                     )
+
+
+def test_what_is_computed_beside_the_table_is_launched_in_the_callers_stream(accelerator):
+    """Operators and methods of arrays are in the library's own stream otherwise."""
+    rows = ag.tensor([[1.0, 2.0, 4.0], [0.0, 2.0, 3.0]])
+    for call in (
+        lambda x: ag.searchsorted(x, x),
+        lambda x: ag.all((x * 9).to(ag.uint8), 1),
+        lambda x: ag.bincount(x[0].long(), x[1]),
+        lambda x: ag.unique_consecutive(x, True, True, 0),
+        lambda x: ag.unique(x > 1, return_inverse=True),
+    ):
+        for expected, found in zip(call(rows), call(rows.to(accelerator)), strict=True):
+            assert found.device is ag.device(accelerator)
+            assert found.tolist() == expected.tolist()

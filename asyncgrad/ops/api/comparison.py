@@ -118,7 +118,8 @@ def isin(
             arrays.append(x._array)
         else:
             arrays.append(number_argument("isin", name, x))
-    found = functools.partial(_occurring, like._metadata.F.xp, assume_unique, invert)
+    launched = like._metadata.device.launching(_occurring)
+    found = functools.partial(launched, like._metadata.F.xp, assume_unique, invert)
     return _made(like, recording.again(found, *arrays))
 
 
@@ -165,7 +166,7 @@ def bincount(input: ByExample, weights: ByExample | None = None, minlength: int 
     held = None if weights is None else weights._array
     found = input._metadata.F.xp.bincount(input._array, held, minlength)
     if weights is not None and weights.dtype == np.float32:
-        found = found.astype(np.float32)
+        found = input._metadata.F.to(found, weights._metadata.dtype)
     return _made(input, found)
 
 
@@ -205,10 +206,8 @@ def searchsorted(
         recording.note_constant(values)
     edge = "right" if right or side == "right" else "left"
     dtype = np.int32 if out_int32 else np.int64
-    return _made(
-        row,
-        recording.again(functools.partial(_searched, xp), row._array, values, order, edge, dtype),
-    )
+    searched = functools.partial(row._metadata.device.launching(_searched), xp)
+    return _made(row, recording.again(searched, row._array, values, order, edge, dtype))
 
 
 def _searched(
@@ -266,16 +265,14 @@ def unique(
         RuntimeError: if parts along an axis have no elements.
         NotImplementedError: in the backward pass: there is no derivative.
     """
-    xp = input._metadata.F.xp
+    return _of_slices(input, _distinct, dim, return_inverse, return_counts, R.unique)
+
+
+def _distinct(xp: Library, array: Array, dim: int | None) -> Any:
     found, inverse, counts = xp.unique(
-        sortable(input._array), return_inverse=True, return_counts=True, axis=dim, equal_nan=False
+        sortable(array), return_inverse=True, return_counts=True, axis=dim, equal_nan=False
     )
-    found = found.astype(input.dtype, copy=False)
-    inverse = inverse.reshape(input.shape if dim is None else (input.shape[dim],))
-    results = [found]
-    results += [inverse] if return_inverse else []
-    results += [counts] if return_counts else []
-    return _one_or_all(input, results, R.unique)
+    return found.astype(array.dtype, copy=False), inverse, counts
 
 
 @_comparable
@@ -296,25 +293,32 @@ def unique_consecutive(
         RuntimeError: if parts along an axis have no elements.
         NotImplementedError: in the backward pass: there is no derivative.
     """
-    xp, array = input._metadata.F.xp, input._array
+    return _of_slices(input, _runs, dim, return_inverse, return_counts, R.unique_consecutive)
+
+
+def _runs(xp: Library, array: Array, dim: int | None) -> Any:
     parts = array.reshape(-1) if dim is None else xp.moveaxis(array, dim, 0)
     begins = xp.ones(len(parts), dtype=bool)
     differ = parts[1:] != parts[:-1]
     begins[1:] = differ.any(tuple(range(1, parts.ndim))) if parts.ndim > 1 else differ
     found = parts[begins]
-    results = [found if dim is None else xp.moveaxis(found, 0, dim)]
-    if return_inverse:
-        inverse = xp.cumsum(begins) - 1
-        results.append(inverse.reshape(input.shape) if dim is None else inverse)
-    if return_counts:
-        starts = xp.nonzero(begins)[0]
-        ends = xp.concatenate([starts[1:], xp.full(min(len(parts), 1), len(parts))])
-        results.append(ends - starts)
-    return _one_or_all(input, results, R.unique_consecutive)
+    starts = xp.nonzero(begins)[0]
+    ends = xp.concatenate([starts[1:], xp.full(min(len(parts), 1), len(parts))])
+    found = found if dim is None else xp.moveaxis(found, 0, dim)
+    return found, xp.cumsum(begins) - 1, ends - starts
 
 
-def _one_or_all(x: Tensor, results: list[Any], function: Callable[..., Any]) -> Any:
-    """The results of a table's function: one tensor, or a tuple if there are several."""
-    made = [function(x, x._metadata.F.as_array(results[0]))]
-    made += [_made(x, array) for array in results[1:]]
+def _of_slices(
+    x: Tensor, find: Callable[..., Any], dim: int | None, inverse: bool, counts: bool,
+    function: Callable[..., Any],
+) -> Any:  # fmt: skip
+    """The distinct elements or slices, by a table's function, and what else is asked of them."""
+    metadata = x._metadata
+    found, places, numbers = metadata.device.launching(find)(metadata.F.xp, x._array, dim)
+    made = [function(x, metadata.F.as_array(found))]
+    if inverse:
+        shape = metadata.shape if dim is None else (metadata.shape[dim],)
+        made.append(_made(x, places.reshape(shape)))
+    if counts:
+        made.append(_made(x, numbers))
     return made[0] if len(made) == 1 else tuple(made)

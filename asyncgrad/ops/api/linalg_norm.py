@@ -236,8 +236,9 @@ def matrix_rank(
     if tol is not None:
         relative = 0.0
     values = R.abs(R.eigh_values(x, "L", [])) if hermitian else R.svd_values(x, [])
-    counts = again(partial(_rank, x._metadata.F), values._array, absolute, relative)
-    return leaf(name, counts, x._metadata.device)
+    place = x._metadata.device
+    rank = partial(place.launching(_rank), x._metadata.F)
+    return leaf(name, again(rank, values._array, absolute, relative), place)
 
 
 def _rank(F: Raw, values: Array, absolute: Array | float, relative: Array | float) -> Any:

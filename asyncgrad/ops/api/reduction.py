@@ -355,7 +355,7 @@ def _logical(name: str) -> Callable[..., Tensor]:
         else:
             array = getattr(F.xp, name)(input._array, axis=dims, keepdims=keepdim)
         if metadata.dtype == np.uint8:
-            array = array.astype(np.uint8)
+            array = F.to(array, metadata.dtype)
         if recorders:
             note_result(array, reduce, input, dim, keepdim)
         return leaf(name, array, metadata.device)

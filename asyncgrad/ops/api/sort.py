@@ -192,6 +192,7 @@ def _found(
     if not shape[axis]:
         raise IndexError(f"{name}(): Expected reduction dim {axis} to have non-zero size.")
 
+    @metadata.device.launching
     def found(array: Array) -> Any:
         lines = xp.moveaxis(sortable(array), axis, -1)
         order = xp.argsort(lines, axis=-1, kind="stable")
@@ -279,11 +280,12 @@ def mode(input: Tensor, dim: Axis = -1, keepdim: bool = False) -> return_types.m
 
 def _most_frequent(xp: Library, lines: Array) -> Any:
     """The last index of the longest run of equal elements."""
-    places = xp.broadcast_to(xp.arange(lines.shape[-1]), lines.shape)
-    begins = xp.ones(lines.shape, dtype=bool)
-    begins[..., 1:] = lines[..., 1:] != lines[..., :-1]
-    starts = xp.maximum.accumulate(xp.where(begins, places, 0), axis=-1)
-    return xp.argmax(places - starts, axis=-1)[..., None]
+    begins, ends = (xp.ones(lines.shape, dtype=bool) for _ in range(2))
+    begins[..., 1:] = ends[..., :-1] = lines[..., 1:] != lines[..., :-1]
+    # Each line begins a run, so that the runs of all lines have numbers of their own.
+    runs = xp.cumsum(begins.reshape(-1)) - 1
+    lengths = xp.bincount(runs)[runs].reshape(lines.shape)
+    return xp.argmax(xp.where(ends, lengths, 0), axis=-1)[..., None]
 
 
 # -- quantiles ------------------------------------------------------------------------------------

@@ -72,8 +72,8 @@ def _triangles(packed: Tensor) -> tuple[Any, Any]:
 def _permutation(x: Tensor, order: Array) -> Any:
     """The matrices P with `P @ L @ U = x`."""
     m = x._metadata.shape[-2]
-    rows = again(_permuted, _ones(x, m)._array, order)
-    return leaf("linalg.lu", rows, x._metadata.device)
+    place = x._metadata.device
+    return leaf("linalg.lu", again(place.launching(_permuted), _ones(x, m)._array, order), place)
 
 
 def _permuted(rows: Array, order: Array) -> Any:
@@ -110,7 +110,7 @@ def lu_factor_ex(
     packed, pivots, _ = _eliminated(name, A, pivot)
     place = packed._metadata.device
     F = packed._metadata.F
-    info = leaf(name, again(partial(_zeros_in, F), packed._array), place)
+    info = leaf(name, again(partial(place.launching(_zeros_in), F), packed._array), place)
     if check_errors:
         computed_on_host(_check_info, info)
     return return_types.linalg_lu_factor_ex(packed, leaf(name, pivots, place), info)
