@@ -73,24 +73,6 @@ def test_gradcheck():
         assert ag.autograd.gradgradcheck(sampled, (x, grid))
 
 
-@pytest.mark.parametrize("dims", [(0, None), (None, 0), (0, 0)])
-def test_examples_are_sampled_alone(dims):
-    rng = np.random.default_rng(0)
-    x, grid = (
-        ag.tensor(rng.standard_normal((2, 1, 2, 3, 3))),
-        ag.tensor(rng.random((2, 1, 2, 2, 2))),
-    )
-    given = [t if dim == 0 else t[0] for t, dim in zip((x, grid), dims, strict=True)]
-
-    def sampled(x, grid):
-        return ag.nn.functional.grid_sample(x, grid, align_corners=False)
-
-    found = ag.func.vmap(sampled, dims)(*given)
-    for k in range(2):
-        alone = [t[k] if dim == 0 else t for t, dim in zip(given, dims, strict=True)]
-        np.testing.assert_allclose(found[k].numpy(), sampled(*alone).numpy(), rtol=1e-12)
-
-
 def test_devices_have_them_too():
     rng = np.random.default_rng(0)
     x, theta = rng.standard_normal((1, 2, 3, 3)), rng.standard_normal((1, 2, 3))

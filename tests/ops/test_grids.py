@@ -132,29 +132,6 @@ def test_a_buffers_memory_is_shared():
         ag.frombuffer(b"1234", dtype=ag.int32)
 
 
-@pytest.mark.parametrize(
-    "function",
-    [
-        lambda x: ag.gradient(x, dim=0)[0],
-        lambda x: ag.trapezoid(x, dim=0),
-        lambda x: ag.cov(x),
-        lambda x: ag.corrcoef(x),
-        lambda x: ag.renorm(x, 2, 0, 0.5),
-        lambda x: ag.frexp(x).mantissa,
-        lambda x: ag.histc(x, 4),
-        lambda x: ag.combinations(x[0]),
-        lambda x: ag.vander(x[0]),
-        lambda x: ag.gcd((x * 9).long(), ag.tensor(6)),
-    ],
-)
-def test_an_example_of_a_batch_gets_what_it_would_get_alone(function):
-    x = ag.tensor([[[0.1, 0.7], [0.4, 0.2], [0.9, 0.3]], [[1.1, 0.5], [0.8, 0.6], [0.2, 1.3]]])
-    oracle.compare(
-        torch.from_numpy(ag.stack([function(part) for part in x]).numpy()),
-        ag.func.vmap(function)(x),
-    )
-
-
 def test_equal_ends_of_a_histogram_are_moved_apart():
     """Given ends are not those of the elements."""
     for T in (torch, ag):

@@ -76,13 +76,6 @@ def test_the_median_of_all_shares_its_gradient_among_ties(name, rows):
     assert results[1][2] == results[0][2]
 
 
-def test_medians_are_taken_example_by_example():
-    x = ag.tensor(ROWS["distinct"])
-    assert ag.func.vmap(ag.median)(x).tolist() == [2.0, 0.0]
-    assert ag.func.vmap(lambda row: ag.median(row, 0).values)(x).tolist() == [2.0, 0.0]
-    assert ag.func.vmap(lambda row: ag.kthvalue(row, 2).values)(x).tolist() == [2.0, 0.0]
-
-
 def test_gradcheck():
     x = ag.tensor([[3.0, 1.0, 2.0], [0.5, 4.0, -1.0]], dtype=ag.float64, requires_grad=True)
     for function in (

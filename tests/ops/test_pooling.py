@@ -54,37 +54,11 @@ def test_ties_indices_and_sides_are_pytorchs(name):
         np.testing.assert_allclose(found, expected, rtol=1e-12)
 
 
-@pytest.mark.parametrize("name", ["max", "avg", "adaptive max", "adaptive avg"])
-def test_examples_and_devices_have_their_own(name):
-    x = ag.tensor(np.random.default_rng(0).standard_normal((2, 1, 1, 4, 3, 4)))
-    found = ag.func.vmap(lambda x: _windows(ag, x, name)[0])(x)
-    away = _windows(ag, x[1].to("sim:0"), name)[0]
-    expected = _windows(ag, x[1], name)[0].numpy()
-    np.testing.assert_allclose(found[1].numpy(), expected, rtol=1e-12)
-    np.testing.assert_allclose(away.cpu().numpy(), expected, rtol=1e-12)
-
-
 def test_pooled_volumes_may_change_in_place():
     x = ag.tensor(np.arange(16.0).reshape(1, 2, 2, 2, 2) - 8, requires_grad=True)
     y = ag.nn.functional.max_pool3d(x * 2, 2)
     ag.nn.functional.relu_(y.sub_(1)).sum().backward()
     assert x.grad.numpy().ravel().nonzero()[0].tolist() == [15]
-
-
-@pytest.mark.parametrize("given", [True, False])
-def test_examples_are_put_back_alone(given):
-    rng = np.random.default_rng(0)
-    x = ag.tensor(rng.standard_normal((2, 1, 4, 4)))
-    peaks, indices = ag.nn.functional.max_pool2d(x, 2, return_indices=True)
-
-    def back(peaks, indices):
-        return ag.nn.functional.max_unpool2d(peaks, indices, 2)
-
-    if given:
-        found = ag.func.vmap(back, (0, None))(peaks, indices[1])
-    else:
-        found = ag.func.vmap(back)(peaks, indices)
-    np.testing.assert_array_equal(found[1].numpy(), back(peaks[1], indices[1]).numpy())
 
 
 def test_changed_indices_are_noticed():

@@ -39,30 +39,6 @@ def test_nan_and_ties_are_pytorchs(name):
     oracle.compare(expected, found)
 
 
-def test_examples_are_counted_one_by_one():
-    x = ag.tensor(np.random.default_rng(0).standard_normal((3, 5)))
-    functions = (
-        lambda x: ag.cummax(x, 0).values,
-        lambda x: ag.cummin(x, 0).values,
-    )
-    for function in functions:
-        found = ag.func.vmap(function)(x)
-        expected = ag.stack([function(row) for row in x])
-        np.testing.assert_array_equal(found.numpy(), expected.numpy())
-
-
-def test_devices_have_them_too():
-    """Found in the host's memory, picked on the device."""
-    x = ag.tensor(np.random.default_rng(0).standard_normal((3, 5)), requires_grad=True)
-    y = x.detach().to("sim:0").requires_grad_()
-    for function in (lambda x: ag.cummax(x, 1).values, lambda x: ag.quantile(x, 0.3, dim=1)):
-        expected, found = function(x), function(y)
-        assert found.device == y.device
-        np.testing.assert_allclose(found.detach().cpu().numpy(), expected.detach().numpy())
-        (g,), (h,) = ag.grad(expected.sum(), x), ag.grad(found.sum(), y)
-        np.testing.assert_allclose(h.cpu().numpy(), g.numpy())
-
-
 @pytest.mark.parametrize(
     "call",
     [

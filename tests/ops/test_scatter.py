@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
 import oracle
 import pytest
 
@@ -50,33 +49,6 @@ def test_second_derivatives_of_products_with_zeros_are_exact(name):
     assert results[0] == results[1]
 
 
-INDEX = [[2, 0], [0, 2], [2, 2]]
-CALLS = {
-    **{
-        f"scatter_reduce {reduce}": lambda x, i, y, reduce=reduce: ag.scatter_reduce(
-            x, 0, i, y, reduce, include_self=False
-        )
-        for reduce in ("sum", "prod", "mean", "amax", "amin")
-    },
-    "index_reduce": lambda x, i, y: ag.index_reduce(x, 0, i[0], y[:2], "amax"),
-    "put": lambda x, i, y: ag.put(x, i, y, True),
-}
-
-
-@pytest.mark.parametrize("name", CALLS)
-@pytest.mark.parametrize("batched", [(0,), (1,), (2,), (0, 1, 2)])
-def test_examples_are_reduced_alone(name, batched):
-    rng = np.random.default_rng(0)
-    x, y = (ag.tensor(rng.standard_normal((2, *s))) for s in ((4, 2), (3, 2)))
-    i = ag.tensor([INDEX, INDEX[::-1]])
-    arguments = [t if place in batched else t[0] for place, t in enumerate((x, i, y))]
-    dims = tuple(0 if place in batched else None for place in range(3))
-    found = ag.func.vmap(CALLS[name], dims)(*arguments)
-    for k in range(2):
-        alone = [t[k] if place in batched else t for place, t in enumerate(arguments)]
-        np.testing.assert_allclose(found[k].numpy(), CALLS[name](*alone).numpy(), rtol=1e-12)
-
-
 def test_an_index_that_changes_before_the_pass_is_noticed():
     for reduce in ("sum", "prod", "mean", "amax"):
         x = ag.ones(3, requires_grad=True)
@@ -85,21 +57,6 @@ def test_an_index_that_changes_before_the_pass_is_noticed():
         index.fill_(1)
         with pytest.raises(RuntimeError, match="modified by an inplace operation"):
             y.sum().backward()
-
-
-def test_devices_have_them_too():
-    x = ag.tensor(np.random.default_rng(0).standard_normal((4, 2)), requires_grad=True)
-    z = x.detach().to("sim:0").requires_grad_()
-    for reduce in ("sum", "prod", "mean", "amax", "amin"):
-        results = []
-        for t in (x, z):
-            index = ag.tensor(INDEX).to(t.device)
-            out = ag.scatter_reduce(t, 0, index, t[:3] * 2, reduce, include_self=False)
-            results.append((out, *ag.grad(out.sum(), t)))
-        for expected, found in zip(*results, strict=True):
-            np.testing.assert_allclose(
-                found.detach().cpu().numpy(), expected.detach().numpy(), rtol=1e-12
-            )
 
 
 def _index(T, *numbers):

@@ -48,36 +48,6 @@ def test_matrices_of_no_full_rank_have_triangles(shape):
     assert results[0] == results[1]
 
 
-CALLS = {
-    "lu": lambda x, y: ag.linalg.lu(x).U,
-    "lu_factor": lambda x, y: ag.linalg.lu_factor(x).LU,
-    "lu_solve": lambda x, y: ag.linalg.lu_solve(*ag.linalg.lu_factor(x), y),
-    "lu_unpack": lambda x, y: ag.lu_unpack(*ag.lu(x)).L,
-    "matrix_exp": lambda x, y: ag.matrix_exp(x),
-}
-
-
-@pytest.mark.parametrize("name", CALLS)
-def test_examples_are_taken_apart_alone(name):
-    rng = np.random.default_rng(0)
-    x, y = ag.tensor(rng.standard_normal((3, 4, 4))), ag.tensor(rng.standard_normal((4, 2)))
-    found = ag.func.vmap(lambda x: CALLS[name](x, y))(x)
-    for one, alone in zip(found, x, strict=True):
-        np.testing.assert_allclose(one.numpy(), CALLS[name](alone, y).numpy(), rtol=1e-9)
-
-
-def test_devices_have_them_too():
-    rng = np.random.default_rng(0)
-    x, y = ag.tensor(rng.standard_normal((4, 4)), requires_grad=True), ag.ones(4, 2).double()
-    z = x.detach().to("sim:0").requires_grad_()
-    for name, call in CALLS.items():
-        expected, found = call(x, y), call(z, y.to("sim:0"))
-        assert found.device == z.device, name
-        by_x, by_z = ag.grad(expected.sum(), x)[0], ag.grad(found.sum(), z)[0]
-        np.testing.assert_allclose(found.detach().cpu().numpy(), expected.detach().numpy())
-        np.testing.assert_allclose(by_z.cpu().numpy(), by_x.numpy(), rtol=1e-9)
-
-
 def _solve(T, lu=None, pivots=None, b=None, **more):
     found = T.linalg.lu_factor(T.eye(3))
     return T.linalg.lu_solve(

@@ -25,10 +25,16 @@ NAMES = [
 NAMES += [
     name
     for name in (
-        "diagonal_scatter", "frexp", "histogram", "index_copy", "linalg.lstsq",
-        "linalg.matrix_rank", "linspace", "logspace", "masked_scatter", "nanquantile",
-        "nn.functional.ctc_loss", "nn.functional.embedding_bag", "put", "quantile",
-        "repeat_interleave", "select_scatter", "slice_scatter", "take",
+        "cdist", "combinations", "corrcoef", "cov", "cummax", "cummin", "diagonal_scatter", "frexp",
+        "gradient", "histc", "histogram", "index_copy", "index_reduce", "kthvalue", "linalg.det",
+        "linalg.lstsq", "linalg.lu", "linalg.lu_factor", "linalg.lu_solve", "linalg.matrix_rank",
+        "linalg.svdvals", "linalg.vander", "linspace", "logspace", "lu_unpack", "masked_scatter",
+        "matrix_exp", "median", "mode", "nanquantile", "nn.functional.adaptive_avg_pool3d",
+        "nn.functional.adaptive_max_pool3d", "nn.functional.avg_pool3d", "nn.functional.ctc_loss",
+        "nn.functional.embedding_bag", "nn.functional.grid_sample", "nn.functional.max_pool3d",
+        "nn.functional.max_unpool2d", "nn.functional.pdist", "put", "quantile", "renorm",
+        "repeat_interleave", "scatter_reduce", "select_scatter", "slice_scatter", "stft", "take",
+        "trapezoid",
     )
     if name not in NAMES
 ]  # fmt: skip
