@@ -60,7 +60,7 @@ def _copy_slices(x: Any) -> Any:
 
 #: Programs with the calls that are missing in PyTorch's samples.
 FURTHER = (
-    lambda x: 2.5**x,
+    lambda x: (2.5**x, 2.5 ** (x * 1j), (x * 1j) ** 3),
     lambda x: ag.fmod(x, 0.4),
     lambda x: x % 0.4,
     lambda x: x != 1.5,

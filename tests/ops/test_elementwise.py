@@ -10,11 +10,9 @@ from typing import Any
 import numpy as np
 import oracle
 import pytest
-from adjoint import check_entry
 from promised import MUST
 
 import asyncgrad as ag
-from asyncgrad.ops.table import elementwise as chapter
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 pytestmark = pytest.mark.torch
@@ -30,55 +28,6 @@ test_samples = oracle.as_in_pytorch(
     small={"dtypes": ("float16", "uint8", "int8"), "limit": 8, "tolerance": 2e-3},
     errors=False,
 )
-
-
-# -- the table ------------------------------------------------------------------------------------
-
-X = np.array([[0.33, -0.71, 0.43], [0.62, -0.22, 0.87]])
-Y = np.array([[0.5, 0.25, -0.9], [0.4, 0.75, -0.35]])
-Z = np.array([0.4 + 0.3j, -0.6 + 0.2j, 0.1 - 0.8j])
-W = np.array([0.7 - 0.2j, 0.5 + 0.6j, -0.3 + 0.4j])
-ATTRIBUTES: dict[str, tuple[Any, ...]] = {
-    "round_decimals": (1,),
-    "clamp": (-0.5, 0.5),
-    "rpow_scalar": (2.5,),
-    "pow_scalar": (3,),
-    "masked_fill": (7.0,),
-}
-POSITIVE = {"log", "log2", "log10", "sqrt", "rsqrt", "pow", "pow_scalar"}
-OF_REAL = {
-    *[entry.name for entry in chapter.OPS if entry.of_real],
-    "sign", "floor", "ceil", "trunc", "round", "round_decimals", "clamp", "erf", "fmod",
-    "remainder", "fmod_scalar", "remainder_scalar", "atan2", "maximum", "minimum", "clamp_low",
-    "clamp_high", "clamp_between", "complex", "div_floor", "div_trunc", "real", "shared",
-    "rectified",
-}  # fmt: skip
-DIFFERENTIABLE = [
-    entry.name for entry in chapter.OPS if entry.pulls and entry.name != "floor_divide"
-]
-
-
-def _arguments(name: str, values: tuple[np.ndarray, ...]) -> tuple[Any, Any]:
-    entry = next(entry for entry in chapter.OPS if entry.name == name)
-    x, y, mask = values
-    if name in POSITIVE and x.dtype.kind == "f":
-        x, y = np.abs(x), np.abs(y)
-    by_name = {
-        "x": x, "y": y, "low": np.full_like(x, -0.5), "high": np.full_like(x, 0.6),
-        "condition": mask, "mask": mask, "worse": mask, "tie": ~mask, "out": y,
-    }  # fmt: skip
-    inputs = tuple(by_name[key] for key in entry.inputs)
-    return inputs, ATTRIBUTES.get(name, (0.8,) * len(entry.attributes))
-
-
-@pytest.mark.parametrize("name", DIFFERENTIABLE)
-def test_entry_keeps_its_promises(name):
-    check_entry(name, *_arguments(name, (X, Y, X > 0)))
-
-
-@pytest.mark.parametrize("name", [name for name in DIFFERENTIABLE if name not in OF_REAL])
-def test_entry_keeps_its_promises_for_complex_numbers(name):
-    check_entry(name, *_arguments(name, (Z, W, Z.real > 0)))
 
 
 # -- kinks ----------------------------------------------------------------------------------------
