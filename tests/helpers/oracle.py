@@ -723,6 +723,27 @@ def check_call(call: Callable[[Any, Any], Any], tolerance: float | None = None) 
         assert (ours.requires_grad, ours.is_leaf) == (theirs.requires_grad, theirs.is_leaf)
 
 
+def check_kink(function: Callable[..., Any], *values: Any) -> None:
+    """The value and the gradients at a kink, by kernels and by rules, are PyTorch's to the digit.
+
+    NumPy stays silent about infinities, though warnings are errors.
+    """
+    theirs = [torch.tensor(v, dtype=torch.float64, requires_grad=True) for v in values]
+    expected = function(torch, *theirs)
+    wanted = torch.autograd.grad(expected, theirs, torch.ones_like(expected))
+    ours = [ag.tensor(v, dtype=ag.float64, requires_grad=True) for v in values]
+    found = function(ag, *ours)
+    np.testing.assert_allclose(found.detach().numpy(), expected.detach().numpy(), rtol=1e-14)
+    one = ag.ones(found.shape, dtype=ag.float64)
+    for create_graph in (False, True):
+        with np.errstate(all="ignore"):
+            gradients = ag.grad(found, ours, one, retain_graph=True, create_graph=create_graph)
+        for gradient, reference in zip(gradients, wanted, strict=True):
+            np.testing.assert_allclose(
+                gradient.detach().numpy(), reference.numpy(force=True), rtol=1e-14
+            )
+
+
 def check_errors(
     name: str,
     function: Callable[..., Any] | None = None,
