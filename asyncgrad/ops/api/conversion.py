@@ -177,7 +177,8 @@ def type_as(input: Tensor, other: Tensor) -> Tensor:
 
 def _conversion(name: str, dtype: str) -> Callable[..., Tensor]:
     def convert(input: Tensor, memory_format: memory_format | None = None) -> Tensor:
-        as_memory_format(name, memory_format, len(input._metadata.shape))
+        if memory_format is not None:
+            as_memory_format(name, memory_format, len(input._metadata.shape))
         return cast(input, np.dtype(dtype))
 
     return named(convert, name, f"The tensor as {dtype}; itself if it is that.")

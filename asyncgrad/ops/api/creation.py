@@ -196,7 +196,8 @@ def _like(
 ) -> tuple[Any, Any, Any]:  # fmt: skip
     """An uninitialised array laid out like a tensor, its dtype and its device."""
     x = as_tensor_operand(input, name, 1)
-    as_memory_format(name, memory_format, len(x._metadata.shape))
+    if memory_format is not None:
+        as_memory_format(name, memory_format, len(x._metadata.shape))
     metadata = x._metadata
     place = metadata.device if device is None else place_of(name, device)
     dtype = metadata.dtype if dtype is None else as_dtype(name, dtype)
@@ -347,17 +348,17 @@ def _steps(start: Any, end: Any, step: Any, dtype: np.dtype[Any]) -> Any:
     if (end - start) * step < 0:
         raise unmet("arange", "upper bound and lower bound inconsistent with step sign",
                     start=start, end=end, step=step)  # fmt: skip
-    places = math.ceil((end - start) / step)
-    if category(dtype) != 1:
-        return (start + step * np.arange(places, dtype=np.float64)).astype(dtype, copy=False)
-    first, beyond, apart = int(start), int(end), int(step)
-    if not apart:
+    whole = dtype == _INT64 or category(dtype) == 1
+    if whole and not int(step):
         raise ValueError(f"arange: step must be nonzero in {dtype}")
     if dtype == _INT64:
         # As in PyTorch, only int64 truncates the bounds first; other integer dtypes use the
         # fractions of the bounds for the number of elements.
-        return np.arange(first, beyond, apart, dtype=_INT64)
-    return (first + apart * np.arange(places)).astype(dtype, copy=False)
+        return np.arange(int(start), int(end), int(step), dtype=_INT64)
+    places = math.ceil((end - start) / step)
+    if whole:
+        return (int(start) + int(step) * np.arange(places)).astype(dtype, copy=False)
+    return (start + step * np.arange(places, dtype=np.float64)).astype(dtype, copy=False)
 
 
 def _real(name: str, what: str, value: object) -> Any:

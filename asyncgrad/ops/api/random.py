@@ -242,7 +242,8 @@ def _like(
 ) -> Any:  # fmt: skip
     """The shape, dtype and device of a new tensor that is like another."""
     x = as_tensor_operand(input, name, 1)
-    as_memory_format(name, memory_format, len(x._metadata.shape))
+    if memory_format is not None:
+        as_memory_format(name, memory_format, len(x._metadata.shape))
     wanted = x._metadata.dtype if dtype is None else as_dtype(name, dtype)
     return x._metadata.shape, wanted, place_of(name, device, x)
 

@@ -714,5 +714,6 @@ def _check_frame(
 
 def clone(input: Tensor, *, memory_format: memory_format | None = None) -> Tensor:
     """A recorded copy with the tensor's memory layout."""
-    as_memory_format("clone", memory_format, len(input._metadata.shape))
+    if memory_format is not None:
+        as_memory_format("clone", memory_format, len(input._metadata.shape))
     return R.clone(input)
