@@ -187,8 +187,8 @@ def lerp(input: Inexact, end: Tensor, weight: Tensor | float) -> Tensor:
         first = R.lt(R.abs(wide.detach()), 0.5)
         nearer, share = where(first, input, end), where(first, wide, R.sub(wide, 1))
     else:
-        weight = fitted("lerp", weight, dtype)
-        nearer, share = (input, weight) if abs(weight) < 0.5 else (end, weight - 1)
+        known: Any = fitted("lerp", weight, dtype)
+        nearer, share = (input, known) if abs(known) < 0.5 else (end, known - 1)
     return renamed(cast(add(nearer, R.mul(share, step)), dtype), node)
 
 

@@ -192,7 +192,6 @@ def _found(
     if not shape[axis]:
         raise IndexError(f"{name}(): Expected reduction dim {axis} to have non-zero size.")
 
-    @metadata.device.launching
     def found(array: Array) -> Any:
         lines = xp.moveaxis(sortable(array), axis, -1)
         order = xp.argsort(lines, axis=-1, kind="stable")
@@ -200,9 +199,10 @@ def _found(
         indices = xp.moveaxis(xp.take_along_axis(order, places, -1), -1, axis)
         return metadata.F.as_array(indices)
 
-    indices = found(input._array)
+    launched = metadata.device.launching(found)
+    indices = launched(input._array)
     if recorders:
-        note_result(indices, found, input._array)
+        note_result(indices, launched, input._array)
     return kind(*selected(input, op, indices, axis, keepdim))
 
 
