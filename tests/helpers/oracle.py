@@ -72,8 +72,21 @@ def infos(name: str, variant: str | None = None) -> list[Any]:
     return found
 
 
+#: Functions whose arguments PyTorch's samples have in another order.
+_REORDERED: dict[str, Callable[..., Any]] = {
+    "where": lambda x, condition, other: ag.where(condition, x, other),
+    "einsum": lambda tensors, equation: ag.einsum(equation, tensors),
+    "nn.functional.embedding": lambda weight, input, **more: ag.nn.functional.embedding(
+        input, weight, **more
+    ),
+    "special.polygamma": lambda x, n: ag.special.polygamma(n, x),
+}
+
+
 def resolve(name: str) -> Callable[..., Any]:
-    """Our function of a name: from the package, or the method or property of `Tensor`."""
+    """Our function of a name, for PyTorch's samples: the package's, or what `Tensor` has."""
+    if name in _REORDERED:
+        return _REORDERED[name]
     target: Any = ag
     for part in name.split("."):
         target = getattr(target, part, None)
@@ -230,7 +243,6 @@ def _quiet() -> Iterator[None]:
 
 def check(
     name: str,
-    function: Callable[..., Any] | None = None,
     *,
     variant: str | None = None,
     dtypes: tuple[str, ...] = DTYPES,
@@ -244,7 +256,6 @@ def check(
 
     Args:
         name: the function.
-        function: ours, if it is not found under the name.
         variant: one variant only.
         dtypes: with these, as far as PyTorch takes them; derivatives where it has them.
         limit: samples of each variant and dtype.
@@ -253,13 +264,13 @@ def check(
         tolerance: instead of `TOLERANCES`.
         awkward: once more with negative strides; not for what depends on the strides.
     """
-    ours = function or resolve(name)
+    ours = resolve(name)
     checked = 0
     for op in infos(name, variant):
         forward = {dtype_name(dtype) for dtype in op.supported_dtypes("cpu")}
         backward = {dtype_name(dtype) for dtype in op.supported_backward_dtypes("cpu")}
         method = None
-        if op.method_variant is not None and function is None:
+        if op.method_variant is not None:
             method = getattr(ag.Tensor, name, None)
             assert method is not None, f"Tensor has no method {name}"
         for dtype in dtypes:
@@ -463,29 +474,26 @@ def _compare_gradients(
 
 
 def as_in_pytorch(
-    names: Sequence[str], functions: Mapping[str, Callable[..., Any]] | None = None, *,
-    small: Mapping[str, Any] | None = None, tangents: int = 0, in_place: bool = True,
-    errors: bool = True, **options: Any,
+    names: Sequence[str], *, small: Mapping[str, Any] | None = None, tangents: int = 0,
+    in_place: bool = True, errors: bool = True, **options: Any,
 ) -> Callable[[str, str], None]:  # fmt: skip
     """The test that functions do with PyTorch's samples what PyTorch does.
 
     Args:
         names: the functions.
-        functions: ours, by name, where they are not found under it.
         small: the options with which values alone are compared again, in dtypes of few digits.
         tangents: how many samples of each variant and dtype have their tangents compared.
         in_place: compare the forms in place, too.
         errors: compare what PyTorch refuses, too.
         options: those of `check`.
     """
-    given = functions or {}
     near = {name: options[name] for name in {"skip", "tolerance"} & options.keys()}
     checks: dict[str, Callable[[str], Any]] = {
-        "values": lambda name: check(name, given.get(name), **options),
-        "small": lambda name: check(name, given.get(name), order=0, **(small or {})),
-        "tangents": lambda name: check_forward(name, given.get(name), limit=tangents, **near),
+        "values": lambda name: check(name, **options),
+        "small": lambda name: check(name, order=0, **(small or {})),
+        "tangents": lambda name: check_forward(name, limit=tangents, **near),
         "in place": check_in_place,
-        "errors": lambda name: check_errors(name, given.get(name)),
+        "errors": check_errors,
     }
 
     def is_there(kind: str, name: str) -> bool:
@@ -514,7 +522,6 @@ def as_in_pytorch(
 
 def check_forward(
     name: str,
-    function: Callable[..., Any] | None = None,
     *,
     dtypes: tuple[str, ...] = ("float64", "complex128"),
     limit: int = 12,
@@ -528,7 +535,6 @@ def check_forward(
 
     Args:
         name: the function.
-        function: ours, if it is not found under the name.
         dtypes: with these, as far as PyTorch has derivatives for them.
         limit: samples of each variant and dtype.
         skip: by the reason, which samples are left out.
@@ -538,7 +544,7 @@ def check_forward(
     Returns:
         How many samples there were: none where PyTorch has no forward mode.
     """
-    ours = function or resolve(name)
+    ours = resolve(name)
     checked = 0
     for op in infos(name):
         backward = {dtype_name(dtype) for dtype in op.supported_backward_dtypes("cpu")}
@@ -746,7 +752,6 @@ def check_kink(function: Callable[..., Any], *values: Any) -> None:
 
 def check_errors(
     name: str,
-    function: Callable[..., Any] | None = None,
     *,
     skip: Mapping[str, str] | None = None,
 ) -> int:
@@ -754,13 +759,12 @@ def check_errors(
 
     Args:
         name: the function.
-        function: ours, if it is not found under the name.
         skip: by a part of PyTorch's message, the reason why there is no such error here.
 
     Returns:
         How many there were.
     """
-    ours = function or resolve(name)
+    ours = resolve(name)
     count = 0
     for op in infos(name):
         if op.error_inputs_func is None:

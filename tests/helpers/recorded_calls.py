@@ -26,14 +26,6 @@ from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.registry import OPS
 from asyncgrad.ops.table.in_place import Route
 
-#: Functions whose arguments PyTorch's samples have in another order.
-FUNCTIONS = {
-    "where": lambda x, condition, other: ag.where(condition, x, other),
-    "einsum": lambda tensors, equation: ag.einsum(equation, tensors),
-    "nn.functional.embedding": lambda weight, input, **more: ag.nn.functional.embedding(
-        input, weight, **more
-    ),
-}
 #: Groups of functions that PyTorch has no samples of, that are not differentiable, or random.
 _SILENT = {"not_in_op_db", "random", "creation"}
 DIFFERENTIABLE = [name for group, names in MUST.items() if group not in _SILENT for name in names]
@@ -163,7 +155,7 @@ def recorded_calls() -> dict[str, list[Call]]:
     recorded: dict[str, list[Call]] = {name: [] for name in OPS}
     with _recording(recorded):
         for name in DIFFERENTIABLE:
-            function = FUNCTIONS.get(name) or oracle.resolve(name)
+            function = oracle.resolve(name)
             for op in oracle.infos(name):
                 backward = {oracle.dtype_name(d) for d in op.supported_backward_dtypes("cpu")}
                 for dtype in ("float64", "complex128"):

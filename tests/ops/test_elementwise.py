@@ -17,14 +17,11 @@ import asyncgrad as ag
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 pytestmark = pytest.mark.torch
 
-#: PyTorch's op calls `where` with the condition first, its sample has it second.
-FUNCTIONS = {"where": lambda x, condition, other: ag.where(condition, x, other)}
 NAMES = [name for name in (*MUST["unary"], *MUST["binary"]) if name != "__rmatmul__"]
 
 
 test_samples = oracle.as_in_pytorch(
     NAMES,
-    FUNCTIONS,
     small={"dtypes": ("float16", "uint8", "int8"), "limit": 8, "tolerance": 2e-3},
     errors=False,
 )

@@ -14,7 +14,6 @@ import oracle
 import pytest
 from promised import MUST
 from recorded_calls import DIFFERENTIABLE as NAMES
-from recorded_calls import FUNCTIONS
 
 import asyncgrad as ag
 
@@ -64,7 +63,6 @@ def test_values_and_derivatives_are_pytorchs_over_all_samples(name):
     with _pytorchs_own_attention():
         oracle.check(
             name,
-            FUNCTIONS.get(name),
             limit=10_000,
             skip=SKIP.get(name),
             awkward=name not in STRIDES,
@@ -79,7 +77,7 @@ def _pytorchs_own_attention():
 @pytest.mark.filterwarnings("ignore:.*degrees of freedom", "ignore:reduction. 'mean' divides")
 @pytest.mark.parametrize("name", NAMES)
 def test_tangents_are_pytorchs(name):
-    count = oracle.check_forward(name, FUNCTIONS.get(name), limit=2, skip=SKIP.get(name))
+    count = oracle.check_forward(name, limit=2, skip=SKIP.get(name))
     assert (count > 0) == (name not in WITHOUT_TANGENTS)
 
 
@@ -89,7 +87,6 @@ def test_tangents_are_pytorchs(name):
 def test_tangents_are_pytorchs_over_all_samples(name):
     oracle.check_forward(
         name,
-        FUNCTIONS.get(name),
         dtypes=("float64", "complex128", "float32"),
         limit=10_000,
         skip=SKIP.get(name),
@@ -112,9 +109,7 @@ WITHOUT_TANGENTS_OF_GRADIENTS = WITHOUT_TANGENTS - {
 def test_tangents_of_gradients_are_pytorchs(name):
     """Forward over reverse: what nodes have saved keeps its tangents."""
     skip = {**SKIP.get(name, {}), **SKIP_OF_GRADIENTS.get(name, {})}
-    count = oracle.check_forward(
-        name, FUNCTIONS.get(name), dtypes=("float64",), limit=1, skip=skip, of_gradients=True
-    )
+    count = oracle.check_forward(name, dtypes=("float64",), limit=1, skip=skip, of_gradients=True)
     assert (count > 0) == (name not in WITHOUT_TANGENTS_OF_GRADIENTS)
 
 
@@ -123,7 +118,7 @@ def test_tangents_of_gradients_are_pytorchs(name):
 @pytest.mark.parametrize("name", [n for n in NAMES if n not in WITHOUT_TANGENTS_OF_GRADIENTS])
 def test_tangents_of_gradients_are_pytorchs_over_many_samples(name):
     skip = {**SKIP.get(name, {}), **SKIP_OF_GRADIENTS.get(name, {})}
-    oracle.check_forward(name, FUNCTIONS.get(name), limit=60, skip=skip, of_gradients=True)
+    oracle.check_forward(name, limit=60, skip=skip, of_gradients=True)
 
 
 def test_attention_has_tangents():
@@ -197,7 +192,7 @@ def _there(name):
 @pytest.mark.parametrize("name", sorted({op.name for op in oracle.op_db if _there(op.name)}))
 def test_results_are_contiguous_and_can_change_where_pytorchs_are(name):
     """Programs call `view` on a result, or change it in place."""
-    function = FUNCTIONS.get(name) or oracle.resolve(name)
+    function = oracle.resolve(name)
     for op in oracle.infos(name):
         if not op.supports_dtype(torch.float64, "cpu"):
             continue
@@ -293,5 +288,5 @@ REFUSES_OUT = {
 @pytest.mark.parametrize("name", [n for n in NAMES if oracle.has_errors(n) and n not in OPERATORS])
 def test_what_pytorch_refuses_is_refused(name):
     """With its class and a message."""
-    count = oracle.check_errors(name, FUNCTIONS.get(name))
+    count = oracle.check_errors(name)
     assert (count > 0) == (name not in REFUSES_OUT)

@@ -18,14 +18,6 @@ pytestmark = pytest.mark.torch
 
 #: Without values to compare, or not in PyTorch's list.
 _OTHERS = {"random", "creation", "not_in_op_db"}
-#: PyTorch's op takes these arguments in another order than its sample has them.
-FUNCTIONS = {
-    "where": lambda x, condition, other: ag.where(condition, x, other),
-    "einsum": lambda tensors, equation: ag.einsum(equation, tensors),
-    "nn.functional.embedding": lambda weight, input, **more: ag.nn.functional.embedding(
-        input, weight, **more
-    ),
-}
 SKIP = {
     "no layout but rows": lambda s: (
         s.kwargs.get("memory_format") in (torch.channels_last, torch.channels_last_3d)
@@ -49,7 +41,6 @@ NAMES = [
 def test_function_and_gradient_match_pytorch(name):
     oracle.check(
         name,
-        FUNCTIONS.get(name),
         dtypes=("bfloat16",),
         order=1,
         limit=2,

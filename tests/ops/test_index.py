@@ -16,17 +16,10 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 pytestmark = pytest.mark.torch
 
 NAMES = MUST["index"]
-#: PyTorch's op has the weight first.
-FUNCTIONS = {
-    "nn.functional.embedding": lambda weight, indices, **kwargs: ag.nn.functional.embedding(
-        indices, weight, **kwargs
-    )
-}
 
 
 test_samples = oracle.as_in_pytorch(
     NAMES,
-    FUNCTIONS,
     small={"dtypes": ("float16", "bfloat16", "uint8"), "limit": 4, "tolerance": 1e-2},
     errors=False,
     dtypes=("float64", "complex128", "int64", "bool"),
