@@ -189,12 +189,17 @@ def _sample_of(op: Any, dtype: str, *, requires_grad: bool) -> list[Any]:
     return _samples[key]
 
 
+_CHANNELS_LAST = {torch.channels_last, torch.channels_last_3d}
+
+
 def _made(op: Any, dtype: str, requires_grad: bool, count: int | None = None) -> list[Any]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         _seed_of_cpu(0)
         samples = op.sample_inputs("cpu", getattr(torch, dtype), requires_grad=requires_grad)
-        return list(itertools.islice(samples, count))
+        # There is no layout but rows.
+        in_rows = (s for s in samples if s.kwargs.get("memory_format") not in _CHANNELS_LAST)
+        return list(itertools.islice(in_rows, count))
 
 
 def first_samples(op: Any, dtype: str, count: int, *, requires_grad: bool) -> list[Any]:

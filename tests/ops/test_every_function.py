@@ -23,17 +23,12 @@ from torch.nn.attention import SDPBackend, sdpa_kernel  # noqa: E402  after the 
 pytestmark = pytest.mark.torch
 
 
-def _channels_last(sample):
-    return sample.kwargs.get("memory_format") in {torch.channels_last, torch.channels_last_3d}
-
-
 def _ties(sample):
     return sample.input.unique().numel() < sample.input.numel()
 
 
 #: Samples that are left out, with the reason.
 SKIP = {
-    **{name: {"NumPy's layout": _channels_last} for name in ("to", "float", "double")},
     **{name: {"ties come in any order": _ties} for name in ("sort", "argsort", "topk")},
     "nn.functional.dropout": {"random": lambda s: 0 < s.kwargs.get("p", 0.5) < 1
                               and s.kwargs.get("training", True)},

@@ -18,11 +18,6 @@ pytestmark = pytest.mark.torch
 
 #: Without values to compare, or not in PyTorch's list.
 _OTHERS = {"random", "creation", "not_in_op_db"}
-SKIP = {
-    "no layout but rows": lambda s: (
-        s.kwargs.get("memory_format") in (torch.channels_last, torch.channels_last_3d)
-    )
-}
 #: Which of several equal elements comes first is open, and in few bits many are equal.
 TIES = {"topk", "sort", "argsort"}
 #: PyTorch's sums of products in float16 differ more from ours.
@@ -46,7 +41,6 @@ def test_function_and_gradient_match_pytorch(name):
         limit=2,
         tolerance=3e-2,
         awkward=False,
-        skip=SKIP,
     )
 
 

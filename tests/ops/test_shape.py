@@ -19,23 +19,15 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 pytestmark = pytest.mark.torch
 
 NAMES = MUST["shape"]
-SKIP = {
-    "no layout but rows": lambda s: (
-        s.kwargs.get("memory_format") in (torch.channels_last, torch.channels_last_3d)
-    )
-}
 
 
 test_samples = oracle.as_in_pytorch(
     [name for name in NAMES if name != "view"],
-    small={
-        "dtypes": ("float16", "bfloat16", "uint8"), "limit": 4, "tolerance": 1e-2, "skip": SKIP,
-    },
+    small={"dtypes": ("float16", "bfloat16", "uint8"), "limit": 4, "tolerance": 1e-2},
     errors=False,
     dtypes=("float64", "complex128", "int64", "bool"),
     limit=12,
-    skip=SKIP,
-)  # fmt: skip
+)
 
 
 def test_views_are_pytorchs():

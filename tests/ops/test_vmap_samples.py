@@ -45,7 +45,6 @@ REFUSED = {
 }
 #: Samples that are random, or that the function itself refuses.
 LEFT_OUT = {
-    "to": lambda sample: "channels_last" in str(sample.kwargs.get("memory_format")),
     "nn.functional.dropout": lambda sample: sample.kwargs.get("training", True),
     "nn.functional.scaled_dot_product_attention": lambda sample: sample.kwargs.get("dropout_p"),
 }
