@@ -81,7 +81,6 @@ class Part:
         parameters = self.model.parameters
         flat = await offload(self._flat, places)
         total = await self._group.reduce(self._mail(bucket), flat)
-        total /= self._group.size
         found, start = {}, 0
         for place in places:
             array = parameters[place]._array
@@ -98,7 +97,9 @@ class Part:
             else:
                 dense = gradient.to_dense()._array
                 parts.append(np.ravel(dense).astype(array.dtype, copy=False))
-        return np.concatenate(parts)
+        # As PyTorch does it, before the sum, which would overflow earlier in float16.
+        flat = np.concatenate(parts)
+        return np.multiply(flat, 1 / self._group.size, out=flat)
 
     def _sum(self, place: int) -> Any:
         """What is averaged: the gradient of this pass, or all that `.grad` would become."""
