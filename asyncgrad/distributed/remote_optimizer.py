@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from typing import Any, NoReturn
 
 from asyncgrad.distributed.remote import RemoteModule
@@ -25,6 +25,8 @@ class RemoteOptimizer:
         self._number = number
         self._ranks = ranks
         self._own = own
+        #: Held by what changes or reads the optimizers, which is one after the other on all.
+        self._turn = asyncio.Lock()
         #: By rank, the numbers of parts that are copies of those on another rank.
         self._copies: dict[int, list[int]] = {}
         for rank in ranks:
@@ -89,8 +91,35 @@ class RemoteOptimizer:
             for rank in self._ranks
         )
 
+    async def _whole(self, change: Coroutine[Any, Any, Any]) -> Any:
+        """Await a change of all in its turn; once it has begun, a cancellation is raised after it.
+
+        After the grace it goes on in the background, and later changes wait for its end.
+        """
+        try:
+            # If this wait is cancelled, nothing has changed.
+            await self._turn.acquire()
+        except asyncio.CancelledError:
+            change.close()
+            raise
+        changing = self._site.spawn(change)
+        changing.add_done_callback(lambda _: self._turn.release())
+        try:
+            # If this wait is cancelled, the change goes on.
+            await asyncio.wait([changing])
+        except asyncio.CancelledError:
+            await self._site.wait([changing])
+            raise
+        if changing.cancelled():
+            raise self._site.error()
+        try:
+            return changing.result()
+        finally:
+            # The traceback of its error holds this frame: a cycle.
+            del changing
+
     async def step_async(self) -> None:
-        """Update all parameters.
+        """Update all parameters. A cancellation takes effect after the step.
 
         Raises:
             PendingBackwardError: if this task has started a pass that it has not awaited.
@@ -98,12 +127,18 @@ class RemoteOptimizer:
                 theirs.
         """
         self._check("step_async")
+        await self._whole(self._step())
+
+    async def _step(self) -> None:
         own = [] if self._own is None else [self._own.step_async()]
         await _ended([*own, self._all("step_async")])
 
     async def zero_grad(self, set_to_none: bool = True) -> None:
         """Drop all gradients, or set them to zero."""
         self._check("zero_grad")
+        await self._whole(self._zero_grad(set_to_none))
+
+    async def _zero_grad(self, set_to_none: bool) -> None:
         if self._own is not None:
             self._own.zero_grad(set_to_none)
         await self._all("zero_grad", set_to_none)
@@ -137,6 +172,10 @@ class RemoteOptimizer:
             raise TypeError(f"apply: {function!r} is not callable: give a function")
         self._check("apply")
         check_plain("apply", args)
+        async with self._turn:
+            return await self._applied(function, *args)
+
+    async def _applied(self, function: Callable[..., Any], *args: Any) -> list[Any]:
         found = await self._all(function, *args)
         if self._own is not None:
             found.append(await applied(function, self._own, *args))
@@ -162,15 +201,21 @@ class RemoteOptimizer:
             WorkerLostError: if a worker is lost; if it is lost meanwhile, the gradients of others
                 may have been scaled.
         """
-        found = await self.apply(_norms, norm_type, self._copies)
+        self._check("clip_grad_norm_")
+        total: Tensor = await self._whole(self._clip(max_norm, norm_type, error_if_nonfinite))
+        return total
+
+    async def _clip(self, max_norm: float, norm_type: float, error_if_nonfinite: bool) -> Tensor:
+        found = await self._applied(_norms, norm_type, self._copies)
         norms = [norm for one in found for norm in one]
         total = get_total_norm(norms, norm_type, error_if_nonfinite)
-        await self.apply(_scale, max_norm, total)
+        await self._applied(_scale, max_norm, total)
         return total
 
     async def state_dict(self) -> dict[str, Any]:
         """The states of all, for `load_state_dict`: by rank, and that of the caller's modules."""
-        states = await self._all("state_dict")
+        async with self._turn:
+            states = await self._all("state_dict")
         return {
             "own": None if self._own is None else self._own.state_dict(),
             "workers": dict(zip(self._ranks, states, strict=True)),
@@ -199,19 +244,13 @@ class RemoteOptimizer:
             )
         self._check("load_state_dict")
         states = {rank: (state["workers"][rank],) for rank in self._ranks}
-        # Nothing has changed so far if one of these raises, or is cancelled.
-        if self._own is not None:
-            await called(_check_load, self._own, state["own"])
-        await self._each(_check_load, states)
-        loading = self._site.spawn(self._load(state["own"], states))
-        try:
-            await asyncio.shield(loading)
-        except asyncio.CancelledError:
-            # All are loaded even if this is cancelled.
-            await self._site.wait([loading])
-            raise
+        await self._whole(self._load(state["own"], states))
 
     async def _load(self, own: Any, states: dict[int, Any]) -> None:
+        # Nothing has changed so far if one of these raises.
+        if self._own is not None:
+            await called(_check_load, self._own, own)
+        await self._each(_check_load, states)
         if self._own is not None:
             self._own.load_state_dict(own)
         await self._each("load_state_dict", states)

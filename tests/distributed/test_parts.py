@@ -1738,6 +1738,78 @@ async def test_a_step_that_fails_on_one_worker_has_ended_on_the_others() -> None
         assert [engine.part(part).scale.tolist() == [2.0] * 3 for part in parts] == [True, False]
 
 
+async def cancelled_at(number: int) -> set[bool]:
+    """Cancel a step at one of its messages: whether each has stepped."""
+    engine, seen, own = Engine(2), 0, Affine()
+    async with world_of(engine) as world:
+        parts = [await world.remote(rank, Affine) for rank in range(2)]
+        optimizer = await world.optimizer(ag.optim.Adam, [*parts, own], lr=0.1)
+        await own(await parts[1](parts[0](leaf()))).sum().backward()
+
+        def notice(rank: int, message: Message) -> None:
+            nonlocal seen
+            if seen == number:
+                stepping.cancel()
+            seen += 1
+
+        engine.on_message = notice
+        stepping = asyncio.create_task(optimizer.step_async())
+        await asyncio.wait([stepping])
+        assert stepping.cancelled()
+        await optimizer.zero_grad()
+        values = [engine.part(part).scale.tolist() for part in parts]
+    return {one != [2.0] * 3 for one in [*values, own.scale.tolist()]}
+
+
+@pytest.mark.asyncio
+async def test_a_cancelled_step_of_an_optimizer_is_complete() -> None:
+    """Otherwise some workers' parameters would be a step ahead of the others'."""
+    assert [await cancelled_at(number) for number in range(2)] == [{True}] * 2
+
+
+class InThread(ag.optim.Adam):
+    """Its step is long enough for a thread, and waits there until it may go on."""
+
+    begun, may_go_on = threading.Event(), threading.Event()
+
+    def _cost(self, group: Any, parameter: Any) -> float:
+        return 1e9
+
+    def _update_group(self, *args: Any) -> None:
+        self.begun.set()
+        assert self.may_go_on.wait(60)
+        super()._update_group(*args)
+
+
+@pytest.mark.asyncio
+async def test_a_state_is_loaded_after_a_step_that_was_begun_before() -> None:
+    """A worker that is in a step refuses the state, which others would have loaded by then."""
+    async with world_of(engine := Engine(2)) as world:
+        parts = [await world.remote(rank, Affine) for rank in range(2)]
+        InThread.begun.clear()
+        InThread.may_go_on.clear()
+        optimizer = await world.optimizer(InThread, parts, lr=0.1)
+        state = await optimizer.state_dict()
+        for one in state["workers"].values():
+            one["param_groups"][0]["lr"] = 0.25
+        await (await parts[1](parts[0](leaf()))).sum().backward()
+        stepping = asyncio.create_task(optimizer.step_async())
+        await asyncio.to_thread(InThread.begun.wait, 60)
+        loading = asyncio.create_task(optimizer.load_state_dict(state))
+        saving = asyncio.create_task(optimizer.state_dict())
+        late = asyncio.create_task(optimizer.step_async())
+        engine.on_message = lambda rank, message: InThread.may_go_on.set()
+        await asyncio.sleep(0)
+        late.cancel()
+        asyncio.get_running_loop().call_soon(InThread.may_go_on.set)
+        await asyncio.gather(stepping, loading)
+        # It was saved after the state was loaded, and nothing was done by the cancelled step.
+        saved = await saving
+        assert [one["state"] for one in saved["workers"].values()] == [{}, {}]
+        assert await optimizer.apply(rates) == [[0.25]] * 2
+        assert late.cancelled()
+
+
 def halved(optimizer: Any) -> None:
     schedule = ag.optim.lr_scheduler.StepLR(optimizer, 1, gamma=0.5)
     optimizer.register_step_post_hook(lambda *_: schedule.step())
@@ -1815,7 +1887,7 @@ async def test_gradients_that_can_not_be_clipped_stay_as_they_are() -> None:
         assert (await optimizer.clip_grad_norm_(1.0)).item() == 0
         loss = (await parts[1](parts[0](leaf()))).sum()
         waiting = loss.backward()
-        with pytest.raises(PendingBackwardError, match=r"RemoteOptimizer\.apply"):
+        with pytest.raises(PendingBackwardError, match=r"RemoteOptimizer\.clip_grad_norm_"):
             await optimizer.clip_grad_norm_(1.0)
         await waiting
         await (await parts[0](leaf() * math.inf)).sum().backward()
