@@ -16,6 +16,8 @@ from asyncgrad.creation import from_numpy
 from asyncgrad.distributed.errors import PassEndedError, WorkerLostError
 from asyncgrad.distributed.group import Group
 from asyncgrad.distributed.lifetimes import all_of, one_of
+from asyncgrad.distributed.mail import decision
+from asyncgrad.distributed.messages import MESSAGES
 from asyncgrad.errors import AutogradError
 from asyncgrad.scheduler import offload
 from asyncgrad.scheduler.segments import retrieve
@@ -198,7 +200,7 @@ class Voting(Part):
         self.model.used.clear()
         self.model.compared = None
         self._leave()
-        await self._group.site.on_loop(self._end(decision=True))
+        await self._group.site.on_loop(self._end("succeeds"))
 
     async def abort(self) -> None:
         """Tell the others."""
@@ -206,7 +208,7 @@ class Voting(Part):
         if self._voted and self._decision is not False:
             self.model.broken = _UNKNOWN
         self._leave()
-        await self._group.site.on_loop(self._end(decision=False))
+        await self._group.site.on_loop(self._end("gave_up", self._group.rank, self._why))
 
     async def _prepare(self, running: Any) -> dict[Any, Any]:
         group = self._group
@@ -249,21 +251,21 @@ class Voting(Part):
     async def _learn(self) -> bool:
         """Send the vote; returns what rank 0 decides, or raises if it is lost and nobody knows."""
         group = self._group
-        deciding = group.mail.expected(0, self._mail("decision"))
+        deciding = group.mail.expected(0, decision(self.key))
         try:
             sending = group.send(0, self._mail("vote"), None)
-            _, (_, decision) = await all_of([sending, deciding])
+            _, (_, succeeds) = await all_of([sending, deciding])
         except WorkerLostError:
             if not group.site.has_lost(0):
                 # Rank 0 lives, and has lost this rank. So have all others, soon.
                 raise
-            decision = self._decision = await self._known_to_any()
-            if not decision:
+            succeeds = self._decision = await self._known_to_any()
+            if not succeeds:
                 raise
         finally:
             # The traceback of its error holds this frame: a cycle.
             del deciding
-        return bool(decision)
+        return bool(succeeds)
 
     async def _known_to_any(self) -> bool | None:
         """Whether a rank knows that rank 0, which is lost, has committed; None if one is silent.
@@ -284,28 +286,24 @@ class Voting(Part):
                 return None if errors else False
         return True
 
-    async def _end(self, *, decision: bool) -> None:
+    async def _end(self, method: str, *args: Any) -> None:
         # The task that tells the others goes on even if this wait is cancelled.
-        await asyncio.wait([self._group.site.spawn(self._told(decision))])
+        await asyncio.wait([self._group.site.spawn(self._told(method, *args))])
 
-    async def _told(self, decision: bool) -> None:
+    async def _told(self, method: str, *args: Any) -> None:
         """Tell the other ranks of the end, as far as they can be reached within the grace."""
         group = self._group
-
-        async def tell(what: str, content: Any) -> None:
-            mail = group.run, self._mail(what), group.rank, content
-            _, errors = await group.site.tell_all(self._group.others, "mail", *mail)
-            if decision and not group.mail.ended:
+        decides = MESSAGES[method].decides
+        if not decides or group.rank == 0:
+            given = group.run, self.key, *args
+            _, errors = await group.site.tell_all(group.others, method, *given)
+            if decides and not group.mail.ended:
                 # These ranks have promised to do as rank 0 decides, and may never hear of the
                 # decision.
                 for rank, error in errors.items():
                     if not isinstance(error, PassEndedError):
                         group.site.fence(rank, f"it has not confirmed a commit ({error})")
-
-        telling = [] if decision else [tell("abort", self._why)]
-        if group.rank == 0:
-            telling.append(tell("decision", decision))
-        await asyncio.gather(*telling, *self._reducing.values(), return_exceptions=True)
+        await asyncio.gather(*self._reducing.values(), return_exceptions=True)
         # Their tracebacks hold this object: a cycle.
         self._reducing.clear()
         group.mail.close(self._tag)

@@ -18,8 +18,9 @@ from distributed.core import send_recv
 from distributed.protocol.pickle import dumps, loads
 from distributed.protocol.serialize import ToPickle
 
-from asyncgrad.distributed.engine import Host, Message, answered, check_versions, sent, versions
+from asyncgrad.distributed.engine import Host, answered, check_versions, sent, versions
 from asyncgrad.distributed.errors import WorkerLostError
+from asyncgrad.distributed.messages import Message
 from asyncgrad.errors import AutogradError
 from asyncgrad.scheduler.segments import retrieve
 

@@ -17,29 +17,15 @@ import numpy as np
 import asyncgrad
 from asyncgrad.core.modes import current
 from asyncgrad.distributed.errors import dumps, sendable
+from asyncgrad.distributed.messages import MESSAGES, Message
 from asyncgrad.errors import AutogradError
 from asyncgrad.ops.tensors.copies import Differentiable, noted
 from asyncgrad.ops.tensors.pytree import flatten
-from asyncgrad.records import NamedTuple
 
 if TYPE_CHECKING:
     import asyncio
 
 T = TypeVar("T")
-
-
-class Message(NamedTuple):
-    """A call of a host's method."""
-
-    session: str
-    #: The rank of the sender, -1 for the caller of the world.
-    sender: int
-    #: Counts the sender's messages: a message that arrives twice is taken once.
-    number: int
-    method: str
-    args: tuple[Any, ...]
-    #: Modes of the sender's that hold for the method, too.
-    modes: dict[str, bool]
 
 
 class Host(Protocol):
@@ -144,7 +130,7 @@ async def answered(host: Host, opened: Callable[[], Message], sealed: Callable[[
     else:
         answer = await host.take(message)
     try:
-        if answer[0] and message.method in _RESULTS:
+        if answer[0] and MESSAGES[message.method].has_results:
             return _checked(message, answer, sealed)
         return sealed(answer)
     except _UNPICKLABLE as error:
@@ -153,16 +139,12 @@ async def answered(host: Host, opened: Callable[[], Message], sealed: Callable[[
         return sealed((False, sendable(error)))
 
 
-#: What users call a message by, if not by its method.
-_CALLED = {"forward": "a part", "optimize": "an optimizer", "mail": "a collective"}
-#: What is asked for a part's results, to which gradients come back.
-_RESULTS = frozenset({"forward", "fetch", "hand_over"})
 #: What pickle, and cloudpickle, raise.
 _UNPICKLABLE = (pickle.PicklingError, TypeError, AttributeError, RecursionError)
 
 
 def _called(message: Message) -> str:
-    return _CALLED.get(message.method, message.method)
+    return MESSAGES[message.method].called or message.method
 
 
 def _unsendable(

@@ -86,12 +86,15 @@ class Group:
         """Send something to another rank."""
         await self.site.call(rank, "mail", self.run, tag, self.rank, content)
 
-    def take(self, tag: Any, sender: int, content: Any) -> bool:
+    def take(self, tag: Any, sender: int, content: Any) -> None:
         """Keep what has come, unless its pass has ended; the run may not have begun here."""
-        is_kept = self.mail.take(tag, sender, content)
-        if is_kept:
+        if self.mail.take(tag, sender, content):
             self.standstill.came(sender, tag[1:3])
-        return is_kept
+
+    def give_up(self, key: Any, sender: int, why: str | None) -> None:
+        """Fail a pass that another rank has given up; it may not have begun here."""
+        if self.mail.give_up(key, sender, why):
+            self.standstill.came(sender, key)
 
     def end(self) -> None:
         """Drop all messages, and refuse what comes later."""

@@ -1,18 +1,7 @@
 """What runs on each worker: parts of models, their graphs, and the gradients staged for passes.
 
-A message names the method `on_...` that takes it. For one step through parts these are:
-
-    forward     from the caller, or a part that calls another: compute, and keep the graph
-    hand_over   between hosts: results, as inputs of the next part
-    fetch       results, for the caller
-    backward    from whoever sent the forward: compute gradients, and stage those of leaves
-    deposit     between hosts: gradients of results that were handed over
-    prepare     from the coordinator, when the last node has run: promise to commit
-    commit      add the staged gradients; or `abort`: drop them, and end what still computes them
-    release     drop a graph whose call is gone
-
-Messages may come late, twice, or not at all. A host remembers the keys of passes, calls and runs
-that have ended, and refuses messages that belong to them.
+`messages.py` lists what it is asked for. A host remembers the keys of passes, calls and runs that
+have ended, and refuses messages that belong to them.
 """
 
 from __future__ import annotations

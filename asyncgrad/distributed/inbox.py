@@ -11,7 +11,6 @@ from contextlib import nullcontext
 from typing import Any
 
 from asyncgrad.core.modes import Mode
-from asyncgrad.distributed.engine import Message
 from asyncgrad.distributed.errors import (
     PassEndedError,
     late,
@@ -19,6 +18,7 @@ from asyncgrad.distributed.errors import (
     sendable,
 )
 from asyncgrad.distributed.lifetimes import Memory, cancelled
+from asyncgrad.distributed.messages import Message
 from asyncgrad.distributed.runs import Runs
 from asyncgrad.distributed.site import Site, here
 from asyncgrad.distributed.trace import Trace

@@ -20,6 +20,11 @@ if TYPE_CHECKING:
     import asyncio
 
 
+def decision(key: Any) -> Any:
+    """The tag of what rank 0 decides on a pass."""
+    return "the decision", *key, "decision"
+
+
 class Mail:
     """The messages of a run that have come to one rank, and those that it waits for."""
 
@@ -42,13 +47,22 @@ class Mail:
         """Keep what has come; False if it belongs to a pass that has ended."""
         if tag[1:3] in self._closed:
             return False
-        if tag[-1] == "abort":
-            why = f"rank {sender} has given this pass up" + (f": {content}" if content else "")
-            self._given_up.setdefault(tag[1:3], why)
-            self._end_waits(partial(PassEndedError, why), lambda key, _: key[:2] == tag[1:3])
-        elif not (box := self.expected(sender, tag)).done():
+        if not (box := self.expected(sender, tag)).done():
             box.set_result((tag[0], content))
         return True
+
+    def give_up(self, key: Any, sender: int, reason: str | None) -> bool:
+        """End the waits for a pass that another rank has given up; False if it has ended."""
+        if key in self._closed:
+            return False
+        why = f"rank {sender} has given this pass up" + (f": {reason}" if reason else "")
+        self._given_up.setdefault(key, why)
+        self._end_waits(partial(PassEndedError, why), lambda its, _: its[:2] == key)
+        return sender != 0 or self.decide(key, succeeds=False)
+
+    def decide(self, key: Any, *, succeeds: bool) -> bool:
+        """Take what rank 0 has decided on a pass; False if it has ended."""
+        return self.take(decision(key), 0, succeeds)
 
     def expected(self, rank: int, tag: Any) -> asyncio.Future[Any]:
         """A future for the name and content of what another rank will send, until `close`."""

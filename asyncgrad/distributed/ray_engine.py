@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 from operator import index
 from typing import Any
 
-from asyncgrad.distributed.engine import Host, Message, answered, check_versions, sent, versions
+from asyncgrad.distributed.engine import Host, answered, check_versions, sent, versions
+from asyncgrad.distributed.messages import Message
 from asyncgrad.errors import AutogradError
 
 #: How many messages may wait in a host at once.

@@ -63,8 +63,16 @@ class Runs:
 
     def on_mail(self, run: Any, tag: Any, sender: int, content: Any) -> None:
         """Keep what has come for a run."""
-        if self.group(run).take(tag, sender, content) and tag[-1] == "decision" and content:
-            self.succeeded.add((run, tag[1:3]))
+        self.group(run).take(tag, sender, content)
+
+    def on_gave_up(self, run: Any, key: Any, sender: int, why: str | None) -> None:
+        """Another rank has given a pass up."""
+        self.group(run).give_up(key, sender, why)
+
+    def on_succeeds(self, run: Any, key: Any) -> None:
+        """Rank 0 has decided that a pass succeeds."""
+        if self.group(run).mail.decide(key, succeeds=True):
+            self.succeeded.add((run, key))
 
     def on_has_succeeded(self, run: Any, key: Any, lost: dict[int, str]) -> bool:
         """Whether this rank knows that a pass succeeds; it listens to none of the lost any more."""

@@ -12,9 +12,10 @@ from math import inf
 from typing import Any
 
 from asyncgrad.core.modes import current
-from asyncgrad.distributed.engine import Message, Peers, answered, copied, sent
+from asyncgrad.distributed.engine import Peers, answered, copied, sent
 from asyncgrad.distributed.errors import WorkerLostError
 from asyncgrad.distributed.lifetimes import all_of, one_of
+from asyncgrad.distributed.messages import MESSAGES, Message
 from asyncgrad.errors import AutogradError, WrongLoopError, add_note
 from asyncgrad.scheduler.segments import retrieve
 
@@ -23,10 +24,6 @@ CALLER = -1
 
 #: The site whose code runs: set while a host computes.
 here: ContextVar[Site | None] = ContextVar("asyncgrad_site", default=None)
-
-
-#: Whoever calls these tells the hosts to stop: see `call_each`.
-_STOPPED = frozenset({"run", "replicate"})
 
 
 class Site:
@@ -127,8 +124,8 @@ class Site:
             TimeoutError: if it does not answer in time.
             Exception: what the method raised, with a note that names the worker.
         """
-        # The function of a run may take longer. What it awaits of other ranks may not.
-        return await self._call(inf if method == "run" else self.timeout, rank, method, *args)
+        limit = inf if MESSAGES[method].is_unlimited else self.timeout
+        return await self._call(limit, rank, method, *args)
 
     async def _call(self, limit: float, rank: int, method: str, *args: Any) -> Any:
         """Do what `call` does, within a limit of seconds."""
@@ -155,9 +152,9 @@ class Site:
 
     async def _reach(self, rank: int, message: Message, limit: float) -> tuple[bool, Any]:
         """Call a host, or raise when it is known to be lost, whatever comes first."""
-        fence = self._fences[rank]
+        fence, kind = self._fences[rank], MESSAGES[message.method]
         own = rank == self.rank
-        if not own and not fence.done() and not _is_commit(message):
+        if not own and not fence.done() and not kind.decides:
             # One message is sent in each turn of the loop: other tasks wait for no more than one.
             # If this wait is cancelled, the message has not been sent.
             await self._gate.acquire()
@@ -178,7 +175,7 @@ class Site:
                     )
             except (asyncio.CancelledError, TimeoutError):
                 waits = self.ended is None and not calling.done() and not fence.done()
-                if waits and message.method not in _STOPPED:
+                if waits and not kind.is_stopped:
                     self.tell(rank, "give_up", self.rank, message.number)
                 raise
             finally:
@@ -336,14 +333,6 @@ class Site:
             task.cancel()
         if running:
             await asyncio.wait(running)
-
-
-def _is_commit(message: Message) -> bool:
-    """Whether a host that does not confirm a message in time is lost: it waits for no others."""
-    if message.method == "mail":
-        _, tag, _, content = message.args
-        return tag[-1] == "decision" and content is True
-    return message.method == "commit"
 
 
 def site_of(given: Site | None, session: str) -> Site:

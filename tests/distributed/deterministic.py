@@ -18,8 +18,8 @@ from asyncgrad.distributed.world import World, open_world
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
-    from asyncgrad.distributed.engine import Message
     from asyncgrad.distributed.host import Host
+    from asyncgrad.distributed.messages import Message
 
 _engines: dict[int, Engine] = {}
 

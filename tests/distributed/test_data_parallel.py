@@ -625,14 +625,13 @@ async def test_a_rank_that_has_all_it_needs_does_not_vote_for_a_pass_that_was_gi
     engine, sent = Engine(2), set()
 
     def note(rank: int, message: Any) -> None:
-        if message.method == "mail":
-            sent.add(message.args[1][-1])
+        sent.add(message.args[1][-1] if message.method == "mail" else message.method)
 
     engine.on_message = note
     async with world_of(engine) as world:
         results = await world.run(one_gives_up_late)
     assert results == [("planned", None), ("rank 0 has given this pass up", None)]
-    assert "abort" in sent
+    assert "gave_up" in sent
     assert "vote" not in sent
 
 
@@ -991,7 +990,7 @@ async def test_a_death_during_a_pass_leaves_no_error_that_nobody_asks_for() -> N
     engine = Engine(3)
 
     def kill(rank: int, message: Any) -> None:
-        if message.method == "mail" and message.args[1][-1] == "decision":
+        if message.method == "succeeds":
             engine.kill(0)
 
     engine.on_message = kill
@@ -1041,7 +1040,7 @@ async def test_a_rank_that_has_voted_can_not_be_cancelled() -> None:
     async def hold(rank: int, message: Any) -> None:
         if message.method == "mail" and message.args[1][-1] == "vote":
             _seen["vote"].set()
-        elif message.method == "mail" and message.args[1][-1] == "decision":
+        elif message.method == "succeeds":
             await _seen["too late"].wait()
 
     engine.on_message = hold
@@ -1092,7 +1091,7 @@ async def test_a_rank_whose_run_has_ended_before_the_decision_is_not_lost() -> N
     decided = asyncio.Event()
 
     async def end_first(rank: int, message: Any) -> None:
-        if message.method == "mail" and message.args[1][-1] == "decision":
+        if message.method == "succeeds":
             decided.set()
             while message.args[0] not in engine.hosts[1]._lives.ended:  # noqa: ASYNC110
                 await asyncio.sleep(0)
@@ -1123,7 +1122,7 @@ async def test_the_decision_of_a_pass_does_not_wait_for_other_messages() -> None
     def crowd(rank: int, message: Any) -> None:
         if message.method == "mail" and message.args[1][-1] == "vote":
             holding.append(asyncio.create_task(hold(engine.site(0)._gate)))
-        elif message.method == "mail" and message.args[1][-1] == "decision":
+        elif message.method == "succeeds":
             decided.set()
 
     holding: list[Any] = []
@@ -1155,7 +1154,7 @@ async def test_ranks_that_rank_0_leaves_without_a_decision_ask_one_another(
     engine = Engine(4)
 
     async def kill(rank: int, message: Any) -> None:
-        if message.method == "mail" and message.args[1][-1] == "decision" and rank != told:
+        if message.method == "succeeds" and rank != told:
             while told is not None and not engine.hosts[told]._runs.succeeded:  # noqa: ASYNC110
                 await asyncio.sleep(0)
             engine.kill(0)
@@ -1187,7 +1186,7 @@ async def test_a_rank_that_was_told_commits_though_its_vote_was_not_answered() -
     engine = Unanswered(3)
 
     async def only_to_1(rank: int, message: Any) -> None:
-        if message.method == "mail" and message.args[1][-1] == "decision" and rank != 1:
+        if message.method == "succeeds" and rank != 1:
             await asyncio.Event().wait()
 
     engine.on_message = only_to_1
@@ -1212,7 +1211,7 @@ class ToldByTheDead(Engine):
 
     async def call(self, rank: int, message: Any) -> Any:
         asked = (message.sender, rank) if message.method == "has_succeeded" else None
-        if message.method == "mail" and message.args[1][-1] == "decision" and rank != 3:
+        if message.method == "succeeds" and rank != 3:
             while not self.hosts[3]._runs.succeeded:  # noqa: ASYNC110
                 await asyncio.sleep(0)
             self.kill(0)
@@ -1279,7 +1278,7 @@ async def test_a_rank_that_gets_no_answer_from_another_does_not_go_on() -> None:
     engine = Engine(3)
 
     def hang(rank: int, message: Any) -> None:
-        if message.method == "mail" and message.args[1][-1] == "decision":
+        if message.method == "succeeds":
             engine.kill(0)
         elif message.method == "has_succeeded" and rank == 2 and not engine.stopped:
             engine.stop(2)
@@ -1323,7 +1322,7 @@ async def test_what_rank_0_has_decided_is_done_also_if_the_run_ends_meanwhile(
         engine.call = confirm_late  # type: ignore[method-assign]
 
     async def hold(rank: int, message: Any) -> None:
-        if message.method == "mail" and message.args[1][-1] == "decision":
+        if message.method == "succeeds":
             decided.set()
             await stopped.wait()
 
@@ -1383,7 +1382,7 @@ async def test_a_rank_that_does_not_confirm_the_decision_is_lost() -> None:
     engine = Engine(2)
 
     def stop(rank: int, message: Any) -> None:
-        if message.method == "mail" and message.args[1][-1] == "decision":
+        if message.method == "succeeds":
             engine.stop(1)
 
     engine.on_message = stop
@@ -1400,7 +1399,7 @@ async def test_a_run_whose_rank_0_hangs_ends_on_those_that_have_voted() -> None:
     voted = asyncio.Event()
 
     async def stop(rank: int, message: Any) -> None:
-        if message.method == "mail" and message.args[1][-1] == "decision":
+        if message.method == "succeeds":
             engine.stop(0)
             voted.set()
             await asyncio.Event().wait()
@@ -1507,7 +1506,7 @@ async def test_a_pass_that_blocks_a_thread_of_a_rank_is_reduced(
     _given_up.clear()
 
     def notice(rank: int, message: Any) -> None:
-        if message.method == "mail" and message.args[1][-1] == "abort":
+        if message.method == "gave_up":
             _given_up.set()
 
     engine.on_message = notice

@@ -17,7 +17,9 @@ from models import Affine, Held, Outer, gradients
 
 import asyncgrad as ag
 from asyncgrad import distributed as dist
-from asyncgrad.distributed.engine import Message
+from asyncgrad.distributed.host import Host
+from asyncgrad.distributed.messages import MESSAGES, Message
+from asyncgrad.distributed.runs import Runs
 from asyncgrad.distributed.staging import PassRequest, Place
 
 if TYPE_CHECKING:
@@ -28,6 +30,11 @@ if TYPE_CHECKING:
 #: What steps send from the first forward to the commit.
 PROTOCOL = {"forward", "hand_over", "fetch", "backward", "deposit", "prepare", "commit"}
 PROTOCOL |= {"forward_backward", "mail"}
+
+
+def test_the_list_of_messages_is_complete() -> None:
+    taken = {name for kind in (Host, Runs) for name in dir(kind) if name.startswith("on_")}
+    assert {f"on_{method}" for method in MESSAGES} == taken
 
 
 def leaf() -> ag.Tensor:

@@ -43,9 +43,9 @@ from models import (
 
 import asyncgrad as ag
 from asyncgrad import distributed as dist
-from asyncgrad.distributed.engine import Message
 from asyncgrad.distributed.errors import sendable
 from asyncgrad.distributed.lifetimes import Lifetimes
+from asyncgrad.distributed.messages import Message
 from asyncgrad.errors import GraphFreedError, NestingError, PendingBackwardError
 
 if TYPE_CHECKING:
