@@ -218,12 +218,62 @@ async def silent(model: Model, at: tuple[int, str, int]) -> None:
     assert await model.changed() == {False}
 
 
+#: The module of the last run of `trained` in this process.
+_module: Any = None
+#: Rank 0's messages of a data parallel pass: the method, and how many come before it.
+OF_RANK_0 = [("mail", 0), ("mail", 3), ("succeeds", 0), ("succeeds", 1)]
+
+
+async def trained(peers: Any, method: str, number: int) -> None:
+    """A data parallel pass, on whose way rank 0 is killed by one of its own messages."""
+    global _module
+    model = await dist.nn.parallel.DistributedDataParallel(Affine(), bucket_cap_mb=1e-6)
+    _module = model.module
+    if dist.get_rank() == 0:
+        call, sent = peers.call, list[asyncio.Task[Any]]()
+
+        async def trapped(own: Any, to: int, message: Any) -> Any:
+            if message.method != method:
+                return await call(own, to, message)
+            if len(sent) == number:
+                # Those before it have arrived.
+                await asyncio.gather(*sent)
+                os.kill(os.getpid(), signal.SIGKILL)
+            sent.append(asyncio.ensure_future(call(own, to, message)))
+            return await sent[-1]
+
+        peers.call = trapped
+    await model(leaf()).sum().backward()
+
+
+def gradients_of_run(part: Any) -> list[Any]:
+    """The gradients of the module of the last run in the process of a part."""
+    return gradients(_module)
+
+
+async def rank_0_killed(model: Model, method: str, number: int) -> None:
+    """The others ask one another whether it has decided, so that all commit, or none does."""
+    parts = [await model.world.remote(rank, Affine) for rank in (1, 2)]
+    with pytest.raises(dist.WorkerLostError) as caught:
+        await model.world.run(trained, model.peers, method, number)
+    assert (caught.value.rank, list(model.world.lost)) == (0, [0])
+    first, second = [await part.apply(gradients_of_run) for part in parts]
+    assert first == second
+    assert (first != [None, None]) == ((method, number) == ("succeeds", 1))
+
+
 class AtEachMessage:
     """The tests of all this, for an engine."""
 
-    def run(self, what: Callable[..., Any], *args: Any, **limits: float) -> None:
-        """Await `what(model, *args)` in a world of two processes with some grace and timeout."""
+    def run(self, what: Callable[..., Any], *args: Any, workers: int = 2, **limits: float) -> None:
+        """Await `what(model, *args)` in a world of some processes with some grace and timeout."""
         raise NotImplementedError
+
+    @pytest.mark.parametrize("at", OF_RANK_0, ids=lambda at: f"{at[0]}-{at[1]}")
+    def test_a_pass_whose_rank_0_is_killed_is_committed_by_all_or_none(
+        self, at: tuple[str, int]
+    ) -> None:
+        self.run(rank_0_killed, *at, workers=3, grace=5.0)
 
     @pytest.mark.parametrize("at", BEFORE + AFTER, ids=names)
     def test_a_process_killed_commits_all_or_nothing(self, at: tuple[int, str, int]) -> None:

@@ -35,10 +35,10 @@ def _untrapped(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class TestDask(AtEachMessage):
-    def run(self, what: Callable[..., Any], *args: Any, **limits: float) -> None:
+    def run(self, what: Callable[..., Any], *args: Any, workers: int = 2, **limits: float) -> None:
         async def main() -> None:
             async with (
-                cluster(2, processes=True) as client,
+                cluster(workers, processes=True) as client,
                 dist.connect(client, **limits) as world,
             ):
                 await what(Model(world, DaskEngine, DaskPeers), *args)
