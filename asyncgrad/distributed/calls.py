@@ -118,7 +118,13 @@ class _Collector:
 
     async def commit(self) -> None: ...
 
-    async def abort(self) -> None: ...
+    async def abort(self) -> None:
+        self.take()
+
+    def take(self) -> dict[Any, Any]:
+        """The gradients. They are kept no longer: a user's timer may keep the pass's context."""
+        found, self.gradients = self.gradients, {}
+        return found
 
 
 #: What keeps the gradients of a host's pass back.
@@ -155,7 +161,7 @@ async def collected(
         await backward(
             outputs, gradients, asked.retain_graph, priority=asked.priority, deadline=deadline
         )
-        return collector.gradients
+        return collector.take()
 
     # The task has a context of its own, so what is set there is set nowhere else.
     return await asyncio.ensure_future(collect()), touched

@@ -15,6 +15,7 @@ from models import Affine, train
 
 import asyncgrad as ag
 from asyncgrad.distributed.errors import limited
+from asyncgrad.distributed.sums import Staged
 
 
 async def passes(world: Any) -> None:
@@ -81,6 +82,44 @@ async def test_what_was_on_workers_waits_neither_for_timers_nor_for_the_garbage_
     finally:
         gc.enable()
         earlier.cancel()
+
+
+class Waits(Affine):
+    """Its backward waits in vain."""
+
+    def forward(self, x: Any) -> Any:
+        y = super().forward(x)
+
+        async def wait(gradient: Any) -> None:
+            await sleeps_in_vain()
+
+        y.register_hook(wait)
+        return y
+
+
+@pytest.mark.asyncio
+async def test_a_timer_of_a_hook_does_not_keep_the_gradients_of_its_pass(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    alive: list[Any] = []
+    total = Staged.total
+
+    def noted(self: Staged) -> Any:
+        found = total(self)
+        alive.extend(weakref.ref(gradient) for gradient in found.values())
+        return found
+
+    monkeypatch.setattr(Staged, "total", noted)
+    # Without one that comes earlier, the loop drops a cancelled timer at once.
+    earlier = asyncio.get_running_loop().call_later(1e3, print)
+    async with world_of(Engine(1)) as world:
+        part = await world.remote(0, Waits)
+        x = ag.ones(3, dtype=ag.float64, requires_grad=True)
+        await (await part(x)).sum().backward()
+        await part.apply(ag.nn.Module.zero_grad)
+        gc.collect()
+        assert [gradient() for gradient in alive] == [None] * 2
+    earlier.cancel()
 
 
 class Kept:
