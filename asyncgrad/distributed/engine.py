@@ -18,7 +18,7 @@ import asyncgrad
 from asyncgrad.core.modes import current
 from asyncgrad.distributed.errors import dumps, sendable
 from asyncgrad.distributed.messages import MESSAGES, Message
-from asyncgrad.errors import AutogradError
+from asyncgrad.errors import AutogradError, add_note
 from asyncgrad.ops.tensors.copies import Differentiable, noted
 from asyncgrad.ops.tensors.pytree import flatten
 
@@ -125,7 +125,8 @@ async def answered(host: Host, opened: Callable[[], Message], sealed: Callable[[
     try:
         message = opened()
     except Exception as error:
-        # A class or function that this worker can't import, for example.
+        if isinstance(error, ImportError):
+            add_note(error, "install it on all workers, or send it by client.upload_file(path)")
         answer: Any = False, sendable(error)
     else:
         answer = await host.take(message)

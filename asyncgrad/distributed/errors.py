@@ -99,7 +99,8 @@ async def limited(
         del limit
     if expired and not committed():
         raise TimeoutError(
-            f"{name} did not end by its deadline; no .grad was touched. Give it more time."
+            f"{name} did not end by its deadline; no .grad was touched. Give it more time: "
+            f"a deadline is a time of the loop's clock, such as loop.time() + 30."
         )
 
 

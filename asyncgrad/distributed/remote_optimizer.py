@@ -38,8 +38,15 @@ class RemoteOptimizer:
         defaults: dict[str, Any],
     ) -> RemoteOptimizer:  # fmt: skip
         """Make the optimizers."""
+        if not callable(kind):
+            raise TypeError(
+                f"optimizer: expected the class of an optimizer, such as ag.optim.Adam, not "
+                f"{type(kind).__name__}: one is made on each worker"
+            )
         parts: dict[int, list[int]] = {}
         parameters: list[Any] = []
+        if not isinstance(models, Iterable):
+            raise _unexpected(models)
         for model in models:
             if isinstance(model, RemoteModule):
                 if model.site is not site:
@@ -48,9 +55,7 @@ class RemoteOptimizer:
             elif hasattr(model, "parameters"):
                 parameters.extend(model.parameters())
             else:
-                raise TypeError(
-                    f"optimizer: expected parts and modules, not {type(model).__name__}"
-                )
+                raise _unexpected(model)
         own = kind(list(dict.fromkeys(parameters)), **defaults) if parameters else None
         # The object is made first. If a call fails or is cancelled, the object goes, and so the
         # workers are told to drop their optimizers.
@@ -254,6 +259,13 @@ class RemoteOptimizer:
         if self._own is not None:
             self._own.load_state_dict(own)
         await self._each("load_state_dict", states)
+
+
+def _unexpected(given: Any) -> TypeError:
+    return TypeError(
+        f"optimizer: expected a list of parts and modules, not {type(given).__name__}: `[part, "
+        f"head]`, or the `parts` of a replicated model, and not their parameters"
+    )
 
 
 async def _ended(calls: Iterable[Awaitable[Any]]) -> list[Any]:

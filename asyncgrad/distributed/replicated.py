@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 from asyncgrad.autograd.passes import backward
 from asyncgrad.core.modes import current
@@ -38,6 +38,19 @@ class ReplicatedModel:
         self.parts = parts
         for rank in range(site.size):
             site.drop_with(self, rank, "run", run)
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise AttributeError(
+            f"a replicated model has no {name!r} here: `await model.forward_backward(loss_fn, "
+            f"shards)` trains it, and `model.parts` are its copies, which can be called and applied"
+        )
+
+    def __call__(self, *args: Any, **kwargs: Any) -> NoReturn:
+        """Raise: which of the copies is to be called?"""
+        raise TypeError(
+            "a replicated model can't be called: `await model.parts[rank](x)` calls a copy, and "
+            "`await model.forward_backward(loss_fn, shards)` trains all"
+        )
 
     async def forward_backward(
         self, loss_fn: Callable[..., Any], shards: Sequence[Any], *, deadline: float | None = None

@@ -26,6 +26,7 @@ from asyncgrad.distributed.replicated import ReplicatedModel
 from asyncgrad.distributed.site import CALLER, Site
 from asyncgrad.distributed.trace import Trace, save
 from asyncgrad.errors import AutogradError, add_note
+from asyncgrad.nn.module import Module
 from asyncgrad.scheduler import offload
 
 _P = ParamSpec("_P")
@@ -85,6 +86,7 @@ class World:
             Exception: what the factory raised.
         """
         rank = self._rank(rank)
+        _check_factory("remote", factory)
         number = next(self._numbers)
         parts = check_given("remote", self._site, (args, kwargs))
         # The object is made first. If the call fails or is cancelled, the object goes, and so the
@@ -130,7 +132,10 @@ class World:
         """
         self._site.check()
         if not iscoroutinefunction(function):
-            raise TypeError(f"run: {function!r} is no coroutine function: write `async def`")
+            raise TypeError(
+                f"run: {function!r} is no coroutine function: write `async def`, and give the "
+                f"function itself, followed by its arguments"
+            )
         check_given("run", self._site, (args, kwargs))
         run = "run", next(self._site.numbers)
         given = dict.fromkeys(range(self.size), (run, function, args, kwargs))
@@ -150,6 +155,7 @@ class World:
             parameters of that on worker 0.
         """
         self._site.check()
+        _check_factory("replicate", make_model)
         number = next(self._numbers)
         run = "group", next(self._site.numbers)
         call = "call", next(self._site.numbers)
@@ -210,6 +216,14 @@ class World:
             up = {"asyncgrad_world_up": int(rank in answers)}
             figures[str(rank)] = up | answers.get(rank, {})
         return text(figures)
+
+
+def _check_factory(who: str, factory: Any) -> None:
+    if isinstance(factory, Module) or not callable(factory):
+        raise TypeError(
+            f"{who}: expected what makes a module on a worker, not {type(factory).__name__}: give "
+            f"its class or a function, followed by arguments for `remote`"
+        )
 
 
 @asynccontextmanager

@@ -1066,6 +1066,44 @@ async def test_only_parts_can_be_sent_of_what_a_world_has_made() -> None:
                 copy.deepcopy(given)
 
 
+class Absent:
+    """Its worker lacks what it is made by."""
+
+    def __reduce__(self) -> Any:
+        return __import__, ("absent",)
+
+
+def mean(model: Any, x: Any) -> Any:
+    return model(x).mean()
+
+
+@pytest.mark.asyncio
+async def test_a_first_mistake_is_told_its_remedy() -> None:
+    async with world_of(Engine(1)) as world:
+        part, module = await world.remote(0, Affine), Affine()
+        model = await world.replicate(Affine)
+        sgd = ag.optim.SGD
+        for wrong, words in (
+            (lambda: world.remote(0, module), "remote: .*give its class or a function"),
+            (lambda: world.replicate(module), "replicate: .*give its class or a function"),
+            (lambda: world.optimizer(sgd, part, lr=0.1), r"not RemoteModule: `\[part, head\]`"),
+            (lambda: world.optimizer(sgd, [model], lr=0.1), "the `parts` of a replicated model"),
+            (lambda: world.optimizer(sgd, module.parameters()), "not their parameters"),
+            (lambda: world.optimizer(sgd(module.parameters(), lr=0.1), [part]), "the class of"),
+            (lambda: world.run(Affine), "give the function itself"),
+            (lambda: model(leaf()), "calls a copy"),
+        ):
+            with pytest.raises(TypeError, match=words):
+                await wrong()
+        with pytest.raises(AttributeError, match=r"`model\.parts` are its copies"):
+            _ = model.parameters
+        with pytest.raises(ImportError, match="absent") as caught:
+            await world.remote(0, Affine, Absent())
+        assert "install it on all workers" in caught.value.__notes__[0]
+        with pytest.raises(TimeoutError, match="a time of the loop's clock, such as"):
+            await model.forward_backward(mean, [(leaf().detach(),)], deadline=0)
+
+
 @pytest.mark.asyncio
 @pytest.mark.parametrize("turns", range(12))
 async def test_what_was_cancelled_while_it_was_made_is_not_kept(turns: int) -> None:
