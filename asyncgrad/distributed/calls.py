@@ -16,7 +16,7 @@ from asyncgrad.core.variable import Variable
 from asyncgrad.distributed.remote import Ref
 from asyncgrad.distributed.site import Site
 from asyncgrad.distributed.staging import Ambient, PassRequest, Place, ambient
-from asyncgrad.distributed.sums import Staged, summed
+from asyncgrad.distributed.sums import Staged
 from asyncgrad.distributed.values import check_plain, cut, requires_grad
 from asyncgrad.ops.tensors.pytree import flatten
 
@@ -145,10 +145,10 @@ async def collected(
     touched = {site.rank}
     outputs, gradients = [], []
     for place, (output, differentiable) in enumerate(entry.outputs):
-        gradient = summed(source[place] for source in sources) if differentiable else None
-        if gradient is not None:
+        found = [one for source in sources if (one := source[place]) is not None]
+        if differentiable and found:
             outputs.append(output)
-            gradients.append(gradient)
+            gradients.append(sum(found[1:], start=found[0]))
     if not outputs:
         return {}, touched
     within = Ambient(site, asked.key, asked.turn, asked.accumulates, touched, asked.finished)

@@ -27,7 +27,7 @@ from asyncgrad.distributed.starts import Starts
 from asyncgrad.distributed.values import cut
 from asyncgrad.distributed.waiting import begins
 from asyncgrad.errors import AutogradError
-from asyncgrad.ops.tensors.pytree import flatten
+from asyncgrad.ops.tensors.pytree import tree_map
 from asyncgrad.scheduler import offload
 from asyncgrad.types import Tensor
 from asyncgrad.utils.data import sampler
@@ -271,10 +271,7 @@ async def all_reduce(tensor: Tensor, op: ReduceOp = ReduceOp.SUM) -> Tensor:
 
 def _copied(given: Any) -> Any:
     """Copies of the tensors that a rank gives, without graphs, and of the data around them."""
-    leaves, structure = flatten(given)
-    return structure.build(
-        iter([cut(leaf).clone() if isinstance(leaf, Variable) else leaf for leaf in leaves])
-    )
+    return tree_map(lambda leaf: cut(leaf).clone() if isinstance(leaf, Variable) else leaf, given)
 
 
 @begins

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import insort
 from collections.abc import Callable, Iterable, Sequence
 from itertools import zip_longest
 from typing import Any, NoReturn
@@ -11,6 +12,7 @@ from asyncgrad.core.variable import Variable
 from asyncgrad.distributed.group import current_group
 from asyncgrad.distributed.waiting import begins
 from asyncgrad.errors import AutogradError
+from asyncgrad.nn.parameter import clear_gradient
 from asyncgrad.scheduler import check_awaited, offload
 
 __all__ = ["ZeroRedundancyOptimizer"]
@@ -74,14 +76,15 @@ class ZeroRedundancyOptimizer:
                 "ZeroRedundancyOptimizer: a parameter is given twice, and would be updated twice"
             )
         sizes = [0] * self._group.size
-        self._owners = [0] * len(self._parameters)
+        #: By rank, the places of the parameters that it updates.
+        self._places: list[list[int]] = [[] for _ in sizes]
         order = sorted(range(len(self._parameters)), key=lambda i: -self._parameters[i].numel())
         for place in order:
             owner = min(range(len(sizes)), key=sizes.__getitem__)
-            self._owners[place] = owner
+            insort(self._places[owner], place)
             sizes[owner] += self._parameters[place].numel()
         shares: list[dict[str, Any]] = [{**group, "params": []} for group in groups]
-        for place in self._places(self._group.rank):
+        for place in self._places[self._group.rank]:
             number, member = members[place]
             shares[number]["params"].append(member)
         for share in shares:
@@ -103,11 +106,8 @@ class ZeroRedundancyOptimizer:
             f"ranks, and `optimizer.optim` is the optimizer of this rank's share"
         )
 
-    def _places(self, rank: int) -> list[int]:
-        return [place for place, owner in enumerate(self._owners) if owner == rank]
-
     def _share(self, rank: int) -> list[Any]:
-        return [self._parameters[place] for place in self._places(rank)]
+        return [self._parameters[place] for place in self._places[rank]]
 
     @begins
     async def step_async(self) -> None:
@@ -119,19 +119,15 @@ class ZeroRedundancyOptimizer:
             WorkerLostError: if a rank is lost.
         """
         check_awaited("ZeroRedundancyOptimizer.step_async")
-        with self._group.whole("a step of ZeroRedundancyOptimizer"):
-            await self._step()
-
-    async def _step(self) -> None:
         group = self._group
-        if not self._steps:
-            for rank, facts in enumerate(await self._exchange(self._facts)):
-                self._compare(rank, facts)
-        await self.optim.step_async()
-        self._steps += 1
-        found = await self._exchange([p.detach() for p in self._share(group.rank)])
-        for rank in range(group.size):
-            if rank != group.rank:
+        with group.whole("a step of ZeroRedundancyOptimizer"):
+            if not self._steps:
+                for rank, facts in enumerate(await self._exchange(self._facts)):
+                    self._compare(rank, facts)
+            await self.optim.step_async()
+            self._steps += 1
+            found = await self._exchange([p.detach() for p in self._share(group.rank)])
+            for rank in group.others:
                 await offload(_assign, self._share(rank), found[rank])
 
     async def _exchange(self, own: list[Any]) -> list[list[Any]]:
@@ -152,14 +148,11 @@ class ZeroRedundancyOptimizer:
         """Drop the gradients of all parameters, or set them to zero."""
         check_awaited("ZeroRedundancyOptimizer.zero_grad")
         for parameter in self._parameters:
-            if set_to_none or parameter.grad is None:
-                parameter.grad = None
-            else:
-                parameter.grad.zero_()
+            clear_gradient(parameter, set_to_none)
 
     def state_dict(self) -> Any:
         """The state of this rank's share, with the places of its parameters."""
-        return self.optim.state_dict() | {"places": self._places(self._group.rank)}
+        return self.optim.state_dict() | {"places": self._places[self._group.rank]}
 
     @begins
     async def consolidate_state_dict(self, to: int = 0) -> Any:
@@ -185,7 +178,7 @@ class ZeroRedundancyOptimizer:
         state = {
             place: share["state"][number]
             for rank, share in enumerate(found)
-            for number, place in enumerate(self._places(rank))
+            for number, place in enumerate(self._places[rank])
             if number in share["state"]
         }
         every = range(len(self._parameters))
@@ -208,7 +201,7 @@ class ZeroRedundancyOptimizer:
             ValueError: if it is that of another share, or of other groups.
         """
         state = dict(state or {})
-        places = self._places(self._group.rank)
+        places = self._places[self._group.rank]
         if "places" not in state and "param_groups" in state:
             state = self._share_of(state, places)
         elif state.pop("places", None) != places:

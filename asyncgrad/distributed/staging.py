@@ -1,9 +1,13 @@
 """What passes that cross workers have computed and not committed yet, and who decides on it.
 
-A pass has one coordinator: the site where it was started. Hosts stage gradients under its key. When
-the last node has run, the coordinator asks all hosts that were touched to prepare. If all agree, it
-commits its own gradients, which is the point of no return, and tells them to commit. Otherwise it
-tells all hosts to abort: a host that has not heard of the pass remembers that it has ended.
+A pass has one coordinator: the site where it was started. Hosts stage gradients under its key, and
+promise to commit them when the last node has run. If all do, the coordinator commits its own, which
+is the point of no return, and tells them to commit; otherwise, it tells all hosts to abort.
+
+A host that has promised keeps what it has staged until it is told, or its world ends. If one dies
+before all have promised, `prepare` raises, and `abort` follows. If one dies later, the pass has
+succeeded: the others commit, and the dead host is fenced, so that nobody learns whether it has
+committed. So is one that hangs and does not confirm in time.
 """
 
 from __future__ import annotations
@@ -11,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import weakref
 from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from contextvars import ContextVar
 from functools import partial
 from types import TracebackType
@@ -23,7 +27,6 @@ from asyncgrad.core.conclude import Member
 from asyncgrad.core.graph_task import GraphTask
 from asyncgrad.core.modes import current, install
 from asyncgrad.core.states import DONE
-from asyncgrad.distributed.decision import Decision, to_the_end
 from asyncgrad.distributed.errors import PassEndedError, limited
 from asyncgrad.distributed.site import CALLER, Site
 from asyncgrad.distributed.starts import watched
@@ -125,6 +128,42 @@ def check_no_context(who: str) -> None:
             f"a run commit together: put the losses into one pass, or all but the last pass into "
             f"`with model.no_sync():`"
         )
+
+
+class Decision:
+    """The commit in two phases of what hosts have staged under one key; takes part in a pass."""
+
+    def __init__(self, site: Site) -> None:
+        self.site = site
+        self.key = (site.rank, next(site.numbers))
+        self.touched: set[int] = set()
+
+    async def prepare(self, gradients: object = None) -> None:
+        """Ask every host that has staged something; raises unless all agree."""
+        # Nothing has changed anywhere so far. If this wait is cancelled, an abort follows.
+        await self.site.call_each("prepare", dict.fromkeys(sorted(self.touched), (self.key,)))
+
+    async def commit(self) -> None:
+        """Tell the hosts that all have agreed; those that don't confirm a commit are fenced."""
+        _, errors = await self.site.tell_all(sorted(self.touched), "commit", self.key)
+        for rank, error in errors.items():
+            self.site.fence(rank, f"it has not confirmed a commit ({error})")
+
+    async def abort(self) -> None:
+        """Tell all hosts, because in nested calls some may have staged what is not known here."""
+        ranks = range(self.site.size)
+        if self.site.ended is None:
+            await self.site.tell_all(ranks, "abort", self.key)
+
+
+async def to_the_end(telling: asyncio.Task[None]) -> None:
+    """Wait until hosts know the decision, for the grace at most; then raise if cancelled."""
+    try:
+        await asyncio.shield(telling)
+    finally:
+        while not telling.done():
+            with suppress(asyncio.CancelledError):
+                await asyncio.wait([telling])
 
 
 class _InContext:
@@ -229,21 +268,15 @@ class context:
         Hosts that are added to those that have staged something are told of the end.
         """
         whole = self._whole()
-        decision = whole._decided(site)
+        whole.check()
+        decision = whole._decision = whole._decision or Decision(site)
+        if decision.site is not site:
+            raise AutogradError("a context() commits passes of one world: open one for each")
         # In a nested context nothing is summed early, as passes of the outer one come in between.
         early = turn_of_passes.get() is not None and whole is self
         finished = self._finished if early else set()
         turn = turn or self._turn()
         return Ambient(site, decision.key, turn, accumulates, decision.touched, finished)
-
-    def _decided(self, site: Site) -> Decision:
-        """The decision on what is staged in a world."""
-        self.check()
-        if self._decision is None:
-            self._decision = Decision(site)
-        if self._decision.site is not site:
-            raise AutogradError("a context() commits passes of one world: open one for each")
-        return self._decision
 
     def _whole(self) -> context:
         """The outermost context, which commits."""

@@ -11,16 +11,16 @@ from __future__ import annotations
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from asyncgrad.distributed.lifetimes import Memory
-from asyncgrad.distributed.mail import Mail
-from asyncgrad.distributed.site import Site
 from asyncgrad.distributed.waiting import awaited_by, tasks_of
 from asyncgrad.records import NamedTuple
 
 if TYPE_CHECKING:
     import asyncio
+
+    from asyncgrad.distributed.group import Group
 
 #: Names what all ranks take part in: the first two members of the keys of its messages.
 Key = tuple[Any, Any]
@@ -37,20 +37,10 @@ class Wait(NamedTuple):
 Stuck = dict[int, tuple[list[Wait], set[Key] | None]]
 
 
-class Ranks(Protocol):
-    """What is known here of the group of a run."""
-
-    site: Site
-    run: Any
-    rank: int
-    others: list[int]
-    mail: Mail
-
-
 class Standstill:
     """Notices, on one rank, that its run's function and those of others wait for one another."""
 
-    def __init__(self, group: Ranks) -> None:
+    def __init__(self, group: Group) -> None:
         # Weakly, because the group has this object: a cycle would keep what belongs to the run.
         self._group = weakref.ref(group)
         self._loop = group.site.loop

@@ -11,34 +11,16 @@ from __future__ import annotations
 import asyncio
 import weakref
 from collections.abc import Callable, Coroutine
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
+from asyncgrad.core.exec_info import arrivals
 from asyncgrad.core.graph_task import GraphTask
-from asyncgrad.core.node import Edge, Node, stored_edges
 from asyncgrad.core.states import DONE
 from asyncgrad.core.variable import AccumulateGrad
 from asyncgrad.distributed.site import Site
 
-
-class Model(Protocol):
-    """What `Starts` uses of a `Reducer`."""
-
-    #: Counts the models of a run.
-    number: int
-    #: How errors call it.
-    name: str
-    parameters: list[Any]
-    #: A weak reference to what it was made from.
-    module: weakref.ref[Any]
-
-    def leave(self) -> None:
-        """Take no part in passes any more."""
-
-    def is_voted(self) -> bool:
-        """Whether the ranks decide together on a pass that starts now."""
-
-    def missed(self, task: GraphTask) -> Coroutine[Any, Any, None] | None:
-        """What tells the other ranks of a failed pass that leads to the model, if they wait."""
+if TYPE_CHECKING:
+    from asyncgrad.distributed.reduction import Reducer
 
 
 class Starts:
@@ -46,10 +28,10 @@ class Starts:
 
     def __init__(self, site: Site) -> None:
         self._site = site
-        self._models: weakref.WeakValueDictionary[int, Model] = weakref.WeakValueDictionary()
+        self._models: weakref.WeakValueDictionary[int, Reducer] = weakref.WeakValueDictionary()
         self._telling: set[asyncio.Task[Any]] = set()
 
-    def add(self, model: Model) -> None:
+    def add(self, model: Reducer) -> None:
         """Tell the other ranks also of passes that do not come to this model.
 
         It takes the place of one that was made from the same module.
@@ -84,8 +66,10 @@ class Starts:
 
         def ended(_: object = None) -> None:
             if task.state is not DONE:
+                nodes = (root, *arrivals(root, None))
+                reached = {id(node.variable) for node in nodes if isinstance(node, AccumulateGrad)}
                 for model in models:
-                    leads = _leads_to(root, model.parameters)
+                    leads = not reached.isdisjoint(map(id, model.parameters))
                     if leads and (telling := model.missed(task)) is not None:
                         self._spawn(telling)
 
@@ -126,21 +110,3 @@ def watched(task: GraphTask, start: Callable[[GraphTask], Any], ended: Callable[
     finally:
         # The traceback of the pass's error may hold this frame: a cycle.
         del found
-
-
-def _leads_to(root: Node, leaves: list[Any]) -> bool:
-    """Whether gradients go from a node to one of some leaves."""
-    wanted = set(map(id, leaves))
-    stack: list[Any] = [root]
-    seen = set()
-    while stack:
-        node = stack.pop()
-        if node.__class__ is Edge:
-            node = node.node
-        if node is None or node in seen:
-            continue
-        if node.__class__ is AccumulateGrad and id(node.variable) in wanted:
-            return True
-        seen.add(node)
-        stack += stored_edges(node)
-    return False

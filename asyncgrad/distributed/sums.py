@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 
@@ -46,12 +45,3 @@ def _add_into(sums: dict[Any, Any], gradients: dict[Any, Any]) -> None:
     for leaf, gradient in gradients.items():
         known = sums.get(leaf)
         sums[leaf] = gradient if known is None else known + gradient
-
-
-def summed(gradients: Iterable[Any]) -> Any:
-    """The sum of gradients in the order given; None stands for zero."""
-    total = None
-    for gradient in gradients:
-        if gradient is not None:
-            total = gradient if total is None else total + gradient
-    return total

@@ -11,7 +11,7 @@ from typing import Any, cast
 from asyncgrad.autograd.modes import no_grad
 from asyncgrad.core.variable import Variable
 from asyncgrad.errors import AutogradError
-from asyncgrad.ops.tensors.pytree import flatten
+from asyncgrad.ops.tensors.pytree import flatten, tree_map
 from asyncgrad.scheduler import offload, waits
 from asyncgrad.types import Tensor
 
@@ -23,8 +23,7 @@ def cut(value: Any) -> Any:
 
 def without_graphs(value: Any) -> Any:
     """A structure with its tensors cut."""
-    leaves, structure = flatten(value)
-    return structure.build(iter([cut(leaf) for leaf in leaves]))
+    return tree_map(cut, value)
 
 
 def requires_grad(value: Any) -> bool:
