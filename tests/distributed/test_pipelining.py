@@ -341,7 +341,7 @@ async def test_a_batch_may_have_several_inputs_and_targets(schedule: str) -> Non
 
 @pytest.mark.asyncio
 @pytest.mark.parametrize("schedule", ["1f1b", "gpipe"])
-@pytest.mark.parametrize("end", ["cancel", "kill"])
+@pytest.mark.parametrize("end", ["cancel", "kill", "error", "stop"])
 async def test_a_step_that_ends_at_any_message_commits_everywhere_or_nowhere(
     schedule: str, end: str
 ) -> None:
@@ -354,7 +354,7 @@ async def test_a_step_that_ends_at_any_message_commits_everywhere_or_nowhere(
 async def struck(schedule: str, end: str, place: int) -> bool:
     """End a step at its message of some number; False if it sends fewer."""
     engine, seen, ended = Engine(3), 0, False
-    async with world_of(engine) as world:
+    async with world_of(engine, grace=0.05 if end == "stop" else 5.0) as world:
         stages = [await world.remote(rank, Layer, rank) for rank in range(3)]
         x, target = data(4)
         x.requires_grad_()
@@ -364,26 +364,38 @@ async def struck(schedule: str, end: str, place: int) -> bool:
         own = x.grad.tolist()
         step = asyncio.create_task(pipeline.step(x, target, mean_square))
 
-        def strike(rank: int, message: Any) -> None:
+        async def fail() -> None:
+            raise OSError("planned")
+
+        def strike(rank: int, message: Any) -> Any:
             nonlocal seen, ended
-            if not step.done() and seen == place:
-                ended = True
-                if end == "kill":
-                    engine.kill(2)
-                else:
-                    step.cancel()
             seen += 1
+            if step.done() or seen != place + 1:
+                return None
+            ended = True
+            if end == "kill":
+                engine.kill(2)
+            elif end == "error":
+                return fail()
+            else:
+                if end == "stop":
+                    engine.stop(rank)
+                step.cancel()
+            return None
 
         engine.on_message = strike
         (error,) = await asyncio.gather(step, return_exceptions=True)
         engine.on_message = lambda rank, message: None
-        living = [rank for rank in range(3) if rank not in engine.dead]
+        for rank in tuple(engine.stopped):
+            engine.wake(rank)
+        living = [rank for rank in range(3) if rank not in engine.dead | world.lost.keys()]
         changed = {await stages[rank].apply(gradients) != before[rank] for rank in living}
         # All or none; and none, if the step raised an error.
         assert changed == {x.grad.tolist() != own}
         assert changed == {False} or not isinstance(error, Exception)
-        kept = await world.statistics()
-        assert [kept[rank]["passes"] for rank in living] == [0] * len(living)
+        while any(kept["passes"] for kept in await world.statistics() if kept):
+            assert end == "stop"
+            await asyncio.sleep(0)
     return ended
 
 
