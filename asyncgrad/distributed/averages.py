@@ -187,8 +187,7 @@ class Voting(Part):
     async def prepare(self, gradients: dict[Any, Any]) -> dict[Any, Any]:
         """Reduce the rest; rank 0 collects the votes of all others."""
         task = modes.current().graph_task
-        found: dict[Any, Any] = await self._group.site.on_loop(self._prepare(task.future))
-        return found
+        return await self._group.site.on_loop(self._prepare(task.future))  # type: ignore[no-any-return]
 
     async def decide(self) -> None:
         """Vote, and do as rank 0 decides; it does so by its commit."""

@@ -97,7 +97,7 @@ def _checked(message: Message, value: Any, seal: Callable[[Any], T]) -> T:
         noted.reset(token)
     for tensor in found.alone():
         raise AutogradError(
-            f"{_called(message)}: a tensor of shape {tensor._metadata.shape} requires grad, and is "
+            f"{message.called}: a tensor of shape {tensor._metadata.shape} requires grad, and is "
             f"in an attribute or a closure of plain data that is sent to or from a worker. No "
             f"gradient would come back to it: give x.detach(), or call a part with it. Only "
             f"tensors that a part takes or gives as they are, or in lists, tuples and "
@@ -144,10 +144,6 @@ async def answered(host: Host, opened: Callable[[], Message], sealed: Callable[[
 _UNPICKLABLE = (pickle.PicklingError, TypeError, AttributeError, RecursionError)
 
 
-def _called(message: Message) -> str:
-    return MESSAGES[message.method].called or message.method
-
-
 def _unsendable(
     message: Message, where: str, value: Any, seal: Callable[[Any], Any], error: Exception
 ) -> TypeError:
@@ -161,7 +157,7 @@ def _unsendable(
             break
     what = f"{type(found).__name__} {getattr(found, '__qualname__', '')}".rstrip()
     return TypeError(
-        f"{_called(message)}: a {what} in {where} can't be pickled, and so not be sent to another "
+        f"{message.called}: a {what} in {where} can't be pickled, and so not be sent to another "
         f"process: {error}. Send plain data, tensors, or functions and classes of a module; make "
         f"the rest where it is used"
     )

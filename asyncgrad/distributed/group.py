@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import Enum
-from itertools import count, pairwise
+from itertools import count
 from operator import index
 from typing import Any
 
@@ -163,8 +163,7 @@ class Group:
         if flat.size <= _SMALL or self.size == 1:
             arrays = await self.exchange(tag, dict.fromkeys(range(self.size), flat), flat)
             return combined(arrays).reshape(array.shape)
-        bounds = [flat.size * rank // self.size for rank in range(self.size + 1)]
-        shares = [flat[start:stop] for start, stop in pairwise(bounds)]
+        shares = np.array_split(flat, self.size)
         arrays = await self.exchange(tag, dict(enumerate(shares)), shares[self.rank])
         share = await offload(combined, arrays)
         tag = *tag, "sums"
@@ -211,14 +210,8 @@ class Group:
             yield (name, "collective", next(self.numbers))
 
 
-def current_group(name: str) -> Group:
-    """The group of the running function, for a function that needs one.
-
-    Raises:
-        RuntimeError: outside of `World.run`.
-    """
-    group: Group = sampler.current_group(name)
-    return group
+#: The group of the running function, for one of a name, which raises outside of `World.run`.
+current_group: Callable[[str], Group] = sampler.current_group
 
 
 def get_rank() -> int:

@@ -1,14 +1,13 @@
 """What runs on each worker: parts of models, their graphs, and the gradients staged for passes.
 
-`messages.py` lists what it is asked for. A host remembers the keys of passes, calls and runs that
-have ended, and refuses messages that belong to them.
+`messages.py` lists what it is asked for.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, nullcontext
 from typing import Any
 
@@ -61,18 +60,18 @@ class Host(Inbox):
     def drop_sender(self, rank: int) -> None:
         """Drop what a lost worker had here; whoever waits for its mail gets an error."""
         self.runs.lose(rank)
-        for kept, ended in (
-            (self._entries, self._lives.released),
-            (self._staged, self._lives.ended),
-        ):
-            for key in _of(rank, kept):
-                ended.add(key, "lost")
-                del kept[key]
-        for key in _of(rank, self._lives.working):
-            # Noted now: it may end well before it is cancelled, and would be kept.
-            self._lives.released.add(key, "lost")
-            self._lives.ended.add(key, "lost")
-            self.site.spawn(self._lives.stop(key))
+        for key in {*self._entries, *self._staged, *self._lives.working}:
+            if isinstance(key, tuple) and key[-2] == rank:
+                # Noted now: it may end well before it is cancelled, and would be kept.
+                self._forget(key, "lost")
+                self.site.spawn(self._lives.stop(key))
+
+    def _forget(self, key: Any, word: str) -> None:
+        """Drop what is kept under a key, and refuse what comes for it later."""
+        self._lives.ended.add(key, word)
+        for kept in (self._parts, self._turns, self._optimizers, self._entries, self._staged):
+            kept.pop(key, None)
+        self.runs.forget(key)
 
     async def on_close(self) -> None:
         """Drop everything, end what runs, and refuse what comes later; once, if it was opened."""
@@ -80,7 +79,8 @@ class Host(Inbox):
             return
         self.site.ended = "its caller has left it"
         # First the runs: a pass that has voted waits for their mail, and can't be cancelled.
-        self.runs.end_all()
+        for run in tuple(self.runs.groups):
+            self._forget(run, "closed")
         await cancelled(self._requests.values())
         for kept in (self._parts, self._entries, self._staged, self._optimizers):
             kept.clear()
@@ -99,7 +99,7 @@ class Host(Inbox):
             "calls": len(self._entries),
             "passes": len(self._staged),
             "optimizers": len(self._optimizers),
-            "runs": 0 if self._runs is None else len(self._runs),
+            "runs": len(self.runs.groups),
             "working": sum(
                 one is not current and one.get_name() != "watch" for one in self._requests.values()
             ),
@@ -113,7 +113,7 @@ class Host(Inbox):
 
     async def on_remote(self, number: int, factory: Callable[..., Any], args: Any, kw: Any) -> None:
         """Make a part."""
-        with self._lives.scope(("part", number)):
+        with self._lives.scope(number):
             made = await called(factory, *args, **kw)
             if not callable(made):
                 raise TypeError(
@@ -146,26 +146,13 @@ class Host(Inbox):
             found = await called(function, part, *args)
         return (True, None) if found is part else (False, without_graphs(found))
 
-    async def on_release(self, unneeded: list[tuple[str, Any]]) -> None:
+    async def on_release(self, unneeded: list[Any]) -> None:
         """Drop what the caller has dropped, and stop what still makes it."""
-        names = []
-        for kind, key in unneeded:
-            name = key if kind == "call" else (kind, key)
+        for key in unneeded:
             # The message that makes it may arrive after this one.
-            self._lives.released.add(name)
-            names.append(name)
-            if kind == "part":
-                self._parts.pop(key, None)
-                self._turns.pop(key, None)
-            elif kind == "optimizer":
-                self._optimizers.pop(key, None)
-            elif kind == "run":
-                self._lives.ended.add(key, "dropped")
-                self.runs.forget(key)
-            else:
-                self._entries.pop(key, None)
-        for name in names:
-            await self._lives.stop(name)
+            self._forget(key, "released")
+        for key in unneeded:
+            await self._lives.stop(key)
 
     # -- forward ----------------------------------------------------------------------------------
 
@@ -202,7 +189,7 @@ class Host(Inbox):
                     share, asked = at_once
                     seeds = [full_like(x, share) if flows else None for x, flows in entry.outputs]
                     found, touched = await collected(self.site, entry, [seeds], asked)
-            if call in self._lives.released:
+            if call in self._lives.ended:
                 raise late("the call")
             differentiable = [requires for _, requires in entry.outputs]
             sent = entry.values() if fetch else [None] * len(entry.outputs)
@@ -239,8 +226,7 @@ class Host(Inbox):
     async def on_hand_over(self, call: Any) -> Any:
         """The results of a call, for another part."""
         entry = self._entry(call)
-        requires = [flows for _, flows in entry.outputs]
-        return entry.structure, list(zip(entry.values(), requires, strict=True))
+        return entry.structure, [(cut(leaf), flows) for leaf, flows in entry.outputs]
 
     # -- passes -----------------------------------------------------------------------------------
 
@@ -310,17 +296,14 @@ class Host(Inbox):
         staged = self._staged.get(key)
         if staged is None or staged.totals is None:
             raise AutogradError("a pass is to be committed that was not prepared here")
-        self._lives.ended.add(key, "committed")
-        del self._staged[key]
-        self.runs.forget(key)
+        self._forget(key, "committed")
         await graph.accumulate(staged.totals)
 
     async def on_abort(self, key: Any) -> None:
         """Drop what is staged for a pass, and end what runs for it."""
         if key not in self._lives.ended:
-            self._staged.pop(key, None)
-            self.runs.forget(key)
-            await self._lives.end(key, "aborted")
+            self._forget(key, "aborted")
+            await self._lives.stop(key)
 
     # -- optimizers -------------------------------------------------------------------------------
 
@@ -328,7 +311,7 @@ class Host(Inbox):
         self, number: int, kind: Callable[..., Any], parts: list[int], defaults: dict[str, Any]
     ) -> bool:
         """Make an optimizer of parts, unless these have no parameters."""
-        with self._lives.scope(("optimizer", number)):
+        with self._lives.scope(number):
             modules = [self.part(part) for part in parts]
             for module in modules:
                 if not hasattr(module, "parameters"):
@@ -371,12 +354,9 @@ class Host(Inbox):
 
     async def on_stop(self, run: Any) -> None:
         """End a run, after passes that this rank has voted for and rank 0 has committed."""
-        await self.runs.decided(run)
+        if run in self.runs.groups:
+            # If this wait is cancelled, the world ends.
+            await self.site.wait(self.runs.groups[run].undecided)
         # First its mail: a pass that has voted waits for some, and can't be cancelled.
-        self.runs.forget(run)
-        await self._lives.end(run, "stopped")
-
-
-def _of(rank: int, kept: Iterable[Any]) -> list[Any]:
-    """The keys that the site of a rank has made."""
-    return [key for key in kept if key[-2] == rank]
+        self._forget(run, "stopped")
+        await self._lives.stop(run)

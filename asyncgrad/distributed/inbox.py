@@ -1,7 +1,6 @@
-"""How a host takes messages, which may come late, twice, or not at all.
+"""How a host takes messages, which may come late, twice, or not at all: see `messages.py`.
 
-Each message is taken once, and messages of lost workers are ignored. No method raises a
-CancelledError, because that would cut the connection.
+No method raises a CancelledError, because that would cut the connection.
 """
 
 from __future__ import annotations
@@ -135,6 +134,6 @@ class Inbox:
 
 
 def _is_cancelled() -> bool:
-    """Whether somebody has cancelled the running task."""
+    """Whether somebody has cancelled the running task, of which an error's frame must not know."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0

@@ -1,4 +1,4 @@
-"""Which passes, calls and runs have ended, and what runs for those that have not."""
+"""Which parts, passes, calls and runs have ended, and what runs for those that have not."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 from asyncgrad.distributed.errors import WorkerLostError, late
 
-#: How many ended passes, calls and runs, and how many messages, a host remembers.
+#: How many keys of what has ended, and how many messages, a host remembers.
 _REMEMBERED = 4_096
 #: In how many parts others are waited for.
 _PARTS = 20
@@ -31,19 +31,18 @@ class Memory(OrderedDict[Any, str]):
 
 
 class Lifetimes:
-    """Cancels the work for a pass, call or run that ends, and refuses work for it later."""
+    """Cancels the work for what ends, and refuses work for it later."""
 
     def __init__(self) -> None:
-        #: The keys of passes and runs that have ended, with a word on how; those of released calls.
+        #: The keys of parts, optimizers, passes, calls and runs that have ended, each with how.
         self.ended = Memory()
-        self.released = Memory()
-        #: The asyncio tasks that work for each.
+        #: The asyncio tasks that work for each that has not.
         self.working: dict[Any, set[asyncio.Task[Any]]] = {}
 
     @contextmanager
     def scope(self, key: Any) -> Iterator[None]:
-        """Cancel the block if its pass, call or run ends; refuse it if that has ended."""
-        if key in self.ended or key in self.released:
+        """Cancel the block if what it works for ends; refuse it if that has ended."""
+        if key in self.ended:
             raise late("the pass, call or run")
         task = asyncio.current_task()
         assert task is not None
@@ -57,13 +56,8 @@ class Lifetimes:
                 del self.working[key]
 
     async def stop(self, key: Any) -> None:
-        """Cancel what runs for a pass, call or run, and wait for its end."""
+        """Cancel what runs for something that has ended, and wait for its end."""
         await cancelled(self.working.get(key, ()))
-
-    async def end(self, key: Any, word: str) -> None:
-        """End a pass or run, unless that is done: cancel what runs, and wait for its end."""
-        if not self.ended.add(key, word):
-            await self.stop(key)
 
 
 class Shared:

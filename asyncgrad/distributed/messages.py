@@ -30,6 +30,11 @@ class Message(NamedTuple):
     #: Modes of the sender's that hold for the method, too.
     modes: dict[str, bool]
 
+    @property
+    def called(self) -> str:
+        """What errors call it."""
+        return MESSAGES[self.method].called or self.method
+
 
 class Kind(NamedTuple):
     """What all messages with one method have in common."""
@@ -78,7 +83,7 @@ MESSAGES = {
     "fetch": Kind(_OWNER, "send results of a call", _REFUSED, has_results=True),
     "backward": Kind(_OWNER, "compute gradients, stage those of leaves", _REFUSED),
     "deposit": Kind("a host", "keep gradients of results that were handed over", _REFUSED),
-    "prepare": Kind(_DECIDES, "promise to commit: from here on only these two end it", _REFUSED),
+    "prepare": Kind(_DECIDES, "promise to commit, and wait for one of the next two", _REFUSED),
     "commit": Kind(_DECIDES, "add what is staged to `.grad`", "refused, or done", decides=True),
     "abort": Kind(_DECIDES, "drop what is staged, end what still computes", _NOTHING),
     # Runs, and passes of data parallel models.

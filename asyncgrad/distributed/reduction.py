@@ -29,8 +29,8 @@ from asyncgrad.distributed.group import Group
 from asyncgrad.distributed.staging import check_no_context
 from asyncgrad.errors import AutogradError
 
-#: The models whose gradients are not reduced here.
-_unsynced: ContextVar[frozenset[int]] = ContextVar("asyncgrad_unsynced", default=frozenset())
+#: The ids of the reducers that reduce nothing here.
+unsynced: ContextVar[frozenset[int]] = ContextVar("asyncgradunsynced", default=frozenset())
 #: This rank's part in the pass of a replicated model that the caller has asked for; the list is
 #: empty when the pass has come to the model.
 _asked: ContextVar[list[Kept]] = ContextVar("asyncgrad_asked_pass")
@@ -100,16 +100,6 @@ class Reducer:
         return found.digest()
 
     @contextmanager
-    def no_sync(self) -> Iterator[None]:
-        """Passes started in the block are not reduced."""
-        before = _unsynced.get()
-        _unsynced.set(before | {id(self)})
-        try:
-            yield
-        finally:
-            _unsynced.set(before)
-
-    @contextmanager
     def staged_pass(self, name: Any, key: Any) -> Iterator[dict[Any, Any]]:
         """Collect the gradients of the first pass in the block, by leaf, for who decides on it.
 
@@ -146,7 +136,7 @@ class Reducer:
             )
         self.check()
         task = modes.current().graph_task
-        found = _Local(self) if id(self) in _unsynced.get() else self._averaging(task)
+        found = _Local(self) if id(self) in unsynced.get() else self._averaging(task)
         graph.join(found)
         self._entered[task] = None
         self.running, self._running_id = found, running.id
@@ -175,7 +165,7 @@ class Reducer:
 
     def is_voted(self) -> bool:
         """Whether the ranks decide together on a pass that starts now."""
-        return not self.is_replica and id(self) not in _unsynced.get()
+        return not self.is_replica and id(self) not in unsynced.get()
 
     def missed(self, task: GraphTask) -> Coroutine[Any, Any, None] | None:
         """Give up a failed pass that has not come here, or in which the model took no part."""
@@ -188,7 +178,7 @@ class Reducer:
         running = graph.current_pass()
         if running is None:
             return
-        if running.accumulates or id(self) in _unsynced.get():
+        if running.accumulates or id(self) in unsynced.get():
             self.enter().arrived(place, gradients[0])
         elif modes.current().graph_task.captures is None:
             # Passes of grad() concern this rank alone.

@@ -9,12 +9,13 @@ a pass, and gradients go back from worker to worker as the activations have come
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from asyncgrad import creation
 from asyncgrad.autograd.function import Function
+from asyncgrad.autograd.graph import Pass
 from asyncgrad.autograd.modes import is_grad_enabled, set_grad_enabled
 from asyncgrad.core.modes import current, refuse_in_transform
 from asyncgrad.core.node import next_sequence_nr, renumber
@@ -72,7 +73,7 @@ class RemoteModule:
         self.number = number
         #: Parts that its factory was given, kept as long as it.
         self._given: tuple[RemoteModule, ...] = ()
-        site.drop_with(self, rank, "part", number)
+        site.drop_with(self, rank, number)
 
     def __getstate__(self) -> dict[str, Any]:
         # Of a copy: the worker keeps the module as long as the caller has the original.
@@ -146,7 +147,7 @@ class Lease:
         #: What the backward has given that the worker ran right after the forward.
         self.found: tuple[list[Any], set[int]] | None = None
         #: To be called when the worker has dropped everything, so that it need not be told.
-        self.spent = site.drop_with(self, rank, "call", self.call).detach
+        self.spent = site.drop_with(self, rank, self.call).detach
 
 
 class RemoteCall:
@@ -198,10 +199,10 @@ class RemoteCall:
 
     async def sent(self) -> RemoteCall:
         """Compute it, and leave the result on the worker."""
-        await self._sending(False)
+        await self._sending(fetch=False)
         return self
 
-    async def _sending(self, fetch: bool) -> None:
+    async def _sending(self, *, fetch: bool) -> None:
         if self._sent is None:
             if self._arguments is None:
                 raise AutogradError("a part's call that has failed was used again: call it anew")
@@ -215,7 +216,7 @@ class RemoteCall:
 
     async def _fetched(self) -> Any:
         async with limited(f"a call of {self._part!r}", self.deadline):
-            await self._sending(True)
+            await self._sending(fetch=True)
             if self._values is None:
                 with set_grad_enabled(self._record):
                     self._values = await _Fetch.apply(self, self.token)
@@ -248,42 +249,6 @@ class RemoteCall:
         if fetch:
             self._values = outputs[1:]
 
-    async def _send(
-        self, leaves: list[Any], structure: Structure, fetch: bool, inputs: Iterator[Any]
-    ) -> Reply:
-        """Await the forward on the worker.
-
-        Args:
-            leaves: of its arguments.
-            structure: of its arguments.
-            fetch: whether the results are sent back.
-            inputs: for each tensor and call among the leaves the tensor that stands for it, and
-                whether its gradient is needed.
-        """
-        given, reached = list[Any](), set[Any]()
-        for leaf in leaves:
-            if isinstance(leaf, RemoteCall):
-                _, needs = next(inputs)
-                if needs:
-                    reached.add(leaf.lease.call)
-                given.append(leaf.ref)
-            elif isinstance(leaf, Variable):
-                tensor, needs = next(inputs)
-                cut = tensor.detach()
-                given.append(Needed(cut) if needs and self._record else cut)
-            else:
-                given.append(leaf)
-        at_once = None
-        if self.at_once is not None:
-            within, share, deadline, priority = self.at_once
-            at_once = share, pass_request(within, reached, deadline, priority=priority)
-        args = self.lease.call, self._part.number, structure, given, self._record, fetch
-        self._reply, self.lease.found = await self._site.call(
-            self._part.rank, "forward", *args, self.place, at_once
-        )
-        assert self._reply is not None
-        return self._reply
-
 
 class _Forward(Function):
     """The node of a call."""
@@ -297,13 +262,32 @@ class _Forward(Function):
         ctx.lease = call.lease
         # Other workers keep what they have given to this call as long as the graph of this call.
         ctx.others = [leaf.lease for leaf in leaves if isinstance(leaf, RemoteCall)]
-        ctx.is_token = [
-            isinstance(leaf, RemoteCall)
-            for leaf in leaves
-            if isinstance(leaf, (RemoteCall, Variable))
-        ]
-        given = iter(zip(inputs, ctx.needs_input_grad[5:], strict=True))
-        reply = await call._send(leaves, structure, fetch, given)
+        ctx.is_token = []
+        given, reached = list[Any](), set[Any]()
+        # For each tensor and call: what stands for it, and whether its gradient is needed.
+        stand_ins = iter(zip(inputs, ctx.needs_input_grad[5:], strict=True))
+        for leaf in leaves:
+            is_call = isinstance(leaf, RemoteCall)
+            if not is_call and not isinstance(leaf, Variable):
+                given.append(leaf)
+                continue
+            ctx.is_token.append(is_call)
+            tensor, needs = next(stand_ins)
+            if not is_call:
+                cut = tensor.detach()
+                given.append(Needed(cut) if needs and call._record else cut)
+                continue
+            given.append(leaf.ref)
+            if needs:
+                reached.add(leaf.lease.call)
+        at_once = None
+        if call.at_once is not None:
+            within, share, deadline, priority = call.at_once
+            at_once = share, pass_request(within, reached, deadline, priority=priority)
+        part, lease = call._part, call.lease
+        args = lease.call, part.number, structure, given, call._record, fetch, call.place, at_once
+        reply, lease.found = await call._site.call(part.rank, "forward", *args)
+        call._reply = reply
         token = creation.zeros(0)
         flat = [] if any(reply.differentiable) else [token]
         ctx.mark_non_differentiable(*flat, *_flat(reply, reply.leaves))
@@ -311,12 +295,8 @@ class _Forward(Function):
 
     @staticmethod
     async def backward(ctx: Any, token: Any, *gradients: Any) -> Any:
-        _refuse_to_record()
         lease = ctx.lease
-        site = lease.site
-        # This raises if the pass runs where it can't await the workers.
-        site.check()
-        staging, running = current_staging(site)
+        staging, running = _staging(lease)
         if lease.found is not None:
             found, touched = lease.found
         else:
@@ -328,7 +308,7 @@ class _Forward(Function):
                 staging, reached, running.deadline, running.retains_graph, running.priority
             )
             given = [list(gradients), fetched]
-            found, touched = await site.call(lease.rank, "backward", lease.call, given, asked)
+            found, touched = await lease.site.call(lease.rank, "backward", lease.call, given, asked)
         if not running.retains_graph:
             lease.spent()
         staging.touched.update(touched)
@@ -353,9 +333,7 @@ class _Fetch(Function):
     @staticmethod
     async def backward(ctx: Any, *gradients: Any) -> Any:
         # A coroutine runs on the loop; a plain function might run in a thread.
-        _refuse_to_record()
-        ctx.lease.site.check()
-        staging, _ = current_staging(ctx.lease.site)
+        staging, _ = _staging(ctx.lease)
         ctx.lease.pending[staging.key, staging.turn] = list(gradients)
         return None, creation.zeros(0)
 
@@ -366,9 +344,13 @@ def _flat(reply: Reply, leaves: list[Any]) -> list[Any]:
     return [value for value, flows in found if isinstance(value, Variable) and not flows]
 
 
-def _refuse_to_record() -> None:
+def _staging(lease: Lease) -> tuple[Ambient, Pass]:
+    """Where hosts stage what the current pass computes; raises where it can't go through a part."""
     if is_grad_enabled():
         raise AutogradError(
             "a pass with create_graph=True met a part on a worker, whose backward can't be "
             "recorded: differentiate twice within one part"
         )
+    # This raises if the pass runs where it can't await the workers.
+    lease.site.check()
+    return current_staging(lease.site)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import copy
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
-from typing import Any, NoReturn
+from functools import wraps
+from typing import Any, Concatenate, NoReturn, ParamSpec, TypeAlias, TypeVar
 
 from asyncgrad.distributed.remote import RemoteModule
 from asyncgrad.distributed.site import Site, here
@@ -14,6 +15,39 @@ from asyncgrad.errors import AutogradError
 from asyncgrad.nn.utils.clip import clip_grads_with_norm_, get_total_norm
 from asyncgrad.scheduler import check_awaited
 from asyncgrad.types import Tensor
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+_Change: TypeAlias = Callable[Concatenate["RemoteOptimizer", _P], Coroutine[Any, Any, _T]]
+
+
+def _whole(change: _Change[_P, _T]) -> _Change[_P, _T]:
+    """A method that changes all optimizers in its turn, and to its end though it is cancelled.
+
+    The cancellation is raised then, or after the grace: the change goes on in the background, and
+    later ones wait for it.
+    """
+
+    @wraps(change)
+    async def whole(self: RemoteOptimizer, /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
+        self._check(change.__name__)
+        # If this wait is cancelled, nothing has changed.
+        await self._turn.acquire()
+        changing: asyncio.Task[_T] = self._site.spawn(change(self, *args, **kwargs))
+        changing.add_done_callback(lambda _: self._turn.release())
+        try:
+            # If this wait is cancelled, the change goes on.
+            return await asyncio.shield(changing)
+        except asyncio.CancelledError:
+            if changing.cancelled():
+                raise self._site.error() from None
+            await self._site.wait([changing])
+            raise
+        finally:
+            # The traceback of its error holds this frame: a cycle.
+            del changing
+
+    return whole
 
 
 class RemoteOptimizer:
@@ -30,7 +64,7 @@ class RemoteOptimizer:
         #: By rank, the numbers of parts that are copies of those on another rank.
         self._copies: dict[int, list[int]] = {}
         for rank in ranks:
-            site.drop_with(self, rank, "optimizer", number)
+            site.drop_with(self, rank, number)
 
     @classmethod
     async def make(
@@ -39,10 +73,7 @@ class RemoteOptimizer:
     ) -> RemoteOptimizer:  # fmt: skip
         """Make the optimizers."""
         if not callable(kind):
-            raise TypeError(
-                f"optimizer: expected the class of an optimizer, such as ag.optim.Adam, not "
-                f"{type(kind).__name__}: one is made on each worker"
-            )
+            raise _unexpected(kind)
         parts: dict[int, list[int]] = {}
         parameters: list[Any] = []
         if not isinstance(models, Iterable):
@@ -96,33 +127,7 @@ class RemoteOptimizer:
             for rank in self._ranks
         )
 
-    async def _whole(self, change: Coroutine[Any, Any, Any]) -> Any:
-        """Await a change of all in its turn; once it has begun, a cancellation is raised after it.
-
-        After the grace it goes on in the background, and later changes wait for its end.
-        """
-        try:
-            # If this wait is cancelled, nothing has changed.
-            await self._turn.acquire()
-        except asyncio.CancelledError:
-            change.close()
-            raise
-        changing = self._site.spawn(change)
-        changing.add_done_callback(lambda _: self._turn.release())
-        try:
-            # If this wait is cancelled, the change goes on.
-            await asyncio.wait([changing])
-        except asyncio.CancelledError:
-            await self._site.wait([changing])
-            raise
-        if changing.cancelled():
-            raise self._site.error()
-        try:
-            return changing.result()
-        finally:
-            # The traceback of its error holds this frame: a cycle.
-            del changing
-
+    @_whole
     async def step_async(self) -> None:
         """Update all parameters. A cancellation takes effect after the step.
 
@@ -131,19 +136,12 @@ class RemoteOptimizer:
             WorkerLostError: if a worker is lost; if it is lost meanwhile, the others have updated
                 theirs.
         """
-        self._check("step_async")
-        await self._whole(self._step())
-
-    async def _step(self) -> None:
         own = [] if self._own is None else [self._own.step_async()]
         await _ended([*own, self._all("step_async")])
 
+    @_whole
     async def zero_grad(self, set_to_none: bool = True) -> None:
         """Drop all gradients, or set them to zero."""
-        self._check("zero_grad")
-        await self._whole(self._zero_grad(set_to_none))
-
-    async def _zero_grad(self, set_to_none: bool) -> None:
         if self._own is not None:
             self._own.zero_grad(set_to_none)
         await self._all("zero_grad", set_to_none)
@@ -186,6 +184,7 @@ class RemoteOptimizer:
             found.append(await applied(function, self._own, *args))
         return found
 
+    @_whole
     async def clip_grad_norm_(
         self, max_norm: float, norm_type: float = 2.0, error_if_nonfinite: bool = False
     ) -> Tensor:
@@ -206,11 +205,6 @@ class RemoteOptimizer:
             WorkerLostError: if a worker is lost; if it is lost meanwhile, the gradients of others
                 may have been scaled.
         """
-        self._check("clip_grad_norm_")
-        total: Tensor = await self._whole(self._clip(max_norm, norm_type, error_if_nonfinite))
-        return total
-
-    async def _clip(self, max_norm: float, norm_type: float, error_if_nonfinite: bool) -> Tensor:
         found = await self._applied(_norms, norm_type, self._copies)
         norms = [norm for one in found for norm in one]
         total = get_total_norm(norms, norm_type, error_if_nonfinite)
@@ -226,6 +220,7 @@ class RemoteOptimizer:
             "workers": dict(zip(self._ranks, states, strict=True)),
         }
 
+    @_whole
     async def load_state_dict(self, state: dict[str, Any]) -> None:
         """Load states, into an optimizer whose parts are on workers of the same ranks; all or none.
 
@@ -247,24 +242,21 @@ class RemoteOptimizer:
                 f"load_state_dict: the state is of parts on workers {sorted(state['workers'])}, "
                 f"this optimizer's parts are on {sorted(self._ranks)}"
             )
-        self._check("load_state_dict")
         states = {rank: (state["workers"][rank],) for rank in self._ranks}
-        await self._whole(self._load(state["own"], states))
-
-    async def _load(self, own: Any, states: dict[int, Any]) -> None:
         # Nothing has changed so far if one of these raises.
         if self._own is not None:
-            await called(_check_load, self._own, own)
+            await called(_check_load, self._own, state["own"])
         await self._each(_check_load, states)
         if self._own is not None:
-            self._own.load_state_dict(own)
+            self._own.load_state_dict(state["own"])
         await self._each("load_state_dict", states)
 
 
 def _unexpected(given: Any) -> TypeError:
     return TypeError(
-        f"optimizer: expected a list of parts and modules, not {type(given).__name__}: `[part, "
-        f"head]`, or the `parts` of a replicated model, and not their parameters"
+        f"optimizer: got {type(given).__name__}: expected an optimizer's class, ag.optim.Adam for "
+        f"example, and a list of parts and modules, `[part, head]`: no parameters, and of a "
+        f"replicated model its `parts`"
     )
 
 

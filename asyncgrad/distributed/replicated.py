@@ -14,8 +14,7 @@ from asyncgrad.distributed.nn.parallel import DistributedDataParallel
 from asyncgrad.distributed.remote import RemoteModule
 from asyncgrad.distributed.site import Site
 from asyncgrad.distributed.staging import limited_context
-from asyncgrad.distributed.values import as_loss, awaited, requires_grad
-from asyncgrad.errors import AutogradError
+from asyncgrad.distributed.values import as_loss, awaited, check_plain
 from asyncgrad.ops.tensors.pytree import flatten
 from asyncgrad.types import Tensor
 
@@ -37,7 +36,7 @@ class ReplicatedModel:
         self._turn = asyncio.Lock()
         self.parts = parts
         for rank in range(site.size):
-            site.drop_with(self, rank, "run", run)
+            site.drop_with(self, rank, run)
 
     def __getattr__(self, name: str) -> NoReturn:
         raise AttributeError(
@@ -113,13 +112,9 @@ def _rows(shard: Any) -> int:
             f"forward_backward: a shard is a {type(shard).__name__}: give a tuple of what follows "
             f"the model in `loss_fn(model, *shard)`, `(x,)` for example, or None"
         )
+    check_plain("forward_backward", shard)
     for leaf in flatten(shard)[0]:
         if isinstance(leaf, Variable):
-            if requires_grad(leaf):
-                raise AutogradError(
-                    "forward_backward: a tensor of a shard requires grad, but no gradient would "
-                    "come back to it: pass x.detach()"
-                )
             shape = leaf._metadata.shape
             return shape[0] if shape else 1
     raise ValueError("forward_backward: a shard has no tensor, and so no examples")

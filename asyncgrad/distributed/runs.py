@@ -20,20 +20,18 @@ class Runs:
     def __init__(self, site: Site, lives: Lifetimes) -> None:
         self._site = site
         self._lives = lives
-        self._groups: dict[Any, Group] = {}
+        #: By run, or by pass of a replicated model.
+        self.groups: dict[Any, Group] = {}
         #: The passes that succeed, as rank 0, or a rank that it has told, says: by run and key.
         self.succeeded = Memory()
-
-    def __len__(self) -> int:
-        return len(self._groups)
 
     def group(self, run: Any) -> Group:
         """The group of a run, which is made when the first message comes, or the run begins."""
         if run in self._lives.ended:
             raise late("the run")
-        if run not in self._groups:
-            self._groups[run] = Group(self._site, run)
-        return self._groups[run]
+        if run not in self.groups:
+            self.groups[run] = Group(self._site, run)
+        return self.groups[run]
 
     def enter(self, run: Any) -> Group:
         """Make a run's group the current one."""
@@ -96,23 +94,11 @@ class Runs:
 
     def lose(self, rank: int) -> None:
         """A worker is lost: nothing more comes from it."""
-        for group in self._groups.values():
+        for group in self.groups.values():
             group.mail.lose(rank)
-
-    async def decided(self, run: Any) -> None:
-        """Wait until passes that have voted know the decision, for the grace at most."""
-        if run in self._groups:
-            # If this wait is cancelled, the world ends.
-            await self._site.wait(self._groups[run].undecided)
-
-    def end_all(self) -> None:
-        """End all runs, and refuse what comes later."""
-        for run in tuple(self._groups):
-            self._lives.ended.add(run, "closed")
-            self.forget(run)
 
     def forget(self, run: Any) -> None:
         """Drop the messages of a run or a pass."""
-        group = self._groups.pop(run, None)
+        group = self.groups.pop(run, None)
         if group is not None:
             group.end()

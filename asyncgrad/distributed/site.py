@@ -59,7 +59,7 @@ class Site:
         self._gate = asyncio.Lock()
         #: Calls that nobody awaits, kept alive here.
         self._background: set[asyncio.Task[Any]] = set()
-        #: What hosts may drop, by rank, told in one message.
+        #: The keys of what hosts may drop, by rank, told in one message.
         self._unneeded: dict[int, list[Any]] = {}
         #: By running pass of this site's: where hosts stage what they compute for it.
         self.staging: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
@@ -116,20 +116,17 @@ class Site:
         error._session = self.session
         return error
 
-    async def call(self, rank: int, method: str, *args: Any) -> Any:
+    async def call(self, rank: int, method: str, *args: Any, limit: float | None = None) -> Any:
         """Await a method of the host of a rank.
 
         Raises:
             WorkerLostError: if that worker is lost.
-            TimeoutError: if it does not answer in time.
+            TimeoutError: if it does not answer within a limit of seconds, by default the timeout.
             Exception: what the method raised, with a note that names the worker.
         """
-        limit = inf if MESSAGES[method].is_unlimited else self.timeout
-        return await self._call(limit, rank, method, *args)
-
-    async def _call(self, limit: float, rank: int, method: str, *args: Any) -> Any:
-        """Do what `call` does, within a limit of seconds."""
         self.check()
+        if limit is None:
+            limit = inf if MESSAGES[method].is_unlimited else self.timeout
         modes = current()
         kept = {"anomaly": modes.anomaly, "check_nan": modes.check_nan}
         message = Message(self.session, self.rank, next(self.numbers), method, args, kept)
@@ -237,7 +234,7 @@ class Site:
 
     def tell(self, rank: int, method: str, *args: Any) -> asyncio.Task[Any]:
         """Call a host in the background until it answers or is lost; the task has the result."""
-        return self.spawn(self._call(inf, rank, method, *args))
+        return self.spawn(self.call(rank, method, *args, limit=inf))
 
     def spawn(self, coroutine: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         """Run a coroutine in the background until the world ends."""
@@ -264,18 +261,10 @@ class Site:
         calls = {rank: self.tell(rank, method, *args) for rank in ranks if not self.has_lost(rank)}
         # If the wait below is cancelled, the calls go on.
         await self.wait(calls.values())
-        found: dict[int, Any] = {}
-        errors: dict[int, Any] = {}
-        for rank, task in calls.items():
-            if not task.done():
-                errors[rank] = TimeoutError(f"no answer to {method} in {self.grace} s")
-            elif task.cancelled():
-                errors[rank] = asyncio.CancelledError()
-            elif task.exception() is not None:
-                errors[rank] = task.exception()
-            else:
-                found[rank] = task.result()
-        return found, errors
+        late = TimeoutError(f"no answer to {method} in {self.grace} s")
+        errors = {rank: _error(task) if task.done() else late for rank, task in calls.items()}
+        found = {rank: calls[rank].result() for rank, error in errors.items() if error is None}
+        return found, {rank: error for rank, error in errors.items() if error is not None}
 
     async def wait(self, waiting: Iterable[asyncio.Future[Any]]) -> None:
         """Wait for all of these for the grace, in which the loop has to be free: see `one_of`."""
@@ -298,27 +287,24 @@ class Site:
             if stops is not None and self.ended is None:
                 await self.tell_all(range(self.size), "stop", stops)
 
-    def drop_with(self, owner: Any, rank: int, kind: str, number: Any) -> Any:
+    def drop_with(self, owner: Any, rank: int, key: Any) -> Any:
         """Tell a host, soon after an object is gone, to drop what it stands for."""
-        finalizer = weakref.finalize(owner, self._drop_soon, rank, kind, number)
+        finalizer = weakref.finalize(owner, self._drop_soon, rank, key)
         # At exit the worker is not told: the world ends with its caller.
         finalizer.atexit = False
         return finalizer
 
-    def _drop_soon(self, rank: int, kind: str, number: Any) -> None:
+    def _drop_soon(self, rank: int, key: Any) -> None:
         # An object may end in any thread.
         with suppress(RuntimeError):
             # Raised if the loop is closed: then the host has ended, too.
-            self.loop.call_soon_threadsafe(self._drop, rank, kind, number)
+            self.loop.call_soon_threadsafe(self._drop, rank, key)
 
-    def _drop(self, rank: int, kind: str, number: Any) -> None:
-        if self.ended is not None or self.has_lost(rank):
-            return
-        unneeded = self._unneeded.get(rank)
-        if unneeded is None:
-            self._unneeded[rank] = unneeded = []
+    def _drop(self, rank: int, key: Any) -> None:
+        unneeded = self._unneeded.setdefault(rank, [])
+        if not unneeded:
             self.loop.call_soon(self._tell_unneeded, rank)
-        unneeded.append((kind, number))
+        unneeded.append(key)
 
     def _tell_unneeded(self, rank: int) -> None:
         unneeded = self._unneeded.pop(rank)
@@ -333,6 +319,10 @@ class Site:
             task.cancel()
         if running:
             await asyncio.wait(running)
+
+
+def _error(task: asyncio.Task[Any]) -> BaseException | None:
+    return asyncio.CancelledError() if task.cancelled() else task.exception()
 
 
 def site_of(given: Site | None, session: str) -> Site:

@@ -58,6 +58,8 @@ class World:
 
     def _rank(self, given: Any) -> int:
         self._site.check()
+        if not hasattr(given, "__index__"):
+            raise TypeError(f"remote: {given!r} is no rank: that comes first, and then a factory")
         rank: int = index(given)
         if not 0 <= rank < self.size:
             raise ValueError(f"there is no worker {rank}: the ranks are 0 to {self.size - 1}")
@@ -219,10 +221,10 @@ class World:
 
 
 def _check_factory(who: str, factory: Any) -> None:
-    if isinstance(factory, Module) or not callable(factory):
+    if isinstance(factory, Module):
         raise TypeError(
-            f"{who}: expected what makes a module on a worker, not {type(factory).__name__}: give "
-            f"its class or a function, followed by arguments for `remote`"
+            f"{who}: got a module, {type(factory).__name__}, and not what makes it on a worker: "
+            f"give its class or a function"
         )
 
 

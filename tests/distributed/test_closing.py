@@ -50,7 +50,7 @@ async def test_a_world_left_at_any_turn_ends_what_runs_and_keeps_nothing(work: A
         # The work may have been done by then.
         assert error is None or isinstance(error, RuntimeError)
         for host in engine.hosts:
-            kept = host._parts, host._entries, host._staged, host._requests, host.runs
+            kept = host._parts, host._entries, host._staged, host._requests, host.runs.groups
             assert [len(one) for one in kept] == [0] * 5
 
 

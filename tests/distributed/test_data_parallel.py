@@ -816,7 +816,7 @@ async def test_what_was_sent_for_a_failed_pass_is_not_kept() -> None:
 
     def count(rank: int, message: Any) -> None:
         if message.method == "returned":
-            groups = engine.site(rank).host.runs._groups.values()
+            groups = engine.site(rank).host.runs.groups.values()
             kept.append(sum(len(group.mail._boxes) for group in groups))
 
     engine.on_message = count
@@ -1565,7 +1565,7 @@ async def test_a_replicated_model_has_the_gradients_of_the_whole_batch() -> None
         await model.forward_backward(mean_square, [(x,)] * 3)
         # Rank 1, which has not begun the pass that failed, keeps nothing that was sent for it.
         for rank in range(3):
-            groups = engine.site(rank).host.runs._groups.values()
+            groups = engine.site(rank).host.runs.groups.values()
             assert not any(group.mail._boxes for group in groups)
         for shards, kind, words in (
             ([(x,)], ValueError, "1 shards for 3 workers"),

@@ -88,7 +88,7 @@ class Model:
         living = [h for rank, h in enumerate(self.engine.hosts) if rank not in self.engine.dead]
         kept = [(await host.on_statistics()).items() for host in living]
         return any(v for items in kept for k, v in items if k not in self.keeps) or any(
-            group.mail._boxes for host in living for group in host.runs._groups.values()
+            group.mail._boxes for host in living for group in host.runs.groups.values()
         )
 
     async def messages(self) -> int:
@@ -328,7 +328,7 @@ async def test_what_comes_late_or_twice_is_refused() -> None:
             succeeded, error = await host.take(Message(session, 1, 0, "statistics", (), {}))
             assert not succeeded
             assert words in str(error)
-        await site.call(0, "release", [("call", (-1, 10**6 + 2))])
+        await site.call(0, "release", [(-1, 10**6 + 2)])
         with pytest.raises(dist.PassEndedError):
             await site.call(0, "forward", (-1, 10**6 + 2), *forward[2:], None, None)
         succeeded, error = await type(host)(site.session, 0).take(message)

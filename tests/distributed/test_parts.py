@@ -1085,11 +1085,15 @@ async def test_a_first_mistake_is_told_its_remedy() -> None:
         sgd = ag.optim.SGD
         for wrong, words in (
             (lambda: world.remote(0, module), "remote: .*give its class or a function"),
+            (lambda: world.remote(Affine, 0), "that comes first, and then a factory"),
             (lambda: world.replicate(module), "replicate: .*give its class or a function"),
-            (lambda: world.optimizer(sgd, part, lr=0.1), r"not RemoteModule: `\[part, head\]`"),
-            (lambda: world.optimizer(sgd, [model], lr=0.1), "the `parts` of a replicated model"),
-            (lambda: world.optimizer(sgd, module.parameters()), "not their parameters"),
-            (lambda: world.optimizer(sgd(module.parameters(), lr=0.1), [part]), "the class of"),
+            (lambda: world.optimizer(sgd, part, lr=0.1), r"got RemoteModule: .* `\[part, head\]`"),
+            (lambda: world.optimizer(sgd, [model], lr=0.1), "of a replicated model its `parts`"),
+            (lambda: world.optimizer(sgd, module.parameters()), "no parameters"),
+            (
+                lambda: world.optimizer(sgd(module.parameters(), lr=0.1), [part]),
+                "an optimizer's class",
+            ),
             (lambda: world.run(Affine), "give the function itself"),
             (lambda: model(leaf()), "calls a copy"),
         ):
@@ -1151,7 +1155,7 @@ async def test_a_release_that_fails_leaves_no_coroutine_behind(monkeypatch: Any)
         with monkeypatch.context() as patched:
             patched.setattr(Lifetimes, "stop", fail)
             with pytest.raises(ValueError, match="99"):
-                await world._site.call(0, "release", [("part", 99), ("part", 98)])
+                await world._site.call(0, "release", [99, 98])
         gc.collect()
 
 
@@ -1159,7 +1163,7 @@ async def test_a_release_that_fails_leaves_no_coroutine_behind(monkeypatch: Any)
 async def test_what_comes_after_its_release_is_refused() -> None:
     async with world_of(Engine(1)) as world:
         site = world._site
-        await site.call(0, "release", [("part", 99), ("optimizer", 98)])
+        await site.call(0, "release", [99, 98])
         with pytest.raises(dist.PassEndedError):
             await site.call(0, "remote", 99, Affine, (), {})
         with pytest.raises(dist.PassEndedError):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from itertools import groupby
 from typing import Any
@@ -16,7 +16,7 @@ from asyncgrad.core.variable import hooks_of
 from asyncgrad.creation import zeros
 from asyncgrad.distributed.averages import unlike
 from asyncgrad.distributed.group import current_group
-from asyncgrad.distributed.reduction import Reducer
+from asyncgrad.distributed.reduction import Reducer, unsynced
 from asyncgrad.distributed.waiting import begins
 from asyncgrad.errors import AutogradError
 from asyncgrad.nn.module import Module
@@ -148,12 +148,18 @@ class DistributedDataParallel(Module):
             raise unlike("may differ")
         return self.module(*args, **kwargs)
 
-    def no_sync(self) -> AbstractContextManager[None]:
+    @contextmanager
+    def no_sync(self) -> Iterator[None]:
         """Passes started in the block are not reduced: their gradients are this rank's own.
 
         The next pass outside of it averages all that is in `.grad` by then, as in PyTorch.
         """
-        return self._state.no_sync()
+        before = unsynced.get()
+        unsynced.set(before | {id(self._state)})
+        try:
+            yield
+        finally:
+            unsynced.set(before)
 
     @begins
     async def skip(self) -> None:
