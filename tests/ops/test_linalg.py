@@ -26,6 +26,22 @@ def test_einsum_of_one_integer_tensor_counts_in_int64(dtype):
         oracle.compare(theirs, ours)
 
 
+@pytest.mark.parametrize(
+    "equation",
+    [
+        "a,b->ba", "ab,cd->acbd", "ab,cd->cdab", "ab,cd->dcba", "abc,abd->abdc", "ab,cb->cab",
+        "a,b,c->cba", "ab,cd,ef->acebdf", "ab,bc->ca", "abc,acd->adb", "abc,acd->abd",
+    ],
+)  # fmt: skip
+def test_products_have_the_strides_of_pytorch(equation):
+    """`einsum("ab,cd->acbd", x, y).view(...)` is how programs write a Kronecker product."""
+    terms = equation.partition("->")[0].split(",")
+    made = [torch.randn([2 + ord(label) - ord("a") for label in term]) for term in terms]
+    theirs, ours = (m.einsum(equation, [m.tensor(x.tolist()) for x in made]) for m in (torch, ag))
+    oracle.compare(theirs, ours)
+    assert ours.stride() == theirs.stride()
+
+
 def _outcomes(call):
     """What a call gives in PyTorch and here: values, or the class and words of its error."""
     found = []

@@ -477,9 +477,8 @@ def _einsum_steps(equation: str, shapes: tuple[tuple[int, ...], ...]) -> Any:
         later = {label for other in labels[place + 1 :] for label in other} | set(output)
         x_sum = tuple(i for i, c in enumerate(current) if c not in part and c not in later)
         current = [label for i, label in enumerate(current) if i not in x_sum]
-        last = place == len(labels) - 1
-        both = [*current, *(label for label in part if label not in current)]
-        made = [c for c in output if c in both] if last else [c for c in both if c in later]
+        both = [c for c in (*output, *current, *part) if c in current or c in part]
+        made = [c for c in dict.fromkeys(both) if c in later]
         contractions.append((x_sum, (tuple(current), tuple(part), tuple(made))))
         current = made
     final_sum = tuple(i for i, label in enumerate(current) if label not in output)

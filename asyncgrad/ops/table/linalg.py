@@ -115,21 +115,29 @@ def _scaled(F: Namespace, x: Value, alpha: Number) -> Any:
 
 
 @lru_cache(maxsize=1024)
-def _contraction(
-    x: tuple[int, ...], y: tuple[int, ...], out: tuple[int, ...]
-) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], tuple[int, int, int]]:
+def _contraction(x: tuple[int, ...], y: tuple[int, ...], out: tuple[int, ...]) -> Any:
     """How to compute a contraction as one matrix product.
 
     Returns:
         The orders of the axes: of x as (batch, own, summed), of y as (batch, summed, own) and of
         the result, which comes as (batch, x's own, y's own); and how many axes are batch, x's own
-        and summed.
+        and summed. If nothing is summed: the orders of the axes of x and of y in the result, the
+        indices that add the other's axes to x and to y, and None. None alone if the result is in
+        order once the operands have changed places.
     """
     batch = [label for label in out if label in x and label in y]
     left = [label for label in out if label in x and label not in y]
     right = [label for label in out if label in y and label not in x]
     summed = [label for label in x if label in y and label not in out]
+    if not summed:
+        return (
+            *(tuple(t.index(label) for label in out if label in t) for t in (x, y)),
+            [tuple(slice(None) if label in t else None for label in out) for t in (x, y)],
+            None,
+        )
     made = [*batch, *left, *right]
+    if made != [*out] == [*batch, *right, *left]:
+        return None
     return (
         tuple(x.index(label) for label in (*batch, *left, *summed)),
         tuple(y.index(label) for label in (*batch, *summed, *right)),
@@ -143,23 +151,24 @@ def _contract(
     out_labels: Sequence[int | str],
 ) -> Any:  # fmt: skip
     """Sum the products over the labels that are not in the result."""
-    x_order, y_order, order, (batch, left, summed) = _contraction(x_labels, y_labels, out_labels)
+    orders = _contraction(x_labels, y_labels, out_labels)
+    if orders is None:
+        return _contract(xp, y, x, y_labels, x_labels, out_labels)
+    x_order, y_order, order, counts = orders
     x, y = x.transpose(x_order), y.transpose(y_order)
+    if counts is None:
+        # Computed in its order, the result has PyTorch's strides.
+        return x[order[0]] * y[order[1]]
+    batch, left, summed = counts
     batches, rows, columns = (
         x.shape[:batch],
         x.shape[batch : batch + left],
         y.shape[batch + summed :],
     )
-    made = (*batches, *rows, *columns)
-    if not summed:
-        x = x.reshape((*batches, *rows, *(1,) * len(columns)))
-        y = y.reshape((*batches, *(1,) * len(rows), *columns))
-        out = x * y
-    else:
-        length = prod(x.shape[batch + left :])
-        x = x.reshape((prod(batches), prod(rows), length)[not batch :])
-        y = y.reshape((prod(batches), length, prod(columns))[not batch :])
-        out = (xp.matmul if batch else xp.dot)(x, y).reshape(made)
+    length = prod(x.shape[batch + left :])
+    x = x.reshape((prod(batches), prod(rows), length)[not batch :])
+    y = y.reshape((prod(batches), length, prod(columns))[not batch :])
+    out = (xp.matmul if batch else xp.dot)(x, y).reshape((*batches, *rows, *columns))
     return out if order == tuple(range(len(order))) else out.transpose(order)
 
 
