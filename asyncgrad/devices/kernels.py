@@ -41,10 +41,10 @@ SOURCES: dict[str, Elementwise | Lines] = {
     "log_softmax_gradient": Lines("g y", "sum total = g; out d = g - exp(y) * total"),
     "log_sums": Lines(
         "x",
-        "max top = x; sum total = exp(x - top); let log_total = log(total) + top",
-        results="log_total",
+        "max top = x; sum total = exp(x - top); let log_total = log(total)",
+        results="log_total top",
     ),
-    "weighted_share": Elementwise("T x, T sums, T factor", "T p", "p = exp(x - sums) * factor"),
+    "shares": Elementwise("T x, T top, T factor", "T p", "p = exp(x - top) * factor"),
     # Where everything is masked, `lowest` is subtracted instead of the maximum, -inf, and the total
     # is 0. Elsewhere the total is at least 1, or NaN. To replace a total of 0 by 1, `max(total, 1)`
     # would not do: in C++ it drops NaN.
@@ -70,17 +70,17 @@ SOURCES: dict[str, Elementwise | Lines] = {
         "T count, T total", "T share", "share = total != 0 ? count / total : T(0)"
     ),
     "class_losses": Elementwise(
-        "raw T x, T sums, int64 place, T share, T count, int64 classes, int64 beside",
+        "raw T x, T top, T sums, int64 place, T share, T count, int64 classes, int64 beside",
         "T loss",
         "T picked = x[(i - i % beside) * classes + place * beside + i % beside];"
-        "loss = count != 0 ? (sums - picked) * share : T(0)",
+        "loss = count != 0 ? (sums - (picked - top)) * share : T(0)",
     ),
     "class_slopes": Elementwise(
-        "T x, T sums, int64 place, T share, T count, T g, int64 classes, int64 beside",
+        "T x, T top, T sums, int64 place, T share, T count, T g, int64 classes, int64 beside",
         "T d",
         "T full = count != 0 ? share * g : T(0);"
         "T taken = i % (classes * beside) - i % beside == place * beside ? full : T(0);"
-        "d = exp(x - sums) * full - taken",
+        "d = exp(x - top - sums) * full - taken",
     ),
     "layer_norm": Lines(
         "x",
@@ -201,12 +201,8 @@ def _over_batch(name: str) -> Callable[..., Any]:
     return call
 
 
-def _one_factor(K: Namespace, x: Array, sums: Array, dim: int, factor: Value) -> Any:
-    return K.weighted_share(x, sums, factor)
-
-
-def _factors(K: Namespace, x: Array, sums: Array, factors: Array, dim: int) -> Any:
-    return K.weighted_share(x, sums, factors)
+def _shares(K: Namespace, x: Array, top: Array, factors: Array, dim: int) -> Any:
+    return K.shares(x, top, factors)
 
 
 def _class_counts(K: Namespace, label: Array, classes: int, ignored: int, unknown: Value) -> Any:
@@ -226,7 +222,7 @@ def _of_classes(name: str) -> Callable[..., Any]:
 
 
 def _norm(name: str) -> Callable[..., Any]:
-    """A kernel that gives a result and moments, which are appended to the last argument."""
+    """A kernel that gives a result and values of lines, which the last argument gets as a tuple."""
 
     def call(K: Namespace, x: Array, dim: int, *arguments: Value) -> Any:
         *given, kept = arguments
@@ -293,9 +289,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     **{name: _alone(name) for name in ALONE},
     **{
         name: _along(name)
-        for name in (
-            "softmax", "softmax_gradient", "log_softmax", "log_softmax_gradient", "log_sums",
-        )
+        for name in ("softmax", "softmax_gradient", "log_softmax", "log_softmax_gradient")
     },
     **{name: _for_steps(name) for name in STEPS},
     "attention_shares": lambda K, x, lowest: K.attention_shares(x.ndim - 1, x, lowest),
@@ -305,9 +299,9 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "class_counts": _class_counts,
     "class_losses": _of_classes("class_losses"),
     "class_slopes": _of_classes("class_slopes"),
-    "one_factor": _one_factor,
-    "factors": _factors,
+    "shares": _shares,
     "layer_norm": _norm("layer_norm"),
+    "log_sums": _norm("log_sums"),
     "layer_norm_gradient": _norm_gradient("layer_norm_gradient"),
     **{name: _update(name, len(update.entries.split())) for name, update in UPDATES.items()},
     "rms_norm": _norm("rms_norm"),

@@ -164,6 +164,13 @@ def along(
     return decorate
 
 
+def joined(xp: Any, found: list[tuple[Any, ...]]) -> Any:
+    """What the blocks of a kernel with `in_order` have appended, each part as one array."""
+    if len(found) == 1:
+        return found[0]
+    return tuple([xp.concatenate(part) for part in zip(*found, strict=True)])
+
+
 def summed(arrays: int = 1, name: str = "") -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Run a kernel `kernel(xp, arrays..., attributes...)` that returns a sum like `elementwise`."""
 

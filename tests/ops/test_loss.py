@@ -179,3 +179,23 @@ def test_cross_entropies_have_the_dtype_of_wider_probabilities(dtypes):
         results.append([loss, *m.autograd.grad(loss, x)])
     for expected, found in zip(*results, strict=True):
         oracle.compare(expected, found, 2e-3)
+
+
+@pytest.mark.parametrize("smoothing", [0, 0.1])
+@pytest.mark.parametrize("shape", [(3, 7), (3, 7, 2), (40, 4000), (9, 500, 40)])
+@pytest.mark.parametrize("device", ["cpu", "sim:0"])
+def test_cross_entropies_of_large_logits_keep_their_digits(device, shape, smoothing):
+    """A loss of 2 beside logits of 100,000 would lose all digits but two if these were added up."""
+    rng = np.random.default_rng(0)
+    logits = (rng.standard_normal(shape) + 1e5).astype(np.float32)
+    classes = rng.integers(0, shape[1], (shape[0], *shape[2:]))
+    found = []
+    for dtype in (ag.float32, ag.float64):
+        x = ag.tensor(logits, device=device).to(dtype).requires_grad_()
+        loss = ag.nn.functional.cross_entropy(
+            x, ag.tensor(classes, device=device), reduction="none", label_smoothing=smoothing
+        )
+        loss.sum().backward()
+        found.append([loss.detach().cpu().numpy(), x.grad.cpu().numpy()])
+    for one, exact in zip(*found, strict=True):
+        np.testing.assert_allclose(one, exact, rtol=2e-6, atol=3e-7)

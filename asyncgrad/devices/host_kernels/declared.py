@@ -53,7 +53,7 @@ from asyncgrad.devices.updates import UPDATES
 #: tanh would gain a third on large arrays, and take twice as long on small ones.
 _LEFT = OF_INTEGERS | {
     "attention_exponentials", "attention_shares", "attention_slopes", "class_shares",
-    "row_products", "tanh_gradient", "weighted_share",
+    "row_products", "shares", "tanh_gradient",
 }  # fmt: skip
 #: The declared kernels that are compiled here.
 _OWN = {name: declared for name, declared in SOURCES.items() if name not in _LEFT}

@@ -582,8 +582,10 @@ def cross_entropy(
             weights = again(device.launching(np.reshape), weights, shape)
     else:
         smooth = weights = None
-    sums = again(metadata.kernels["log_sums"], x._array, dim)
-    out = R.cross_entropy(x, sums, dim, classes, counts, kept, smooth, weights, reduction == "none")
+    top, sums = again(metadata.kernels["log_sums"], x._array, dim)
+    out = R.cross_entropy(
+        x, top, sums, dim, classes, counts, kept, smooth, weights, reduction == "none"
+    )
     watch(out._edge, (target,) if weights is None else (target, weight))
     return _plus(_of_images(x, out), extra)
 

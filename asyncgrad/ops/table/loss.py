@@ -14,7 +14,7 @@ import numpy as np
 
 from asyncgrad.core.variable import Variable
 from asyncgrad.ops import batch_rules
-from asyncgrad.ops.fused import along, compiled, elementwise, masked, number, summed
+from asyncgrad.ops.fused import along, compiled, elementwise, joined, masked, number, summed
 from asyncgrad.ops.op import Op, Part, fused, linear, operation
 from asyncgrad.ops.table.activation import (
     at_least,
@@ -27,7 +27,7 @@ from asyncgrad.ops.table.activation import (
 from asyncgrad.ops.table.elementwise import signs_of
 from asyncgrad.ops.table.reduction import push_of
 from asyncgrad.ops.table.shape import in_order, kept_shape
-from asyncgrad.ops.widening import widening
+from asyncgrad.ops.widening import widened, widening
 from asyncgrad.types import Array, Library, Namespace, Value
 
 #: The lower bound of logarithms of probabilities, as in PyTorch.
@@ -269,39 +269,53 @@ def _starts(xp: Library, shape: tuple[int, ...], dim: int) -> tuple[Any, int]:
 _known_starts = functools.lru_cache(64)(functools.partial(_starts, np))
 
 
-@along(reduces=True)
-def _log_sums(xp: Library, out: Array | None, x: Array, dim: int) -> Any:
-    """The logarithms of the sums of exponentials along an axis, which stays with length 1."""
-    if not x.size:
-        return x.sum(axis=dim, keepdims=True)
+@along(reduces=True, in_order=True)
+def _log_sums(xp: Library, out: Array | None, x: Array, dim: int, tops: list[tuple[Array]]) -> Any:
+    """The logarithms of the sums of exp(x - top) along an axis, which stays with length 1."""
     top = line_maxima(x, dim)
+    tops.append((top,))
     e = xp.subtract(x, top)
-    sums = xp.log(line_total(xp, xp.exp(e, e), dim))
-    return xp.add(sums, top, sums)
+    return xp.log(line_total(xp, xp.exp(e, e), dim))
+
+
+def _line_sums(xp: Library, x: Array, dim: int) -> Any:
+    """The greatest element of each line, and the logarithm of the sum of exp(x - top).
+
+    Added up they would lose digits of the logarithm, which is small beside large elements. Those of
+    half precision are of float32.
+    """
+    if not x.size:
+        nothing = x.sum(axis=dim, keepdims=True)
+        return nothing, nothing
+    tops: list[tuple[Array]] = []
+    sums = _log_sums(xp, widened(x), dim, tops)
+    (top,) = joined(xp, tops)
+    return top.reshape(sums.shape), sums
 
 
 def _losses(
-    xp: Library, x: Array, sums: Array | float, dim: int, target: Array, counts: Array | float,
-    kept: Array | None,
+    xp: Library, x: Array, top: Array | float, sums: Array | float, dim: int, target: Array,
+    counts: Array | float, kept: Array | None,
 ) -> Any:  # fmt: skip
-    """The losses of lines, `sums` minus the target's elements, by a device's kernel if it can."""
+    """The losses of lines, top + sums minus the target's elements, by a device's kernel."""
     if xp.ndarray is np.ndarray:
         return NotImplemented
     place = target.reshape(kept_shape(x.shape, (dim,)))
-    return compiled(xp, "class_losses", x, sums, place, counts, kept, dim)
+    return compiled(xp, "class_losses", x, top, sums, place, counts, kept, dim)
 
 
 def _class_loss(
-    xp: Library, x: Array, sums: Array, dim: int, target: Array, counts: Array | float,
-    kept: Array | None, smooth: Array | float | None, weight: Array | None,
+    xp: Library, x: Array, top: Array, sums: Array, dim: int, target: Array,
+    counts: Array | float, kept: Array | None, smooth: Array | float | None, weight: Array | None,
 ) -> Any:  # fmt: skip
     """The loss of each line along `dim`: see `cross_entropy`."""
-    losses = _losses(xp, x, sums, dim, target, counts, kept)
+    losses = _losses(xp, x, top, sums, dim, target, counts, kept)
     if losses is NotImplemented:
         picked = x.reshape(-1).take(_places(xp, x.shape, dim, target)).reshape(sums.shape)
-        losses = _chosen(xp, (sums - picked) * number(xp, counts, sums.dtype), kept)
+        losses = _chosen(xp, (sums - (picked - top)) * number(xp, counts, sums.dtype), kept)
     if smooth is not None:
-        weighted = x if weight is None else x * weight
+        below = x - top
+        weighted = below if weight is None else below * weight
         total = x.shape[dim] if weight is None else weight.sum()
         spread = (sums * total - weighted.sum(axis=dim, keepdims=True)) * smooth
         losses += _chosen(xp, spread, kept)
@@ -314,10 +328,11 @@ def _chosen(xp: Library, values: Array, kept: Array | None) -> Any:
 
 
 def _cross_entropy(
-    xp: Library, x: Array, sums: Array, dim: int, target: Array, counts: Array | float,
-    kept: Array | None, smooth: Array | float | None, weight: Array | None, each: bool,
+    xp: Library, x: Array, top: Array, sums: Array, dim: int, target: Array,
+    counts: Array | float, kept: Array | None, smooth: Array | float | None,
+    weight: Array | None, each: bool,
 ) -> Any:  # fmt: skip
-    losses = _class_loss(xp, x, sums, dim, target, counts, kept, smooth, weight)
+    losses = _class_loss(xp, x, top, sums, dim, target, counts, kept, smooth, weight)
     return losses.squeeze(dim) if each else losses.sum()
 
 
@@ -336,8 +351,9 @@ def _class_weights(
 
 
 def _cross_entropy_pull(
-    F: Namespace, g: Value, x: Value, sums: Value, dim: int, target: Value, counts: Value | float,
-    kept: Value | None, smooth: Value | float | None, weight: Value | None, each: bool,
+    F: Namespace, g: Value, x: Value, top: Value, sums: Value, dim: int, target: Value,
+    counts: Value | float, kept: Value | None, smooth: Value | float | None,
+    weight: Value | None, each: bool,
 ) -> Any:  # fmt: skip
     if each:
         g = F.reshape(g, kept_shape(x.shape, (dim,)))
@@ -347,48 +363,38 @@ def _cross_entropy_pull(
     return (F.softmax(x, dim) * F.sum(weights, (dim,), True) - weights) * g
 
 
-@along(2)
-def _one_factor(
-    xp: Library, out: Array | None, x: Array, sums: Array, dim: int, factor: Array
-) -> Any:
-    """The softmax times one factor for all lines."""
-    p = xp.subtract(x, sums, out)
-    xp.exp(p, p)
-    return xp.multiply(p, factor, p)
-
-
 @along(3)
-def _factors(
-    xp: Library, out: Array | None, x: Array, sums: Array, factors: Array, dim: int
-) -> Any:
-    p = xp.subtract(x, sums, out)
+def _shares(xp: Library, out: Array | None, x: Array, top: Array, factors: Array, dim: int) -> Any:
+    """The exponentials of x - top, times a factor for each line."""
+    p = xp.subtract(x, top, out)
     xp.exp(p, p)
     return xp.multiply(p, factors, p)
 
 
 def _cross_entropy_gradient(
-    xp: Library, g: Array, x: Array, sums: Array, dim: int, target: Array, counts: Array | float,
-    kept: Array | None, smooth: Array | float | None, weight: Array | None, each: bool,
+    xp: Library, g: Array, x: Array, top: Array, sums: Array, dim: int, target: Array,
+    counts: Array | float, kept: Array | None, smooth: Array | float | None,
+    weight: Array | None, each: bool,
 ) -> Any:  # fmt: skip
     """The softmax times each line's weight, minus that weight at the target's place."""
     if each:
         g = g.reshape(sums.shape)
     if smooth is None and xp.ndarray is not np.ndarray:
         place = target.reshape(sums.shape)
-        made = compiled(xp, "class_slopes", x, sums, place, counts, kept, g, dim)
+        made = compiled(xp, "class_slopes", x, top, sums, place, counts, kept, g, dim)
         if made is not NotImplemented:
             return made
     taken: Array = _chosen(xp, number(xp, counts, g.dtype) * g, kept)
     full = taken
-    if smooth is None and xp.compiled:
-        made = compiled(xp, "class_slopes_of_lines", x, sums, taken, dim, target)
-        if made is not NotImplemented:
-            return made
     if smooth is not None:
         smooth = _chosen(xp, smooth * g, kept)
         full = taken + smooth * (x.shape[dim] if weight is None else weight.sum())
-    several = full.size > 1
-    out = _factors(xp, x, sums, full, dim) if several else _one_factor(xp, x, sums, dim, full)
+    factors = full / xp.exp(sums)
+    if smooth is None and xp.compiled:
+        made = compiled(xp, "class_slopes_of_lines", x, top, factors, dim, target, taken)
+        if made is not NotImplemented:
+            return made
+    out = _shares(xp, x, top, factors, dim)
     if smooth is not None:
         xp.subtract(out, smooth if weight is None else smooth * weight, out)
     # It is a copy if the logits, and therefore `out`, are not contiguous.
@@ -401,7 +407,7 @@ def _nll(
     xp: Library, x: Array, dim: int, target: Array, counts: Array | float, kept: Array | None,
     each: bool,
 ) -> Any:  # fmt: skip
-    losses = _losses(xp, x, 0.0, dim, target, counts, kept)
+    losses = _losses(xp, x, 0.0, 0.0, dim, target, counts, kept)
     if losses is NotImplemented:
         picked = x.reshape(-1).take(_places(xp, x.shape, dim, target))
         picked = picked.reshape(kept_shape(x.shape, (dim,)))
@@ -531,12 +537,13 @@ OPS = (
     operation(
         "cross_entropy",
         _cross_entropy,
+        wide=True,
         pulls={"x": fused(_cross_entropy_gradient, _cross_entropy_pull)},
         pushes={"x": push_of(_cross_entropy_pull)},
         node="NllLossBackward0",
         cost=_lines_cost,
     ),
-    operation("log_sums", _log_sums),
+    operation("log_sums", _line_sums),
     operation("class_weights", _class_weights),
     linear(
         "nll_loss",

@@ -15,7 +15,7 @@ import numpy as np
 
 from asyncgrad.core.variable import Variable
 from asyncgrad.ops import batch_products, batch_rules
-from asyncgrad.ops.fused import along, blocks_of, compiled, elementwise, number
+from asyncgrad.ops.fused import along, blocks_of, compiled, elementwise, joined, number
 from asyncgrad.ops.op import Op, fused, fused_together, linear, operation, part
 from asyncgrad.ops.table.activation import ones, spread_total
 from asyncgrad.ops.table.linalg import total_of_rows
@@ -75,11 +75,6 @@ def _layer_norm(
     if weight is not None:
         xp.multiply(y, weight, y)
     return y if bias is None else xp.add(y, bias, y)
-
-
-def _joined(xp: Library, found: list[tuple[Array, ...]]) -> Any:
-    """The moments of all blocks of rows."""
-    return tuple([xp.concatenate(part) for part in zip(*found, strict=True)])
 
 
 @along(4, in_order=True)
@@ -238,7 +233,7 @@ def _over_last(
         found: list[Any] = []
         out = kernel(xp, _rows(x, count), 1, *map(_line, parameters), eps, found)
         if not kept:
-            kept.append(found[0] if len(found) == 1 else _joined(xp, found))
+            kept.append(joined(xp, found))
         return out.reshape(x.shape)
 
     def normalised(F: Namespace, x: Value, count: int, eps: float) -> Any:
