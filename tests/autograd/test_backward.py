@@ -9,6 +9,7 @@ from types import MappingProxyType
 
 import numpy as np
 import pytest
+from functions import function_of
 from parity import attempt, both, leaf
 
 import asyncgrad as ag
@@ -155,16 +156,9 @@ def test_gradient_edges_stand_for_tensors(T, log):
 @both
 def test_gradient_edges_to_outputs_of_one_function(T, log):
     get = T.autograd.graph.get_gradient_edge
-
-    class Thirds(T.autograd.Function):
-        @staticmethod
-        def forward(ctx, x):
-            return x[0] * 1, x[1] * 1, x[2] * 1
-
-        @staticmethod
-        def backward(ctx, *gradients):
-            return T.stack(gradients)
-
+    Thirds = function_of(
+        T, lambda ctx, x: (x[0] * 1, x[1] * 1, x[2] * 1), lambda ctx, *gradients: T.stack(gradients)
+    )
     x = leaf(T, 1.0, 2.0, 3.0)
     parts = Thirds.apply(x)
     edges = [get(part) for part in parts]
@@ -184,16 +178,7 @@ def test_a_gradient_edge_keeps_the_graph_and_not_the_tensor(T, log):
     del y
     log((yield T.autograd.grad(z, edge, retain_graph=True)))
     log((yield T.autograd.grad(z, x)))
-
-    class Twice(T.autograd.Function):
-        @staticmethod
-        def forward(ctx, x):
-            return x * 2
-
-        @staticmethod
-        def backward(ctx, gradient):
-            return gradient * 2
-
+    Twice = function_of(T, lambda ctx, x: x * 2, lambda ctx, gradient: gradient * 2)
     edge = get(Twice.apply(x * 2))
     log(edge.node.name())
     log((yield T.autograd.grad(edge, x)))
@@ -499,11 +484,4 @@ def test_nodes_that_run_no_user_code_make_no_record_of_modes(monkeypatch):
         _Plain.apply(x).sum().backward()
 
 
-class _Plain(ag.autograd.Function):
-    @staticmethod
-    def forward(ctx, x):
-        return x * 2
-
-    @staticmethod
-    def backward(ctx, g):
-        return g * 2
+_Plain = function_of(ag, lambda ctx, x: x * 2, lambda ctx, g: g * 2)

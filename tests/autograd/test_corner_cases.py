@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functions import function_of
 from parity import attempt, both, leaf
 
 
@@ -143,15 +144,7 @@ def test_a_view_that_changes_first_without_and_then_with_grad(T, log):
 
 @both
 def test_a_view_that_a_function_returns_unrecorded(T, log):
-    class Fn(T.autograd.Function):
-        @staticmethod
-        def forward(ctx, inp):
-            return inp.view(inp.shape)
-
-        @staticmethod
-        def backward(ctx, g):
-            return g
-
+    Fn = function_of(T, lambda ctx, inp: inp.view(inp.shape), lambda ctx, g: g)
     a = T.ones(2, dtype=T.float64)
     v = Fn.apply(a)
     log(v._is_view())
@@ -275,16 +268,11 @@ def test_the_mode_of_the_caller_does_not_matter_to_a_pass(T, log):
 
 @both
 def test_what_leads_to_no_input_is_not_run(T, log):
-    class Never(T.autograd.Function):
-        @staticmethod
-        def forward(ctx, x):
-            return x.clone()
+    def backward(ctx, g):
+        log("ran")
+        return g
 
-        @staticmethod
-        def backward(ctx, g):
-            log("ran")
-            return g
-
+    Never = function_of(T, lambda ctx, x: x.clone(), backward)
     x = leaf(T, 1.0)
     y = leaf(T, 2.0)
     log((yield T.autograd.grad(x * 2, [y], allow_unused=True)))
@@ -344,15 +332,7 @@ def test_results_without_gradient(T, log):
 
 @both
 def test_gradients_of_which_one_is_none(T, log):
-    class NoneG(T.autograd.Function):
-        @staticmethod
-        def forward(ctx, x, y):
-            return x * 1, y * 1
-
-        @staticmethod
-        def backward(ctx, a, b):
-            return a, None
-
+    NoneG = function_of(T, lambda ctx, x, y: (x * 1, y * 1), lambda ctx, a, b: (a, None))
     x, y = leaf(T, 1.0), leaf(T, 2.0)
     rx, ry = NoneG.apply(x * 1, y * 1)
     (rx + ry).register_hook(lambda g: log("sum", g))

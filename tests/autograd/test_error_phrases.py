@@ -9,6 +9,7 @@ import warnings
 from pathlib import Path
 
 import pytest
+from functions import function_of
 
 import asyncgrad as ag
 import asyncgrad.utils.checkpoint
@@ -25,14 +26,8 @@ def leaf(T, *values):
     return T.tensor(values or (1.0, 2.0), requires_grad=True)
 
 
-def made(T, forward=lambda ctx, x: x * 1, backward=lambda ctx, g: g, **methods):
-    methods = {"forward": forward, "backward": backward, **methods}
-    members = {name: staticmethod(method) for name, method in methods.items()}
-    return type("Made", (T.autograd.Function,), members)
-
-
 def backward(T, forward=lambda ctx, x: x * 1, backward=lambda ctx, g: g):
-    made(T, forward, backward).apply(leaf(T)).sum().backward()
+    function_of(T, forward, backward).apply(leaf(T)).sum().backward()
 
 
 def under(mode, make, change):
@@ -157,7 +152,7 @@ CALLS = {
     "one of several views": lambda T: (leaf(T) * 1).unbind()[0].add_(1),
     "one of several parts": lambda T: (leaf(T) * 1).split(1)[0].mul_(2),
     "a Function's view": lambda T: (
-        made(T, lambda ctx, x: x.view(-1)).apply(leaf(T) * 1).add_(1)
+        function_of(T, lambda ctx, x: x.view(-1)).apply(leaf(T) * 1).add_(1)
     ),
     "a view made under no_grad": lambda T: under(
         T.no_grad(), lambda: leaf(T).view(2), lambda v: v.add_(leaf(T))
@@ -189,10 +184,13 @@ CALLS = {
     "too many gradients": lambda T: backward(T, backward=lambda ctx, g: (g, g)),
     "no gradient": lambda T: backward(T, backward=lambda ctx, g: 3),
     "gradient of a number": lambda T: (
-        made(T, lambda ctx, x, k: x * k, lambda ctx, g: (g, g)).apply(leaf(T), 3).sum().backward()
+        function_of(T, lambda ctx, x, k: x * k, lambda ctx, g: (g, g))
+        .apply(leaf(T), 3)
+        .sum()
+        .backward()
     ),
     "no forward": lambda T: type("None_", (T.autograd.Function,), {}).apply(leaf(T)),
-    "both names": lambda T: made(T, vjp=lambda ctx, g: g).apply(leaf(T)).sum().backward(),
+    "both names": lambda T: function_of(T, vjp=lambda ctx, g: g).apply(leaf(T)).sum().backward(),
     "dirty number": lambda T: backward(T, lambda ctx, x: (ctx.mark_dirty(3), x * 1)[1]),
     "dirty and not returned": lambda T: backward(T, lambda ctx, x: (ctx.mark_dirty(x), x * 1)[1]),
     "number without gradient": lambda T: backward(
@@ -242,9 +240,9 @@ CALLS = {
         T, two_runs(lambda x: x.exp().exp(), lambda x: x.exp())
     ).sum().backward(),
     # -- gradcheck
-    "jacobian mismatch": lambda T: GC(T, made(T, lambda ctx, x: x * x).apply),
+    "jacobian mismatch": lambda T: GC(T, function_of(T, lambda ctx, x: x * x).apply),
     "forward mismatch": lambda T: GC(
-        T, made(T, jvp=lambda ctx, t: t * 2).apply, check_forward_ad=True
+        T, function_of(T, jvp=lambda ctx, t: t * 2).apply, check_forward_ad=True
     ),
     # -- shapes
     "expanded": lambda T: T.ones(2, 3).expand(2, 2, 5),

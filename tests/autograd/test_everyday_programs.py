@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functions import function_of
 from parity import attempt, both, leaf
 
 # -- derivatives of derivatives ------------------------------------------------------------------
@@ -350,15 +351,10 @@ def test_a_graph_that_splits_and_meets_again_and_again(T, log):
 def test_after_a_failure_everything_goes_on(T, log):
     x = leaf(T, 1.0, 2.0)
 
-    class Fail(T.autograd.Function):
-        @staticmethod
-        def forward(ctx, x):
-            return x * 1
+    def backward(ctx, gradient):
+        raise KeyError("here")
 
-        @staticmethod
-        def backward(ctx, gradient):
-            raise KeyError("here")
-
+    Fail = function_of(T, backward=backward)
     for _ in range(3):
         try:
             yield Fail.apply(x).sum().backward()

@@ -10,6 +10,7 @@ import weakref
 
 import numpy as np
 import pytest
+from functions import function_of
 from parity import attempt, both
 
 import asyncgrad as ag
@@ -320,11 +321,6 @@ def test_tangents_flow_through_layers(T, log):
     log(layers[3].running_mean, layers[3].running_var)
 
 
-def function(T, **static):
-    """A Function of static methods."""
-    return type("Custom", (T.autograd.Function,), {k: staticmethod(f) for k, f in static.items()})
-
-
 @both
 def test_a_function_pushes_with_its_jvp(T, log):
     F = T.autograd.forward_ad
@@ -339,7 +335,7 @@ def test_a_function_pushes_with_its_jvp(T, log):
         a, b = ctx.saved_tensors
         return x * b + a * y, None
 
-    Custom = function(T, forward=forward, jvp=jvp)
+    Custom = function_of(T, forward, jvp=jvp)
     with F.dual_level():
         x, y = duals(T)
         result, n = Custom.apply(x, y, 7)
@@ -356,7 +352,7 @@ def test_a_function_with_separate_context_pushes_differentiably(T, log):
         ctx.save_for_forward(*inputs)
         ctx.save_for_backward(*inputs)
 
-    Square = function(
+    Square = function_of(
         T,
         forward=lambda x: x * x,
         setup_context=setup,
@@ -405,7 +401,7 @@ def test_what_a_jvp_returns_is_checked(T, log):
         (lambda ctx, x: x, lambda ctx, t: t),
         (lambda ctx, x: x, lambda ctx, t: t.view(t.shape)),
     ):
-        Custom = function(T, forward=forward, **({"jvp": jvp} if jvp else {}))
+        Custom = function_of(T, forward, **({"jvp": jvp} if jvp else {}))
         with F.dual_level():
             x, _ = duals(T)
             try:
@@ -423,7 +419,7 @@ def test_undefined_tangents_of_a_function(T, log):
             ctx.set_materialize_grads(materialize)
             return x * y
 
-        Custom = function(T, forward=forward, jvp=lambda ctx, x, y: log(x, y) or x)
+        Custom = function_of(T, forward, jvp=lambda ctx, x, y: log(x, y) or x)
         with F.dual_level():
             x, _ = duals(T)
             log(F.unpack_dual(Custom.apply(x, T.ones(3, dtype=T.float64))))
@@ -439,7 +435,7 @@ def test_a_function_saves_its_output_with_its_tangent(T, log):
         ctx.save_for_forward(out)
         return out
 
-    Exp = function(
+    Exp = function_of(
         T,
         forward=forward,
         backward=lambda ctx, g: g * ctx.saved_tensors[0],
@@ -466,7 +462,7 @@ def test_a_function_takes_numbers_among_tensors(T, log):
 
     with F.dual_level():
         x, y = duals(T)
-        log(F.unpack_dual(function(T, forward=forward, jvp=jvp).apply(2, x, 3.0, y)))
+        log(F.unpack_dual(function_of(T, forward, jvp=jvp).apply(2, x, 3.0, y)))
 
 
 def test_levels_nest_where_they_are_asked_to():

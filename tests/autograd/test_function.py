@@ -9,6 +9,7 @@ import weakref
 
 import numpy as np
 import pytest
+from functions import function_of
 from parity import attempt, both, leaf
 
 import asyncgrad as ag
@@ -65,23 +66,17 @@ def test_the_node_is_the_ctx(T, log):
 
 @both
 def test_setup_context_gets_the_arguments_with_defaults(T, log):
-    class Power(T.autograd.Function):
-        @staticmethod
-        def forward(x, exponent=2):
-            return x**exponent
+    def setup_context(ctx, inputs, output):
+        log(len(inputs), inputs[1], output)
+        ctx.exponent = inputs[1]
+        ctx.save_for_backward(inputs[0])
 
-        @staticmethod
-        def setup_context(ctx, inputs, output):
-            log(len(inputs), inputs[1], output)
-            ctx.exponent = inputs[1]
-            ctx.save_for_backward(inputs[0])
+    def backward(ctx, gradient):
+        (x,) = ctx.saved_tensors
+        log(ctx.needs_input_grad)
+        return gradient * ctx.exponent * x ** (ctx.exponent - 1), None
 
-        @staticmethod
-        def backward(ctx, gradient):
-            (x,) = ctx.saved_tensors
-            log(ctx.needs_input_grad)
-            return gradient * ctx.exponent * x ** (ctx.exponent - 1), None
-
+    Power = function_of(T, lambda x, exponent=2: x**exponent, backward, setup_context=setup_context)
     x = leaf(T, 2.0)
     for y in (Power.apply(x), Power.apply(x, 3), Power.apply(x, exponent=4), Power.apply(x=x)):
         (g,) = yield T.autograd.grad(y.sum(), x)
@@ -157,16 +152,11 @@ def test_what_is_saved_comes_back(T, log):
 
 @both
 def test_a_function_that_saved_nothing_can_run_again(T, log):
-    class Double(T.autograd.Function):
-        @staticmethod
-        def forward(ctx, x):
-            return x * 2
+    def backward(ctx, gradient):
+        attempt(log, lambda: ctx.saved_tensors)
+        return gradient * 2
 
-        @staticmethod
-        def backward(ctx, gradient):
-            attempt(log, lambda: ctx.saved_tensors)
-            return gradient * 2
-
+    Double = function_of(T, lambda ctx, x: x * 2, backward)
     x = leaf(T, 1.0)
     y = Double.apply(x)
     yield y.backward()
@@ -287,17 +277,12 @@ def test_a_saved_tensor_that_was_changed_is_refused(T, log):
 
 @both
 def test_dirty_inputs_are_returned_as_they_are(T, log):
-    class AddOne(T.autograd.Function):
-        @staticmethod
-        def forward(ctx, x):
-            x += 1
-            ctx.mark_dirty(x)
-            return x
+    def forward(ctx, x):
+        x += 1
+        ctx.mark_dirty(x)
+        return x
 
-        @staticmethod
-        def backward(ctx, gradient):
-            return gradient * 5
-
+    AddOne = function_of(T, forward, lambda ctx, gradient: gradient * 5)
     x = leaf(T, 1.0, 2.0)
     h = x * 2
     out = AddOne.apply(h)
@@ -312,17 +297,12 @@ def test_dirty_inputs_are_returned_as_they_are(T, log):
 
 @both
 def test_dirty_views_rewrite_their_base(T, log):
-    class AddOne(T.autograd.Function):
-        @staticmethod
-        def forward(ctx, x):
-            x += 1
-            ctx.mark_dirty(x)
-            return x
+    def forward(ctx, x):
+        x += 1
+        ctx.mark_dirty(x)
+        return x
 
-        @staticmethod
-        def backward(ctx, gradient):
-            return gradient * 5
-
+    AddOne = function_of(T, forward, lambda ctx, gradient: gradient * 5)
     x = leaf(T, 1.0, 2.0, 3.0)
     h = x * 2
     out = AddOne.apply(h[:2])
@@ -347,15 +327,7 @@ def test_what_is_marked_dirty_has_to_be_returned(T, log):
 
 @both
 def test_an_input_returned_as_it_is_becomes_a_view(T, log):
-    class Through(T.autograd.Function):
-        @staticmethod
-        def forward(ctx, x):
-            return x
-
-        @staticmethod
-        def backward(ctx, gradient):
-            return gradient * 3
-
+    Through = function_of(T, lambda ctx, x: x, lambda ctx, gradient: gradient * 3)
     x = leaf(T, 1.0, 2.0)
     y = Through.apply(x)
     log(y is x, y._is_view(), y._base is x, y.grad_fn)
@@ -374,15 +346,9 @@ def test_an_input_returned_as_it_is_becomes_a_view(T, log):
 
 @both
 def test_a_view_made_in_forward_can_not_be_changed_in_place(T, log):
-    class First(T.autograd.Function):
-        @staticmethod
-        def forward(ctx, x):
-            return x[:1]
-
-        @staticmethod
-        def backward(ctx, gradient):
-            return T.cat([gradient * 2, gradient * 0])
-
+    First = function_of(
+        T, lambda ctx, x: x[:1], lambda ctx, gradient: T.cat([gradient * 2, gradient * 0])
+    )
     x = leaf(T, 1.0, 2.0)
     y = First.apply(x * 1)
     log(y._is_view())
@@ -393,19 +359,12 @@ def test_a_view_made_in_forward_can_not_be_changed_in_place(T, log):
 
 @both
 def test_a_returned_input_can_not_be_saved_by_setup_context(T, log):
-    class Through(T.autograd.Function):
-        @staticmethod
-        def forward(x):
-            return x
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(output)
 
-        @staticmethod
-        def setup_context(ctx, inputs, output):
-            ctx.save_for_backward(output)
-
-        @staticmethod
-        def backward(ctx, gradient):
-            return gradient
-
+    Through = function_of(
+        T, lambda x: x, lambda ctx, gradient: gradient, setup_context=setup_context
+    )
     attempt(log, Through.apply, leaf(T, 1.0))
     yield None
 
@@ -459,31 +418,17 @@ def test_undefined_gradients_are_zeros_unless_told_otherwise(T, log):
 
 @both
 def test_other_results_are_passed_on(T, log):
-    class Mixed(T.autograd.Function):
-        @staticmethod
-        def forward(ctx, x):
-            return "text", x * 2, None, [x * 3]
+    def backward(ctx, *gradients):
+        log(gradients)
+        return gradients[1] * 2
 
-        @staticmethod
-        def backward(ctx, *gradients):
-            log(gradients)
-            return gradients[1] * 2
-
+    Mixed = function_of(T, lambda ctx, x: ("text", x * 2, None, [x * 3]), backward)
     x = leaf(T, 1.0)
     text, y, nothing, listed = Mixed.apply(x)
     log(text, y, nothing, listed[0].requires_grad, y.output_nr)
     yield y.backward()
     log(x.grad)
-
-    class Single(T.autograd.Function):
-        @staticmethod
-        def forward(ctx, x):
-            return (x * 2,)
-
-        @staticmethod
-        def backward(ctx, gradient):
-            return (gradient * 2,)
-
+    Single = function_of(T, lambda ctx, x: (x * 2,), lambda ctx, gradient: (gradient * 2,))
     result = Single.apply(x)
     log(isinstance(result, tuple), len(result))
     yield result[0].backward()
@@ -492,15 +437,7 @@ def test_other_results_are_passed_on(T, log):
 
 @both
 def test_the_number_and_kind_of_gradients(T, log):
-    class Any(T.autograd.Function):
-        @staticmethod
-        def forward(ctx, x, n):
-            return x * 1
-
-        @staticmethod
-        def backward(ctx, gradient):
-            return returned(gradient)
-
+    Any = function_of(T, lambda ctx, x, n: x * 1, lambda ctx, gradient: returned(gradient))
     for returned in (  # noqa: B007  backward reads it
         lambda g: (g, None),
         lambda g: (g, None, None),
@@ -526,15 +463,9 @@ def test_the_number_and_kind_of_gradients(T, log):
 
 @both
 def test_gradients_are_brought_to_the_shape_and_dtype_of_their_input(T, log):
-    class Widen(T.autograd.Function):
-        @staticmethod
-        def forward(ctx, x):
-            return x.double().expand(3, 2) + 0
-
-        @staticmethod
-        def backward(ctx, gradient):
-            return gradient
-
+    Widen = function_of(
+        T, lambda ctx, x: x.double().expand(3, 2) + 0, lambda ctx, gradient: gradient
+    )
     x = T.tensor([[1.0, 2.0]], requires_grad=True)
     yield Widen.apply(x).sum().backward()
     log(x.grad)
@@ -654,15 +585,9 @@ def test_once_differentiable(T, log):
 
 @both
 def test_tensors_in_containers_are_not_followed(T, log):
-    class Sum(T.autograd.Function):
-        @staticmethod
-        def forward(ctx, tensors):
-            return tensors[0] + tensors[1]
-
-        @staticmethod
-        def backward(ctx, gradient):
-            return gradient
-
+    Sum = function_of(
+        T, lambda ctx, tensors: tensors[0] + tensors[1], lambda ctx, gradient: gradient
+    )
     log(Sum.apply([leaf(T, 1.0), leaf(T, 2.0)]).requires_grad)
     yield None
 
@@ -685,15 +610,7 @@ def test_attributes_survive_and_the_same_function_nests(T, log):
             log(inner.grad_fn)
             return gradient * 2 * 7
 
-    class Inner(T.autograd.Function):
-        @staticmethod
-        def forward(ctx, x):
-            return x * 7
-
-        @staticmethod
-        def backward(ctx, gradient):
-            return gradient * 7
-
+    Inner = function_of(T, lambda ctx, x: x * 7, lambda ctx, gradient: gradient * 7)
     x = leaf(T, 1.0)
     y = Outer.apply(x)
     log(y, y.grad_fn)
@@ -724,15 +641,9 @@ def test_gradients_boxed_in_a_list(T, log):
 
 @both
 def test_integer_results_have_no_gradient(T, log):
-    class Count(T.autograd.Function):
-        @staticmethod
-        def forward(ctx, x):
-            return x * 2, (x > 0).sum()
-
-        @staticmethod
-        def backward(ctx, gradient, _):
-            return gradient * 2
-
+    Count = function_of(
+        T, lambda ctx, x: (x * 2, (x > 0).sum()), lambda ctx, gradient, _: gradient * 2
+    )
     x = leaf(T, 1.0)
     y, n = Count.apply(x)
     log(n.requires_grad, n.dtype == T.int64)
@@ -803,17 +714,12 @@ def test_inputs_outputs_and_constants_on_ctx_are_differentiated_right():
 
 
 def test_ctx_that_keeps_its_own_output_makes_no_cycle():
-    class Keep(ag.autograd.Function):
-        @staticmethod
-        def forward(ctx, x):
-            ctx.out = x * 2
-            ctx.save_for_backward(x, ctx.out, ctx.out[:1])
-            return ctx.out
+    def forward(ctx, x):
+        ctx.out = x * 2
+        ctx.save_for_backward(x, ctx.out, ctx.out[:1])
+        return ctx.out
 
-        @staticmethod
-        def backward(ctx, gradient):
-            return gradient * 2
-
+    Keep = function_of(ag, forward, lambda ctx, gradient: gradient * 2)
     gc.collect()
     gc.disable()
     try:
@@ -836,16 +742,11 @@ def test_ctx_that_keeps_its_own_output_makes_no_cycle():
 def test_wants_grad_is_narrowed_to_the_pass():
     seen = []
 
-    class Both(ag.autograd.Function):
-        @staticmethod
-        def forward(ctx, x, scale, y):
-            return x * scale * y
+    def backward(ctx, gradient):
+        seen.append((ctx.needs_input_grad, ctx.wants_grad))
+        return gradient, None, gradient
 
-        @staticmethod
-        def backward(ctx, gradient):
-            seen.append((ctx.needs_input_grad, ctx.wants_grad))
-            return gradient, None, gradient
-
+    Both = function_of(ag, lambda ctx, x, scale, y: x * scale * y, backward)
     x, y = ag.ones(1, requires_grad=True), ag.ones(1, requires_grad=True)
     out = Both.apply(x, 2, y)
     ag.autograd.grad(out, y, retain_graph=True)
@@ -880,16 +781,11 @@ def test_fresh_gradients_are_taken_as_they_are():
 
 
 def test_a_gradient_kept_by_its_function_is_copied():
-    class Kept(ag.autograd.Function):
-        @staticmethod
-        def forward(ctx, x):
-            return x * 2
+    def backward(ctx, gradient):
+        ctx.kept = gradient * 2
+        return ctx.kept
 
-        @staticmethod
-        def backward(ctx, gradient):
-            ctx.kept = gradient * 2
-            return ctx.kept
-
+    Kept = function_of(ag, lambda ctx, x: x * 2, backward)
     x = ag.ones(2, requires_grad=True)
     y = Kept.apply(x)
     y.sum().backward()
@@ -984,17 +880,12 @@ async def test_while_a_node_waits_the_others_go_on():
     order = []
     gate = asyncio.Event()
 
-    class Wait(ag.autograd.Function):
-        @staticmethod
-        def forward(ctx, x):
-            return x * 1
+    async def backward(ctx, gradient):
+        await gate.wait()
+        order.append("waited")
+        return gradient
 
-        @staticmethod
-        async def backward(ctx, gradient):
-            await gate.wait()
-            order.append("waited")
-            return gradient
-
+    Wait = function_of(ag, backward=backward)
     x, y = ag.ones(1, requires_grad=True), ag.ones(1, requires_grad=True)
 
     def pass_by(gradient):
@@ -1039,16 +930,11 @@ async def test_a_coroutine_backward_can_be_differentiated_and_its_error_is_the_p
 
 
 def test_a_coroutine_backward_runs_without_a_loop():
-    class Wait(ag.autograd.Function):
-        @staticmethod
-        def forward(ctx, x):
-            return x * 2
+    async def backward(ctx, gradient):
+        await asyncio.sleep(0)
+        return gradient * 2
 
-        @staticmethod
-        async def backward(ctx, gradient):
-            await asyncio.sleep(0)
-            return gradient * 2
-
+    Wait = function_of(ag, lambda ctx, x: x * 2, backward)
     x = ag.ones(1, requires_grad=True)
     Wait.apply(x).backward()
     assert x.grad.item() == 2

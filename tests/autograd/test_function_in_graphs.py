@@ -6,6 +6,7 @@ import gc
 import weakref
 
 import pytest
+from functions import function_of
 from parity import attempt, both, leaf
 
 import asyncgrad as ag
@@ -599,14 +600,7 @@ def test_a_function_without_tensors(T, log):
 
 @both
 def test_subclasses_of_functions(T, log):
-    class Base(T.autograd.Function):
-        @staticmethod
-        def forward(ctx, x):
-            return x * 2
-
-        @staticmethod
-        def backward(ctx, gradient):
-            return gradient * 2
+    Base = function_of(T, lambda ctx, x: x * 2, lambda ctx, gradient: gradient * 2)
 
     class Derived(Base):
         @staticmethod

@@ -7,6 +7,7 @@ import warnings
 
 import numpy as np
 import pytest
+from functions import function_of
 from parity import torch
 
 import asyncgrad as ag
@@ -60,15 +61,7 @@ def _fickle(T):
 
 
 def _constant(T):
-    class Constant(T.autograd.Function):
-        @staticmethod
-        def forward(ctx, x):
-            return x * 1
-
-        @staticmethod
-        def backward(ctx, g):
-            return g * 0 + 1
-
+    Constant = function_of(T, backward=lambda ctx, g: g * 0 + 1)
     return Constant.apply
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 
+from functions import function_of
 from plain_parity import attempted, numbers, plainly
 
 
@@ -12,16 +13,11 @@ def GC(T):
 
 
 def bad(T, second=False):
-    class Bad(T.autograd.Function):
-        @staticmethod
-        def forward(ctx, x):
-            ctx.save_for_backward(x)
-            return x * x
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * x
 
-        @staticmethod
-        def backward(ctx, g):
-            return g * 3 * ctx.saved_tensors[0]
-
+    Bad = function_of(T, forward, lambda ctx, g: g * 3 * ctx.saved_tensors[0])
     return Bad.apply
 
 
@@ -191,42 +187,19 @@ def test_nondet(T, log):
     gc = T.autograd.gradcheck
     n = [0]
 
-    class F(T.autograd.Function):
-        @staticmethod
-        def forward(ctx, x):
-            return x * 2
+    def backward(ctx, g):
+        n[0] += 1
+        return g * 2 + (n[0] % 2) * 1e-7 * g
 
-        @staticmethod
-        def backward(ctx, g):
-            n[0] += 1
-            return g * 2 + (n[0] % 2) * 1e-7 * g
-
+    F = function_of(T, lambda ctx, x: x * 2, backward)
     x = numbers(T, 3, leaf=True)
     for fast in (False, True):
         attempted(log, "not reentrant", gc, F.apply, x, fast_mode=fast, check_batched_grad=False)
         attempted(log, "", gc, F.apply, x, fast_mode=fast, nondet_tol=1e-5)
-
-    class S(T.autograd.Function):
-        @staticmethod
-        def forward(ctx, x):
-            return x.clone()
-
-        @staticmethod
-        def backward(ctx, g):
-            return g.sum()
-
+    S = function_of(T, lambda ctx, x: x.clone(), lambda ctx, g: g.sum())
     attempted(log, "", gc, S.apply, x)
     attempted(log, "", gc, S.apply, x, raise_exception=False)
-
-    class D(T.autograd.Function):
-        @staticmethod
-        def forward(ctx, x):
-            return x.clone()
-
-        @staticmethod
-        def backward(ctx, g):
-            return g.to(T.float32)
-
+    D = function_of(T, lambda ctx, x: x.clone(), lambda ctx, g: g.to(T.float32))
     attempted(log, "", gc, D.apply, x)
     attempted(log, "", gc, D.apply, x, check_grad_dtypes=True)
 
@@ -312,16 +285,11 @@ def test_gradgrad(T, log):
         )
         attempted(log, "", gg, lambda x: x.sum(), x, fast_mode=fast)
 
-        class Bad(T.autograd.Function):
-            @staticmethod
-            def forward(ctx, x):
-                ctx.save_for_backward(x)
-                return x * x
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            return x * x
 
-            @staticmethod
-            def backward(ctx, g):
-                return g * 2 * ctx.saved_tensors[0].detach()
-
+        Bad = function_of(T, forward, lambda ctx, g: g * 2 * ctx.saved_tensors[0].detach())
         attempted(log, "mismatch", gg, Bad.apply, x, fast_mode=fast)
         attempted(log, "", gg, Bad.apply, x, fast_mode=fast, raise_exception=False)
 
@@ -409,23 +377,17 @@ def test_gradbatched(T, log):
 def summing(T, calls, undefined):
     """The sum of two, whose `jvp` does what is wanted where a tangent is missing."""
 
-    class Sum(T.autograd.Function):
-        @staticmethod
-        def forward(ctx, x, y):
-            ctx.set_materialize_grads(False)
-            return x + y
+    def forward(ctx, x, y):
+        ctx.set_materialize_grads(False)
+        return x + y
 
-        @staticmethod
-        def backward(ctx, g):
-            return g, g
+    def jvp(ctx, one, other):
+        calls.append((one is None, other is None))
+        if one is None or other is None:
+            return (other if one is None else one) * undefined
+        return one + other
 
-        @staticmethod
-        def jvp(ctx, one, other):
-            calls.append((one is None, other is None))
-            if one is None or other is None:
-                return (other if one is None else one) * undefined
-            return one + other
-
+    Sum = function_of(T, forward, lambda ctx, g: (g, g), jvp=jvp)
     return Sum.apply
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from functions import function_of
 from parity import attempt, both, leaf
 
 import asyncgrad as ag
@@ -233,15 +234,7 @@ def test_hooks_of_a_leaf_outlive_its_graphs(T, log):
 
 @both
 def test_hooks_of_undefined_gradients_are_called_with_none(T, log):
-    class Nothing(T.autograd.Function):
-        @staticmethod
-        def forward(ctx, x):
-            return x * 1
-
-        @staticmethod
-        def backward(ctx, gradient):
-            log("backward", gradient)
-
+    Nothing = function_of(T, backward=lambda ctx, gradient: log("backward", gradient))
     x = leaf(T, 1.0, 2.0)
     y = x * 2
     z = Nothing.apply(y)
@@ -547,15 +540,7 @@ def test_retain_grad(T, log):
 
 @both
 def test_retained_gradients_of_outputs_and_roots(T, log):
-    class Two(T.autograd.Function):
-        @staticmethod
-        def forward(ctx, x):
-            return x * 2, x * 3
-
-        @staticmethod
-        def backward(ctx, a, b):
-            return a * 2 + b * 3
-
+    Two = function_of(T, lambda ctx, x: (x * 2, x * 3), lambda ctx, a, b: a * 2 + b * 3)
     x = leaf(T, 1.0, 2.0)
     a, b = Two.apply(x)
     a.retain_grad()
@@ -577,16 +562,11 @@ def tamper(gradient):
 def tampered(T, x, how):
     """Of a tensor, what changes the gradient in place that reaches it."""
 
-    class Changes(T.autograd.Function):
-        @staticmethod
-        def forward(ctx, x):
-            return x * 1
+    def backward(ctx, g):
+        tamper(g)
+        return g
 
-        @staticmethod
-        def backward(ctx, g):
-            tamper(g)
-            return g
-
+    Changes = function_of(T, backward=backward)
     if how == "function":
         return Changes.apply(x)
     y = x + 1
@@ -702,16 +682,11 @@ def test_results_of_hooks_on_several_tensors_do_not_count(T, log):
 def calling(T, function):
     """A Function that calls a function in its backward."""
 
-    class Calling(T.autograd.Function):
-        @staticmethod
-        def forward(ctx, x):
-            return x * 1
+    def backward(ctx, gradient):
+        function()
+        return gradient
 
-        @staticmethod
-        def backward(ctx, gradient):
-            function()
-            return gradient
-
+    Calling = function_of(T, backward=backward)
     return Calling.apply
 
 

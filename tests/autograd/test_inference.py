@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functions import function_of
 from parity import attempt, both, leaf
 
 
@@ -266,17 +267,12 @@ def test_a_pass_started_in_it(T, log):
 
 @both
 def test_a_function_with_a_backward_of_its_own_in_it(T, log):
-    class Twice(T.autograd.Function):
-        @staticmethod
-        def forward(ctx, x):
-            log(T.is_inference_mode_enabled())
-            ctx.save_for_backward(x)
-            return x * 2
+    def forward(ctx, x):
+        log(T.is_inference_mode_enabled())
+        ctx.save_for_backward(x)
+        return x * 2
 
-        @staticmethod
-        def backward(ctx, gradient):
-            return gradient * 2
-
+    Twice = function_of(T, forward, lambda ctx, gradient: gradient * 2)
     x = leaf(T, 1.0)
     with T.inference_mode():
         y = Twice.apply(x)

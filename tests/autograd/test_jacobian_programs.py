@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from functools import partial
 
+from functions import function_of
 from plain_parity import attempted, numbers, plainly
 
 
@@ -143,20 +144,14 @@ def test_chunk(T, log):
     F = T.func
     log(F.vmap(F.jacrev(F.jacrev(g, chunk_size=3), chunk_size=3))(x))
 
-    class Dyn(T.autograd.Function):
-        @staticmethod
-        def forward(i):
-            return i.clone()
+    def setup_context(ctx, i, o):
+        pass
 
-        @staticmethod
-        def setup_context(ctx, i, o):
-            pass
+    def backward(ctx, g):
+        g.nonzero()
+        return g
 
-        @staticmethod
-        def backward(ctx, g):
-            g.nonzero()
-            return g
-
+    Dyn = function_of(T, lambda i: i.clone(), backward, setup_context=setup_context)
     log(F.jacrev(lambda x: Dyn.apply(x), chunk_size=1)(numbers(T, 3, 3)))
     attempted(
         log,
@@ -283,16 +278,11 @@ def test_jvp(T, log):
     with fw._set_fwd_grad_enabled(True):
         log(F.jvp(f, (z,), (one,)))
 
-    class MySq(T.autograd.Function):
-        @staticmethod
-        def forward(ctx, x):
-            log(fw._is_fwd_grad_enabled())
-            return x * x
+    def forward(ctx, x):
+        log(fw._is_fwd_grad_enabled())
+        return x * x
 
-        @staticmethod
-        def backward(ctx, g):
-            return g
-
+    MySq = function_of(T, forward, lambda ctx, g: g)
     MySq.apply(numbers(T, 3, leaf=True))
 
     class MySin(T.autograd.Function):

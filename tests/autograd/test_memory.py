@@ -11,6 +11,7 @@ import sys
 import weakref
 
 import pytest
+from functions import function_of
 
 import asyncgrad as ag
 import asyncgrad.sync
@@ -258,18 +259,13 @@ def test_what_is_overwritten_lets_go_of_its_graph():
 
 
 def test_functions_make_no_cycle():
-    class Keep(ag.autograd.Function):
-        @staticmethod
-        def forward(ctx, x):
-            y = x * 2
-            ctx.save_for_backward(x, y)
-            ctx.kept = x
-            return y
+    def forward(ctx, x):
+        y = x * 2
+        ctx.save_for_backward(x, y)
+        ctx.kept = x
+        return y
 
-        @staticmethod
-        def backward(ctx, gradient):
-            return gradient * 2
-
+    Keep = function_of(ag, forward, lambda ctx, gradient: gradient * 2)
     x = tensor(requires_grad=True)
     y = x * 1
     z = Keep.apply(y)
@@ -501,15 +497,7 @@ def test_a_long_chain_that_never_ran_is_freed():
 
 
 def test_a_long_chain_of_functions_is_freed():
-    class Same(ag.autograd.Function):
-        @staticmethod
-        def forward(ctx, x):
-            return x * 1
-
-        @staticmethod
-        def backward(ctx, gradient):
-            return gradient
-
+    Same = function_of(ag)
     x = ag.tensor(1.0, requires_grad=True)
     y = x
     for _ in range(5_000):

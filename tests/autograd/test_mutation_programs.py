@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from functions import function_of
 from plain_parity import attempted, numbers, plainly
 
 import asyncgrad as ag
@@ -42,16 +43,11 @@ def test_what_was_saved_is_cloned_before_it_changes(T, log):
 
 @plainly
 def test_results_leaves_and_values_kept_by_functions(T, log):
-    class Square(T.autograd.Function):
-        @staticmethod
-        def forward(ctx, x):
-            ctx.save_for_backward(x)
-            return x * x
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * x
 
-        @staticmethod
-        def backward(ctx, gradient):
-            return 2 * ctx.saved_tensors[0] * gradient
-
+    Square = function_of(T, forward, lambda ctx, gradient: 2 * ctx.saved_tensors[0] * gradient)
     with T.autograd.graph.allow_mutation_on_saved_tensors():
         leaf = numbers(T, 3, leaf=True)
         result = leaf.exp()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from functions import function_of
 from parity import both, leaf
 
 import asyncgrad as ag
@@ -129,15 +130,7 @@ def test_of_several_inputs_only_wanted_gradients_reach_hooks(T, log):
 
 @both
 def test_undefined_gradients_run_through(T, log):
-    class Nothing(T.autograd.Function):
-        @staticmethod
-        def forward(ctx, x):
-            return x * 1
-
-        @staticmethod
-        def backward(ctx, gradient):
-            return None
-
+    Nothing = function_of(T, backward=lambda ctx, gradient: None)
     x, y = leaf(T, 1.0), leaf(T, 2.0)
     a = x.exp()
     b = Nothing.apply(a)
@@ -161,16 +154,11 @@ def test_undefined_gradients_run_through(T, log):
 
 @both
 def test_only_some_outputs_of_a_function_have_gradients(T, log):
-    class Two(T.autograd.Function):
-        @staticmethod
-        def forward(ctx, x):
-            return x * 1, x * 2
+    def backward(ctx, a, b):
+        log(a, b)
+        return a + b * 2
 
-        @staticmethod
-        def backward(ctx, a, b):
-            log(a, b)
-            return a + b * 2
-
+    Two = function_of(T, lambda ctx, x: (x * 1, x * 2), backward)
     x = leaf(T, 1.0)
     a, b = Two.apply(x)
     log((yield T.autograd.grad(a, x, retain_graph=True)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from functions import function_of
 from parity import attempt, both, leaf
 
 # PyTorch's forward mode compiles its decompositions the first time it is used.
@@ -100,10 +101,6 @@ def test_a_function_of_its_own_says_what_has_no_tangent(T, log):
     fwAD = T.autograd.forward_ad
     primal, tangent = pair(T)
 
-    def custom(forward, jvp):
-        methods = {"forward": staticmethod(forward), "jvp": staticmethod(jvp)}
-        return type("Custom", (T.autograd.Function,), methods)
-
     def marked(ctx, x, y):
         copy = y.clone()
         ctx.mark_non_differentiable(copy)
@@ -111,11 +108,14 @@ def test_a_function_of_its_own_says_what_has_no_tangent(T, log):
 
     with fwAD.dual_level():
         dual = fwAD.make_dual(primal, tangent)
-        of_integers = custom(lambda ctx, x, y: (x.clone(), y.clone()), lambda ctx, x, y: (x, y))
+        of_integers = function_of(
+            T, lambda ctx, x, y: (x.clone(), y.clone()), jvp=lambda ctx, x, y: (x, y)
+        )
         log(fwAD.unpack_dual(of_integers.apply(dual, T.tensor(3))[1]).tangent)
-        attempt(log, custom(marked, lambda ctx, x, y: (x, x.clone())).apply, dual, T.tensor(3))
-        of_others = custom(
-            lambda ctx, x: (x.clone(), "text", x.clone()), lambda ctx, x: (x, None, x)
+        not_marked = function_of(T, marked, jvp=lambda ctx, x, y: (x, x.clone()))
+        attempt(log, not_marked.apply, dual, T.tensor(3))
+        of_others = function_of(
+            T, lambda ctx, x: (x.clone(), "text", x.clone()), jvp=lambda ctx, x: (x, None, x)
         )
         first, _, second = of_others.apply(dual)
         log(fwAD.unpack_dual(first).tangent, fwAD.unpack_dual(second).tangent)

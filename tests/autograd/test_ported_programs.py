@@ -6,6 +6,7 @@ import gc
 import weakref
 
 import pytest
+from functions import function_of
 from parity import attempt, both, leaf
 
 import asyncgrad as ag
@@ -16,12 +17,6 @@ def tree(node):
     if node is None:
         return None
     return [type(node).__name__, *[tree(child) for child, _ in node.next_functions]]
-
-
-def function(T, **methods):
-    """A Function of static methods."""
-    statics = {name: staticmethod(method) for name, method in methods.items()}
-    return type("Custom", (T.autograd.Function,), statics)
 
 
 # -- nodes -----------------------------------------------------------------------------------------
@@ -71,7 +66,7 @@ def test_double_differentiable_functions_have_these_graphs(T, log):
     once = T.autograd.function.once_differentiable
     for rule in (backward, once(backward)):
         x, y = leaf(T, 1.0, 2.0), leaf(T, 3.0, 4.0)
-        out = function(T, forward=forward, backward=rule).apply(x, 2, y).sum()
+        out = function_of(T, forward, rule).apply(x, 2, y).sum()
         gradient = T.ones((), dtype=T.float64, requires_grad=True)
         gradients = yield T.autograd.grad(out, (x, y), gradient, create_graph=True)
         log(gradients, [tree(g.grad_fn) for g in gradients])
@@ -200,9 +195,7 @@ def test_a_given_gradient_that_comes_through_is_given_back(T, log):
 @both
 def test_a_real_input_has_no_complex_gradient(T, log):
     for dtype in (T.int64, T.bool, T.float16, T.complex128):
-        custom = function(
-            T, forward=lambda ctx, x: x.clone(), backward=lambda ctx, g, dtype=dtype: g.to(dtype)
-        )
+        custom = function_of(T, backward=lambda ctx, g, dtype=dtype: g.to(dtype))
         x = leaf(T, 1.0)
         try:
             yield custom.apply(x).sum().backward()
@@ -272,7 +265,7 @@ def test_gradients_of_what_is_not_differentiable_may_stay_undefined(T, log):
             log(h)
             return g
 
-        yield function(T, forward=forward, backward=backward).apply(leaf(T, 1.0))[0].backward()
+        yield function_of(T, forward, backward).apply(leaf(T, 1.0))[0].backward()
 
 
 @pytest.mark.filterwarnings("ignore:.*saved_variables:DeprecationWarning")
@@ -286,7 +279,7 @@ def test_saved_tensors_by_their_old_name(T, log):
         log(ctx.saved_variables)
         return g
 
-    yield function(T, forward=forward, backward=backward).apply(leaf(T, 1.0)).backward()
+    yield function_of(T, forward, backward).apply(leaf(T, 1.0)).backward()
 
 
 @both
@@ -309,14 +302,14 @@ def test_what_can_be_marked_dirty(T, log):
 
     x = leaf(T, 1.0, 2.0)
     for forward in (changed, changed_twice, own):
-        custom = function(T, forward=forward, backward=backward)
+        custom = function_of(T, forward, backward)
         for given in (x, x[:], x.clone(), x.clone()[:1], x.clone().unbind()[0]):
             attempt(log, custom.apply, given)
 
 
 @both
 def test_a_function_gives_a_leaf_the_dtype_it_asks_for(T, log):
-    custom = function(T, forward=lambda ctx, x: x * 2, backward=lambda ctx, g: g.to(T.float64))
+    custom = function_of(T, lambda ctx, x: x * 2, lambda ctx, g: g.to(T.float64))
     for dtype in ("its own", None, T.float16, T.float32):
         x = T.ones(2, requires_grad=True)
         held = x.clone() if dtype is None else None
@@ -371,7 +364,7 @@ def test_refused_changes_name_the_output(T, log):
     plain = T.ones(2, dtype=T.float64)
     several = "output of a function that returns multiple views"
     for forward, part in ((view, "created inside a custom Function"), (view_and_more, several)):
-        custom = function(T, forward=forward, backward=backward)
+        custom = function_of(T, forward, backward)
         for given in (x, x.clone(), plain):
             out = custom.apply(given)
             out = out[0] if isinstance(out, tuple) else out
@@ -386,8 +379,11 @@ def test_refused_changes_name_the_output(T, log):
     for number, part in enumerate(parts):
         _message(log, several, lambda part=part: part.add_(1))
         _message(log, f"Output {number} of Unbind", lambda part=part: part.add_(1))
-    changed = function(T, forward=lambda ctx, x: (ctx.mark_dirty(x), x.mul_(2), x.clone())[1:],
-                       backward=lambda ctx, g, h: g + h)  # fmt: skip
+    changed = function_of(
+        T,
+        lambda ctx, x: (ctx.mark_dirty(x), x.mul_(2), x.clone())[1:],
+        lambda ctx, g, h: g + h,
+    )
     _message(log, "modifies inplace an input that is a view of another Tensor",
              lambda: changed.apply(x.clone()[:]))  # fmt: skip
 
@@ -434,7 +430,7 @@ def test_saved_tensors_show_what_hooks_have_kept(T, log):
         ctx.save_for_backward(x, None)
         return x * 2
 
-    custom = function(T, forward=forward, backward=lambda ctx, g: (log(ctx.saved_tensors), g)[1])
+    custom = function_of(T, forward, lambda ctx, g: (log(ctx.saved_tensors), g)[1])
     y = custom.apply(x)
     saved, nothing = y.grad_fn._raw_saved_tensors
     log(saved.data is x)
@@ -456,7 +452,7 @@ def test_saved_tensors_that_can_be_read_once(T, log):
         _message(log, "can only be accessed once", lambda: ctx.saved_tensors)
         return g
 
-    custom = function(T, forward=forward, backward=backward)
+    custom = function_of(T, forward, backward)
     custom.clear_saved_tensors_on_access = True
     yield custom.apply(leaf(T, 1.0)).backward()
 

@@ -7,13 +7,8 @@ import os
 import tempfile
 import weakref
 
+from functions import function_of
 from parity import attempt, both, leaf
-
-
-def function(T, **methods):
-    """A Function of static methods."""
-    statics = {name: staticmethod(method) for name, method in methods.items()}
-    return type("Custom", (T.autograd.Function,), statics)
 
 
 def same(x):
@@ -77,7 +72,7 @@ def test_a_function_may_have_saved_what_is_detached(T, log):
 
     x = leaf(T, 3.0)
     y = x.clone()
-    out = function(T, forward=forward, backward=backward).apply(y)
+    out = function_of(T, forward, backward).apply(y)
     y.detach_()
     yield out.sum().backward()
     log(x.grad)
@@ -195,7 +190,7 @@ def test_what_the_hook_gives_is_changed_apart_from_the_original(T, log):
         return g
 
     with T.autograd.graph.saved_tensors_hooks(lambda given: instead, same):
-        y = function(T, forward=forward, backward=backward).apply(x)
+        y = function_of(T, forward, backward).apply(x)
     yield y.sum().backward()
 
 
@@ -249,7 +244,7 @@ def test_a_result_that_its_node_leads_to_goes_with_the_collector(T, log):
         log(x, ctx.noted["result"])
         return g * x, None
 
-    custom = function(T, forward=forward, backward=backward)
+    custom = function_of(T, forward, backward)
     references = []
     for runs in (False, True):
         x, noted = leaf(T, 3.0), {}
@@ -265,7 +260,7 @@ def test_a_result_that_its_node_leads_to_goes_with_the_collector(T, log):
 
 @both
 def test_hooks_that_hold_the_node_they_are_on(T, log):
-    identity = function(T, forward=lambda ctx, x: x, backward=lambda ctx, g: g)
+    identity = function_of(T, lambda ctx, x: x, lambda ctx, g: g)
 
     class Held:
         pass

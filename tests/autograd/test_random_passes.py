@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from functions import function_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from parity import _drive, _drive_awaiting, _logger, torch
@@ -38,24 +39,8 @@ PASSES = st.lists(
 def functions(T):
     """A Function of two results, and one that gives no gradient."""
 
-    class Split(T.autograd.Function):
-        @staticmethod
-        def forward(ctx, x):
-            return x * 2, x * 3
-
-        @staticmethod
-        def backward(ctx, a, b):
-            return a * 2 + b * 3
-
-    class Drop(T.autograd.Function):
-        @staticmethod
-        def forward(ctx, x):
-            return x * 1
-
-        @staticmethod
-        def backward(ctx, gradient):
-            return None
-
+    Split = function_of(T, lambda ctx, x: (x * 2, x * 3), lambda ctx, a, b: a * 2 + b * 3)
+    Drop = function_of(T, backward=lambda ctx, gradient: None)
     return Split, Drop
 
 

@@ -9,6 +9,7 @@ import threading
 import weakref
 
 import pytest
+from functions import function_of
 from parity import attempt, both, leaf
 
 import asyncgrad as ag
@@ -20,19 +21,13 @@ from asyncgrad.errors import NestingError
 def reentrant(T, log, nested, name="reentrant"):
     """A function that passes its gradient on and runs something in its backward."""
 
-    class Reentrant(T.autograd.Function):
-        @staticmethod
-        def forward(ctx, x):
-            return x * 1
+    def backward(ctx, gradient):
+        log(f"enter {name}")
+        nested(gradient)
+        log(f"leave {name}")
+        return gradient
 
-        @staticmethod
-        def backward(ctx, gradient):
-            log(f"enter {name}")
-            nested(gradient)
-            log(f"leave {name}")
-            return gradient
-
-    return Reentrant
+    return function_of(T, backward=backward)
 
 
 @both
@@ -244,20 +239,15 @@ def nest(T, depth, log=None):
     x = leaf(T, 1.0)
     levels = []
 
-    class Deep(T.autograd.Function):
-        @staticmethod
-        def forward(ctx, x):
-            return x * 1
+    def backward(ctx, gradient):
+        levels.append(T.is_grad_enabled())
+        if len(levels) < depth:
+            with T.enable_grad():
+                y = x.detach().requires_grad_()
+                T.autograd.backward(Deep.apply(y), gradient)
+        return gradient
 
-        @staticmethod
-        def backward(ctx, gradient):
-            levels.append(T.is_grad_enabled())
-            if len(levels) < depth:
-                with T.enable_grad():
-                    y = x.detach().requires_grad_()
-                    T.autograd.backward(Deep.apply(y), gradient)
-            return gradient
-
+    Deep = function_of(T, backward=backward)
     return Deep.apply(x), x, levels
 
 
@@ -309,21 +299,16 @@ async def test_ten_thousand_deep_by_awaiting():
     x = leaf(ag, 1.0)
     levels = []
 
-    class Deep(ag.autograd.Function):
-        @staticmethod
-        def forward(ctx, x):
-            return x * 1
+    async def backward(ctx, gradient):
+        levels.append(1)
+        if len(levels) < depth:
+            with ag.enable_grad():
+                y = x.detach().requires_grad_()
+                inner = Deep.apply(y)
+            await ag.autograd.backward(inner, gradient)
+        return gradient
 
-        @staticmethod
-        async def backward(ctx, gradient):
-            levels.append(1)
-            if len(levels) < depth:
-                with ag.enable_grad():
-                    y = x.detach().requires_grad_()
-                    inner = Deep.apply(y)
-                await ag.autograd.backward(inner, gradient)
-            return gradient
-
+    Deep = function_of(ag, backward=backward)
     await Deep.apply(x).backward()
     assert len(levels) == depth
     assert x.grad.item() == 1.0
@@ -332,33 +317,23 @@ async def test_ten_thousand_deep_by_awaiting():
 def runaway():
     """A pass whose node starts another without end."""
 
-    class Runaway(ag.autograd.Function):
-        @staticmethod
-        def forward(ctx, x):
-            return x * 1
+    def backward(ctx, gradient):
+        with ag.enable_grad():
+            Runaway.apply(leaf(ag, 1.0)).backward()
+        return gradient
 
-        @staticmethod
-        def backward(ctx, gradient):
-            with ag.enable_grad():
-                Runaway.apply(leaf(ag, 1.0)).backward()
-            return gradient
-
+    Runaway = function_of(ag, backward=backward)
     return Runaway.apply(leaf(ag, 1.0))
 
 
 async def awaited_runaway():
     """The same, each pass awaiting the next."""
 
-    class Runaway(ag.autograd.Function):
-        @staticmethod
-        def forward(ctx, x):
-            return x * 1
+    async def backward(ctx, gradient):
+        await awaited_runaway()
+        return gradient
 
-        @staticmethod
-        async def backward(ctx, gradient):
-            await awaited_runaway()
-            return gradient
-
+    Runaway = function_of(ag, backward=backward)
     with ag.enable_grad():
         out = Runaway.apply(leaf(ag, 1.0))
     await out.backward()
@@ -418,30 +393,21 @@ async def test_a_nested_failure_awaited_and_caught():
     """The outer pass goes on; the nested one has touched nothing."""
     x, w = leaf(ag, 1.0), leaf(ag, 1.0)
 
-    class Fails(ag.autograd.Function):
-        @staticmethod
-        def forward(ctx, x):
-            return x * 1
+    async def backward(ctx, gradient):
+        await asyncio.sleep(0)
+        raise KeyError("inner")
 
-        @staticmethod
-        async def backward(ctx, gradient):
-            await asyncio.sleep(0)
-            raise KeyError("inner")
+    Fails = function_of(ag, backward=backward)
 
-    class Outer(ag.autograd.Function):
-        @staticmethod
-        def forward(ctx, x):
-            return x * 1
+    async def backward(ctx, gradient):
+        with ag.enable_grad():
+            nested = (Fails.apply(w * 1) + w).sum()
+        with pytest.raises(KeyError):
+            await nested.backward()
+        assert not ag.is_grad_enabled()
+        return gradient
 
-        @staticmethod
-        async def backward(ctx, gradient):
-            with ag.enable_grad():
-                nested = (Fails.apply(w * 1) + w).sum()
-            with pytest.raises(KeyError):
-                await nested.backward()
-            assert not ag.is_grad_enabled()
-            return gradient
-
+    Outer = function_of(ag, backward=backward)
     await Outer.apply(x).sum().backward()
     assert x.grad.item() == 1.0
     assert w.grad is None
@@ -479,18 +445,13 @@ async def test_many_nested_passes_at_once_share_few_threads():
     """Parents that wait hold no thread that their children need."""
     x = [ag.zeros(300_000, requires_grad=True) for _ in range(8)]
 
-    class Outer(ag.autograd.Function):
-        @staticmethod
-        def forward(ctx, x):
-            return x * 1
+    def backward(ctx, gradient):
+        with ag.enable_grad():
+            y = ag.exp(x[0].detach().requires_grad_()).sum()
+        y.backward()
+        return gradient
 
-        @staticmethod
-        def backward(ctx, gradient):
-            with ag.enable_grad():
-                y = ag.exp(x[0].detach().requires_grad_()).sum()
-            y.backward()
-            return gradient
-
+    Outer = function_of(ag, backward=backward)
     await asyncio.gather(*[Outer.apply(one).sum().backward() for one in x])
     assert all(one.grad is not None for one in x)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from xml.etree import ElementTree
 
+from functions import function_of
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -61,15 +62,7 @@ def _picture(svg):
 
 
 def test_a_picture_shows_what_the_text_for_graphviz_does(tmp_path):
-    class Same(ag.autograd.Function):
-        @staticmethod
-        def forward(ctx, x):
-            return x * 1
-
-        @staticmethod
-        def backward(ctx, g):
-            return g
-
+    Same = function_of(ag)
     x, w = ag.ones(2, 3, requires_grad=True), ag.ones(3, 4, requires_grad=True)
     loss = Same.apply(ag.split(x @ w, 2, dim=1)[1]).sum()
     svg = to_svg(loss, names={"a <weight> & more": w})

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from functions import function_of
 from plain_parity import attempted, numbers, plainly
 
 
@@ -330,19 +331,14 @@ def test_argnums(T, log):
 
 @plainly
 def test_func_setmat(T, log):
-    class A(T.autograd.Function):
-        @staticmethod
-        def forward(x, y):
-            return x, y
+    def setup_context(ctx, inputs, output):
+        ctx.set_materialize_grads(False)
 
-        @staticmethod
-        def setup_context(ctx, inputs, output):
-            ctx.set_materialize_grads(False)
+    def backward(ctx, gx, gy):
+        log(gx is None, gy is None)
+        return gx, gy
 
-        @staticmethod
-        def backward(ctx, gx, gy):
-            log(gx is None, gy is None)
-            return gx, gy
+    A = function_of(T, lambda x, y: (x, y), backward, setup_context=setup_context)
 
     def f(y, x):
         x, y = A.apply(x, y)
@@ -356,20 +352,14 @@ def test_func_setmat(T, log):
 
 @plainly
 def test_func_nig(T, log):
-    class A(T.autograd.Function):
-        @staticmethod
-        def forward(x, y):
-            return x * y
+    def setup_context(ctx, inputs, output):
+        pass
 
-        @staticmethod
-        def setup_context(ctx, inputs, output):
-            pass
+    def backward(ctx, g):
+        log(ctx.needs_input_grad[0], ctx.needs_input_grad[1])
+        return None, None
 
-        @staticmethod
-        def backward(ctx, g):
-            log(ctx.needs_input_grad[0], ctx.needs_input_grad[1])
-            return None, None
-
+    A = function_of(T, lambda x, y: x * y, backward, setup_context=setup_context)
     x = T.tensor(2.0)
     y = T.tensor(3.0)
     log(T.func.grad(A.apply)(x, y))
@@ -406,30 +396,22 @@ def test_func_returns_input(T, log):
             for dirty in (True, False):
                 for rg in (True, False):
 
-                    class A(T.autograd.Function):
-                        @staticmethod
-                        def forward(x):
-                            return x
+                    def setup_context(ctx, inputs, output):
+                        fn = ctx.save_for_forward if save_for == "jvp" else ctx.save_for_backward
+                        if dirty:
+                            ctx.mark_dirty(inputs[0])
+                        if save == "input":
+                            fn(inputs[0])
+                        elif save == "output":
+                            fn(output)
 
-                        @staticmethod
-                        def setup_context(ctx, inputs, output):
-                            fn = (
-                                ctx.save_for_forward if save_for == "jvp" else ctx.save_for_backward
-                            )
-                            if dirty:
-                                ctx.mark_dirty(inputs[0])
-                            if save == "input":
-                                fn(inputs[0])
-                            elif save == "output":
-                                fn(output)
-
-                        @staticmethod
-                        def backward(ctx, g):
-                            return g
-
-                        @staticmethod
-                        def jvp(ctx, t):
-                            return t.add_(0) if dirty else t.view(t.shape)
+                    A = function_of(
+                        T,
+                        lambda x: x,
+                        lambda ctx, g: g,
+                        setup_context=setup_context,
+                        jvp=lambda ctx, t: t.add_(0) if dirty else t.view(t.shape),
+                    )
 
                     def fn(x):
                         return A.apply(x.clone())

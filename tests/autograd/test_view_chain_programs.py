@@ -7,6 +7,7 @@ errors; at the end the gradients by all leaves, and those of a pass that is itse
 from __future__ import annotations
 
 import pytest
+from functions import function_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from parity import _logger, torch
@@ -58,25 +59,13 @@ CHANGES = (
 
 
 def _functions(T):
-    class Same(T.autograd.Function):
-        @staticmethod
-        def forward(ctx, x):
-            return x
+    Same = function_of(T, lambda ctx, x: x, lambda ctx, g: g * 3)
 
-        @staticmethod
-        def backward(ctx, g):
-            return g * 3
+    def forward(ctx, x):
+        ctx.mark_dirty(x)
+        return x.mul_(2)
 
-    class Doubled(T.autograd.Function):
-        @staticmethod
-        def forward(ctx, x):
-            ctx.mark_dirty(x)
-            return x.mul_(2)
-
-        @staticmethod
-        def backward(ctx, g):
-            return g * 2
-
+    Doubled = function_of(T, forward, lambda ctx, g: g * 2)
     return (Same.apply, Doubled.apply, lambda x: x * 1.5, lambda x: x.clone())
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from functions import function_of
 
 import asyncgrad as ag
 from asyncgrad.autograd import gradcheck, gradgradcheck
@@ -49,14 +50,6 @@ def test_complex_numbers(accelerator):
 
 
 def test_a_wrong_gradient_is_found(accelerator):
-    class Wrong(ag.autograd.Function):
-        @staticmethod
-        def forward(ctx, x):
-            return x * 2
-
-        @staticmethod
-        def backward(ctx, gradient):
-            return gradient * 3
-
+    Wrong = function_of(ag, lambda ctx, x: x * 2, lambda ctx, gradient: gradient * 3)
     with pytest.raises(RuntimeError, match="Jacobian mismatch"):
         gradcheck(Wrong.apply, leaves(accelerator))

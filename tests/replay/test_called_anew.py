@@ -6,6 +6,7 @@ import asyncio
 from types import SimpleNamespace
 
 import pytest
+from functions import function_of
 from replay_counts import replays
 
 import asyncgrad as ag
@@ -614,15 +615,11 @@ async def test_a_coroutine_forward_is_eager():
     """It may wait for anything."""
     w = leaf()
 
-    class Later(ag.autograd.Function):
-        @staticmethod
-        async def forward(ctx, x):
-            await asyncio.sleep(0)
-            return x * w.tolist()[0]
+    async def forward(ctx, x):
+        await asyncio.sleep(0)
+        return x * w.tolist()[0]
 
-        @staticmethod
-        def backward(ctx, g):
-            return g
+    Later = function_of(ag, forward, lambda ctx, g: g)
 
     @ag.compile
     async def function(x):
@@ -925,16 +922,11 @@ def test_tensors_that_user_code_changes(change, way):
             elif len(calls) == 4:
                 held.mul_(2)
 
-        class Turning(ag.autograd.Function):
-            @staticmethod
-            def forward(ctx, x):
-                turn()
-                return x * 2
+        def forward(ctx, x):
+            turn()
+            return x * 2
 
-            @staticmethod
-            def backward(ctx, g):
-                return g * 2
-
+        Turning = function_of(ag, forward, lambda ctx, g: g * 2)
         if way == "hook":
             w.register_hook(turn)
         elif way == "step hook":

@@ -10,6 +10,7 @@ import weakref
 from typing import ClassVar
 
 import pytest
+from functions import function_of
 from replay_counts import replays
 
 import asyncgrad as ag
@@ -236,14 +237,7 @@ def test_versions_of_arguments_that_once_shared_memory():
     assert replays(fast) >= 8
 
 
-class NoGradient(ag.autograd.Function):
-    @staticmethod
-    def forward(ctx, x):
-        return x * 1
-
-    @staticmethod
-    def backward(ctx, grad):
-        return None
+NoGradient = function_of(ag, backward=lambda ctx, grad: None)
 
 
 @pytest.mark.parametrize("behind", [ag.tanh, NoGradient.apply])
@@ -711,15 +705,7 @@ def test_each_of_several_results_leads_to_its_own_leaves(function, use):
 def test_a_result_that_gets_no_gradient():
     """As from a Function that returns None."""
 
-    class Nothing(ag.autograd.Function):
-        @staticmethod
-        def forward(ctx, x):
-            return x * 2
-
-        @staticmethod
-        def backward(ctx, g):
-            return None
-
+    Nothing = function_of(ag, lambda ctx, x: x * 2, lambda ctx, g: None)
     w = ag.ones(2, requires_grad=True)
     fast = ag.compile(lambda x: ag.tanh(x * w))
     for _ in range(3):
