@@ -7,7 +7,7 @@ import copy
 from collections import namedtuple
 
 import pytest
-from parity import both, torch
+from parity import both, raised, torch
 
 import asyncgrad as ag
 from asyncgrad.ops.api.random import standard_gamma
@@ -21,16 +21,6 @@ def _x(T, *shape):
     for n in shape:
         size *= n
     return (T.arange(1.0, size + 1.0).reshape(shape) / 3).to(T.float64)
-
-
-def _raised(log, call):
-    """A step that notes the class of the error that a call or its await raises."""
-    try:
-        yield call()
-    except Exception as error:
-        log(error)
-    else:
-        log("nothing raised")
 
 
 Point = namedtuple("Point", ["x", "y"])
@@ -98,29 +88,29 @@ def test_errors_of_gradients(T, log):
     """PyTorch's classes."""
     f = T.func
     x = _x(T, 3)
-    yield from _raised(log, lambda: f.grad(lambda x: x * 2)(x))
-    yield from _raised(log, lambda: f.grad(lambda x: "no")(x))
-    yield from _raised(log, lambda: f.grad(lambda x: x.sum())())
-    yield from _raised(log, lambda: f.grad(lambda x: x.sum(), argnums=1)(x))
-    yield from _raised(log, lambda: f.grad(lambda x: x.sum(), argnums=(0, 0))(x))
-    yield from _raised(log, lambda: f.grad(lambda x: x.sum(), argnums=())(x))
-    yield from _raised(log, lambda: f.grad(lambda x: x.sum(), argnums="x")(x))
-    yield from _raised(log, lambda: f.grad(lambda x: x.sum(), has_aux=True)(x))
+    yield from raised(log, lambda: f.grad(lambda x: x * 2)(x))
+    yield from raised(log, lambda: f.grad(lambda x: "no")(x))
+    yield from raised(log, lambda: f.grad(lambda x: x.sum())())
+    yield from raised(log, lambda: f.grad(lambda x: x.sum(), argnums=1)(x))
+    yield from raised(log, lambda: f.grad(lambda x: x.sum(), argnums=(0, 0))(x))
+    yield from raised(log, lambda: f.grad(lambda x: x.sum(), argnums=())(x))
+    yield from raised(log, lambda: f.grad(lambda x: x.sum(), argnums="x")(x))
+    yield from raised(log, lambda: f.grad(lambda x: x.sum(), has_aux=True)(x))
     for transform in (f.grad, f.jacrev):
-        yield from _raised(log, lambda: transform(lambda d: d["a"].sum())({"a": x, "b": 3}))  # noqa: B023  run at once
-    yield from _raised(log, lambda: f.vjp(lambda x, n: x * n, x, 3))
-    yield from _raised(log, lambda: f.vjp(lambda x: None, x))
-    yield from _raised(log, lambda: f.vjp(lambda x: (x, 1), x))
-    yield from _raised(log, lambda: f.jvp(lambda x: x, x, x))
-    yield from _raised(log, lambda: f.jvp(lambda x: x, (x,), (x, x)))
-    yield from _raised(log, lambda: f.jvp(lambda x: x, (), ()))
-    yield from _raised(log, lambda: f.jvp(lambda x: x, (1.0,), (x,)))
-    yield from _raised(log, lambda: f.jvp(lambda x: "no", (x,), (x,)))
-    yield from _raised(log, lambda: f.jvp(lambda x: T.ones(1), (x,), (x,), strict=True))
-    yield from _raised(log, lambda: f.jvp(lambda x: x, (x,), (_x(T, 2),)))
-    yield from _raised(log, lambda: f.jacrev(lambda x: x, chunk_size=0)(x))
+        yield from raised(log, lambda: transform(lambda d: d["a"].sum())({"a": x, "b": 3}))  # noqa: B023  run at once
+    yield from raised(log, lambda: f.vjp(lambda x, n: x * n, x, 3))
+    yield from raised(log, lambda: f.vjp(lambda x: None, x))
+    yield from raised(log, lambda: f.vjp(lambda x: (x, 1), x))
+    yield from raised(log, lambda: f.jvp(lambda x: x, x, x))
+    yield from raised(log, lambda: f.jvp(lambda x: x, (x,), (x, x)))
+    yield from raised(log, lambda: f.jvp(lambda x: x, (), ()))
+    yield from raised(log, lambda: f.jvp(lambda x: x, (1.0,), (x,)))
+    yield from raised(log, lambda: f.jvp(lambda x: "no", (x,), (x,)))
+    yield from raised(log, lambda: f.jvp(lambda x: T.ones(1), (x,), (x,), strict=True))
+    yield from raised(log, lambda: f.jvp(lambda x: x, (x,), (_x(T, 2),)))
+    yield from raised(log, lambda: f.jacrev(lambda x: x, chunk_size=0)(x))
     _, pull = yield f.vjp(lambda x: (x, x), x)
-    yield from _raised(log, lambda: pull(x))
+    yield from raised(log, lambda: pull(x))
 
 
 @both
@@ -136,9 +126,9 @@ def test_vjp(T, log):
     log(out, aux, (yield pull(x)))
     out, pull = yield f.vjp(lambda d: d["a"] * 2, {"a": x})
     log((yield pull(x)))
-    yield from _raised(log, lambda: pull(5))
-    yield from _raised(log, lambda: f.vjp(lambda x: (x, x > 0), x))
-    yield from _raised(log, lambda: f.jacrev(lambda x: x.long())(x))
+    yield from raised(log, lambda: pull(5))
+    yield from raised(log, lambda: f.vjp(lambda x: (x, x > 0), x))
+    yield from raised(log, lambda: f.jacrev(lambda x: x.long())(x))
 
 
 @both
@@ -260,25 +250,25 @@ def test_errors_of_vmap(T, log):
     f = T.func
     x = _x(T, 2, 3)
     for in_dims in (2, -3, (0, 0), "0", [0], (0.5,), None, (None,)):
-        yield from _raised(log, lambda: f.vmap(lambda x: x, in_dims=in_dims)(x))  # noqa: B023  run at once
-    yield from _raised(log, lambda: f.vmap(lambda x: x)())
-    yield from _raised(log, lambda: f.vmap(lambda x: x)(3))
-    yield from _raised(log, lambda: f.vmap(lambda x, y: x)(x, x[0]))
-    yield from _raised(log, lambda: f.vmap(lambda x: 3)(x))
-    yield from _raised(log, lambda: f.vmap(lambda x: None)(x))
-    yield from _raised(log, lambda: f.vmap(lambda x: x, out_dims=None)(x))
-    yield from _raised(log, lambda: f.vmap(lambda x: x, out_dims=(0, 0))(x))
-    yield from _raised(log, lambda: f.vmap(lambda x: x, out_dims="0")(x))
-    yield from _raised(log, lambda: f.vmap(lambda x: x, out_dims=5)(x))
-    yield from _raised(log, lambda: f.vmap(lambda x: x.sum().item())(x))
-    yield from _raised(log, lambda: f.vmap(lambda x: x if x.sum() > 0 else -x)(x))
-    yield from _raised(log, lambda: f.vmap(lambda x: x[x > 0])(x))
-    yield from _raised(log, lambda: f.vmap(lambda x: x.nonzero())(x))
-    yield from _raised(log, lambda: f.vmap(lambda x: T.zeros(3, dtype=T.float64).add_(x))(x))
-    yield from _raised(log, lambda: f.vmap(lambda x: T.rand(2) * x.sum())(x))
-    yield from _raised(log, lambda: f.vmap(lambda x: x, randomness="some")(x))
-    yield from _raised(log, lambda: f.vmap(lambda x: x, chunk_size=0)(x))
-    yield from _raised(log, lambda: f.vmap(lambda x: T.nn.functional.dropout(x))(x))
+        yield from raised(log, lambda: f.vmap(lambda x: x, in_dims=in_dims)(x))  # noqa: B023  run at once
+    yield from raised(log, lambda: f.vmap(lambda x: x)())
+    yield from raised(log, lambda: f.vmap(lambda x: x)(3))
+    yield from raised(log, lambda: f.vmap(lambda x, y: x)(x, x[0]))
+    yield from raised(log, lambda: f.vmap(lambda x: 3)(x))
+    yield from raised(log, lambda: f.vmap(lambda x: None)(x))
+    yield from raised(log, lambda: f.vmap(lambda x: x, out_dims=None)(x))
+    yield from raised(log, lambda: f.vmap(lambda x: x, out_dims=(0, 0))(x))
+    yield from raised(log, lambda: f.vmap(lambda x: x, out_dims="0")(x))
+    yield from raised(log, lambda: f.vmap(lambda x: x, out_dims=5)(x))
+    yield from raised(log, lambda: f.vmap(lambda x: x.sum().item())(x))
+    yield from raised(log, lambda: f.vmap(lambda x: x if x.sum() > 0 else -x)(x))
+    yield from raised(log, lambda: f.vmap(lambda x: x[x > 0])(x))
+    yield from raised(log, lambda: f.vmap(lambda x: x.nonzero())(x))
+    yield from raised(log, lambda: f.vmap(lambda x: T.zeros(3, dtype=T.float64).add_(x))(x))
+    yield from raised(log, lambda: f.vmap(lambda x: T.rand(2) * x.sum())(x))
+    yield from raised(log, lambda: f.vmap(lambda x: x, randomness="some")(x))
+    yield from raised(log, lambda: f.vmap(lambda x: x, chunk_size=0)(x))
+    yield from raised(log, lambda: f.vmap(lambda x: T.nn.functional.dropout(x))(x))
 
 
 @both
@@ -320,8 +310,8 @@ def test_is_grads_batched(T, log):
     log((yield T.autograd.grad(rows[0].sum(), x, retain_graph=True)))
     log((yield T.autograd.grad(y, (x, unused), eye, is_grads_batched=True, allow_unused=True,
                                retain_graph=True)))  # fmt: skip
-    yield from _raised(log, lambda: T.autograd.grad(y, x, eye[0], is_grads_batched=True))
-    yield from _raised(log, lambda: T.autograd.grad(y, x, eye[:, :2], is_grads_batched=True))
+    yield from raised(log, lambda: T.autograd.grad(y, x, eye[0], is_grads_batched=True))
+    yield from raised(log, lambda: T.autograd.grad(y, x, eye[:, :2], is_grads_batched=True))
 
 
 @both
@@ -384,12 +374,12 @@ def test_functional_call(T, log):
     log(f.functional_call(model, {"0.bias": zeros["0.bias"]}, x))
     log(f.functional_call(model, ({"0.bias": zeros["0.bias"]}, {"2.bias": zeros["2.bias"]}), x))
     log(model(x))
-    yield from _raised(log, lambda: f.functional_call(model, 3, x))
-    yield from _raised(log, lambda: f.functional_call(model, (3,), x))
-    yield from _raised(log, lambda: f.functional_call(model, (zeros, zeros), x))
-    yield from _raised(log, lambda: f.functional_call(model, {"0.bias": x[0]}, x, strict=True))
-    yield from _raised(log, lambda: f.functional_call(model, {**zeros, "no": x}, x, strict=True))
-    yield from _raised(log, lambda: f.functional_call(model, {"no.bias": x}, x))
+    yield from raised(log, lambda: f.functional_call(model, 3, x))
+    yield from raised(log, lambda: f.functional_call(model, (3,), x))
+    yield from raised(log, lambda: f.functional_call(model, (zeros, zeros), x))
+    yield from raised(log, lambda: f.functional_call(model, {"0.bias": x[0]}, x, strict=True))
+    yield from raised(log, lambda: f.functional_call(model, {**zeros, "no": x}, x, strict=True))
+    yield from raised(log, lambda: f.functional_call(model, {"no.bias": x}, x))
 
 
 @both
@@ -443,7 +433,7 @@ def test_ensembles(T, log):
         return f.functional_call(base, (parameters, buffers), (x,))
 
     log((yield f.vmap(call, in_dims=(0, 0, None))(parameters, buffers, x)))
-    yield from _raised(log, lambda: f.stack_module_state([]))
+    yield from raised(log, lambda: f.stack_module_state([]))
 
 
 @both
@@ -459,11 +449,11 @@ def test_ensembles_of_parametrized_modules(T, log):
         return T.func.functional_call(layer, parameters, (x,))
 
     log((yield T.func.vmap(call, in_dims=(0, None))(parameters, _x(T, 4, 3))))
-    yield from _raised(log, lambda: T.func.stack_module_state([layer, T.nn.Linear(3, 2).double()]))
+    yield from raised(log, lambda: T.func.stack_module_state([layer, T.nn.Linear(3, 2).double()]))
     # The weight of the second's parametrization would be left out.
     other = T.nn.Linear(3, 2).double()
     T.nn.utils.parametrize.register_parametrization(other, "weight", T.nn.PReLU().double())
-    yield from _raised(log, lambda: T.func.stack_module_state([layer, other]))
+    yield from raised(log, lambda: T.func.stack_module_state([layer, other]))
 
 
 @pytest.mark.parametrize("randomness", ["same", "different"])
@@ -695,7 +685,7 @@ def test_custom_functions(T, log):
         log((yield f.jacrev(lambda x: cube(x, 2)[0])(x[0])))  # noqa: B023  run at once
     for rule in ("none", "both"):
         cube = _function(T, rule)
-        yield from _raised(log, lambda: f.vmap(lambda x: cube(x, 2))(x))  # noqa: B023  run at once
+        yield from raised(log, lambda: f.vmap(lambda x: cube(x, 2))(x))  # noqa: B023  run at once
 
 
 def test_vmap_refuses_functions_that_have_to_be_awaited():

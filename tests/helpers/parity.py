@@ -52,6 +52,16 @@ def attempt(log, function, *args, **kwargs):
     return result
 
 
+def raised(log, function, *args, **kwargs):
+    """Steps that note the class of the error that a call, or awaiting what it returns, raises."""
+    try:
+        yield function(*args, **kwargs)
+    except Exception as error:
+        log(error)
+    else:
+        log("nothing raised")
+
+
 @functools.lru_cache
 def _theirs(program):
     notes = []
