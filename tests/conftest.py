@@ -7,6 +7,7 @@ import gc
 import importlib.util
 import logging
 import sys
+import traceback
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
@@ -95,6 +96,11 @@ def no_collector() -> Iterator[None]:
     gc.enable()
 
 
+# In debug mode each future and each handle notes the stack where it was made, which messages print.
+# Whole stacks took four fifths of the time of tests in that mode, so the last frame has to do.
+asyncio.constants.DEBUG_STACK_DEPTH = 1
+
+
 class _DebugLoop(asyncio.SelectorEventLoop):
     """A loop in debug mode that stays so: pytest-asyncio's runner would switch it off."""
 
@@ -104,6 +110,14 @@ class _DebugLoop(asyncio.SelectorEventLoop):
 
     def set_debug(self, enabled: bool) -> None:
         super().set_debug(True)
+
+    def run_forever(self) -> None:
+        # Futures implemented in C know no depth: they call this function without arguments.
+        traceback.extract_stack.__defaults__ = (None, 1)
+        try:
+            super().run_forever()
+        finally:
+            traceback.extract_stack.__defaults__ = (None, None)
 
 
 def _uvloop_loop() -> asyncio.AbstractEventLoop:
@@ -124,6 +138,16 @@ def pytest_asyncio_loop_factories(
         # The functions that they call are tested on a loop in debug mode themselves.
         del loops["asyncio-debug"]
     return loops
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Collect no garbage meanwhile: what is imported and the tests themselves all stay."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
