@@ -359,6 +359,7 @@ async def test_what_runs_while_a_node_waits_is_no_child_of_it():
     assert all("parent_" not in node.metadata for node in made)
 
 
+@pytest.mark.usefixtures("no_collector")
 def test_parents_and_traces_keep_nothing_alive():
     """With the cycle collector off, also when the metadata holds something of the user's."""
 
@@ -366,20 +367,16 @@ def test_parents_and_traces_keep_nothing_alive():
         pass
 
     gc.collect()
-    gc.disable()
-    try:
-        owner = Owner()
-        gone = weakref.ref(owner)
-        with ag.autograd.set_detect_anomaly(True):
-            x = leaf(ag, 0.5)
-            y = ag.exp(x * x)
-            (g,) = ag.grad(y.sum(), x, create_graph=True)
-            y.grad_fn.metadata["owner"] = owner
-            node = weakref.ref(g.grad_fn)
-        del owner, y
-        assert gone() is not None
-        del g
-        assert gone() is None
-        assert node() is None
-    finally:
-        gc.enable()
+    owner = Owner()
+    gone = weakref.ref(owner)
+    with ag.autograd.set_detect_anomaly(True):
+        x = leaf(ag, 0.5)
+        y = ag.exp(x * x)
+        (g,) = ag.grad(y.sum(), x, create_graph=True)
+        y.grad_fn.metadata["owner"] = owner
+        node = weakref.ref(g.grad_fn)
+    del owner, y
+    assert gone() is not None
+    del g
+    assert gone() is None
+    assert node() is None

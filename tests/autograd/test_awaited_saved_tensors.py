@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import collections
-import gc
 import weakref
 
 import numpy as np
@@ -165,27 +164,23 @@ async def test_failures_ahead_of_time_are_raised_by_who_needs_them():
     await ag.sin(x).sum().backward()
 
 
+@pytest.mark.usefixtures("no_collector")
 @pytest.mark.asyncio
 async def test_a_cancelled_pass_stops_all_that_is_unpacked():
     """Its graph goes with it, with the cycle collector off."""
-    gc.collect()
-    gc.disable()
-    try:
-        store = Store()
-        store.gates[2] = asyncio.Event()
-        with saved_tensors_hooks(store.pack, store.unpack):
-            loss = chain(leaf(0.5), 3).sum()
-        running = loss.backward()
-        await store.begun[1].wait()
-        running.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await running
-        graph = weakref.ref(loss.grad_fn)
-        del loss, running
-        await settle()
-        assert graph() is None
-    finally:
-        gc.enable()
+    store = Store()
+    store.gates[2] = asyncio.Event()
+    with saved_tensors_hooks(store.pack, store.unpack):
+        loss = chain(leaf(0.5), 3).sum()
+    running = loss.backward()
+    await store.begun[1].wait()
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    graph = weakref.ref(loss.grad_fn)
+    del loss, running
+    await settle()
+    assert graph() is None
 
 
 @pytest.mark.asyncio

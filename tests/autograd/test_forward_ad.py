@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import math
 import warnings
 import weakref
@@ -501,22 +500,18 @@ def test_levels_belong_to_tasks():
     assert asyncio.run(main()) == [[3.0, 3.0], None]
 
 
+@pytest.mark.usefixtures("no_collector")
 def test_tangents_die_with_their_tensors_and_levels():
     """Without the cycle collector."""
-    gc.collect()
-    gc.disable()
-    try:
-        with fwAD.dual_level():
-            x = fwAD.make_dual(ag.ones(2), ag.ones(2))
-            y = x * 2
-            tangent = weakref.ref(fwAD.unpack_dual(y).tangent)
-            assert tangent() is not None
-            del y
-            assert tangent() is None
-            kept = weakref.ref(fwAD.unpack_dual(x).tangent)
-        assert kept() is None
-    finally:
-        gc.enable()
+    with fwAD.dual_level():
+        x = fwAD.make_dual(ag.ones(2), ag.ones(2))
+        y = x * 2
+        tangent = weakref.ref(fwAD.unpack_dual(y).tangent)
+        assert tangent() is not None
+        del y
+        assert tangent() is None
+        kept = weakref.ref(fwAD.unpack_dual(x).tangent)
+    assert kept() is None
 
 
 def test_a_failed_make_dual_leaves_no_trace():

@@ -707,6 +707,7 @@ def test_inputs_outputs_and_constants_on_ctx_are_differentiated_right():
     np.testing.assert_allclose(h.numpy(), np.exp([1.0]), rtol=1e-6)
 
 
+@pytest.mark.usefixtures("no_collector")
 def test_ctx_that_keeps_its_own_output_makes_no_cycle():
     def forward(ctx, x):
         ctx.out = x * 2
@@ -715,22 +716,18 @@ def test_ctx_that_keeps_its_own_output_makes_no_cycle():
 
     Keep = function_of(ag, forward, lambda ctx, gradient: gradient * 2)
     gc.collect()
-    gc.disable()
-    try:
-        x = ag.ones(3, requires_grad=True)
-        y = Keep.apply(x)
-        node = weakref.ref(y.grad_fn)
-        gradients = ag.autograd.grad(y.sum(), x, create_graph=True)
-        assert gradients[0].requires_grad is False
-        del y
-        assert node() is None
-        y = Keep.apply(x)
-        node = weakref.ref(y.grad_fn)
-        y.sum().backward()
-        del y
-        assert node() is None
-    finally:
-        gc.enable()
+    x = ag.ones(3, requires_grad=True)
+    y = Keep.apply(x)
+    node = weakref.ref(y.grad_fn)
+    gradients = ag.autograd.grad(y.sum(), x, create_graph=True)
+    assert gradients[0].requires_grad is False
+    del y
+    assert node() is None
+    y = Keep.apply(x)
+    node = weakref.ref(y.grad_fn)
+    y.sum().backward()
+    del y
+    assert node() is None
 
 
 def test_wants_grad_is_narrowed_to_the_pass():

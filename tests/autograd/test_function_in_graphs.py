@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import weakref
 
 import pytest
@@ -626,20 +625,17 @@ def test_classmethods_serve_as_well(T, log):
 # -- ours ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("no_collector")
 def test_a_function_s_arguments_go_when_nothing_is_saved():
-    gc.disable()
-    try:
-        made = function(ag, lambda ctx, x: x * 2, lambda ctx, g: g * 2)
-        x = ag.ones(2, requires_grad=True)
-        y = x * 1
-        gone = weakref.ref(y)
-        z = made.apply(y)
-        del y
-        assert gone() is None
-        z.sum().backward()
-        assert x.grad.tolist() == [2.0, 2.0]
-    finally:
-        gc.enable()
+    made = function(ag, lambda ctx, x: x * 2, lambda ctx, g: g * 2)
+    x = ag.ones(2, requires_grad=True)
+    y = x * 1
+    gone = weakref.ref(y)
+    z = made.apply(y)
+    del y
+    assert gone() is None
+    z.sum().backward()
+    assert x.grad.tolist() == [2.0, 2.0]
 
 
 @pytest.mark.asyncio

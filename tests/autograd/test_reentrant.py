@@ -450,6 +450,7 @@ async def test_many_nested_passes_at_once_share_few_threads():
     assert all(one.grad is not None for one in x)
 
 
+@pytest.mark.usefixtures("no_collector")
 @pytest.mark.asyncio
 @pytest.mark.parametrize("awaited", [False, True])
 async def test_nested_graphs_go_at_once(awaited):
@@ -482,15 +483,11 @@ async def test_nested_graphs_go_at_once(awaited):
                 y.backward()
 
     gc.collect()
-    gc.disable()
-    try:
-        out = leaf(ag, 1.0) * 2
-        out.register_hook(await_them if awaited else block)
-        gone.append(weakref.ref(out.grad_fn))
-        await out.sum().backward()
-        del out
-        for _ in range(5):  # the loop lets go of what it has called
-            await asyncio.sleep(0)
-        assert [reference() for reference in gone] == [None, None, None]
-    finally:
-        gc.enable()
+    out = leaf(ag, 1.0) * 2
+    out.register_hook(await_them if awaited else block)
+    gone.append(weakref.ref(out.grad_fn))
+    await out.sum().backward()
+    del out
+    for _ in range(5):  # the loop lets go of what it has called
+        await asyncio.sleep(0)
+    assert [reference() for reference in gone] == [None, None, None]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import gc
 import weakref
 
 import pytest
@@ -534,35 +533,31 @@ class Value:
         self.tensor = tensor
 
 
+@pytest.mark.usefixtures("no_collector")
 def test_what_is_packed_goes_at_once():
     """When its node has run, when the graph is dropped, when the pass fails."""
-    gc.collect()
-    gc.disable()
-    try:
-        for end in ("run", "drop", "fail"):
-            packed = []
+    for end in ("run", "drop", "fail"):
+        packed = []
 
-            def pack(tensor, packed=packed):
-                value = Value(tensor)
-                packed.append(weakref.ref(value))
-                return value
+        def pack(tensor, packed=packed):
+            value = Value(tensor)
+            packed.append(weakref.ref(value))
+            return value
 
-            x = leaf(ag, 2.0)
-            with hooks(ag, pack, lambda value: value.tensor):
-                y = ag.exp(x * x)
-            loss = y.sum()
-            assert all(reference() is not None for reference in packed)
-            if end == "run":
-                loss.backward()
-            else:
-                if end == "fail":
-                    x.register_hook(lambda gradient: 1 / 0)
-                    with contextlib.suppress(ZeroDivisionError):
-                        loss.backward()
-                del y, loss
-            assert [reference() for reference in packed] == [None] * 3
-    finally:
-        gc.enable()
+        x = leaf(ag, 2.0)
+        with hooks(ag, pack, lambda value: value.tensor):
+            y = ag.exp(x * x)
+        loss = y.sum()
+        assert all(reference() is not None for reference in packed)
+        if end == "run":
+            loss.backward()
+        else:
+            if end == "fail":
+                x.register_hook(lambda gradient: 1 / 0)
+                with contextlib.suppress(ZeroDivisionError):
+                    loss.backward()
+            del y, loss
+        assert [reference() for reference in packed] == [None] * 3
 
 
 @both

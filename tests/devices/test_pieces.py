@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import threading
 import weakref
 from typing import TYPE_CHECKING, Any
@@ -199,6 +198,7 @@ def test_no_thread_follows_for_ever_after_an_interrupt_before_the_first_part(
         pieces.followed(lambda part: None, lambda part: None, range(3))
 
 
+@pytest.mark.usefixtures("no_collector")
 def test_a_job_that_comes_late_holds_no_array(monkeypatch: pytest.MonkeyPatch) -> None:
     late = Late()
     monkeypatch.setattr(pieces, "threads", 3)
@@ -209,11 +209,7 @@ def test_a_job_that_comes_late_holds_no_array(monkeypatch: pytest.MonkeyPatch) -
         pieces.in_pieces(lambda place: x.__setitem__(place, 1.0), range(3))
         return weakref.ref(x)
 
-    gc.disable()
-    try:
-        assert work()() is None
-    finally:
-        gc.enable()
+    assert work()() is None
 
 
 @pytest.mark.parametrize("rows", [1, 63, 700, 5000])

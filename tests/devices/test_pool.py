@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import sys
 import weakref
 
@@ -33,16 +32,13 @@ def address(array: np.ndarray) -> int:
     return array.__array_interface__["data"][0]
 
 
+@pytest.mark.usefixtures("no_collector")
 def test_memory_is_lent_again_when_the_array_is_gone(pool: Pool) -> None:
     """At once, without the cycle collector."""
-    gc.disable()
-    try:
-        first = pool.take((LARGE // 8,), F8)
-        where = address(first)
-        del first
-        assert address(pool.take((LARGE // 8,), F8)) == where
-    finally:
-        gc.enable()
+    first = pool.take((LARGE // 8,), F8)
+    where = address(first)
+    del first
+    assert address(pool.take((LARGE // 8,), F8)) == where
 
 
 @pytest.mark.parametrize(

@@ -392,22 +392,19 @@ async def fails_with(given: Given) -> None:
     raise ValueError("planned")
 
 
+@pytest.mark.usefixtures("no_collector")
 @pytest.mark.asyncio
 async def test_a_failed_run_frees_what_it_was_given_without_a_collection() -> None:
     async with world_of(Engine(2)) as world:
         given = Given()
         alive = weakref.ref(given)
         gc.collect()
-        gc.disable()
-        try:
-            with suppress(ValueError):
-                await world.run(fails_with, given)
-            del given
-            for _ in range(50):
-                await asyncio.sleep(0)
-            assert alive() is None
-        finally:
-            gc.enable()
+        with suppress(ValueError):
+            await world.run(fails_with, given)
+        del given
+        for _ in range(50):
+            await asyncio.sleep(0)
+        assert alive() is None
 
 
 #: The parameters of models, on all ranks.
@@ -445,6 +442,7 @@ async def copies(world: Any, how: str) -> None:
 WAYS_TO_END = ["run", "failed run", "failed pass", "standstill", "step", "failed step"]
 
 
+@pytest.mark.usefixtures("no_collector")
 @pytest.mark.asyncio
 @pytest.mark.parametrize("how", WAYS_TO_END)
 async def test_models_are_freed_with_their_run_without_a_collection(how: str) -> None:
@@ -452,15 +450,11 @@ async def test_models_are_freed_with_their_run_without_a_collection(how: str) ->
     _parameters.clear()
     async with world_of(Engine(2)) as world:
         gc.collect()
-        gc.disable()
-        try:
-            with suppress(ValueError, RuntimeError):
-                await (copies(world, how) if "step" in how else world.run(steps, how))
-            for _ in range(50):
-                await asyncio.sleep(0)
-            assert [one() for one in _parameters] == [None] * len(_parameters) != []
-        finally:
-            gc.enable()
+        with suppress(ValueError, RuntimeError):
+            await (copies(world, how) if "step" in how else world.run(steps, how))
+        for _ in range(50):
+            await asyncio.sleep(0)
+        assert [one() for one in _parameters] == [None] * len(_parameters) != []
 
 
 async def train(bucket: float, rarely: bool = False) -> Any:

@@ -1499,6 +1499,7 @@ async def test_a_context_with_a_failed_pass_commits_nothing() -> None:
         assert kept(await world.statistics()) == [0, 0]
 
 
+@pytest.mark.usefixtures("no_collector")
 @pytest.mark.asyncio
 async def test_a_failed_context_leaves_nothing_to_the_garbage_collector() -> None:
     async with world_of(Engine(1)) as world:
@@ -1512,14 +1513,10 @@ async def test_a_failed_context_leaves_nothing_to_the_garbage_collector() -> Non
             return weakref.ref(context)
 
         gc.collect()
-        gc.disable()
-        try:
-            alive = await fails()
-            for _ in range(50):
-                await asyncio.sleep(0)
-            assert alive() is None
-        finally:
-            gc.enable()
+        alive = await fails()
+        for _ in range(50):
+            await asyncio.sleep(0)
+        assert alive() is None
 
 
 @pytest.mark.asyncio

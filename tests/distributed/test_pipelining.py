@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import gc
 import random
 from collections import Counter
 from contextlib import suppress
@@ -399,23 +398,21 @@ async def struck(schedule: str, end: str, place: int) -> bool:
     return ended
 
 
+@pytest.mark.usefixtures("no_collector")
 @pytest.mark.asyncio
 async def test_a_step_that_has_failed_leaves_nothing_to_the_garbage_collector() -> None:
     engine = Engine(2)
-    gc.disable()
-    try:
-        async with world_of(engine) as world:
-            stages = [await world.remote(0, Layer, 0), await world.remote(1, Failing, "forward")]
-            x, target = data()
-            with suppress(ValueError):
-                await Pipeline(stages).step(x, target, mean_square)
-            for _ in range(300):
-                await asyncio.sleep(0)
-            assert [one["calls"] for one in await world.statistics()] == [0, 0]
-    finally:
-        gc.enable()
+    async with world_of(engine) as world:
+        stages = [await world.remote(0, Layer, 0), await world.remote(1, Failing, "forward")]
+        x, target = data()
+        with suppress(ValueError):
+            await Pipeline(stages).step(x, target, mean_square)
+        for _ in range(300):
+            await asyncio.sleep(0)
+        assert [one["calls"] for one in await world.statistics()] == [0, 0]
 
 
+@pytest.mark.usefixtures("no_collector")
 @pytest.mark.asyncio
 @pytest.mark.parametrize("schedule", ["1f1b", "gpipe"])
 async def test_a_step_that_is_too_late_leaves_nothing_to_the_garbage_collector(
@@ -423,40 +420,36 @@ async def test_a_step_that_is_too_late_leaves_nothing_to_the_garbage_collector(
 ) -> None:
     """What its calls have computed would stay on the workers until the caller collects."""
     engine = Engine(2)
-    gc.disable()
-    try:
-        async with world_of(engine, grace=0.05) as world:
-            stages = [await world.remote(rank, Layer, rank) for rank in range(2)]
-            pipeline = Pipeline(stages, microbatches=2, schedule=schedule)
-            x, target = data()
-            loop, limits = asyncio.get_running_loop(), list[asyncio.Timeout]()
-            deadline = loop.time() + 1_000
+    async with world_of(engine, grace=0.05) as world:
+        stages = [await world.remote(rank, Layer, rank) for rank in range(2)]
+        pipeline = Pipeline(stages, microbatches=2, schedule=schedule)
+        x, target = data()
+        loop, limits = asyncio.get_running_loop(), list[asyncio.Timeout]()
+        deadline = loop.time() + 1_000
 
-            def noted(limit: asyncio.Timeout, when: float | None) -> None:
-                if when == deadline:
-                    limits.append(limit)
+        def noted(limit: asyncio.Timeout, when: float | None) -> None:
+            if when == deadline:
+                limits.append(limit)
 
-            monkeypatch.setattr(errors, "end_at", noted)
+        monkeypatch.setattr(errors, "end_at", noted)
 
-            def hang(rank: int, message: Any) -> None:
-                if message.method == "deposit" and not engine.stopped:
-                    engine.stop(0)
-                    limits[0].reschedule(loop.time())
+        def hang(rank: int, message: Any) -> None:
+            if message.method == "deposit" and not engine.stopped:
+                engine.stop(0)
+                limits[0].reschedule(loop.time())
 
-            engine.on_message = hang
-            step = asyncio.create_task(pipeline.step(x, target, mean_square, deadline=deadline))
-            with pytest.raises(TimeoutError, match=r"Pipeline\.step did not end by its deadline"):
-                await step
-            limits.clear()
-            del step
-            engine.on_message = lambda rank, message: None
-            engine.wake(0)
-            for _ in range(500):
-                await asyncio.sleep(0)
-            found = [host._entries for host in engine.hosts]
-            assert found == [{}, {}]
-    finally:
-        gc.enable()
+        engine.on_message = hang
+        step = asyncio.create_task(pipeline.step(x, target, mean_square, deadline=deadline))
+        with pytest.raises(TimeoutError, match=r"Pipeline\.step did not end by its deadline"):
+            await step
+        limits.clear()
+        del step
+        engine.on_message = lambda rank, message: None
+        engine.wake(0)
+        for _ in range(500):
+            await asyncio.sleep(0)
+        found = [host._entries for host in engine.hosts]
+        assert found == [{}, {}]
 
 
 @pytest.mark.asyncio

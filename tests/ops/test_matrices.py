@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import weakref
 
 import numpy as np
@@ -302,18 +301,15 @@ def test_factors_may_be_changed_in_place_by_themselves():
     np.testing.assert_allclose(found.numpy(), expected.numpy())
 
 
+@pytest.mark.usefixtures("no_collector")
 def test_factors_are_released_with_their_graph():
     x = ag.tensor(_arrays((3, 3))[0], requires_grad=True)
-    gc.disable()
-    try:
-        u, s, vh = ag.linalg.svd(x)
-        reference = weakref.ref(u._array)
-        loss = s.sum()
-        del u, s, vh
-        ag.grad(loss, x)
-        assert reference() is None
-    finally:
-        gc.enable()
+    u, s, vh = ag.linalg.svd(x)
+    reference = weakref.ref(u._array)
+    loss = s.sum()
+    del u, s, vh
+    ag.grad(loss, x)
+    assert reference() is None
 
 
 def test_examples_are_decomposed_one_by_one():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import weakref
 
 import numpy as np
@@ -227,16 +226,13 @@ def test_change_of_the_indices_is_noticed():
         out.sum().backward()
 
 
+@pytest.mark.usefixtures("no_collector")
 def test_rows_die_with_the_last_tensor():
     weight = table(ag)
-    gc.disable()
-    try:
-        used(ag, weight).backward()
-        held = weakref.ref(weight.grad)
-        weight.grad = None
-        assert held() is None
-    finally:
-        gc.enable()
+    used(ag, weight).backward()
+    held = weakref.ref(weight.grad)
+    weight.grad = None
+    assert held() is None
 
 
 # -- what a sparse gradient can do ----------------------------------------------------------------

@@ -853,6 +853,7 @@ def test_layers_in_training_and_evaluation(make):
     assert replayed(fast) >= 3, fast.explain()
 
 
+@pytest.mark.usefixtures("no_collector")
 def test_programs_are_forgotten_with_their_function():
     """Neither the source nor the arrays of the recorded call outlive it, without the collector."""
     import gc
@@ -871,30 +872,23 @@ def test_programs_are_forgotten_with_their_function():
         fast(ag.ones(3))
     assert known() == before + 1
     gone = weakref.ref(fast), weakref.ref(weight)
-    gc.disable()
-    try:
-        del fast, weight
-        assert [reference() for reference in gone] == [None, None]
-    finally:
-        gc.enable()
+    del fast, weight
+    assert [reference() for reference in gone] == [None, None]
     assert known() == before
 
 
+@pytest.mark.usefixtures("no_collector")
 def test_writing_a_program_makes_no_cycles():
     """Rules are called with objects that note what is done: no collector has to find these."""
     import gc
 
     w = leaf(1.0, 2.0, 3.0)
     gc.collect()
-    gc.disable()
-    try:
-        fast = ag.compile(functools.partial(slope, w=w))
-        for _ in range(3):
-            fast(ag.ones(3))
-        del fast
-        assert gc.collect() == 0
-    finally:
-        gc.enable()
+    fast = ag.compile(functools.partial(slope, w=w))
+    for _ in range(3):
+        fast(ag.ones(3))
+    del fast
+    assert gc.collect() == 0
 
 
 def test_programs_for_several_shapes_share_their_code():
@@ -909,6 +903,7 @@ def test_programs_for_several_shapes_share_their_code():
     assert one.__code__ is other.__code__
 
 
+@pytest.mark.usefixtures("no_collector")
 def test_a_recording_keeps_no_graph():
     """With the cycle collector off, nodes die with the call."""
     import gc
@@ -916,16 +911,13 @@ def test_a_recording_keeps_no_graph():
     w = leaf(1.0, 2.0)
     fast = ag.compile(lambda x: ag.grad((x * w).sum(), w)[0])
     gc.collect()
-    gc.disable()
-    try:
-        fast(ag.ones(2))
-        assert w._autograd.accumulator() is None
-    finally:
-        gc.enable()
+    fast(ag.ones(2))
+    assert w._autograd.accumulator() is None
     fast(ag.ones(2))
     assert replayed(fast) == 1
 
 
+@pytest.mark.usefixtures("no_collector")
 def test_a_recorded_pass_that_fails_keeps_nothing():
     """No cycle holds what the call has made: recorder and pass would know each other."""
     import gc
@@ -941,15 +933,11 @@ def test_a_recorded_pass_that_fails_keeps_nothing():
         y.sum().backward()
 
     gc.collect()
-    gc.disable()
-    try:
-        with pytest.raises(RuntimeError, match="second time") as raised:
-            step(ag.ones(3, requires_grad=True))
-        array = weakref.ref(found.pop()._array)
-        del raised
-        assert array() is None
-    finally:
-        gc.enable()
+    with pytest.raises(RuntimeError, match="second time") as raised:
+        step(ag.ones(3, requires_grad=True))
+    array = weakref.ref(found.pop()._array)
+    del raised
+    assert array() is None
 
 
 def test_a_sum_of_gradients_lies_in_memory_as_that_of_an_eager_pass():

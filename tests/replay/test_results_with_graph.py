@@ -428,22 +428,19 @@ def test_results_of_several_calls_are_apart():
     assert bits(w.grad) == bits(expected.grad)
 
 
+@pytest.mark.usefixtures("no_collector")
 def test_nothing_is_kept():
     """Neither the graph of the recorded call nor an array of a replay outlives its result."""
     w = ag.ones(3, requires_grad=True)
     fast = ag.compile(lambda x: ag.exp(x * w).sum())
     gc.collect()
-    gc.disable()
-    try:
-        for _ in range(3):
-            x = ag.ones(3)
-            out = fast(x)
-            known = [weakref.ref(x), weakref.ref(out.grad_fn), weakref.ref(out._array)]
-            out.backward()
-            del x, out
-            assert [one() for one in known] == [None] * 3
-    finally:
-        gc.enable()
+    for _ in range(3):
+        x = ag.ones(3)
+        out = fast(x)
+        known = [weakref.ref(x), weakref.ref(out.grad_fn), weakref.ref(out._array)]
+        out.backward()
+        del x, out
+        assert [one() for one in known] == [None] * 3
     assert replays(fast) == 2
 
 

@@ -205,6 +205,7 @@ class TestCoroutineNodesWithoutALoop:
         assert ended.wait(60)
         assert x.grad is None
 
+    @pytest.mark.usefixtures("no_collector")
     @pytest.mark.parametrize("alone", [True, False])
     def test_their_errors_are_part_of_no_cycle(self, alone: bool) -> None:
         """Nor is the cancellation of the one that has not failed: all go without the collector."""
@@ -235,15 +236,11 @@ class TestCoroutineNodesWithoutALoop:
                 (good + bad).sum().backward()
 
         gc.collect()
-        gc.disable()
-        try:
-            run()
-            for _ in range(3):
-                # The portal's loop is done with its tasks.
-                call_on_portal(asyncio.sleep(0))
-            assert [reference() for reference in kept] == [None] * len(kept)
-        finally:
-            gc.enable()
+        run()
+        for _ in range(3):
+            # The portal's loop is done with its tasks.
+            call_on_portal(asyncio.sleep(0))
+        assert [reference() for reference in kept] == [None] * len(kept)
 
     def test_a_hook_that_raises_cancelled_error_has_failed(self) -> None:
         x = leaf()

@@ -171,6 +171,7 @@ def test_without_a_loop_decisions_are_awaited_elsewhere(pair: Any, fails: bool) 
     assert member.verbs()[-1] == ("abort ends" if fails else "commit ends")
 
 
+@pytest.mark.usefixtures("no_collector")
 @pytest.mark.parametrize("blocks", [False, True])
 def test_a_refused_decision_keeps_no_graph_alive(pair: Any, blocks: bool) -> None:
     member = Member([])
@@ -192,12 +193,8 @@ def test_a_refused_decision_keeps_no_graph_alive(pair: Any, blocks: bool) -> Non
             loss.backward()
         return weakref.ref(loss.grad_fn)
 
-    gc.disable()
-    try:
-        graph = block() if blocks else asyncio.run(main())
-        assert graph() is None
-    finally:
-        gc.enable()
+    graph = block() if blocks else asyncio.run(main())
+    assert graph() is None
 
 
 @pytest.mark.parametrize("blocks", [False, True])

@@ -655,29 +655,26 @@ async def test_a_pass_that_blocks_the_loop_refuses_participants(pair: Any) -> No
     assert member.log == []
 
 
+@pytest.mark.usefixtures("no_collector")
 @pytest.mark.asyncio
 async def test_a_pass_with_participants_leaves_nothing_behind() -> None:
     def refuse(gradients: Any) -> None:
         raise ValueError("planned")
 
     gc.collect()
-    gc.disable()
-    try:
-        x, y = leaf(), leaf()
-        member = Member([])
-        reference = weakref.ref(member)
+    x, y = leaf(), leaf()
+    member = Member([])
+    reference = weakref.ref(member)
+    await loss_of(x, y, member).backward()
+    member = Member([])
+    member.gives = refuse
+    failed = weakref.ref(member)
+    with pytest.raises(ValueError, match="planned"):
         await loss_of(x, y, member).backward()
-        member = Member([])
-        member.gives = refuse
-        failed = weakref.ref(member)
-        with pytest.raises(ValueError, match="planned"):
-            await loss_of(x, y, member).backward()
-        del member
-        await asyncio.sleep(0)
-        assert reference() is None
-        assert failed() is None
-    finally:
-        gc.enable()
+    del member
+    await asyncio.sleep(0)
+    assert reference() is None
+    assert failed() is None
 
 
 # -- given gradients ----------------------------------------------------------

@@ -365,6 +365,7 @@ class _Forked(Exception):
     """Ends a thread where a fork would: the child does not have it."""
 
 
+@pytest.mark.usefixtures("no_collector")
 def test_a_child_forked_while_the_matrix_library_is_limited(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -401,8 +402,4 @@ def test_a_child_forked_while_the_matrix_library_is_limited(
             assert [library.num_threads for library in self.lib_controllers] == [4, 4]
 
     # Engines of other tests look on when it collects.
-    gc.disable()
-    try:
-        assert everywhere(Parent, Parent.check) > 50
-    finally:
-        gc.enable()
+    assert everywhere(Parent, Parent.check) > 50

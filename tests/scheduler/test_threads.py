@@ -80,6 +80,7 @@ def test_they_leave_no_trace() -> None:
     assert threading.enumerate() == before
 
 
+@pytest.mark.usefixtures("no_collector")
 @pytest.mark.parametrize("kind", ["pass", "error", "offloaded"])
 def test_a_thread_holds_nothing_of_what_it_has_reported(
     monkeypatch: pytest.MonkeyPatch, kind: str
@@ -118,11 +119,7 @@ def test_a_thread_holds_nothing_of_what_it_has_reported(
             may_leave.set()
 
     gc.collect()
-    gc.disable()
-    try:
-        asyncio.run(main())
-    finally:
-        gc.enable()
+    asyncio.run(main())
 
 
 def test_jobs_given_before_the_end_are_done() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import copyreg
-import gc
 import traceback
 import weakref
 from itertools import pairwise
@@ -137,6 +136,7 @@ async def test_each_request_of_a_failed_batch_has_an_error_of_its_own(make, monk
         assert functions.count("compute") == functions.count("__call__") == 1
 
 
+@pytest.mark.usefixtures("no_collector")
 @pytest.mark.parametrize("fails", [False, True])
 async def test_what_was_computed_is_freed_at_once_without_the_collector(fails):
     """Items may be large, and the last batch would keep its own until the next one comes."""
@@ -149,19 +149,15 @@ async def test_what_was_computed_is_freed_at_once_without_the_collector(fails):
             raise ValueError("bad")
         return items
 
-    gc.disable()
-    try:
-        async with Batcher(compute, max_size=2, max_delay=NEVER) as batcher:
-            items = [Item(), Item()]
-            alive = weakref.WeakSet(items)
-            tasks = [asyncio.ensure_future(batcher(item)) for item in items]
-            await asyncio.wait(tasks)
-            assert [isinstance(task.exception(), ValueError) for task in tasks] == [fails, fails]
-            del items, tasks
-            await settle()
-            assert not alive
-    finally:
-        gc.enable()
+    async with Batcher(compute, max_size=2, max_delay=NEVER) as batcher:
+        items = [Item(), Item()]
+        alive = weakref.WeakSet(items)
+        tasks = [asyncio.ensure_future(batcher(item)) for item in items]
+        await asyncio.wait(tasks)
+        assert [isinstance(task.exception(), ValueError) for task in tasks] == [fails, fails]
+        del items, tasks
+        await settle()
+        assert not alive
 
 
 async def test_a_cancelled_request_leaves_the_line_and_one_being_computed_is_dropped():

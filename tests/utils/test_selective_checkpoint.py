@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import gc
 import weakref
 
 import numpy as np
@@ -152,6 +151,7 @@ def test_what_was_kept_is_not_computed_again(monkeypatch, names):
     assert len(calls["exp"]) == ("exp" not in plain)
 
 
+@pytest.mark.usefixtures("no_collector")
 def test_results_live_as_long_as_the_graph():
     references = []
 
@@ -160,17 +160,13 @@ def test_results_live_as_long_as_the_graph():
             references.append(weakref.ref(told.op_output._array))
         return True
 
-    gc.disable()
-    try:
-        out = run(ag, lambda x: x.cos().exp().sin(), leaf(ag, 3), context_fn=kept(ag, choose))
-        assert references[0]() is not None
-        del out
-        assert references[0]() is None
-        out = run(ag, lambda x: x.cos().exp().sin(), leaf(ag, 3), context_fn=kept(ag, choose))
-        out.sum().backward(retain_graph=True)
-        assert references[1]() is None
-    finally:
-        gc.enable()
+    out = run(ag, lambda x: x.cos().exp().sin(), leaf(ag, 3), context_fn=kept(ag, choose))
+    assert references[0]() is not None
+    del out
+    assert references[0]() is None
+    out = run(ag, lambda x: x.cos().exp().sin(), leaf(ag, 3), context_fn=kept(ag, choose))
+    out.sum().backward(retain_graph=True)
+    assert references[1]() is None
 
 
 @pytest.mark.asyncio
