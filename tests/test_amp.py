@@ -1,7 +1,5 @@
 """Mixed precision beside PyTorch's, on the host."""
 
-from __future__ import annotations
-
 import pickle
 import warnings
 from importlib import import_module

@@ -1,7 +1,5 @@
 """Copies and pickles of tensors."""
 
-from __future__ import annotations
-
 import copy
 import io
 import pickle

@@ -1,7 +1,5 @@
 """Functions that users add to the table, and the page that says how."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Every name of PyTorch's top namespace is here, or there is a reason why not."""
 
-from __future__ import annotations
-
 import functools
 import re
 import types

@@ -1,7 +1,5 @@
 """The forms of functions that PyTorch's top namespace has and `nn.functional` has otherwise."""
 
-from __future__ import annotations
-
 import inspect
 import warnings
 

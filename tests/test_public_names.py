@@ -1,7 +1,5 @@
 """What users can name, and with which arguments: a change has to be meant."""
 
-from __future__ import annotations
-
 import asyncio
 import importlib
 import inspect

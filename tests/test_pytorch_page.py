@@ -1,7 +1,5 @@
 """The page that compares with PyTorch: every row has its verdict, and every example runs."""
 
-from __future__ import annotations
-
 import ast
 import asyncio
 import inspect

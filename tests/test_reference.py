@@ -1,7 +1,5 @@
 """The reference, which is written by tools: the page of derivatives, and the pages of names."""
 
-from __future__ import annotations
-
 import re
 from types import ModuleType
 

@@ -1,7 +1,5 @@
 """Settings of the process and of libraries, as programs for PyTorch make them."""
 
-from __future__ import annotations
-
 from importlib import import_module
 
 import pytest

@@ -1,7 +1,5 @@
 """Tensors by PyTorch's older constructors, and their types."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

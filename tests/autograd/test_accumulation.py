@@ -1,7 +1,5 @@
 """How gradients come into `.grad`, and what `.grad` may be set to."""
 
-from __future__ import annotations
-
 import warnings
 
 import numpy as np

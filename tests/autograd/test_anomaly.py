@@ -1,7 +1,5 @@
 """Anomaly mode: NaN is an error, and errors say where their node was made."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import gc

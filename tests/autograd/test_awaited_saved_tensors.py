@@ -1,7 +1,5 @@
 """Saved tensors that are packed and unpacked by coroutine functions, on disk for example."""
 
-from __future__ import annotations
-
 import asyncio
 import collections
 import weakref

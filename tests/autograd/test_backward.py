@@ -1,7 +1,5 @@
 """`backward()`: its roots, their gradients, what is asked of it, and what it refuses."""
 
-from __future__ import annotations
-
 import asyncio
 import subprocess
 import sys

@@ -2,8 +2,6 @@
 
 # ruff: noqa: B023  run within loops
 
-from __future__ import annotations
-
 import warnings
 
 from plain_parity import attempted, numbers, plainly

@@ -1,7 +1,5 @@
 """Programs of complex tensors and views of their parts, the same in PyTorch and here."""
 
-from __future__ import annotations
-
 from plain_parity import attempted, numbers, plainly
 
 

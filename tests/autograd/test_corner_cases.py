@@ -1,7 +1,5 @@
 """Corner cases of graphs, hooks, views and changes in place, as PyTorch settles them."""
 
-from __future__ import annotations
-
 from functions import function_of
 from parity import attempt, both, leaf, raised
 

@@ -1,7 +1,5 @@
 """Users search for PyTorch's messages: ours contain its phrase, and then say what helps."""
 
-from __future__ import annotations
-
 import copy
 import functools
 import re

@@ -1,7 +1,5 @@
 """Programs that people write, as they run in PyTorch: several features at once."""
 
-from __future__ import annotations
-
 from functions import function_of
 from parity import attempt, both, leaf, raised
 

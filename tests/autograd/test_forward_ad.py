@@ -1,7 +1,5 @@
 """Forward mode: dual tensors, against PyTorch's and by themselves."""
 
-from __future__ import annotations
-
 import asyncio
 import math
 import warnings

@@ -1,7 +1,5 @@
 """Functions with a backward of one's own."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import itertools

@@ -1,7 +1,5 @@
 """Functions within larger graphs: what they return, keep, change, and how their passes go."""
 
-from __future__ import annotations
-
 import weakref
 
 import pytest

@@ -1,7 +1,5 @@
 """`autograd.functional`, beside PyTorch's."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

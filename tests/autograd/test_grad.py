@@ -1,7 +1,5 @@
 """`grad()`: what it gives, and what it leaves alone."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import OrderedDict
 

@@ -1,7 +1,5 @@
 """`gradcheck` and `gradgradcheck`, beside PyTorch's."""
 
-from __future__ import annotations
-
 import asyncio
 import warnings
 

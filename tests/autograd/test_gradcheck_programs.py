@@ -1,7 +1,5 @@
 """Programs that check gradients, the same in PyTorch and here."""
 
-from __future__ import annotations
-
 import warnings
 
 from functions import function_of

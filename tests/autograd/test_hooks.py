@@ -1,7 +1,5 @@
 """Hooks of every kind: when they run, what they are given, and what they may return."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

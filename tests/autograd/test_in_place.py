@@ -1,7 +1,5 @@
 """Changes in place: versions, history, and what is refused."""
 
-from __future__ import annotations
-
 import pytest
 from parity import attempt, both, leaf, raised
 

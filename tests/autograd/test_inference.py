@@ -1,7 +1,5 @@
 """Inference mode: what is made in it never takes part in a graph."""
 
-from __future__ import annotations
-
 from functions import function_of
 from parity import attempt, both, leaf
 

@@ -2,8 +2,6 @@
 
 # ruff: noqa: B023  run within loops
 
-from __future__ import annotations
-
 from functools import partial
 
 from functions import function_of

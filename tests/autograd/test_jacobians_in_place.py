@@ -1,7 +1,5 @@
 """Programs of Jacobians whose functions change tensors or look at values, as in PyTorch."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import pytest

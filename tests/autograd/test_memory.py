@@ -1,7 +1,5 @@
 """What goes when: by reference counts alone, with the cycle collector off."""
 
-from __future__ import annotations
-
 import asyncio
 import copy
 import gc

@@ -1,7 +1,5 @@
 """Programs at the corners of inference mode and forward mode, the same in PyTorch and here."""
 
-from __future__ import annotations
-
 import pytest
 from plain_parity import attempted, numbers, plainly
 

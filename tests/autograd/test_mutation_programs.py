@@ -1,7 +1,5 @@
 """Programs within `allow_mutation_on_saved_tensors`, the same in PyTorch and here."""
 
-from __future__ import annotations
-
 import pytest
 from functions import function_of
 from plain_parity import attempted, numbers, plainly

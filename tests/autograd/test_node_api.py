@@ -1,7 +1,5 @@
 """Nodes as users see them: names, edges, what they have saved, and calling them."""
 
-from __future__ import annotations
-
 import weakref
 
 import pytest

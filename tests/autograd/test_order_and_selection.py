@@ -1,7 +1,5 @@
 """Which nodes a pass runs, and in which order."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from functions import function_of

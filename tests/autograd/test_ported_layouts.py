@@ -1,7 +1,5 @@
 """Programs about the shape and the layout of gradients, in PyTorch and here."""
 
-from __future__ import annotations
-
 from parity import both
 
 

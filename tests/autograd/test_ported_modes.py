@@ -1,7 +1,5 @@
 """Programs in forward mode, in inference mode and about changes in place, in PyTorch and here."""
 
-from __future__ import annotations
-
 import pytest
 from functions import function_of
 from parity import attempt, both, leaf

@@ -1,7 +1,5 @@
 """Programs with hooks on the gradients of modules, in PyTorch and here."""
 
-from __future__ import annotations
-
 from parity import both, raised
 
 

@@ -1,7 +1,5 @@
 """Programs as PyTorch's users write them about passes, hooks, Functions and nodes, in both."""
 
-from __future__ import annotations
-
 import weakref
 
 import pytest

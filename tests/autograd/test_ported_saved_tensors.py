@@ -1,7 +1,5 @@
 """Programs about what nodes save: detached in place, hooked, checkpointed; in PyTorch and here."""
 
-from __future__ import annotations
-
 import gc
 import os
 import tempfile

@@ -1,7 +1,5 @@
 """Random passes over random graphs with hooks everywhere: the order of calls is PyTorch's."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

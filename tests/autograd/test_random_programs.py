@@ -1,7 +1,5 @@
 """Random programs of operations, views and changes in place, run in PyTorch and here."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """Passes started by the nodes and hooks of other passes."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import gc

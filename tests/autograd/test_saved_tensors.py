@@ -1,7 +1,5 @@
 """What operations save: packed, unpacked, disabled, and changed in place."""
 
-from __future__ import annotations
-
 import contextlib
 import weakref
 

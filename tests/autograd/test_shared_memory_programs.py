@@ -1,7 +1,5 @@
 """Programs that write to tensors whose elements share memory, the same in PyTorch and here."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from plain_parity import attempted, numbers, plainly

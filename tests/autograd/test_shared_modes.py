@@ -1,7 +1,5 @@
 """One manager may be entered by several tasks, threads and passes: each entry has its context."""
 
-from __future__ import annotations
-
 import asyncio
 import warnings
 from contextvars import copy_context

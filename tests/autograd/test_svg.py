@@ -1,7 +1,5 @@
 """Pictures of graphs: what they show, and where it is."""
 
-from __future__ import annotations
-
 from xml.etree import ElementTree
 
 from functions import function_of

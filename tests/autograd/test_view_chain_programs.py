@@ -4,8 +4,6 @@ What is compared after each step: values, versions, bases, who needs a gradient,
 errors; at the end the gradients by all leaves, and those of a pass that is itself differentiated.
 """
 
-from __future__ import annotations
-
 import pytest
 from functions import function_of
 from hypothesis import given, settings

@@ -1,7 +1,5 @@
 """Views: what they share with their base, and what a change of either does to the other."""
 
-from __future__ import annotations
-
 import pytest
 from functions import function_of
 from parity import attempt, both, leaf, raised

@@ -3,8 +3,6 @@
 What can be seen of it are versions, bases, who needs a gradient and which one it is, and errors.
 """
 
-from __future__ import annotations
-
 import itertools
 
 import pytest

@@ -1,7 +1,5 @@
 """Graphs drawn and weighed."""
 
-from __future__ import annotations
-
 import re
 import shutil
 

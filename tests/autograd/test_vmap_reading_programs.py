@@ -1,7 +1,5 @@
 """Programs of `vmap` over functions of integers and truth values, the same in PyTorch and here."""
 
-from __future__ import annotations
-
 from plain_parity import attempted, plainly
 
 

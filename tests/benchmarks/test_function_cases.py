@@ -1,7 +1,5 @@
 """The functions that are timed beside PyTorch: all that are promised, with equal results."""
 
-from __future__ import annotations
-
 import pytest
 
 pytest.importorskip("torch", reason="PyTorch is not installed")

@@ -1,7 +1,5 @@
 """Whole models beside PyTorch: from the same weights, the same losses for fifty steps."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Warnings show the line of the user's call, however deep in the package they are issued."""
 
-from __future__ import annotations
-
 import pytest
 
 import asyncgrad as ag

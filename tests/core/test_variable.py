@@ -1,7 +1,5 @@
 """What threads share of a tensor."""
 
-from __future__ import annotations
-
 import sys
 import threading
 

@@ -1,7 +1,5 @@
 """Programs whose result is right only if streams wait for one another where they have to."""
 
-from __future__ import annotations
-
 import inspect
 import textwrap
 

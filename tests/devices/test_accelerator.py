@@ -1,7 +1,5 @@
 """The public names: devices by name, the accelerator, transfers and their errors."""
 
-from __future__ import annotations
-
 import asyncio
 import contextvars
 import gc

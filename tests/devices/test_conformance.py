@@ -1,7 +1,5 @@
 """What every device promises: the CPU, the simulated one, and CUDA's where there is one."""
 
-from __future__ import annotations
-
 import pickle
 
 import numpy as np

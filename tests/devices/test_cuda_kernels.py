@@ -1,7 +1,5 @@
 """Kernels in one launch give what the chains give, and are compiled beside the loop."""
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 import threading

@@ -1,7 +1,5 @@
 """The C++ of kernels that go along lines does what its expressions say, on the CPU's threads."""
 
-from __future__ import annotations
-
 from functools import partial
 from types import SimpleNamespace
 

@@ -1,7 +1,5 @@
 """The CUDA device on a stand-in of CuPy that has the real one's traps."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 

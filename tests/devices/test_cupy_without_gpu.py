@@ -1,7 +1,5 @@
 """CuPy is installed, but there is no GPU: what needs none works, and asking for one says so."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What docs/devices.md shows is so, from its first line to a device of one's own."""
 
-from __future__ import annotations
-
 import ast
 import asyncio
 import inspect

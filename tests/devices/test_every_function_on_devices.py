@@ -4,8 +4,6 @@ It runs in another stream than the library's own, and on a library that refuses 
 what enters no stream, or asks for what CuPy has not, fails.
 """
 
-from __future__ import annotations
-
 import warnings
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What goes wrong on a device reaches who awaits the pass, and changes nothing."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 

@@ -1,7 +1,5 @@
 """The table's functions and whole training steps give on every device what they give on the CPU."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

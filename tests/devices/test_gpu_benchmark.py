@@ -1,7 +1,5 @@
 """What is to be measured on a GPU runs: here on the stand-in, where its figures say nothing."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -1,7 +1,5 @@
 """`gradcheck` takes tensors of any device, and functions that lead from one to another."""
 
-from __future__ import annotations
-
 import pytest
 from functions import function_of
 

@@ -1,7 +1,5 @@
 """Layers and optimisers in compiled functions give what they give in eager calls."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from test_layers_on_devices import CLASSES, LAYERS, OPTIMISERS, ROW, flat, model

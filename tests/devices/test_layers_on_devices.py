@@ -1,7 +1,5 @@
 """Layers, optimisers and what is built on them give on a device what they give on the CPU."""
 
-from __future__ import annotations
-
 import copy
 import inspect
 import io

@@ -1,7 +1,5 @@
 """Long work comes in slices, and these are longer where others want the core."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import numpy as np

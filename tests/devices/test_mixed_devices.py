@@ -1,7 +1,5 @@
 """Operands on several devices are refused as PyTorch does, whichever comes first."""
 
-from __future__ import annotations
-
 import pytest
 
 import asyncgrad as ag

@@ -1,7 +1,5 @@
 """Moving a tensor is an operation like any other: every mode and transform knows of it."""
 
-from __future__ import annotations
-
 import asyncio
 
 import numpy as np

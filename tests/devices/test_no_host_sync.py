@@ -1,7 +1,5 @@
 """Functions are put into streams without a look at what is there: that would hold the loop."""
 
-from __future__ import annotations
-
 import pytest
 
 import asyncgrad as ag

@@ -1,7 +1,5 @@
 """Batch norms compiled by Numba: NumPy's numbers for small images and large ones."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

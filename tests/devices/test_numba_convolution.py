@@ -1,7 +1,5 @@
 """Convolutions compiled by Numba: BLAS' and PyTorch's numbers, however the kernel moves."""
 
-from __future__ import annotations
-
 import random
 
 import numpy as np

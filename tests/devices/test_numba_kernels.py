@@ -1,7 +1,5 @@
 """Kernels compiled by Numba: the same numbers as NumPy's, for all values and shapes."""
 
-from __future__ import annotations
-
 import asyncio
 import math
 import subprocess

@@ -1,7 +1,5 @@
 """Kernels of rows: the same numbers as NumPy's, and as exact as those."""
 
-from __future__ import annotations
-
 import asyncio
 from functools import partial
 

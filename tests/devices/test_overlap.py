@@ -1,7 +1,5 @@
 """Work in different streams, and copies, go on at the same time; the host is not held."""
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 import selectors

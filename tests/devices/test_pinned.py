@@ -1,7 +1,5 @@
 """Tensors in pinned memory: gradients go through, and factories make them there."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

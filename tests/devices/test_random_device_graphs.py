@@ -1,7 +1,5 @@
 """Random graphs over devices and streams, in any order of service, equal the CPU's."""
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 

@@ -1,7 +1,5 @@
 """Many random numbers are drawn on the CUDA device, from a seed of the generator."""
 
-from __future__ import annotations
-
 import numpy as np
 import philox
 import pytest

@@ -1,7 +1,5 @@
 """Passes over streams wait where they must; without any one wait the simulation would tell."""
 
-from __future__ import annotations
-
 import asyncio
 
 import device_programs as programs

@@ -1,7 +1,5 @@
 """Distributions beside PyTorch's: probabilities, moments, divergences, gradients, samples."""
 
-from __future__ import annotations
-
 import math
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Distributions, transforms and divergences of unusual and wrong arguments, beside PyTorch's."""
 
-from __future__ import annotations
-
 import pytest
 
 short_programs = pytest.importorskip("short_programs", reason="PyTorch is not installed")

@@ -1,7 +1,5 @@
 """Distributions and transforms that programs define themselves, and what these rely on."""
 
-from __future__ import annotations
-
 import importlib
 import math
 

@@ -1,7 +1,5 @@
 """The recipes: each page is a program that prints what the page says, and errors are raised."""
 
-from __future__ import annotations
-
 import asyncio
 import importlib.util
 import os

@@ -1,7 +1,5 @@
 """Pages whose Python is run as it stands, each as one program."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

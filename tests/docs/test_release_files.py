@@ -1,7 +1,5 @@
 """The files for the repository's host: they are valid, and name what there is."""
 
-from __future__ import annotations
-
 import re
 import tomllib
 

@@ -1,7 +1,5 @@
 """The documentation's site: it is built without a warning, and loads nothing from elsewhere."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

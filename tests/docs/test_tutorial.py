@@ -1,7 +1,5 @@
 """The tutorial: each page is a program that prints what the page says."""
 
-from __future__ import annotations
-
 import pytest
 from page_programs import DOCS, run_page
 

@@ -1,7 +1,5 @@
 """The commands of the web examples: what they print, when, and how they end."""
 
-from __future__ import annotations
-
 import importlib
 import json
 import os

@@ -1,7 +1,5 @@
 """The hub: as a whole, cancelled at every step of a training, and against nonsense on its port."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import hashlib

@@ -1,7 +1,5 @@
 """The service's page in a browser: on a desktop, on a phone, and with keys alone."""
 
-from __future__ import annotations
-
 import base64
 import os
 import shutil

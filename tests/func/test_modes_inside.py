@@ -1,7 +1,5 @@
 """Modes within and around the function whose derivative is taken, in PyTorch and here."""
 
-from __future__ import annotations
-
 import contextlib
 
 import pytest

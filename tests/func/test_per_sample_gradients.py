@@ -1,7 +1,5 @@
 """Gradients of a module's parameters for each example, beside PyTorch's one by one."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """`asyncgrad.sync.func`: transforms whose functions have ended when they return, on a loop, too."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

@@ -1,7 +1,5 @@
 """`func`, beside PyTorch's."""
 
-from __future__ import annotations
-
 import asyncio
 import copy
 from collections import namedtuple

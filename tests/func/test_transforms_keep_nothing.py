@@ -1,7 +1,5 @@
 """What transforms compute on the way is freed at once, with the cycle collector off."""
 
-from __future__ import annotations
-
 import asyncio
 import weakref
 

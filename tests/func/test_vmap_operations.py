@@ -1,7 +1,5 @@
 """Every kind of operation under `vmap`: what one example after the other would give."""
 
-from __future__ import annotations
-
 import pytest
 
 import asyncgrad as ag

@@ -1,7 +1,5 @@
 """A CUDA kernel's C++, run on the CPU: the threads of a block are C++ threads with a barrier."""
 
-from __future__ import annotations
-
 import ctypes
 import re
 import shutil

@@ -10,8 +10,6 @@
   in use. While a stream captures, products and copies to the host raise. cuBLAS itself is captured.
 """
 
-from __future__ import annotations
-
 import ctypes
 import math
 import re

@@ -1,7 +1,5 @@
 """Optimisers by the update that they declare, and options that each of them has."""
 
-from __future__ import annotations
-
 from functools import partial
 
 from asyncgrad import optim

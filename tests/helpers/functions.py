@@ -1,7 +1,5 @@
 """Custom Functions of plain functions, in either library."""
 
-from __future__ import annotations
-
 
 def function_of(T, forward=lambda ctx, x: x * 1, backward=lambda ctx, g: g, **others):
     """A Function of these static methods."""

@@ -1,7 +1,5 @@
 """Layers beside PyTorch's: the same state, the same outputs and gradients."""
 
-from __future__ import annotations
-
 import copy
 import pickle
 

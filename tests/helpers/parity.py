@@ -5,8 +5,6 @@ notes what is to be compared. The program yields what asyncgrad has to await and
 `gradients = yield T.autograd.grad(...)`.
 """
 
-from __future__ import annotations
-
 import asyncio
 import functools
 import inspect

@@ -1,7 +1,5 @@
 """The random numbers of a CUDA device, computed with NumPy: ten rounds of Philox 4x32."""
 
-from __future__ import annotations
-
 import numpy as np
 
 _LOW = np.uint64(0xFFFFFFFF)

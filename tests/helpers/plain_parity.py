@@ -4,8 +4,6 @@ A program is a function `program(T, log)`, as in `both`, but nothing in it is aw
 where no loop runs, and on a running loop within `asyncgrad.blocking()`.
 """
 
-from __future__ import annotations
-
 import re
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Import the programs that write the reference, and run its examples."""
 
-from __future__ import annotations
-
 import contextvars
 import doctest
 import importlib.util

@@ -1,7 +1,5 @@
 """How often the calls of a compiled function were recorded and replayed."""
 
-from __future__ import annotations
-
 
 def counts(function):
     """How many calls were recorded, and how many were replayed."""

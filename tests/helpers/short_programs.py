@@ -4,8 +4,6 @@ A program is an expression, perhaps after statements, separated by semicolons. I
 `T`, its namespaces by the names of `_NAMESPACES`, and `t`, which makes a tensor.
 """
 
-from __future__ import annotations
-
 import copy
 import importlib
 import pickle

@@ -1,7 +1,5 @@
 """The softmax over many classes, and random slopes."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

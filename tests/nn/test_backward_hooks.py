@@ -1,7 +1,5 @@
 """Hooks on the gradients of modules, beside PyTorch's."""
 
-from __future__ import annotations
-
 import asyncio
 
 import numpy as np

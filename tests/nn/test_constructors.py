@@ -1,7 +1,5 @@
 """What constructors take, and what modules and optimisers say of themselves, is PyTorch's."""
 
-from __future__ import annotations
-
 import inspect
 
 import pytest

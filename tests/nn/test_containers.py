@@ -1,7 +1,5 @@
 """Containers of modules and parameters."""
 
-from __future__ import annotations
-
 import copy
 import pickle
 from collections import OrderedDict

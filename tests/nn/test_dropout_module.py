@@ -1,7 +1,5 @@
 """Dropout as a module."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from module_parity import refusal

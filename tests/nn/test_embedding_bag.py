@@ -1,7 +1,5 @@
 """Bags of embeddings beside PyTorch's."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from module_parity import X, check

@@ -1,7 +1,5 @@
 """Layers whose inputs are empty, or hold integers where PyTorch takes them."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from module_parity import check

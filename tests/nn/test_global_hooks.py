@@ -1,7 +1,5 @@
 """Hooks of all modules, and those on a module's last node, beside PyTorch's."""
 
-from __future__ import annotations
-
 import pytest
 
 import asyncgrad as ag

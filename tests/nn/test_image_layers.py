@@ -1,7 +1,5 @@
 """Convolutions and pooling beside PyTorch."""
 
-from __future__ import annotations
-
 import pytest
 from module_parity import X, check, refusal
 

@@ -1,7 +1,5 @@
 """Initial values: their distributions, from known moments, and PyTorch's bounds."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

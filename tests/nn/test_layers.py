@@ -1,7 +1,5 @@
 """Layers without parameters or with one table of them, beside PyTorch."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from module_parity import X, check, refusal

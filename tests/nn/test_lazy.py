@@ -1,7 +1,5 @@
 """Lazy modules beside PyTorch's."""
 
-from __future__ import annotations
-
 import copy
 import pickle
 

@@ -1,7 +1,5 @@
 """Losses as modules beside PyTorch."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from module_parity import X, check, with_buffers

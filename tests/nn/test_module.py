@@ -1,7 +1,5 @@
 """Modules: what they hold, how they are walked, what they refuse."""
 
-from __future__ import annotations
-
 import asyncio
 import copy
 import pickle

@@ -1,7 +1,5 @@
 """Every module over PyTorch's database of modules: their options, inputs and errors."""
 
-from __future__ import annotations
-
 import copy
 import pickle
 import warnings

@@ -1,7 +1,5 @@
 """Normalisation beside PyTorch."""
 
-from __future__ import annotations
-
 import copy
 import pickle
 

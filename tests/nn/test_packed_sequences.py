@@ -1,7 +1,5 @@
 """Packed sequences, and recurrent layers over them, beside PyTorch."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Parametrized tensors beside PyTorch's."""
 
-from __future__ import annotations
-
 import asyncio
 import copy
 import pickle

@@ -1,7 +1,5 @@
 """Pruned parameters beside PyTorch's: the same masks, states and errors, one after the other."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from module_parity import assert_close, layers, refusal

@@ -1,7 +1,5 @@
 """Names that PyTorch's programs use, and modules that are for more than one process there."""
 
-from __future__ import annotations
-
 import copy
 import importlib
 import pkgutil

@@ -1,7 +1,5 @@
 """Recurrent layers beside PyTorch."""
 
-from __future__ import annotations
-
 import importlib
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Hooks around state dicts, and what else modules do beside computing, as with PyTorch."""
 
-from __future__ import annotations
-
 import pytest
 
 import asyncgrad as ag

@@ -1,7 +1,5 @@
 """A model's layers in a table."""
 
-from __future__ import annotations
-
 import pytest
 
 import asyncgrad as ag

@@ -1,7 +1,5 @@
 """Attention and transformers beside PyTorch."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from module_parity import X, check, refusal

@@ -1,7 +1,5 @@
 """Bounds for gradients, and parameters as one vector."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

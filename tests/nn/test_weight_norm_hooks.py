@@ -1,7 +1,5 @@
 """Norms of parameters by hooks, the older forms of parametrizations."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

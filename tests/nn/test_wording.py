@@ -1,7 +1,5 @@
 """Errors of layers contain PyTorch's words, for which users search."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

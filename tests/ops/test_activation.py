@@ -1,7 +1,5 @@
 """Activations."""
 
-from __future__ import annotations
-
 import numpy as np
 import oracle
 import pytest

@@ -1,7 +1,5 @@
 """A function is added by a row of the table, and nothing else."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

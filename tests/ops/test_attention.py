@@ -1,7 +1,5 @@
 """Attention."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np

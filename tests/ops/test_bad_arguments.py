@@ -1,7 +1,5 @@
 """Arguments that are no axis, no number, no flag or no shape raise what PyTorch raises."""
 
-from __future__ import annotations
-
 import numpy as np
 import oracle
 import pytest

@@ -1,7 +1,5 @@
 """Functions made of the table's, over PyTorch's samples: values, derivatives, errors."""
 
-from __future__ import annotations
-
 import itertools
 
 import oracle

@@ -1,7 +1,5 @@
 """Convolution and pooling."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Tensors from data and from shapes, and questions about dtypes, beside PyTorch."""
 
-from __future__ import annotations
-
 import math
 import operator
 

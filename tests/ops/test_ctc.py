@@ -1,7 +1,5 @@
 """The loss of labels that are not aligned with a sequence."""
 
-from __future__ import annotations
-
 import numpy as np
 import oracle
 import pytest

@@ -1,7 +1,5 @@
 """The functions through which ops are called: their text is generated from the rows."""
 
-from __future__ import annotations
-
 import builtins
 import dis
 import linecache

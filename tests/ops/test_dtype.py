@@ -1,7 +1,5 @@
 """Dtypes and shapes as PyTorch's programs and NumPy's take them."""
 
-from __future__ import annotations
-
 import copy
 import operator
 import pickle

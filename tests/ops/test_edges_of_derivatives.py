@@ -1,7 +1,5 @@
 """Derivatives of what is singular, empty or too little, and those that PyTorch refuses."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -4,8 +4,6 @@ The chapters' own tests go into depth. Here no name can be forgotten: a promised
 neither is compared nor stands below with a reason fails.
 """
 
-from __future__ import annotations
-
 import contextlib
 import math
 

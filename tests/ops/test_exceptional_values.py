@@ -1,7 +1,5 @@
 """Values and derivatives where numbers are not finite, at kinks and at the edges of domains."""
 
-from __future__ import annotations
-
 import itertools
 import math
 import sys

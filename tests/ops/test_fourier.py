@@ -1,7 +1,5 @@
 """Fourier transforms."""
 
-from __future__ import annotations
-
 import numpy as np
 import oracle
 import pytest

@@ -1,7 +1,5 @@
 """Images looked at in between their elements."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Slopes, areas, histograms and covariances over grids, and what is made of their points."""
 
-from __future__ import annotations
-
 import numpy as np
 import oracle
 import pytest

@@ -3,8 +3,6 @@
 Values in float16 are compared by the tests of the chapters.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import oracle
 import pytest

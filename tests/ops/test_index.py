@@ -1,7 +1,5 @@
 """Functions that pick elements by index."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Functions that go another way on large arrays, or on small ones, give what PyTorch gives."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

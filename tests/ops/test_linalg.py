@@ -1,7 +1,5 @@
 """Matrix products."""
 
-from __future__ import annotations
-
 import oracle
 import pytest
 from promised import MUST

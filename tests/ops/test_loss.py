@@ -1,7 +1,5 @@
 """Losses."""
 
-from __future__ import annotations
-
 import numpy as np
 import oracle
 import pytest

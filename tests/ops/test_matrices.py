@@ -1,7 +1,5 @@
 """Inverses, determinants, decompositions, norms and products of matrices."""
 
-from __future__ import annotations
-
 import weakref
 
 import numpy as np

@@ -4,8 +4,6 @@ Which of several equal elements an index names is nobody's promise: values are c
 the index leads to the value.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import oracle
 import pytest

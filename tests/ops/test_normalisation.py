@@ -1,7 +1,5 @@
 """Normalisation and dropout."""
 
-from __future__ import annotations
-
 import numpy as np
 import oracle
 import pytest

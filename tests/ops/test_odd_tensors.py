@@ -1,7 +1,5 @@
 """Attributes and methods of tensors in unusual and wrong use, beside PyTorch's."""
 
-from __future__ import annotations
-
 import pytest
 
 short_programs = pytest.importorskip("short_programs", reason="PyTorch is not installed")

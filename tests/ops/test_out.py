@@ -1,7 +1,5 @@
 """The argument `out`: what is written, and what is refused, is PyTorch's."""
 
-from __future__ import annotations
-
 import functools
 
 import numpy as np

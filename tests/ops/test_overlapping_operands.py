@@ -1,7 +1,5 @@
 """Changes in place that read memory which they write are refused where PyTorch refuses them."""
 
-from __future__ import annotations
-
 import pytest
 
 import asyncgrad as ag

@@ -1,7 +1,5 @@
 """Pooling of volumes, and peaks put back to where they were."""
 
-from __future__ import annotations
-
 import numpy as np
 import oracle
 import pytest

@@ -1,7 +1,5 @@
 """Tensors are printed as PyTorch prints them."""
 
-from __future__ import annotations
-
 import tracemalloc
 from operator import attrgetter
 

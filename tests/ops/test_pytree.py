@@ -1,7 +1,5 @@
 """Trees of leaves."""
 
-from __future__ import annotations
-
 from collections import OrderedDict, defaultdict, namedtuple
 
 import pytest

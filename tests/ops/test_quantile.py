@@ -1,7 +1,5 @@
 """Quantiles, and the extremes so far."""
 
-from __future__ import annotations
-
 import numpy as np
 import oracle
 import pytest

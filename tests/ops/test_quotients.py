@@ -1,7 +1,5 @@
 """Remainders and rounded quotients of large float32 arrays have NumPy's bits."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

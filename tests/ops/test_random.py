@@ -1,7 +1,5 @@
 """Random numbers: dtypes, shapes and errors as PyTorch's; distributions; seeds; concurrency."""
 
-from __future__ import annotations
-
 import asyncio
 import copy
 import math

@@ -1,7 +1,5 @@
 """The recurrent entries of the table."""
 
-from __future__ import annotations
-
 import sys
 
 import adjoint

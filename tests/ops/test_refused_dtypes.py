@@ -1,7 +1,5 @@
 """Bools are no sizes, and integers and complex numbers no operands, where PyTorch says so."""
 
-from __future__ import annotations
-
 import oracle
 import pytest
 

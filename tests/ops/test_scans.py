@@ -1,7 +1,5 @@
 """Scans that go on from what was before."""
 
-from __future__ import annotations
-
 import numpy as np
 import oracle
 import pytest

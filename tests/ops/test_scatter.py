@@ -1,7 +1,5 @@
 """What is reduced with elements that go to the same place, and what is put there."""
 
-from __future__ import annotations
-
 import math
 
 import oracle

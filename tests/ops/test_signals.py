@@ -1,7 +1,5 @@
 """Windows, and Fourier transforms of parts of a signal."""
 
-from __future__ import annotations
-
 import numpy as np
 import oracle
 import pytest

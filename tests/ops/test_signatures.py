@@ -4,8 +4,6 @@ PyTorch's stubs list the overloads of each function and method: names, order, wh
 name. All promised functions are held against all of them, by binding arguments.
 """
 
-from __future__ import annotations
-
 import ast
 import functools
 import inspect

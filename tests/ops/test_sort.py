@@ -1,7 +1,5 @@
 """Sorting."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Row-sparse gradients: through the pass, in `.grad`, in optimisers; values beside PyTorch."""
 
-from __future__ import annotations
-
 import weakref
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Special functions."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

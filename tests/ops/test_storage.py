@@ -1,7 +1,5 @@
 """The memory of tensors beside PyTorch's."""
 
-from __future__ import annotations
-
 import pytest
 from answers import check_answer
 

@@ -1,7 +1,5 @@
 """Views by any strides: through each other, in place, in forward mode and mapped, as in PyTorch."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from plain_parity import attempted, numbers, plainly

@@ -1,7 +1,5 @@
 """What ported programs ask tensors for beside functions."""
 
-from __future__ import annotations
-
 import copy
 import operator
 import warnings

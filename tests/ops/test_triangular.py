@@ -1,7 +1,5 @@
 """Triangles by elimination, what is solved with them, and exponentials of matrices."""
 
-from __future__ import annotations
-
 import numpy as np
 import oracle
 import pytest

@@ -1,7 +1,5 @@
 """Every promised function under `vmap`, over PyTorch's samples: what a loop would give."""
 
-from __future__ import annotations
-
 from itertools import product
 
 import numpy as np

@@ -5,8 +5,6 @@ told. That is compared for every function that both libraries have. Keeping less
 fine as long as the gradient is right; keeping other things is said below, with the reason.
 """
 
-from __future__ import annotations
-
 import warnings
 
 import numpy as np

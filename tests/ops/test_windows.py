@@ -1,7 +1,5 @@
 """Matrices from their diagonals, windows along an axis, and sums of a given shape."""
 
-from __future__ import annotations
-
 import oracle
 import pytest
 

@@ -3,8 +3,6 @@
 The cases are those of PyTorch's own database of optimisers, and some with more options.
 """
 
-from __future__ import annotations
-
 import copy
 import math
 import re

@@ -1,7 +1,5 @@
 """Steps meet graphs that have not run yet: they keep the values they were built with."""
 
-from __future__ import annotations
-
 import asyncio
 import copy
 import pickle

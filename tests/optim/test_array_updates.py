@@ -1,7 +1,5 @@
 """Declared updates as functions of arrays: what they give, and how they use memory."""
 
-from __future__ import annotations
-
 import itertools
 import re
 

@@ -1,7 +1,5 @@
 """L-BFGS beside PyTorch's, with closures that are called and with ones that are awaited."""
 
-from __future__ import annotations
-
 import asyncio
 import copy
 import threading

@@ -1,7 +1,5 @@
 """Schedules beside PyTorch's: the same rates for many epochs, resumed and combined."""
 
-from __future__ import annotations
-
 import io
 import math
 import re

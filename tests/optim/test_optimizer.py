@@ -1,7 +1,5 @@
 """What all optimisers share."""
 
-from __future__ import annotations
-
 import asyncio
 import copy
 import inspect

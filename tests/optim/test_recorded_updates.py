@@ -1,7 +1,5 @@
 """Steps that are recorded: the values of ordinary steps, and their derivatives."""
 
-from __future__ import annotations
-
 import inspect
 
 import numpy as np

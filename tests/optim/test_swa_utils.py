@@ -1,7 +1,5 @@
 """Averages of models beside PyTorch's."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

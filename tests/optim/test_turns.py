@@ -1,7 +1,5 @@
 """Steps that several tasks, threads, hooks and subclasses take of one optimiser."""
 
-from __future__ import annotations
-
 import asyncio
 import copy
 import functools

@@ -1,7 +1,5 @@
 """Every replay starts with buffers full of NaN; and a device for tests of CUDA graphs."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from cupy_stand_in import device as device

@@ -1,7 +1,5 @@
 """Programs on CUDA devices that are captured into CUDA graphs."""
 
-from __future__ import annotations
-
 import gc
 import threading
 

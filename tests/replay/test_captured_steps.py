@@ -1,7 +1,5 @@
 """Training steps on CUDA devices that are captured into one CUDA graph."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 

@@ -1,7 +1,5 @@
 """Tensors that a compiled call makes, changed in place: whole, in part, and by mask or index."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given

@@ -1,7 +1,5 @@
 """Changes in place, random draws and indices that follow values are repeated in their places."""
 
-from __future__ import annotations
-
 import pytest
 
 import asyncgrad as ag

@@ -1,7 +1,5 @@
 """Checkpoints in compiled functions: a replay runs their functions a second time, too."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

@@ -1,7 +1,5 @@
 """Replays of what `ag.func` makes: the results and errors of eager calls, awaited, too."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

@@ -1,7 +1,5 @@
 """Programs on a simulated device: the operations, streams, waits and bits of eager calls."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import Counter
 from contextlib import contextmanager, nullcontext

@@ -1,7 +1,5 @@
 """Functions that look at values between programs, beside the same functions made eagerly."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import inspect

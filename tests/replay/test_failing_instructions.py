@@ -1,7 +1,5 @@
 """Each array function and each call of a replay fails in turn: no step is left half done."""
 
-from __future__ import annotations
-
 import asyncio
 import copy
 from types import BuiltinFunctionType, FunctionType, MethodType

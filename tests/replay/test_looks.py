@@ -1,7 +1,5 @@
 """Values that Python reads from tensors: returned anew, or compared with those of before."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

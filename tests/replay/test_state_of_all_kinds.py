@@ -1,7 +1,5 @@
 """Each kind of object from which Python code reads state: it is followed, or makes calls eager."""
 
-from __future__ import annotations
-
 import collections
 import dataclasses
 import enum

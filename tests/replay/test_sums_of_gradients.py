@@ -1,7 +1,5 @@
 """Passes add gradients in place where they can, and replays give the same bits and layouts."""
 
-from __future__ import annotations
-
 import pytest
 from replay_counts import replays
 

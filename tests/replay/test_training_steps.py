@@ -1,7 +1,5 @@
 """Whole training steps, replayed, beside eager ones: losses, weights, gradients and states."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

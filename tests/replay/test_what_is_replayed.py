@@ -3,8 +3,6 @@
 PyTorch's samples of every function are compared in `tests/ops/test_replays_of_every_function.py`.
 """
 
-from __future__ import annotations
-
 import contextlib
 
 import pytest

@@ -1,7 +1,5 @@
 """What passes, engines and recorders say of themselves."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 

@@ -1,7 +1,5 @@
 """Under trio's loop asyncgrad says that it needs asyncio's, and blocks only where it is told to."""
 
-from __future__ import annotations
-
 import pytest
 
 import asyncgrad as ag

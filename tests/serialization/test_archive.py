@@ -1,7 +1,5 @@
 """Files of PyTorch's format: both ways, and hostile ones."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import pickle

@@ -1,7 +1,5 @@
 """Both formats of PyTorch's files, with all that a state dict may hold; damaged ones, too."""
 
-from __future__ import annotations
-
 import collections
 import gzip
 import io

@@ -1,7 +1,5 @@
 """Files of the safetensors format."""
 
-from __future__ import annotations
-
 import sys
 
 import numpy as np

@@ -1,7 +1,5 @@
 """A client that goes away takes its passes with it."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

@@ -1,7 +1,5 @@
 """Comparisons of results, and tensors to test with, beside PyTorch's."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections import OrderedDict

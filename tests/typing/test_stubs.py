@@ -1,7 +1,5 @@
 """The stubs say what the package does at run time."""
 
-from __future__ import annotations
-
 import ast
 import inspect
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What type checkers and editors tell users of the package."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

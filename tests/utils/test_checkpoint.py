@@ -1,7 +1,5 @@
 """Checkpoints beside PyTorch."""
 
-from __future__ import annotations
-
 import contextlib
 import warnings
 

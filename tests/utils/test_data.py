@@ -1,7 +1,5 @@
 """Datasets, samplers and the loader: the same batches whoever loads them, and PyTorch's names."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import inspect

@@ -1,7 +1,5 @@
 """Datasets, samplers and loaders with unusual and wrong options, beside PyTorch's."""
 
-from __future__ import annotations
-
 import pytest
 
 short_programs = pytest.importorskip("short_programs", reason="PyTorch is not installed")

@@ -1,7 +1,5 @@
 """Checkpoints that keep some results and compute the others again."""
 
-from __future__ import annotations
-
 import asyncio
 import functools
 import weakref
