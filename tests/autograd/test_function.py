@@ -170,7 +170,6 @@ def test_only_tensors_are_saved(T, log):
     attempt(log, Wrong.apply, leaf(T, 1.0))
     attempt(log, Wrong.apply, leaf(T, 2.0, 3.0))
     log(Wrong.apply(leaf(T, 1.0).detach()))
-    yield None
 
 
 @both
@@ -317,7 +316,6 @@ def test_what_is_marked_dirty_has_to_be_returned(T, log):
             return x * 1
 
     attempt(log, Forget.apply, leaf(T, 1.0) * 1)
-    yield None
 
 
 @both
@@ -361,7 +359,6 @@ def test_a_returned_input_can_not_be_saved_by_setup_context(T, log):
         T, lambda x: x, lambda ctx, gradient: gradient, setup_context=setup_context
     )
     attempt(log, Through.apply, leaf(T, 1.0))
-    yield None
 
 
 @both
@@ -508,7 +505,6 @@ def test_it_is_not_to_be_instantiated(T, log):
     with pytest.warns(DeprecationWarning, match="should not be instantiated"):
         instance = Nothing()
     attempt(log, instance)
-    yield None
 
 
 @both
@@ -581,7 +577,6 @@ def test_tensors_in_containers_are_not_followed(T, log):
         T, lambda ctx, tensors: tensors[0] + tensors[1], lambda ctx, gradient: gradient
     )
     log(Sum.apply([leaf(T, 1.0), leaf(T, 2.0)]).requires_grad)
-    yield None
 
 
 @both

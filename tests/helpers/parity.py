@@ -23,9 +23,11 @@ WAYS = ("inline", "asyncio", "asyncio-debug", "uvloop", "blocking")
 
 def both(program):
     """A test: the program's notes are the same in PyTorch and here, whichever way it is run."""
+    # What awaits nothing does the same on all loops.
+    ways = WAYS if inspect.isgeneratorfunction(program) else ("inline", "asyncio")
 
     @pytest.mark.torch
-    @pytest.mark.parametrize("way", WAYS)
+    @pytest.mark.parametrize("way", ways)
     def test(way):
         assert _ours(program, way) == _theirs(program)
 
