@@ -123,12 +123,14 @@ def run_multi_pass(program: Coroutine[Any, Any, Any], name: str, *, waits: bool)
 
 
 def waits(function: Value) -> bool:
-    """Whether a function is a coroutine function, or a transform of one."""
+    """Whether calls have to be awaited; also of transforms, and of modules with `async` methods."""
     known = getattr(function, "_waits", None)
-    if known is not None:
-        return bool(known)
-    body = getattr(function, "forward", None) or type(function).__call__
-    return iscoroutinefunction(function) or iscoroutinefunction(body)
+    if isinstance(known, bool):
+        return known
+    if iscoroutinefunction(function) or iscoroutinefunction(type(function).__call__):
+        return True
+    forward = getattr(function, "forward", None)
+    return forward is not None and iscoroutinefunction(forward)
 
 
 async def call(function: Callable[..., Any], /, *args: Value, **kwargs: Value) -> Any:

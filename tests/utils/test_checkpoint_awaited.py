@@ -6,6 +6,7 @@ import asyncio
 import gc
 import threading
 import weakref
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -83,6 +84,35 @@ async def test_modules_and_sequences_of_coroutine_functions():
         np.testing.assert_allclose(
             x.grad, expected(lambda x: ag.exp(ag.tanh(ag.exp(ag.sin(ag.exp(x))))), x)
         )
+
+
+@pytest.mark.asyncio
+@forms
+async def test_a_module_with_an_async_call_is_awaited(use_reentrant):
+    """Its plain `forward` decided: the checkpoint ended before the call had begun."""
+
+    class Called(ag.nn.Module):
+        def forward(self, x):
+            return ag.exp(x)
+
+        async def __call__(self, x):
+            await asyncio.sleep(0)
+            return super().__call__(x)
+
+    x = leaf(0.5)
+    out = await checkpoint(Called(), x, use_reentrant=use_reentrant)
+    await out.sum().backward()
+    np.testing.assert_allclose(x.grad, expected(ag.exp, x))
+
+
+@forms
+def test_a_function_may_be_a_mock(use_reentrant):
+    """A mock has all attributes, among them the one by which transforms tell what they await."""
+    x = leaf(0.5)
+    function = Mock(side_effect=ag.exp)
+    checkpoint(function, x, use_reentrant=use_reentrant).sum().backward()
+    assert function.call_count == 2
+    np.testing.assert_allclose(x.grad, expected(ag.exp, x))
 
 
 def test_a_coroutine_of_a_plain_function_is_refused():
