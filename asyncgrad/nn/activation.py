@@ -148,6 +148,9 @@ class Hardtanh(FunctionModule, function=F.hardtanh):
 class ReLU6(_InPlace, function=F.relu6):
     """The input clamped between 0 and 6."""
 
+    #: The bounds, as those of `Hardtanh`.
+    min_val, max_val = 0.0, 6.0
+
 
 class Softsign(FunctionModule, function=F.softsign):
     """`x / (1 + |x|)`."""

@@ -35,6 +35,7 @@ class SyncBatchNorm(_BatchNorm):
         super().__init__(
             num_features, eps, momentum, affine, track_running_stats, device, dtype, bias=bias
         )
+        self.process_group = process_group
 
     def forward(self, input: Tensor) -> Tensor:
         """The normalised input of shape (n, features, ...)."""

@@ -15,6 +15,7 @@ from asyncgrad.creation import full
 from asyncgrad.devices import CPU
 from asyncgrad.nn import functional as F
 from asyncgrad.nn import init
+from asyncgrad.nn.activation import GELU, ReLU
 from asyncgrad.nn.attention import MultiheadAttention
 from asyncgrad.nn.containers import ModuleList
 from asyncgrad.nn.dropout import Dropout
@@ -68,7 +69,12 @@ class _Layer(Declared):
             self.register_module(f"norm{number}", norm)
         for number in numbers:
             self.register_module(f"dropout{number}", Dropout(dropout))
-        self.activation = _activation(activation)
+        found = self.activation = _activation(activation)
+        kinds = enumerate([(F.relu, ReLU), (F.gelu, GELU)], 1)
+        #: 1 for relu, 2 for gelu, and 0 for others. PyTorch's programs read it; here nothing does.
+        self.activation_relu_or_gelu = sum(
+            number for number, (f, of) in kinds if found is f or isinstance(found, of)
+        )
 
     def _run(self, x: Tensor, *parts: Callable[[Tensor], Tensor]) -> Tensor:
         """Add what each part makes of the sequence, with its norm before it or after the sum."""
@@ -190,6 +196,8 @@ class TransformerEncoder(_Stack):
         enable_nested_tensor: bool = True, mask_check: bool = True,
     ) -> None:  # fmt: skip
         super().__init__(encoder_layer, num_layers, norm)
+        self.enable_nested_tensor, self.mask_check = enable_nested_tensor, mask_check
+        self.use_nested_tensor = False
 
     def forward(
         self, src: Tensor, mask: Tensor | None = None, src_key_padding_mask: Tensor | None = None,

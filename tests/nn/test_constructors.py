@@ -21,6 +21,8 @@ _PLACES = {
 }
 #: Functions that draw numbers take a generator, too.
 _MORE = {"generator"}
+#: The types of options of modules.
+_PLAIN = (bool, int, float, str, tuple, list, type(None))
 #: PyTorch chooses between two functions here, and hides the arguments.
 _HIDDEN = {"args", "kwargs"}
 
@@ -75,6 +77,7 @@ MODULES = [
     ("ConvTranspose2d", (2, 4, 3), {"output_padding": 1, "stride": 2}),
     ("BatchNorm1d", (3,), {}),
     ("BatchNorm2d", (3,), {"affine": False, "track_running_stats": False}),
+    ("SyncBatchNorm", (3,), {}),
     ("LayerNorm", ((2, 3),), {"elementwise_affine": False}),
     ("RMSNorm", (3,), {}),
     ("Embedding", (3, 4), {"padding_idx": 1, "max_norm": 2.0, "sparse": True}),
@@ -89,6 +92,8 @@ MODULES = [
     ("LSTMCell", (3, 4), {}),
     ("MultiheadAttention", (4, 2), {"kdim": 3, "vdim": 5, "bias": False, "add_bias_kv": True}),
     ("TransformerEncoderLayer", (4, 2), {"dim_feedforward": 8}),
+    ("TransformerEncoderLayer", (4, 2), {"activation": "gelu"}),
+    ("TransformerEncoderLayer", (4, 2), {"activation": len}),
     ("TransformerDecoderLayer", (4, 2), {"norm_first": True, "activation": "gelu"}),
     ("Transformer", (4, 2, 1, 1, 8), {}),
     ("CrossEntropyLoss", (None, None, 3), {"label_smoothing": 0.1}),
@@ -105,6 +110,15 @@ def test_modules_look_and_are_built_like_pytorchs(name, args, kwargs):
     shapes = [{k: tuple(v.shape) for k, v in m.state_dict().items()} for m in (theirs, ours)]
     assert shapes[0] == shapes[1]
     assert list(shapes[0]) == list(shapes[1])
+    for (path, its), mine in zip(theirs.named_modules(), ours.modules(), strict=True):
+        # What holds no tensors, modules or hooks, such as options and what follows from them.
+        plain = {
+            key: value
+            for key, value in vars(its).items()
+            if not key.startswith("_") and isinstance(value, _PLAIN)
+        }
+        found = {key: getattr(mine, key, "missing") for key in plain}
+        assert found == plain, path
 
 
 @pytest.mark.filterwarnings("ignore:size_average and reduce")
