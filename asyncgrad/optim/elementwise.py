@@ -106,7 +106,8 @@ class ElementwiseOptimizer(Optimizer):
                 f"{type(self).__name__}: a step with differentiable=True has no gradient of lr. "
                 f"Detach it."
             )
-        state, names = self.state[parameter], self._entries_of(group)
+        names = self._entries_of(group)
+        state = self.state[parameter] if names else {}
         number = self._count_step(state)
         for name in names:
             if state.get(name) is None:

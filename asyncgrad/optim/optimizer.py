@@ -144,8 +144,8 @@ class Optimizer(Hooked, Turns):
     def __getstate__(self) -> dict[str, Any]:
         """Everything but hooks, which belong to the program and not to the state."""
         self._check_state_is_whole("__getstate__")
-        anew: dict[str, Any] = {"_drafts": {}, "_stepping": None, "_in_thread": False}
-        return {**vars(self), **{table: {} for table in HOOKS}, **anew}
+        anew = {"_stepping": None, "_in_thread": False, "_hooked": None}
+        return {**vars(self), **{table: {} for table in HOOKS}, "_drafts": {}, **anew}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Take attributes that were copied or loaded; subclasses may add options to old groups."""
@@ -360,7 +360,8 @@ class Optimizer(Hooked, Turns):
         self, group: Group, parameter: Tensor, gradient: Array | Rows, beside: bool
     ) -> None:
         """Update one parameter in place, or in a new array if its old values are still needed."""
-        if beside or is_held(parameter):
+        # A parameter that is listed twice is updated twice.
+        if (beside or is_held(parameter)) and parameter not in self._drafts:
             self._drafts[parameter] = parameter._array.copy(order="K")
         if isinstance(gradient, Rows):
             self._update_rows(group, parameter, gradient)

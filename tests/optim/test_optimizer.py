@@ -75,6 +75,23 @@ def test_a_parameter_twice_in_a_group_is_warned_of():
         ag.optim.SGD([a, a], lr=0.1)
 
 
+@pytest.mark.filterwarnings("ignore:.*duplicate parameters")
+@pytest.mark.parametrize("way", ["in place", "while a graph holds it", "in a thread"])
+def test_a_parameter_twice_in_a_group_is_updated_twice(monkeypatch, way):
+    """A second new array, made from the old values, took the place of the first."""
+    monkeypatch.setattr(ag.optim.optimizer, "_WORTH_A_THREAD", 0)
+    a = parameter(1.0)
+    a.grad = ag.ones_like(a)
+    held = a * a if way == "while a graph holds it" else None
+    optimizer = ag.optim.SGD([a, a], lr=0.25)
+    if way == "in a thread":
+        asyncio.run(optimizer.step_async())
+    else:
+        optimizer.step()
+    assert a.item() == 0.5
+    del held
+
+
 def test_parameters_without_gradient_stay():
     a, b = parameter(1.0), parameter(2.0)
     optimizer = ag.optim.Adam([a, b], lr=0.1, weight_decay=1.0)

@@ -75,6 +75,14 @@ def test_a_step_of_a_step_is_learnt_from():
     assert np.allclose(slope.numpy(), 1 - 1.2 * w.detach().numpy() ** 2)
 
 
+def test_a_recorded_step_without_momentum_has_no_state():
+    p = ag.ones(2, requires_grad=True).clone()
+    p.grad = ag.ones(2)
+    optimizer = ag.optim.SGD([p], lr=0.1, differentiable=True)
+    optimizer.step()
+    assert optimizer.state_dict()["state"] == {}
+
+
 def test_what_a_recorded_step_refuses():
     leaf = ag.ones(2, requires_grad=True)
     leaf.grad = ag.ones(2)

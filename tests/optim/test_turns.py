@@ -332,8 +332,11 @@ async def test_parameters_and_states_before_an_update_that_fails_are_updated(
 @pytest.mark.asyncio
 async def test_a_state_is_neither_saved_nor_replaced_while_a_thread_changes_it(monkeypatch):
     """A checkpoint held entries from before and from after the step."""
-    saved = []
-    before = [lambda optimizer, *_: saved.append(optimizer.state_dict()["state"])]
+    saved, copies = [], []
+    before = [
+        lambda optimizer, *_: saved.append(optimizer.state_dict()["state"]),
+        lambda optimizer, *_: copies.append(copy.copy(optimizer)),
+    ]
     _, optimizer, step = await begun(monkeypatch, *before)
     optimizer.register_step_post_hook(lambda *_: saved.append(optimizer.state_dict()["state"]))
     for use in (
@@ -347,6 +350,8 @@ async def test_a_state_is_neither_saved_nor_replaced_while_a_thread_changes_it(m
     optimizer.go_on.set()
     await step
     assert saved == [{}, {0: {"count": 1}, 1: {"count": 1}}]
+    # The copy's own steps refuse the thread that has called the hook, too.
+    assert vars(copies[0])["_hooked"] is None
     optimizer.load_state_dict(optimizer.state_dict())
 
 
