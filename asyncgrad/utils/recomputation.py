@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import weakref
 from collections.abc import Callable, Coroutine
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager
 from typing import Any
 
 from asyncgrad.core.anomaly import users_stack
@@ -148,17 +148,24 @@ class Frame:
     def _repeat(self, run: Run) -> None:
         """Run the function again, in this thread."""
         args = [a.unpack(self) if _saved(a) else a for a in self._args]
-        with suppress(_Enough), self._mode(run), self.again:
-            self.function(*args, **self.kwargs)
+        try:
+            with self._mode(run), self.again:
+                self.function(*args, **self.kwargs)
+        except* _Enough:
+            pass
         run.end()
 
     async def _repeat_later(self, run: Run) -> None:
         """Run the function again, awaiting it, or the hooks that packed its arguments."""
         args = [await finished(a.unpack_steps(self)) if _saved(a) else a for a in self._args]
-        with suppress(_Enough), self._mode(run), self.again:
-            result = self.function(*args, **self.kwargs)
-            if self.later:
-                await result
+        try:
+            with self._mode(run), self.again:
+                result = self.function(*args, **self.kwargs)
+                if self.later:
+                    await result
+        except* _Enough:
+            # Groups of tasks raise it in a group.
+            pass
         run.end()
 
 

@@ -12,7 +12,12 @@ import numpy as np
 import pytest
 
 import asyncgrad as ag
-from asyncgrad.utils.checkpoint import CheckpointError, checkpoint, checkpoint_sequential
+from asyncgrad.utils.checkpoint import (
+    CheckpointError,
+    checkpoint,
+    checkpoint_sequential,
+    set_checkpoint_early_stop,
+)
 
 forms = pytest.mark.parametrize("use_reentrant", [True, False])
 
@@ -84,6 +89,28 @@ async def test_modules_and_sequences_of_coroutine_functions():
         np.testing.assert_allclose(
             x.grad, expected(lambda x: ag.exp(ag.tanh(ag.exp(ag.sin(ag.exp(x))))), x)
         )
+
+
+@pytest.mark.asyncio
+@forms
+@pytest.mark.parametrize("early_stop", [True, False])
+async def test_a_function_may_use_a_group_of_tasks(early_stop, use_reentrant):
+    """The group raised what ends a second run early as one of the errors of its tasks."""
+
+    async def function(x):
+        async def child(operation):
+            await asyncio.sleep(0)
+            return operation(x)
+
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(child(one)) for one in (ag.exp, ag.sin)]
+        return tasks[0].result() + tasks[1].result()
+
+    x = leaf(0.5)
+    with set_checkpoint_early_stop(early_stop):
+        out = await checkpoint(function, x, use_reentrant=use_reentrant)
+    await out.sum().backward()
+    np.testing.assert_allclose(x.grad, expected(lambda x: ag.exp(x) + ag.sin(x), x))
 
 
 @pytest.mark.asyncio
