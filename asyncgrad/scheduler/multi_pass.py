@@ -11,6 +11,7 @@ import asyncio
 import warnings
 from asyncio.events import _get_running_loop
 from collections.abc import Callable, Coroutine, Generator
+from functools import partial
 from inspect import isawaitable, iscoroutinefunction
 from sys import modules
 from typing import TYPE_CHECKING, Any
@@ -124,6 +125,8 @@ def run_multi_pass(program: Coroutine[Any, Any, Any], name: str, *, waits: bool)
 
 def waits(function: Value) -> bool:
     """Whether calls have to be awaited; also of transforms, and of modules with `async` methods."""
+    while function.__class__ is partial:
+        function = function.func
     known = getattr(function, "_waits", None)
     if isinstance(known, bool):
         return known

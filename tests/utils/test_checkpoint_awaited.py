@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import gc
 import threading
 import weakref
@@ -81,7 +82,7 @@ async def test_modules_and_sequences_of_coroutine_functions():
 
     for use_reentrant in (True, False):
         x = leaf(0.5)
-        out = await checkpoint(Slow(), x, use_reentrant=use_reentrant)
+        out = await checkpoint(functools.partial(Slow()), x, use_reentrant=use_reentrant)
         out = await checkpoint_sequential(
             [ag.sin, Slow(), ag.tanh, Slow()], 2, out, use_reentrant=use_reentrant
         )
@@ -462,7 +463,8 @@ def test_a_checkpoint_runs_again_with_the_tangents_of_its_first_run():
 
 @pytest.mark.asyncio
 @pytest.mark.parametrize("use_reentrant", [False, True])
-async def test_a_transform_of_a_coroutine_function_is_awaited(use_reentrant):
+@pytest.mark.parametrize("wrapped", [lambda f: f, functools.partial])
+async def test_a_transform_of_a_coroutine_function_is_awaited(use_reentrant, wrapped):
     """Its future was taken for a result: backward ran it where nothing could be awaited."""
 
     async def body(x):
@@ -470,7 +472,7 @@ async def test_a_transform_of_a_coroutine_function_is_awaited(use_reentrant):
         return (x * x).exp()
 
     x = ag.tensor([1.0, 2.0], requires_grad=True)
-    mapped = ag.func.vmap(body)
+    mapped = wrapped(ag.func.vmap(body))
     y = await checkpoint(mapped, x, use_reentrant=use_reentrant)
     await y.sum().backward()
     z = await checkpoint_sequential([mapped, ag.sqrt], 2, x, use_reentrant=use_reentrant)
