@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
 from heapq import heappop, heappush
@@ -109,17 +110,24 @@ class Admission:
         self._queue: FairQueue[tuple[int, float], GraphTask] = FairQueue(_HELD_BACK)
         #: The box of each in the queue, which is emptied if the pass ends while it waits.
         self.held: dict[GraphTask, list[GraphTask]] = {}
+        #: Passes nested in others, which the limit does not count.
+        self._nested: weakref.WeakSet[GraphTask] = weakref.WeakSet()
 
     def is_full(self, task: GraphTask) -> bool:
         """Whether a new pass must wait. A nested one never does, as its parents wait for it."""
-        return task.parent is None and not self._room()
+        if task.parent is not None:
+            self._nested.add(task)
+            return False
+        return not self._room()
 
     def _room(self) -> bool:
-        if self.limit is None or len(self._live) - len(self.held) < self.limit:
+        if self.limit is None:
             return True
-        # Nested passes are not counted; none of them is held.
-        counted = sum(task.parent is None for task in self._live)
-        return counted - len(self.held) < self.limit
+        running = len(self._live) - len(self.held)
+        # Not a count of all that are live: thousands may be held.
+        return running < self.limit or (
+            running - sum(task in self._live for task in self._nested) < self.limit
+        )
 
     def hold_back(self, task: GraphTask) -> None:
         """Make a new pass wait for others to end."""

@@ -6,6 +6,7 @@ import asyncio
 import dataclasses
 import gc
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from passes import (
 )
 
 import asyncgrad as ag
+from asyncgrad.core.frames import PACKAGE
 from asyncgrad.scheduler.statistics import Collections, EngineStatistics
 
 pytestmark = pytest.mark.asyncio
@@ -150,6 +152,32 @@ class TestPassesInFlight:
         await calls(x, nested).sum().backward()
         assert inner.grad is not None
         assert x.grad is not None
+
+    async def test_to_wait_takes_no_longer_if_many_wait(self) -> None:
+        """Or to start many would take a time that grows as the square of their number."""
+        ag.engine().limit(passes=1)
+        x, log = leaf(), list[str]()
+        first = Gate(log, "first")
+        await until(lambda: log)
+        count, counts = 0, list[int]()
+
+        def note(frame: Any, event: str, _: Any) -> None:
+            nonlocal count
+            count += event == "call" and frame.f_code.co_filename.startswith(PACKAGE)
+
+        futures = []
+        for _ in range(100):
+            loss, count = x.sum(), 0
+            sys.setprofile(note)
+            try:
+                futures.append(loss.backward())
+            finally:
+                sys.setprofile(None)
+            counts.append(count)
+        first.event.set()
+        await asyncio.gather(first.future, *futures)
+        # The least of several: the engine's function for the garbage collector is called in some.
+        assert min(counts[-20:]) == min(counts[:20])
 
     async def test_taking_the_limit_away_lets_all_in(self) -> None:
         engine = ag.engine()
