@@ -9,6 +9,7 @@ from collections.abc import Callable
 from contextvars import copy_context
 from functools import partial
 from queue import SimpleQueue
+from threading import Thread
 from types import FrameType
 from typing import Any
 
@@ -73,9 +74,19 @@ def on_new_stack(function: Callable[[GraphTask], Any], task: GraphTask) -> Any:
         while not found:
             told.get()
 
-    # As `acquiring` explains, no interrupt comes between a call by `for` and the body. Not a
-    # `Thread`, whose `start` waits: an interrupt may leave its locks as they must not be.
-    for _ in iter(partial(start_new_thread, copy_context().run, (call,)), None):
+    thread = Thread(target=copy_context().run, args=(call,), name="asyncgrad nested pass")
+
+    def start() -> None:
+        try:
+            thread.start()
+        except RuntimeError:
+            # The system allows no more threads; but this one has a new stack, too.
+            thread.run()
+
+    # `Thread.start` waits: an interrupt there may leave the thread's locks as they must not be. So
+    # another thread calls it, which no signal interrupts. As `acquiring` explains, no interrupt
+    # comes between a call by `for` and the body.
+    for _ in iter(partial(start_new_thread, start, ()), None):
         try:
             wait()
         except BaseException:

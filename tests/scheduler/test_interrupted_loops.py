@@ -6,6 +6,7 @@ import asyncio
 import gc
 import sys
 import threading
+from contextvars import ContextVar
 from pathlib import Path
 from queue import SimpleQueue
 from types import SimpleNamespace
@@ -438,6 +439,28 @@ def test_a_nested_pass_ends_if_an_interrupt_comes_as_its_thread_starts(
     with pytest.raises(KeyboardInterrupt):
         on_new_stack(run, task)
     assert ended.is_set()
+
+
+def test_the_thread_of_a_nested_pass_is_one_of_threading_and_ends() -> None:
+    """Or `threading` would list for ever a thread in which a hook writes to a log."""
+    before, context = threading.enumerate(), ContextVar("context", default="another")
+    context.set("the caller's")
+    task: Any = SimpleNamespace(inbox=[])
+    thread, seen = on_new_stack(lambda task: (threading.current_thread(), context.get()), task)
+    thread.join(30)
+    assert threading.enumerate() == before
+    assert (thread.name, seen) == ("asyncgrad nested pass", "the caller's")
+
+
+def test_a_nested_pass_needs_one_thread_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The system may allow no more."""
+
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    task: Any = SimpleNamespace(inbox=[])
+    assert on_new_stack(lambda _: threading.get_ident(), task) != threading.get_ident()
 
 
 def test_a_setting_ends_though_an_interrupt_comes_meanwhile() -> None:
