@@ -38,7 +38,8 @@ if TYPE_CHECKING:
 #: can see some leaves updated and others not; more are committed in a thread.
 _LARGE, _MANY = 50_000, 300
 #: After so many tries on the loop while others committed, a pass waits for its turn in a thread:
-#: threads that commit without a pause leave the loop none.
+#: threads that commit without a pause leave the loop none. Coroutines may then see some leaves
+#: updated and others not, of however few.
 _TRIES = 8
 #: The root of passes that have ended, instead of their graph.
 _NO_ROOT = GraphRoot((), ())
