@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from functools import partial
 from operator import setitem
 from typing import Any
@@ -342,13 +341,17 @@ def when_free(call: Callable[[], None]) -> None:
 def _call_awaiting() -> None:
     """Call the functions that wait until no pass commits."""
     try:
-        while _awaiting:
-            # Another thread may take an entry first, or call it, too.
-            with suppress(IndexError, ValueError):
-                call = _awaiting[0]
+        # As `acquiring` explains, no interrupt comes between a call by `for` and the body.
+        for call in iter(_awaiting.popleft, None):
+            try:
                 call()
-                # Not before: an interrupt would lose it.
-                _awaiting.remove(call)
+            except BaseException:
+                # An interrupt, perhaps before it has done anything.
+                call()
+                raise
+    except IndexError:
+        # None is left.
+        return
     except BaseException:
         _call_awaiting()
         raise

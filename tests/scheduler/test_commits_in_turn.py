@@ -346,10 +346,32 @@ def test_no_interrupt_loses_what_waits_until_no_pass_commits() -> None:
     at, happened = 1, True
     while happened:
         called: list[int] = []
-        commit_module._awaiting.extend(partial(called.append, place) for place in range(2))
+
+        def note(place: int, called: list[int] = called) -> None:
+            # Before this calls `append`, Python looks for signals.
+            called.append(abs(place))
+
+        commit_module._awaiting.extend(partial(note, place) for place in range(2))
         call = commit_module._call_awaiting
-        happened = interrupt(at, call, call.__code__, {commit_module.__file__})
+        happened = interrupt(at, call, call.__code__, {commit_module.__file__, __file__})
         assert set(called) == {0, 1}, at
         assert not commit_module._awaiting
         at += 1
     assert at > 5
+
+
+def test_an_error_of_what_waits_keeps_nobody_else_from_being_called_nor_from_committing() -> None:
+    """Such as of a loop of somebody else's making, which could not be woken."""
+
+    def fail() -> None:
+        raise OSError("no socket")
+
+    called: list[None] = []
+    commit_module._awaiting.extend((fail, partial(called.append, None)))
+    x = leaf()
+    with pytest.raises(OSError, match="no socket"):
+        x.sum().backward()
+    assert called == [None]
+    x.sum().backward()
+    assert x.grad is not None
+    assert x.grad.tolist() == [2.0, 2.0, 2.0]
