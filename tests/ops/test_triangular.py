@@ -1,5 +1,7 @@
 """Triangles by elimination, what is solved with them, and exponentials of matrices."""
 
+import math
+
 import numpy as np
 import oracle
 import pytest
@@ -136,6 +138,23 @@ def test_rounding_errors_make_no_0_that_is_refused():
     x[:, 2, 2] = 1e-30
     out = ag.linalg.solve_triangular(x, ag.ones(5, 1, dtype=ag.float64), upper=False)
     assert out[:, :2].isfinite().all()
+
+
+@pytest.mark.parametrize("upper", [True, False])
+@pytest.mark.parametrize("value", [math.inf, math.nan])
+def test_what_is_not_finite_in_a_triangle_reaches_only_the_solutions_behind_it(value, upper):
+    """An elimination multiplies it by the zeros of the other triangle."""
+    results = []
+    for T in (torch, ag):
+        x = T.arange(1.0, 17, dtype=T.float64).reshape(4, 4).sin()
+        x[1, 2] = x[2, 1] = value
+        x.requires_grad_()
+        out = T.linalg.solve_triangular(x, T.ones(4, 1, dtype=T.float64), upper=upper)
+        (gradient,) = T.autograd.grad(out[3 * upper].sum(), [x])
+        results.append((out.detach().numpy(), gradient.numpy()))
+    assert np.isfinite(results[0][0]).sum() == 2
+    for ours, theirs in zip(*results[::-1], strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-12)
 
 
 def test_pivots_of_other_batches_are_refused():

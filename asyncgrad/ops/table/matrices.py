@@ -7,6 +7,7 @@ from the same rules.
 
 from __future__ import annotations
 
+import contextlib
 from bisect import bisect_left
 from collections.abc import Callable
 from math import factorial, prod
@@ -185,21 +186,22 @@ def _divided(F: Namespace, x: Value, s: Value) -> Any:
 def _solve(xp: Library, x: Array, y: Array, upper: bool | None = None) -> Any:
     """The solutions with any matrices, or with upper or lower triangles.
 
-    Those with triangles may have a 0 on the diagonal, and are then computed by substitution. The
-    library eliminates first, which leaves an upper triangle as it is.
+    The library eliminates first, which leaves an upper triangle as it is if that is finite and has
+    no 0 on its diagonal. The solutions with others are computed by substitution.
+    Devices are not asked what is finite, because the host would wait for the answer.
     """
     if upper is None:
         return _solve_any(xp, x, y)
     if not upper:
         return in_order(_solve(xp, x[..., ::-1, ::-1], y[..., ::-1, :], True)[..., ::-1, :])
-    try:
-        return xp.linalg.solve(x, y)
-    except np.linalg.LinAlgError:
-        out = y.copy()
-        for i in reversed(range(x.shape[-1])):
-            out[..., i, :] /= x[..., i, i, None]
-            out[..., :i, :] -= x[..., :i, i, None] * out[..., i, None, :]
-        return out
+    if xp.ndarray is not np.ndarray or np.isfinite(x).all():
+        with contextlib.suppress(np.linalg.LinAlgError):
+            return xp.linalg.solve(x, y)
+    out = y.copy()
+    for i in reversed(range(x.shape[-1])):
+        out[..., i, :] /= x[..., i, i, None]
+        out[..., :i, :] -= x[..., :i, i, None] * out[..., i, None, :]
+    return out
 
 
 _solve_any = solved(
