@@ -213,6 +213,25 @@ def test_a_mask_without_axes_puts_values_everywhere_or_nowhere(chosen):
     assert leaf.grad.item() == 6 * chosen
 
 
+@pytest.mark.parametrize("accumulate", [False, True])
+@pytest.mark.parametrize(
+    ("shape", "index", "values"),
+    [
+        ((), (True,), ()), ((3,), (True, [0]), ()), ((3,), ([0], True), ()),
+        ((3,), (True,), (1, 3)), ((3, 4), (False,), (1, 3, 4)), ((3, 4), ([0, 1],), (1, 2, 4)),
+        ((3,), (0,), (1,)), ((3,), ([True, False, True],), (1, 2)), ((3, 4), (0, [0, 1]), (1, 2)),
+    ],
+)  # fmt: skip
+def test_values_with_more_axes_than_what_is_indexed_and_too_many_masks_are_refused(
+    shape, index, values, accumulate
+):
+    oracle.check_refused(
+        lambda T: T.index_put(
+            T.zeros(shape), tuple(map(T.tensor, index)), T.ones(values), accumulate
+        )
+    )
+
+
 def test_any_tuple_is_an_index_for_several_axes():
     for T in (torch, ag):
         assert T.arange(6).reshape(2, 3)[T.Size([1, 2])].item() == 5

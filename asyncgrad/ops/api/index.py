@@ -667,6 +667,22 @@ def index_put_(
         ),
     )
     assert arrays is not None
+    ndim = len(input._metadata.shape)
+    if basic and len(parts) > ndim:
+        raise IndexError(
+            f"index_put_(): too many indices for tensor of dimension {ndim} (got {len(parts)})"
+        )
+    # How many axes the indexing result has: those of its indices, and those that are not indexed.
+    common, others, masks = 0, ndim, 0
+    for part in parts:
+        own, taken = len(part._metadata.shape), 1
+        if part._metadata.dtype.kind != "i":
+            own, taken, masks = own > 0, own, masks + 1
+        common, others = own if own > common else common, others - taken
+    fills = masks == len(parts) == values._metadata.size == 1 and not accumulate
+    if values.ndim > common + others and not fills:
+        raise unmet("index_put_", "shape mismatch: values have more axes than the indexing result, "
+                    f"which has {common + others}", values=values, input=input)  # fmt: skip
     if basic:
         # A mask without axes selects all or nothing, along a new axis.
         _put_into(
