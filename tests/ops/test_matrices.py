@@ -434,3 +434,14 @@ def test_orthogonal_factors_of_what_is_not_finite_are_undefined_as_in_pytorch():
         assert T.isnan(r[1]).any()
         assert T.isfinite(q[0]).all()
         assert T.isfinite(r[0]).all()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "complex128"])
+def test_the_sign_of_a_determinant_that_is_nan_is_pytorchs(dtype):
+    """It is 0 for real numbers."""
+    found = []
+    for T in (torch, ag):
+        x = T.eye(3, dtype=getattr(T, dtype)).expand(2, 3, 3) * -1
+        x[1, 1, 1] = float("nan")
+        found.append(T.linalg.slogdet(x).sign)
+    oracle.compare(*found)

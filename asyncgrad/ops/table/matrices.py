@@ -293,6 +293,13 @@ def _cofactors_gradient(xp: Library, g: Array, x: Array, out: Array) -> Any:
     return (sign * moved).astype(x.dtype, copy=False)
 
 
+@silent
+def _det_sign(xp: Library, x: Array) -> Any:
+    """The sign, or phase, of the determinant; 0 if a real one is NaN."""
+    sign, size = xp.linalg.slogdet(x)
+    return sign * (size == size)
+
+
 def _sign_back(F: Namespace, g: Value, x: Value, out: Value) -> Any:
     if x.dtype.kind != "c":
         return F.zero(x)
@@ -823,7 +830,7 @@ OPS = raising(
     ),
     operation(
         "det_sign",
-        silent(lambda xp, x: xp.linalg.slogdet(x)[0]),
+        _det_sign,
         pulls={"x": _sign_back},
         pushes={"x": _sign_push},
         node="LinalgSlogdetBackward0",
