@@ -40,6 +40,17 @@ def test_products_have_the_strides_of_pytorch(equation):
     assert ours.stride() == theirs.stride()
 
 
+@pytest.mark.parametrize("name", ["dot", "vdot", "inner", "matmul", "nn.functional.linear"])
+def test_vectors_of_booleans_are_refused_if_they_are_empty_too(name):
+    def call(T):
+        function = T
+        for part in name.split("."):
+            function = getattr(function, part)
+        return function(T.zeros(0, dtype=T.bool), T.zeros(0, dtype=T.bool))
+
+    oracle.check_refused(call)
+
+
 def _outcomes(call):
     """What a call gives in PyTorch and here: values, or the class and words of its error."""
     found = []

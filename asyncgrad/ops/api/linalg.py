@@ -69,7 +69,11 @@ def _misaligned(name: str, a: tuple[int, ...], b: tuple[int, ...]) -> RuntimeErr
 
 def _refuse_booleans(name: str, x: Tensor, y: Tensor) -> None:
     """Raise for factors of a dtype and of shapes of which PyTorch has no products of matrices."""
-    if y._metadata.dtype.kind == "b" and x._metadata.size and y._metadata.size:
+    if y._metadata.dtype.kind != "b":
+        return
+    vectors = len(x._metadata.shape) == len(y._metadata.shape) == 1
+    summed = name in {"einsum", "tensordot"}
+    if (x._metadata.size and y._metadata.size) or (vectors and not summed):
         refuse(name, y._metadata.dtype)
 
 
