@@ -73,3 +73,12 @@ def test_the_examples_of_a_batch_are_transformed_at_once():
 )
 def test_what_pytorch_refuses_beside_its_samples(call):
     oracle.check_refused(call)
+
+
+@pytest.mark.parametrize("name", ["irfft", "hfft", "irfft2", "hfftn"])
+def test_real_results_are_not_written_into_complex_tensors(name):
+    oracle.check_refused(
+        lambda T: getattr(T.fft, name)(
+            T.ones(2, 3, dtype=T.complex64), out=T.empty(0, dtype=T.complex64)
+        )
+    )
