@@ -147,6 +147,13 @@ async def test_hooks_and_callbacks_see_values(name):
     assert y.grad.tolist() == [1.0, 1.0]
 
 
+def test_gradients_of_no_matrices(name):
+    """Their diagonals are written to, though they have no elements."""
+    x = ag.ones(0, 3, 3, device=name, requires_grad=True)
+    (gradient,) = ag.grad(ag.linalg.qr(x)[0].sum(), x)
+    assert gradient.shape == x.shape
+
+
 def test_changes_in_place(name):
     x = ag.zeros(3, device=name)
     x[1] = 2.0

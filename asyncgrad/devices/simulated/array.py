@@ -317,8 +317,8 @@ def _wrapped(
 ) -> Any:  # fmt: skip
     """Replace NumPy's arrays in a result by the device's, and note new ones in `fresh`."""
     if isinstance(result, np.ndarray):
-        if not result.flags.writeable and all(result.strides):
-            # As with CuPy's diagonals, the result is writeable if its memory is.
+        if not result.flags.writeable and (all(result.strides) or not result.size):
+            # As with CuPy's diagonals, the result is writeable if its memory is, empty ones too.
             result.flags.writeable = _root(result).flags.writeable
         same = found.get(id(result))
         if same is not None:
