@@ -203,8 +203,16 @@ def _made(op: Any, dtype: str, requires_grad: bool, count: int | None = None) ->
 
 
 def first_samples(op: Any, dtype: str, count: int, *, requires_grad: bool) -> list[Any]:
-    """Make only PyTorch's first samples, where `samples` makes all."""
-    return _made(op, dtype, requires_grad, count)
+    """PyTorch's first samples, the last of them the largest of a dozen; `samples` makes all.
+
+    The first ones often have no axes or one element, which tell nothing of axes and examples.
+    """
+    dozen = _made(op, dtype, requires_grad, 12)
+    return dozen[: count - 1] + sorted(dozen[count - 1 :], key=_size, reverse=True)[:1]
+
+
+def _size(sample: Any) -> int:
+    return sum(x.numel() for x in tensors_of(sample.input, torch.Tensor))
 
 
 def samples(

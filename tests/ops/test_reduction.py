@@ -31,7 +31,6 @@ test_samples = pytest.mark.filterwarnings("ignore:.*degrees of freedom")(
 )
 
 
-# Those of amax and amin have more axes than NumPy's arrays.
 # -- the table ------------------------------------------------------------------------------------
 
 RNG = np.random.default_rng(3)
