@@ -5,6 +5,7 @@ import math
 import sys
 import warnings
 from contextlib import suppress
+from functools import partial
 
 import numpy as np
 import oracle
@@ -417,6 +418,21 @@ def test_a_margin_that_is_just_kept_has_no_gradient(name):
         target = T.tensor([0] if name == "multi_margin_loss" else [[0, -1, -1]])
         getattr(N(T), name)(x, target).backward()
         assert x.grad.tolist() == [[0.0, 0.0, 0.0]]
+
+
+@pytest.mark.parametrize("scores", [[NAN, 1.0, 2.0], [1.0, NAN, 2.0], [NAN, NAN, NAN]])
+def test_margins_of_nan_have_no_loss(scores):
+    """PyTorch adds up what is greater than 0."""
+    found = {torch: [], ag: []}
+    for T, results in found.items():
+        losses = [partial(N(T).multi_margin_loss, target=T.tensor([0]), p=p) for p in (1, 2)]
+        losses.append(partial(N(T).multilabel_margin_loss, target=T.tensor([[0, -1, 0]])))
+        for loss in losses:
+            x = T.tensor([scores], requires_grad=True)
+            out = loss(x)
+            out.backward()
+            results += [out.item(), *x.grad[0].tolist()]
+    np.testing.assert_allclose(found[ag], found[torch], rtol=1e-6)
 
 
 @pytest.mark.parametrize("size", [3, 500])

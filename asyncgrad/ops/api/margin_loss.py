@@ -250,12 +250,13 @@ def multi_margin_loss(
     if weight is not None and weight.shape != (classes,):
         raise RuntimeError(f"{name}: inconsistent weight size: {weight.shape}, not ({classes},)")
     picks = reshape(y, (-1, 1))
-    losses = R.relu(margin - gather(rows, 1, picks) + rows)
+    gaps = margin - gather(rows, 1, picks) + rows
+    # As in PyTorch, what is not greater than 0 has no loss, and so NaN has none.
+    losses = where((gaps > 0) & (picks != constant(np.arange(classes), y)), gaps, 0.0)
     losses = losses if p == 1 else losses * losses
     if weight is not None:
         losses = losses * reshape(weight[reshape(y, (-1,))], (-1, 1))
-    right = picks == constant(np.arange(classes), y)
-    each = losses.masked_fill(right, 0).sum(1) / classes
+    each = losses.sum(1) / classes
     return reduced(each if x.ndim == 2 and y.ndim else reshape(each, y.shape), reduction)
 
 
@@ -281,8 +282,8 @@ def multilabel_margin_loss(
     lists = lists.masked_fill(listed.logical_not(), 0)
     hits = (unsqueeze(lists, 2) == constant(np.arange(classes), y)) & unsqueeze(listed, 2)
     counted = unsqueeze(listed, 2) & unsqueeze(hits.any(1).logical_not(), 1)
-    losses = R.relu(1 - unsqueeze(gather(rows, 1, lists), 2) + unsqueeze(rows, 1))
-    each = losses.masked_fill(counted.logical_not(), 0).sum((1, 2)) / classes
+    gaps = 1 - unsqueeze(gather(rows, 1, lists), 2) + unsqueeze(rows, 1)
+    each = where((gaps > 0) & counted, gaps, 0.0).sum((1, 2)) / classes
     return reduced(each if x.ndim == 2 else reshape(each, ()), reduction)
 
 
