@@ -435,6 +435,26 @@ def test_margins_of_nan_have_no_loss(scores):
     np.testing.assert_allclose(found[ag], found[torch], rtol=1e-6)
 
 
+@pytest.mark.parametrize("alpha", [NAN, INF])
+@pytest.mark.parametrize("beta", [0, 2])
+@pytest.mark.parametrize("name", ["addmm", "addmv", "baddbmm", "addbmm"])
+def test_a_product_of_no_terms_is_zero_whatever_its_factor_is(name, beta, alpha):
+    shapes = {
+        "addmm": ((2, 3), (2, 0), (0, 3)), "addmv": ((2,), (2, 0), (0,)),
+        "baddbmm": ((1, 2, 3), (1, 2, 0), (1, 0, 3)), "addbmm": ((2, 3), (0, 2, 4), (0, 4, 3)),
+    }[name]  # fmt: skip
+    for dtype in ("float32", "float16", "complex64"):
+        found = []
+        for T in (torch, ag):
+            parts = [T.ones(*shape, dtype=getattr(T, dtype)) for shape in shapes]
+            found.append(getattr(T, name)(*parts, beta=beta, alpha=alpha))
+        oracle.compare(*found)
+    leaf, *parts = (ag.ones(*shape) for shape in shapes)
+    out = getattr(ag, name)(leaf.requires_grad_(), *parts, beta=beta, alpha=alpha)
+    out.sum().backward()
+    assert set(leaf.grad.flatten().tolist()) == {beta}
+
+
 @pytest.mark.parametrize("size", [3, 500])
 def test_a_mask_chooses_whatever_is_masked(size):
     """Few elements are chosen, the bits of many are multiplied."""

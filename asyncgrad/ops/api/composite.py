@@ -51,12 +51,17 @@ def _scaled(x: Tensor, factor: Number) -> Any:
     return x if factor.__class__ is not bool and factor == 1 else R.mul(x, factor)
 
 
-def _with(name: str, input: Tensor, product: Tensor, beta: Number, alpha: Number) -> Any:
-    """`beta * input + alpha * product`; for `beta=0`, NaN and infinity in `input` are ignored."""
+def _with(
+    name: str, input: Tensor, product: Tensor, beta: Number, alpha: Number, terms: Tensor
+) -> Any:
+    """`beta * input + alpha * product`; for `beta=0`, NaN and infinity in `input` are ignored.
+
+    A product without `terms` is 0, whatever `alpha` is.
+    """
     x, product = of_one_dtype(name, input, product)
     dtype = x._metadata.dtype
     beta, alpha = fitted(name, beta, dtype), fitted(name, alpha, dtype)
-    product = _scaled(product, alpha)
+    product = _scaled(product, alpha if terms._metadata.size else 1)
     wide = expand(x, product._metadata.shape)
     if beta == 0 and category(dtype) >= 2:
         # NaN and infinity are replaced by 0, as 0 times them is NaN; the gradient is 0.
@@ -80,7 +85,7 @@ def _beside_product(
     dtype = input._metadata.dtype
     of_one_dtype(name, input, *factors)
     x, *parts = (cast(part, computing_dtype(dtype)) for part in (input, *factors))
-    return cast(_with(name, x, product(*parts), beta, alpha), dtype)
+    return cast(_with(name, x, product(*parts), beta, alpha, parts[0]), dtype)
 
 
 def _in_one_dtype(*tensors: Tensor) -> list[Any]:
@@ -135,7 +140,7 @@ def addr(
     x, first, second = (cast(one, dtype) for one in tensors)
     # In half precision PyTorch, too, rounds after each step, and multiplies by `alpha` first.
     product = outer(_scaled(first, _held("addr", alpha, dtype)), second)
-    return _with("addr", x, product, _held("addr", beta, dtype), 1)
+    return _with("addr", x, product, _held("addr", beta, dtype), 1, product)
 
 
 @one_node("BaddbmmBackward0", writes_exactly)
@@ -158,7 +163,7 @@ def addbmm(
         for x, y in zip(batch1, batch2, strict=True):
             out, beta = addmm(out, x, y, beta=beta, alpha=alpha), 1
         return out
-    return _with("addbmm", input, sum(products, 0, dtype=products.dtype), beta, alpha)
+    return _with("addbmm", input, sum(products, 0, dtype=products.dtype), beta, alpha, batch1)
 
 
 @one_node("VdotBackward0", writes_exactly)

@@ -235,6 +235,9 @@ def addmm(
         raise unmet("addmm", "The expanded size of the tensor must match the product's shape "
                     f"{shape}", input=bias)  # fmt: skip
     beta, alpha = (fitted("addmm", factor, x._metadata.dtype) for factor in (beta, alpha))
+    if not x._metadata.size:
+        # As in PyTorch, a product of no terms is 0, and not NaN for an `alpha` that is not finite.
+        alpha = 1
     return R.addmm(bias, x, y, beta, alpha)
 
 
