@@ -303,7 +303,14 @@ def drawn_of(function: Callable[..., Any]) -> Callable[..., Any]:
             with Mode(batch=level.outer):
                 return drawn(*args, **kwargs)
         tensors = [x for x in args if isinstance(x, Variable)]
-        shape = np.broadcast_shapes(*[x._metadata.shape for x in tensors])
+        shapes = [x._metadata.shape for x in tensors]
+        try:
+            shape = np.broadcast_shapes(*shapes)
+        except ValueError:
+            raise RuntimeError(
+                f"{function.__name__}: shapes {' and '.join(map(str, shapes))} can't be broadcast. "
+                f"Reshape or unsqueeze one of them."
+            ) from None
         values = [batch_of(RECORDED.expand(x, shape), level) for x in tensors]
         with Mode(batch=level.outer):
             return lift_batch(drawn(*values, *args[len(values) :], **kwargs), level)

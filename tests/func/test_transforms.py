@@ -508,6 +508,13 @@ def test_each_example_has_numbers_of_its_own_parameters(name, axes):
             refused(*given)
 
 
+@pytest.mark.parametrize("name", ["normal", "binomial"])
+def test_parameters_of_examples_have_to_broadcast(name):
+    drawn = ag.func.vmap(lambda x, y: getattr(ag, name)(x, y), (0, None), randomness="different")
+    with pytest.raises(RuntimeError, match=rf"{name}.*shapes .* can't be broadcast"):
+        drawn(ag.ones(5, 3), ag.ones(5))
+
+
 @pytest.mark.parametrize("name", OF_PARAMETERS)
 def test_numbers_of_outer_parameters_are_the_same_for_all_inner_examples(name):
     """Parameters of an outer batch are no parameters of the inner one."""

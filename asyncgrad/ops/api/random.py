@@ -468,6 +468,8 @@ def normal(
             "normal() received an invalid combination of arguments: size is for numbers"
         )
     if isinstance(mean, Variable):
+        if isinstance(std, Variable):
+            check_broadcast("normal", mean, std)
         return _around(mean, std, generator, True)
     return _around(first, mean, generator, False)
 
@@ -478,7 +480,6 @@ def _around(x: Tensor, y: Any, generator: Generator | None, of_means: bool) -> A
     mean, std = (x, y) if of_means else (y, x)
     shape, both = x._metadata.shape, isinstance(y, Variable)
     if both and y._metadata.shape != shape:
-        check_broadcast("normal", x, y)
         shape = np.broadcast_shapes(shape, y._metadata.shape)
     given, other = _on_host(x), _on_host(y) if both else y
     middle, spread = (given, other) if of_means else (other, given)
