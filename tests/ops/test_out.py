@@ -75,6 +75,7 @@ CALLS = {
     "linalg.solve": (_X, _X[0]), "linalg.cholesky": (_X @ _X.T + np.eye(3, dtype=np.float32),),
     "index_copy": (_X, 0, _I[0], _X), "take": (_X, _I), "bitwise_not": (_I,),
     "scatter_reduce": (_X, 0, _I, _X, "sum"),
+    "linalg.lu_solve": (_X, np.arange(1, 4, dtype=np.int32), _X),
     "zeros": (2, 3), "ones": ((2, 3),), "full": ((2,), 1.5), "empty": (0,), "eye": (2, 3),
     "arange": (1, 4), "linspace": (0, 1, 5), "logspace": (0, 1, 5),
 }  # fmt: skip
@@ -190,6 +191,14 @@ def test_a_dtype_that_the_caller_chooses_is_that_of_out(name, args):
         assert not out.any()
         getattr(m, name)(x, *args, dtype=m.float32, out=out)
         assert out.any()
+
+
+def test_solutions_with_a_triangle_are_not_converted():
+    for T in (torch, ag):
+        with pytest.raises(RuntimeError, match="xpected"):
+            T.linalg.solve_triangular(
+                T.eye(2), T.eye(2), upper=True, out=T.empty(0, dtype=T.float64)
+            )
 
 
 def test_what_has_no_gradient_writes_beside_one():

@@ -173,7 +173,7 @@ def lu(input: Tensor, pivot: bool = True, get_infos: Truth = False) -> tuple[Ten
     return out if get_infos else tuple(out[:2])
 
 
-@writes
+@writes_exactly
 def lu_solve(input: Tensor, LU_data: Tensor, LU_pivots: Tensor) -> Tensor:
     """The solutions of linear systems from LU decompositions; see `linalg.lu_solve`."""
     return triangular.lu_solve(LU_data, LU_pivots, input)

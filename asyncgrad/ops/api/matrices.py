@@ -191,7 +191,7 @@ def _with_info(
     return out, leaf("linalg", np.array(orders, _INT32).reshape(lead), x._metadata.device)
 
 
-@one_node("LinalgSolveTriangularBackward0", writes)
+@one_node("LinalgSolveTriangularBackward0", writes_exactly)
 def solve_triangular(
     A: SquareMatrices, B: Matrices, *, upper: bool, left: bool = True, unitriangular: bool = False
 ) -> Tensor:

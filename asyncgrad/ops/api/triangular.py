@@ -15,7 +15,7 @@ from asyncgrad.ops.api.matrices import beside
 from asyncgrad.ops.api.shape import narrow, tril, triu
 from asyncgrad.ops.arguments import matrices, of_one_dtype
 from asyncgrad.ops.batching import mapped
-from asyncgrad.ops.converted import one_node, writes
+from asyncgrad.ops.converted import one_node, writes, writes_exactly
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.namespace import Raw
 from asyncgrad.ops.node_names import renamed
@@ -179,7 +179,7 @@ def _order_of(name: str, xp: Library, pivots: Array, m: int) -> Any:
     return order.reshape(*lead, m)
 
 
-@one_node("LinalgLuSolveBackward0", writes)
+@one_node("LinalgLuSolveBackward0", writes_exactly)
 @requires(
     "pivots.dtype == int32  # pivots should be a Tensor of scalar type int32",
     "pivots.shape == LU.shape[:-1]  # Number of pivots per batch should be same as the dimension "
