@@ -68,7 +68,9 @@ def interpolate(
     """
     axes = len(input._metadata.shape) - 2
     old = input._metadata.shape[2:]
-    new, factors = _sizes(old, size, scale_factor, bool(recompute_scale_factor))
+    # PyTorch, too, computes the size of means itself.
+    computed = bool(recompute_scale_factor) or (mode == "area" and size is None)
+    new, factors = _sizes(old, size, scale_factor, computed)
     wanted = _AXES[mode]
     if axes not in {1, 2, 3} or (wanted is not None and axes != wanted):
         raise unmet("interpolate", "Input Error: Only 3D, 4D and 5D input Tensors supported. "
@@ -118,8 +120,12 @@ def _sizes(
             raise ValueError("recompute_scale_factor is not meaningful with an explicit size.")
         new = tuple([one_int("interpolate", "size", value) for value in values])
         return new, [None] * len(old)
-    new = tuple(math.floor(n * float(factor)) for n, factor in zip(old, values, strict=True))
-    return new, [None if recompute else float(factor) for factor in values]
+    numbers = [float(factor) for factor in values]
+    lengths = [n * factor for n, factor in zip(old, numbers, strict=True)]
+    if not recompute and not all(abs(length) < 2**63 for length in lengths):
+        raise unmet("interpolate", "value cannot be converted to type int64_t without overflow. "
+                    "Scale by a finite number", scale_factor=scale_factor)  # fmt: skip
+    return tuple(map(math.floor, lengths)), [None if recompute else f for f in numbers]
 
 
 def _areas(x: Tensor, new: tuple[int, ...]) -> Any:

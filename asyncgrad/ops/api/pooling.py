@@ -564,12 +564,15 @@ def _max_unpool(ndim: int) -> Callable[..., Tensor]:
         padding: Ints = 0, output_size: Sequence[int] | None = None,
     ) -> Tensor:  # fmt: skip
         shape, found = input._metadata.shape, indices._metadata
+        if len(shape) < ndim:
+            raise unmet(name, "tuple index out of range. Give an input with at least "
+                        f"{ndim} axes", IndexError, input=input)  # fmt: skip
         kernel = for_each(name, "kernel_size", kernel_size, ndim)
         strides = kernel if stride is None else for_each(name, "stride", stride, ndim)
         pads = for_each(name, "padding", padding, ndim)
         usual = [
             (n - 1) * s + k - 2 * p
-            for n, k, s, p in zip(shape[-ndim:], kernel, strides, pads, strict=False)
+            for n, k, s, p in zip(shape[-ndim:], kernel, strides, pads, strict=True)
         ]
         out = _unpooled_size(name, usual, strides, output_size)
         if found.dtype != np.int64:
