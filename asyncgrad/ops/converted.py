@@ -152,8 +152,8 @@ _OUT = {
     ),
 }  # fmt: skip
 _STARS: dict[Any, str] = {Parameter.VAR_POSITIONAL: "*", Parameter.VAR_KEYWORD: "**"}
-#: NumPy's names of arguments.
-_OTHERS = {"axis": "dim", "keepdims": "keepdim"}
+#: NumPy's names of arguments, and the name that PyTorch takes for the A of its documentation.
+_OTHERS = {"axis": "dim", "keepdims": "keepdim", "input": "A"}
 #: The value of an argument that is not given.
 _MISSING = object()
 

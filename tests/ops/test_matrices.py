@@ -368,6 +368,26 @@ def test_what_pytorch_refuses_beside_its_samples(call):
     oracle.check_refused(call)
 
 
+@pytest.mark.parametrize("call", [
+    *[
+        lambda T, m, name=name: getattr(T.linalg, name)(input=m)
+        for name in (
+            "cholesky", "cholesky_ex", "cond", "eig", "eigh", "eigvals", "eigvalsh", "matrix_exp",
+            "matrix_norm", "matrix_rank", "norm", "pinv", "vector_norm",
+        )
+    ],
+    lambda T, m: T.linalg.matrix_power(input=m, n=2),
+    lambda T, m: T.linalg.tensorinv(input=m, ind=1),
+    lambda T, m: T.linalg.tensorsolve(input=m, other=m[0]),
+    lambda T, m: T.linalg.lstsq(input=m, b=m)[0],
+    lambda T, m: T.linalg.solve_triangular(input=m, B=m, upper=True),
+])  # fmt: skip
+def test_matrices_have_the_name_that_pytorch_takes(call):
+    """Its documentation calls them A, which it refuses for these functions."""
+    found = [call(T, T.tensor([[2.0, 0.0], [0.0, 3.0]])) for T in (torch, ag)]
+    oracle.compare(*found)
+
+
 @pytest.mark.parametrize("q", [2, 3, None])
 @pytest.mark.parametrize("name", ["svd_lowrank", "pca_lowrank"])
 def test_few_singular_vectors_are_pytorchs(name, q):

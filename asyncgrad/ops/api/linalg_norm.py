@@ -267,7 +267,7 @@ def pinv(
     return R.pinv(x, *tolerances, hermitian)
 
 
-@writes
+@partial(writes, others={"input": "A", "b": "B"})
 def lstsq(
     A: Tensor, B: Alike, rcond: Tensor | float | None = None, *, driver: LstsqDriver | None = None
 ) -> return_types.linalg_lstsq:

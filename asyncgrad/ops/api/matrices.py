@@ -234,7 +234,7 @@ def tensorinv(A: Tensor, ind: int = 2) -> Tensor:
     return reshape(inv(R.reshape(A, (prod(first), prod(last)))), (*last, *first))
 
 
-@writes
+@partial(writes, others={"input": "A", "other": "B"})
 def tensorsolve(A: Tensor, B: Tensor, dims: Sequence[int] | None = None) -> Tensor:
     """The X with `tensordot(A, X, X.ndim) = B`.
 

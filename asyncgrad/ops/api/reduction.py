@@ -459,7 +459,7 @@ def _nuclear_norm(x: Tensor, dim: Ints | None, keepdim: bool) -> Any:
     return out
 
 
-@writes_exactly
+@functools.partial(writes_exactly, others={"input": "x", "axis": "dim", "keepdims": "keepdim"})
 def vector_norm(
     x: Tensor, ord: Number = 2, dim: Ints | None = None, keepdim: bool = False, *,
     dtype: DTypeLike | None = None,
