@@ -196,6 +196,7 @@ def matrices(name: str, value: Any, square: bool = False, place: int = 1) -> Any
     Raises:
         RuntimeError: if it has less than two axes or another dtype, or if the matrices are not
             square but should be.
+        NotImplementedError: in half precision.
     """
     if not isinstance(value, Variable):
         raise refusal(value, name, place)
@@ -206,7 +207,7 @@ def matrices(name: str, value: Any, square: bool = False, place: int = 1) -> Any
         )
     check_inexact(name, dtype)
     if is_half(dtype):
-        raise RuntimeError(
+        raise NotImplementedError(
             f"{name}: Low precision dtypes not supported. Got {dtype}. Convert it with .to()."
         )
     if square and shape[-1] != shape[-2]:

@@ -362,10 +362,18 @@ def test_results_are_written_where_they_are_asked_for():
         lambda T: T.chain_matmul(),
         lambda T: T.chain_matmul(T.ones(2)),
         lambda T: T.chain_matmul(T.ones(2), T.eye(2)),
+        lambda T: T.linalg.cross(T.ones(3) > 0, T.ones(3) > 0),
     ],
 )
 def test_what_pytorch_refuses_beside_its_samples(call):
     oracle.check_refused(call)
+
+
+@pytest.mark.parametrize("name", ["cholesky", "det", "eig", "eigh", "lu", "qr", "svd", "svdvals"])
+def test_half_precision_has_no_decompositions(name):
+    for T in (torch, ag):
+        with pytest.raises(NotImplementedError):
+            getattr(T.linalg, name)(T.eye(2, dtype=T.float16))
 
 
 @pytest.mark.parametrize("call", [

@@ -23,7 +23,7 @@ from asyncgrad.ops.api.reduction import vector_norm
 from asyncgrad.ops.arguments import many_dims, matrices, of_one_dtype, one_dim
 from asyncgrad.ops.batching import bottom
 from asyncgrad.ops.converted import writes, writes_exactly
-from asyncgrad.ops.dtype import check_inexact
+from asyncgrad.ops.dtype import REAL, check_dtype, check_inexact
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.namespace import Raw
 from asyncgrad.ops.node_names import no_view
@@ -461,8 +461,11 @@ def crossed(name: str, input: Tensor, other: Tensor, axis: int) -> Any:
         raise unmet(
             name, "inputs must have the same number of dimensions", input=input, other=other
         )
-    if not a or a[axis] != 3 or b[axis] != 3:
+    if not a:
+        raise IndexError(f"{name}: Dimension specified as {axis} but tensor has no dimensions")
+    if a[axis] != 3 or b[axis] != 3:
         raise unmet(name, f"inputs dimension {axis} must have length 3", input=input, other=other)
+    check_dtype(name, input._metadata.dtype, f"{REAL}c")
     check_broadcast(name, input, other)
     (u, v, w), (r, s, t) = (shape.unbind(z, axis) for z in (input, other))
     parts = (
