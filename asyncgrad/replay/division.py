@@ -286,10 +286,10 @@ class CutsOfPart(Cuts):
 
     def without(self, why: str, *others: CutsOfPart) -> None:
         """Call this part and others from now on, as it brings nothing to replay them."""
+        starts = [cuts._start for cuts in (self, *others)]
         division = self._whole.division
         if division is not None:
-            points = [division.points_of(cuts._start) for cuts in (self, *others)]
-            self._divide(lambda _: set().union(*points))
+            self._divide(lambda _: {x for start in starts for x in division.points_of(start)})
         self._note(why)
 
     def _note(self, why: str) -> None:
