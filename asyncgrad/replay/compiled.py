@@ -20,7 +20,7 @@ from asyncgrad.errors import AutogradError
 from asyncgrad.ops.promotion import default_dtype
 from asyncgrad.replay.arrays import ONE_ARRAY
 from asyncgrad.replay.awaited import OtherPathError, replay, replay_blocking
-from asyncgrad.replay.division import Cuts, CutsOfPart, Division
+from asyncgrad.replay.division import Cuts, CutsOfPart, Division, code_of
 from asyncgrad.replay.entry import PLAIN, Entry, Recording, is_quiet, mode_of
 from asyncgrad.replay.graph_node import give_node
 from asyncgrad.replay.order import LASTING
@@ -296,6 +296,8 @@ class Compiled(Generic[_P, _R]):
                 RuntimeWarning,
                 stacklevel=4,
             )
+        if self._cuts.code is not code_of(self._function):
+            self._cuts.forget()
         signature = Signature(args, kwargs)
         try:
             reached = self._reached(signature, args)

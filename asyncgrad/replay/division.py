@@ -111,7 +111,7 @@ class Cuts:
         self._most_values = most_values
         self.divides = divides
         #: The function's byte code.
-        self.code = _code_of(function)
+        self.code = code_of(function)
         #: By what is read: the plain values that calls were recorded with.
         self._seen: dict[Any, set[str]] = {}
         #: The points whose lines are called, and those for which a division was tried last.
@@ -139,7 +139,7 @@ class Cuts:
         self.division = None
         self._tried = set()
         vars(self).pop("_flow", None)
-        self.code = _code_of(self._function)
+        self.code = code_of(self._function)
 
     # -- reasons to divide it ---------------------------------------------------------------------
 
@@ -328,7 +328,7 @@ def _naming(names: Sequence[str], flow: Flow) -> set[int]:
     return {point for name in names for point in flow.naming(name)}
 
 
-def _code_of(function: Any) -> Any:
+def code_of(function: Any) -> Any:
     """The byte code of a function, or of what a module does."""
     own = type(function).forward if isinstance(function, Module) else function
     return getattr(getattr(own, "__func__", own), "__code__", None)

@@ -6,6 +6,7 @@ import inspect
 import logging
 import re
 import traceback
+import types
 from types import SimpleNamespace
 
 import pytest
@@ -214,6 +215,49 @@ def test_code_that_is_loaded_anew():
         for _ in range(3):
             assert fast(x).tolist() == step(x).tolist()
         step.__code__ = other.__code__
+
+
+def test_code_that_is_loaded_anew_before_there_are_parts():
+    """What was read of the old code is forgotten: the new code is divided, and alone is called."""
+
+    def nothing_left(x, a, b):
+        print(end=str(x.sum().item())[:0])
+
+    def step(x, a, b):
+        y = ag.tanh(x) * 2 + ag.exp(x) * ag.sin(x) + ag.cos(x)
+        z = ag.as_tensor(a)
+        return y * z
+
+    def other(x, a, b):
+        y = ag.tanh(x) / 2 - ag.exp(x) * ag.sin(x) - ag.cos(x)
+        z = ag.as_tensor(a)
+        return y - z
+
+    for first in (nothing_left, step):
+        function = types.FunctionType(first.__code__, globals())
+        fast, x, array = ag.compile(function), ag.arange(3.0), ag.ones(3).numpy()
+        fast(x, ag.ones(3), array)
+        function.__code__ = other.__code__
+        for _ in range(3):
+            assert fast(x, array, None).tolist() == other(x, array, None).tolist()
+        assert "programs before" in fast.explain()
+
+
+def test_code_that_is_loaded_anew_returns_a_number():
+    """As one that is only returned, it is read anew by each replay."""
+
+    def step(x):
+        return ag.tanh(x).sum().item()
+
+    def other(x):
+        return ag.sin(x).sum().item()
+
+    fast = ag.compile(step)
+    for code in (step.__code__, other.__code__):
+        step.__code__ = code
+        for n in range(3):
+            assert fast(ag.ones(3) * n) == step(ag.ones(3) * n)
+    assert "2 recorded, 4 replayed" in fast.explain()
 
 
 @pytest.mark.asyncio
