@@ -6,7 +6,8 @@ are compiled, each as a function of the variables that it reads.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from functools import cached_property, partial
 from itertools import zip_longest
 from types import CodeType, FunctionType
@@ -168,29 +169,28 @@ class Cuts:
             return False
         held, start = self._variables(args, kwargs)
         unknown = {name for name, value in held if not _is_followed(value)}
-        read = bool(unknown) and self._where_read(unknown, start)
-        named = error.name is not None and self._where_named(error.name)
+        read = bool(unknown) and self._divide(partial(_reading, unknown, start))
+        named = error.name is not None and self._divide(partial(_naming, (error.name,)))
         return self.divide(str(error), []) or read or named
 
     def note_values(self, args: Any, kwargs: Any, reached: Reached) -> None:
         """Divide the function where it reads a number that is another at each call."""
         variables, start = self._variables(args, kwargs)
         for name, value in variables:
-            if (
-                type(value) in _PLAIN_VALUES
-                and self._has_varied(name, value)
-                and self._where_read({name}, start)
-            ):
-                self._note(f"{name} is another at each call")
+            if type(value) in _PLAIN_VALUES:
+                self._note_value(name, name, value, partial(_reading, {name}, start))
         for key, name, value in reached.named(_PLAIN_VALUES):
-            if self._has_varied(key, value) and self._where_named(name):
-                self._note(f"{name} is another at each call")
+            self._note_value(key, name, value, partial(_naming, (name,)))
 
-    def _has_varied(self, key: Any, value: Any) -> bool:
-        """Note a plain value; whether calls were recorded with many others."""
+    def _note_value(
+        self, key: Any, name: str, value: Any, points: Callable[[Flow], set[int]]
+    ) -> None:
+        """Note a plain value; divide the function if calls were recorded with many others."""
         seen = self._seen.setdefault(key, set())
         seen.add(repr(value))
-        return len(seen) > self._most_values
+        # If nothing would be left, the values may come again.
+        if len(seen) > self._most_values and self._divide(points, needed=False):
+            self._note(f"{name} is another at each call")
 
     def _variables(self, args: Any, kwargs: Any) -> tuple[list[tuple[str, Any]], int | None]:
         """The variables that get the arguments, with these; and at which point of the code."""
@@ -214,21 +214,24 @@ class Cuts:
 
     # -- where ------------------------------------------------------------------------------------
 
-    def _divide(self, points: Callable[[Flow], set[int]]) -> bool:
-        """Divide the function at further points; whether that brings something new."""
+    def _divide(self, points: Callable[[Flow], set[int]], *, needed: bool = True) -> bool:
+        """Divide the function at further points; whether that brings something new.
+
+        If nothing is left between them, it is not divided, or as before if they are not `needed`.
+        """
         flow = self._flow
         if flow is None:
             return False
-        self._cuts |= points(flow)
-        if self._cuts == self._tried:
+        cuts = self._cuts | points(flow)
+        if cuts == self._tried:
             return False
-        self._tried = set(self._cuts)
-        try:
-            self.division = Division(flow, self._tried, partial(self._part, self))
-        except UnrepeatableError:
-            self.division = None
-            return False
-        return True
+        division: Division | None = None
+        with suppress(UnrepeatableError):
+            division = Division(flow, cuts, partial(self._part, self))
+        if division is not None or needed:
+            self._cuts = self._tried = cuts
+            self.division = division
+        return division is not None
 
     def _where_changing(self, paths: list[str], functions: list[Any]) -> bool:
         """Divide the function where it names what has changed, or else seems to change an object.
@@ -242,16 +245,6 @@ class Cuts:
         changed = {name for path in names for name in path}
         return self._divide(Flow.changing) or self._divide(
             lambda flow: flow.calling(functions, changed)
-        )
-
-    def _where_named(self, name: str) -> bool:
-        """Divide it where it reads a global, outer variable or attribute."""
-        return self._divide(partial(_naming, (name,)))
-
-    def _where_read(self, names: set[str], start: int | None) -> bool:
-        """Divide it where it reads what variables hold at a point."""
-        return self._divide(
-            lambda flow: {point for name in names for point in flow.reading(start, name)}
         )
 
     # -- words ------------------------------------------------------------------------------------
@@ -295,9 +288,10 @@ class CutsOfPart(Cuts):
     def _note(self, why: str) -> None:
         self._whole._note(why)
 
-    def _divide(self, points: Callable[[Flow], set[int]]) -> bool:
+    def _divide(self, points: Callable[[Flow], set[int]], *, needed: bool = True) -> bool:
         # The whole function may have got other code while a part was awaited.
-        return self._flow is self._whole._flow and self._whole._divide(points)
+        whole = self._whole
+        return self._flow is whole._flow and whole._divide(points, needed=needed)
 
     def _variables(self, args: Any, kwargs: Any) -> tuple[list[tuple[str, Any]], int | None]:
         return [*zip(self._takes, args, strict=True)], self._start
@@ -326,6 +320,11 @@ def _not_followed(flow: Flow, owner: Any) -> set[int]:
 def _naming(names: Sequence[str], flow: Flow) -> set[int]:
     """The points from which code reads what has one of some names."""
     return {point for name in names for point in flow.naming(name)}
+
+
+def _reading(names: Iterable[str], start: int | None, flow: Flow) -> set[int]:
+    """The points from which code reads what variables hold at a point."""
+    return {point for name in names for point in flow.reading(start, name)}
 
 
 def code_of(function: Any) -> Any:

@@ -595,6 +595,21 @@ def test_counters_and_other_values_that_change():
     assert max(replays(fast)) > 20, fast.explain()
 
 
+def test_values_that_come_again_where_nothing_else_is_left():
+    """The only part is recorded with each of them, as it can't be divided further."""
+
+    def step(x, number):
+        print(end="")
+        y = ((x * number).sin().cos().tanh().exp() + x).sin().cos().tanh().exp()
+        print(end="")
+        return y
+
+    fast, x = ag.compile(step), ag.arange(3.0)
+    for n in range(12):
+        assert fast(x, n % 3).tolist() == step(x, n % 3).tolist()
+    assert replays(fast) == [9]
+
+
 class Counting(Training):
     """Accumulates gradients over three calls, which it counts."""
 
