@@ -303,3 +303,29 @@ def test_hooks_are_told_apart_by_identity():
         for _ in range(6):
             assert fast(ag.ones(3)).tolist() == [factor] * 3
         handle.remove()
+
+
+def test_a_gradient_that_is_read_and_dropped_is_not_lost():
+    """Code of the user's that comes later can't end a replay: its call would be repeated."""
+    w, sizes = ag.ones(3, requires_grad=True), [3]
+
+    class Some(ag.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x[: sizes[0]].clone()
+
+        @staticmethod
+        def backward(ctx, gradient):
+            return gradient
+
+    def step(x):
+        doubled = w.grad * 2
+        w.grad = None
+        return doubled, Some.apply(x)
+
+    fast = ag.compile(step)
+    for sizes[0] in (3, 3, 3, 2):
+        w.grad = ag.ones(3)
+        doubled, some = fast(ag.ones(3))
+        assert doubled.tolist() == [2, 2, 2]
+        assert len(some) == sizes[0]
