@@ -19,6 +19,7 @@ from asyncgrad.distributed.lifetimes import all_of, one_of
 from asyncgrad.distributed.mail import decision
 from asyncgrad.distributed.messages import MESSAGES
 from asyncgrad.errors import AutogradError
+from asyncgrad.ops.float32_compute import computing_dtype
 from asyncgrad.scheduler import offload
 from asyncgrad.scheduler.segments import retrieve
 
@@ -99,9 +100,10 @@ class Part:
             else:
                 dense = gradient.to_dense()._array
                 parts.append(np.ravel(dense).astype(array.dtype, copy=False))
-        # As PyTorch does it, before the sum, which would overflow earlier in float16.
+        # As PyTorch does it: before the sum, which would overflow earlier in float16, and rounded
+        # once, while a third that is itself of half precision would make all averages too small.
         flat = np.concatenate(parts)
-        return np.multiply(flat, 1 / self._group.size, out=flat)
+        return np.multiply(flat, 1 / self._group.size, out=flat, dtype=computing_dtype(flat.dtype))
 
     def _sum(self, place: int) -> Any:
         """What is averaged: the gradient of this pass, or all that `.grad` would become."""

@@ -30,7 +30,7 @@ from asyncgrad.distributed.staging import check_no_context
 from asyncgrad.errors import AutogradError
 
 #: The ids of the reducers that reduce nothing here.
-unsynced: ContextVar[frozenset[int]] = ContextVar("asyncgradunsynced", default=frozenset())
+unsynced: ContextVar[frozenset[int]] = ContextVar("asyncgrad_unsynced", default=frozenset())
 #: This rank's part in the pass of a replicated model that the caller has asked for; the list is
 #: empty when the pass has come to the model.
 _asked: ContextVar[list[Kept]] = ContextVar("asyncgrad_asked_pass")

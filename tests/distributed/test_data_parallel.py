@@ -675,7 +675,7 @@ async def test_what_a_pass_averages_is_what_pytorch_averages() -> None:
         ]
 
 
-async def large_gradients(dtype: str, scale: float) -> Any:
+async def equal_gradients(dtype: str, scale: float) -> Any:
     model = await DDP(ag.nn.Linear(1, 1, bias=False, dtype=getattr(ag, dtype)))
     x = ag.full((1, 1), scale, dtype=getattr(ag, dtype))
     await model(x).sum().backward()
@@ -688,8 +688,10 @@ async def test_gradients_are_divided_before_they_are_added_up(size: int) -> None
     """Their sum overflows. PyTorch 2.13 gives the same numbers, with gloo."""
     large = 3e38 if size == 2 else 3.0000002083218518e38
     async with world_of(Engine(size)) as world:
-        assert await world.run(large_gradients, "float16", 40_000.0) == [40_000.0] * size
-        found = await world.run(large_gradients, "float32", 3e38)
+        assert await world.run(equal_gradients, "float16", 40_000.0) == [40_000.0] * size
+        # A third in float16, by which they would be multiplied, is too small.
+        assert await world.run(equal_gradients, "float16", 100.0) == [100.0] * size
+        found = await world.run(equal_gradients, "float32", 3e38)
         assert found == [np.float32(large).item()] * size
 
 
