@@ -31,15 +31,20 @@ def _whole(change: _Change[_P, _T]) -> _Change[_P, _T]:
     @wraps(change)
     async def whole(self: RemoteOptimizer, /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
         self._check(change.__name__)
+
+        async def begin() -> _T:
+            self._check_living()
+            return await change(self, *args, **kwargs)
+
         # If this wait is cancelled, nothing has changed.
         await self._turn.acquire()
-        changing: asyncio.Task[_T] = self._site.spawn(change(self, *args, **kwargs))
+        changing: asyncio.Task[_T] = self._site.spawn(begin())
         changing.add_done_callback(lambda _: self._turn.release())
         try:
             # If this wait is cancelled, the change goes on.
             return await asyncio.shield(changing)
         except asyncio.CancelledError:
-            if changing.cancelled():
+            if changing.cancelled() and self._site.ended is not None:
                 raise self._site.error() from None
             await self._site.wait([changing])
             raise
@@ -114,6 +119,10 @@ class RemoteOptimizer:
     def _check(self, method: str) -> None:
         """Raise, before anything has changed, unless all workers and gradients can be used."""
         check_awaited(f"RemoteOptimizer.{method}")
+        self._check_living()
+
+    def _check_living(self) -> None:
+        """Raise unless all workers can be used: asked again when the turn has come."""
         self._site.check_living(self._ranks, "optimize")
 
     async def _all(self, method: Any, *args: Any) -> list[Any]:
@@ -176,6 +185,7 @@ class RemoteOptimizer:
         self._check("apply")
         check_plain("apply", args)
         async with self._turn:
+            self._check_living()
             return await self._applied(function, *args)
 
     async def _applied(self, function: Callable[..., Any], *args: Any) -> list[Any]:

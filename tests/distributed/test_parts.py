@@ -1849,6 +1849,41 @@ async def test_a_state_is_loaded_after_a_step_that_was_begun_before() -> None:
         assert late.cancelled()
 
 
+def doubled(optimizer: Any) -> None:
+    with ag.no_grad():
+        for group in optimizer.param_groups:
+            for parameter in group["params"]:
+                parameter.mul_(2)
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("method", ["step_async", "apply"])
+async def test_what_waits_for_its_turn_changes_nothing_if_a_worker_is_lost_meanwhile(
+    method: str,
+) -> None:
+    own, held = Affine(), asyncio.Event()
+    async with world_of(engine := Engine(2)) as world:
+        parts = [await world.remote(rank, Affine) for rank in range(2)]
+        optimizer = await world.optimizer(ag.optim.SGD, [*parts, own], lr=0.1)
+        await own(await parts[1](parts[0](leaf()))).sum().backward()
+        engine.on_message = lambda rank, message: held.wait()
+        earlier = asyncio.create_task(optimizer.zero_grad())
+        given = (doubled,) if method == "apply" else ()
+        later = asyncio.create_task(getattr(optimizer, method)(*given))
+        while engine.log[-1][1] != "optimize":  # noqa: ASYNC110
+            await asyncio.sleep(0)
+        for parameter in own.parameters():
+            parameter.grad = ag.ones(3, dtype=ag.float64)
+        engine.kill(1)
+        engine.on_message = lambda rank, message: None
+        held.set()
+        for one in earlier, later:
+            with pytest.raises(dist.WorkerLostError):
+                await one
+        assert own.scale.tolist() == [2.0] * 3
+        assert engine.part(parts[0]).scale.tolist() == [2.0] * 3
+
+
 def halved(optimizer: Any) -> None:
     schedule = ag.optim.lr_scheduler.StepLR(optimizer, 1, gamma=0.5)
     optimizer.register_step_post_hook(lambda *_: schedule.step())
