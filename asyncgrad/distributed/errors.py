@@ -12,6 +12,7 @@ from traceback import TracebackException
 from typing import Any
 
 from asyncgrad.errors import AutogradError, add_note, described
+from asyncgrad.scheduler.completion import overdue
 
 #: Where the frames are that a traceback sent to another machine leaves out.
 _PACKAGE = str(Path(__file__).parents[1])
@@ -98,10 +99,7 @@ async def limited(
         # does asyncio's error.
         del limit
     if expired and not committed():
-        raise TimeoutError(
-            f"{name} did not end by its deadline; no .grad was touched. Give it more time: "
-            f"a deadline is a time of the loop's clock, such as loop.time() + 30."
-        )
+        raise overdue(name, deadline)
 
 
 def note_traceback(error: BaseException, where: str) -> None:

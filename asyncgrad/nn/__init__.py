@@ -1,5 +1,7 @@
 """Modules, parameters and their functions, PyTorch's `torch.nn`."""
 
+from typing import NoReturn
+
 from asyncgrad.nn import functional, init, modules, utils
 from asyncgrad.nn.parameter import (
     Buffer,
@@ -26,3 +28,9 @@ _MODULES = {
 }
 globals().update(_MODULES)
 __all__ += _MODULES
+
+
+def __getattr__(name: str) -> NoReturn:
+    """Say where the models are that PyTorch has in `nn.parallel`."""
+    known = ": what it has is in asyncgrad.distributed.nn.parallel" if name == "parallel" else ""
+    raise AttributeError(f"module 'asyncgrad.nn' has no attribute {name!r}{known}")

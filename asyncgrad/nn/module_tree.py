@@ -169,7 +169,10 @@ class Members:
             KeyError: if the name is taken, empty or has a dot.
         """
         if module is not None and not isinstance(module, Members):
-            raise TypeError(f"{class_of(module)} is not a Module subclass")
+            raise TypeError(
+                f"{class_of(module)} is not a Module subclass: call it in the `forward` of a "
+                f"Module, or await its call there if it is a part on a worker"
+            )
         self._check_name("module", "_modules", name)
         self._modules[name] = module
 

@@ -98,9 +98,17 @@ def check_deadline(task: GraphTask) -> None:
 
 def deadline_error(task: GraphTask) -> TimeoutError:
     """The error of a pass whose deadline has passed."""
+    return overdue("a backward pass", task.deadline)
+
+
+def overdue(what: str, deadline: float | None) -> TimeoutError:
+    """The error for what has not ended by its deadline."""
+    loop = _get_running_loop()
+    now = monotonic() if loop is None else loop.time()
     return TimeoutError(
-        f"a backward pass with deadline {task.deadline} did not end in time; no .grad was touched. "
-        f"Give it more time or a higher priority."
+        f"{what} did not end by its deadline {deadline} of the loop's clock, which shows "
+        f"{now:.3f}; no .grad was touched. Give it more time, such as deadline=loop.time() + 30, "
+        f"or a higher priority."
     )
 
 

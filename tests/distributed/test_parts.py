@@ -1083,6 +1083,7 @@ async def test_a_first_mistake_is_told_its_remedy() -> None:
         part, module = await world.remote(0, Affine), Affine()
         model = await world.replicate(Affine)
         sgd = ag.optim.SGD
+        optimizer = await world.optimizer(sgd, [part], lr=0.1)
         for wrong, words in (
             (lambda: world.remote(0, module), "remote: .*give its class or a function"),
             (lambda: world.remote(Affine, 0), "that comes first, and then a factory"),
@@ -1096,16 +1097,28 @@ async def test_a_first_mistake_is_told_its_remedy() -> None:
             ),
             (lambda: world.run(Affine), "give the function itself"),
             (lambda: model(leaf()), "calls a copy"),
+            (lambda: ag.optim.lr_scheduler.StepLR(optimizer, 1), r"await optimizer\.apply"),
+            (lambda: ag.nn.Sequential(module, part), "await its call there if it is a part"),
         ):
             with pytest.raises(TypeError, match=words):
                 await wrong()
-        with pytest.raises(AttributeError, match=r"`model\.parts` are its copies"):
-            _ = model.parameters
+        for missing, words in (
+            (lambda: model.parameters, r"`model\.parts` are its copies"),
+            (lambda: ag.nn.parallel, r"in asyncgrad\.distributed\.nn\.parallel"),
+        ):
+            with pytest.raises(AttributeError, match=words):
+                missing()
         with pytest.raises(ImportError, match="absent") as caught:
             await world.remote(0, Affine, Absent())
         assert "install it on all workers" in caught.value.__notes__[0]
-        with pytest.raises(TimeoutError, match="a time of the loop's clock, such as"):
-            await model.forward_backward(mean, [(leaf().detach(),)], deadline=0)
+        loss = (await part(leaf())).sum()
+        for late in (
+            lambda: model.forward_backward(mean, [(leaf().detach(),)], deadline=-30),
+            lambda: loss.backward(deadline=-30),
+        ):
+            words = r"deadline -30.* of the loop's clock, .* deadline=loop\.time\(\) \+ 30"
+            with pytest.raises(TimeoutError, match=words):
+                await late()
 
 
 @pytest.mark.asyncio

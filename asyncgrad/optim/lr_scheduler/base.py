@@ -154,7 +154,11 @@ def set_rate(group: dict[str, Any], rate: Any) -> None:
 def checked(optimizer: Any) -> Any:
     """The optimiser; raises if it is something else."""
     if not isinstance(optimizer, Optimizer):
-        raise TypeError(f"{class_of(optimizer)} is not an Optimizer")
+        raise TypeError(
+            f"{class_of(optimizer)} is not an Optimizer: of an optimizer on several machines, each "
+            f"worker's is given to the function in `await optimizer.apply(function)`, and a rank's "
+            f"is `optimizer.optim`"
+        )
     return optimizer
 
 
