@@ -59,6 +59,7 @@ _CALLER, _OWNER = "the caller", "who calls a part"
 _DECIDES, _RANK = "who decides", "a rank of a run"
 _REFUSED, _NOTHING = "it is refused", "nothing happens"
 _MADE = "refused, if `release` has come before"
+_OF_PASS = "it is dropped after its pass, and refused after the run"
 
 MESSAGES = {
     # The world.
@@ -91,9 +92,9 @@ MESSAGES = {
     "replicate": Kind(_CALLER, "make a copy of a model", _REFUSED, is_stopped=True),
     "forward_backward": Kind(_CALLER, "compute with a copy, stage its gradients", _REFUSED),
     "stop": Kind(_CALLER, "end a run, once passes that have voted know the decision", _NOTHING),
-    "mail": Kind(_RANK, "take part: a tensor, data or a vote", _REFUSED, "a collective"),
-    "gave_up": Kind(_RANK, "fail a pass, as it has there; rank 0 decides so", _REFUSED),
-    "succeeds": Kind("rank 0", "commit the pass that was voted for", _REFUSED, decides=True),
+    "mail": Kind(_RANK, "take part: a tensor, data or a vote", _OF_PASS, "a collective"),
+    "gave_up": Kind(_RANK, "fail a pass, as it has there; rank 0 decides so", _OF_PASS),
+    "succeeds": Kind("rank 0", "commit the pass that was voted for", _OF_PASS, decides=True),
     "has_succeeded": Kind(_RANK, "say whether rank 0, now lost, has said so", "it may not know"),
     "returned": Kind(_RANK, "expect nothing more: the function has returned", _REFUSED),
     "awaits": Kind(_RANK, "know what this rank, which stands still, awaits", _REFUSED),
