@@ -35,11 +35,11 @@ def _untrapped(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class TestDask(AtEachMessage):
-    def run(self, what: Callable[..., Any], *args: Any, workers: int = 2, **limits: float) -> None:
+    def run(self, what: Callable[..., Any], *args: Any, workers: int = 2) -> None:
         async def main() -> None:
             async with (
                 cluster(workers, processes=True) as client,
-                dist.connect(client, **limits) as world,
+                dist.connect(client, grace=self.grace) as world,
             ):
                 await what(Model(world, DaskEngine, DaskPeers), *args)
 

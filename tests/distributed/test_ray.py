@@ -78,9 +78,9 @@ def _untrapped(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class TestFaults(AtEachMessage):
-    def run(self, what: Callable[..., Any], *args: Any, workers: int = 2, **limits: float) -> None:
+    def run(self, what: Callable[..., Any], *args: Any, workers: int = 2) -> None:
         async def main() -> None:
-            async with dist.connect(dist.RayEngine(workers), **limits) as world:
+            async with dist.connect(dist.RayEngine(workers), grace=self.grace) as world:
                 await what(Model(world, dist.RayEngine, RayPeers), *args)
 
         asyncio.run(asyncio.wait_for(main(), 120))
