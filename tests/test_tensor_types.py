@@ -85,6 +85,25 @@ def test_each_is_a_type(name):
             assert x.type(kind).type() == x.type(f"torch.{name}").type() == kind([]).type()
 
 
+@pytest.mark.parametrize("default", ["float32", "float64"])
+def test_tensor_is_the_type_of_the_default_dtype(default):
+    for library in (ag, torch):
+        before = library.get_default_dtype()
+        library.set_default_dtype(getattr(library, default))
+        try:
+            for kind in (library.Tensor, f"{library.__name__}.Tensor"):
+                x = library.ones(2, dtype=library.int32).type(kind)
+                assert x.dtype is getattr(library, default)
+        finally:
+            library.set_default_dtype(before)
+
+
+def test_a_type_of_tensors_that_is_no_dtypes_is_refused():
+    for library in (ag, torch):
+        with pytest.raises(ValueError, match=r"invalid type: .*Parameter"):
+            library.ones(2).type(library.nn.Parameter)
+
+
 NAMED = {
     "size": lambda L: L.Tensor(size=(2, 3)),
     "data": lambda L: L.Tensor(data=[1.0, 2.0]),

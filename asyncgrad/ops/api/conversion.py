@@ -14,7 +14,7 @@ from asyncgrad.devices import Device
 from asyncgrad.ops.bfloat16 import needs_bfloat16
 from asyncgrad.ops.dtype_device import as_device, as_dtype, as_memory_format, memory_format
 from asyncgrad.ops.namespace import RECORDED as R
-from asyncgrad.ops.promotion import as_tensor_operand, cast
+from asyncgrad.ops.promotion import as_tensor_operand, cast, default_dtype
 from asyncgrad.ops.signatures import named
 from asyncgrad.ops.tensors.transfer import to_device
 from asyncgrad.types import DeviceLike, DTypeLike, Tensor
@@ -157,11 +157,16 @@ def name_of_type(x: Variable) -> str:
 
 
 def type_named(dtype: DTypeLike | str) -> Any:
-    """The dtype of a tensor type or its name; other values are returned unchanged."""
+    """The dtype of a tensor type or its name; other values are returned unchanged.
+
+    `Tensor` is the type of the default dtype.
+    """
     if isinstance(dtype, builtins.type) and issubclass(dtype, Variable):
-        return dtype.dtype  # type: ignore[attr-defined]
+        dtype = f"asyncgrad.{dtype.__name__}"
     if isinstance(dtype, str):
-        word = dtype.rpartition(".")[2]
+        library, _, word = dtype.rpartition(".")
+        if library and word == "Tensor":
+            return default_dtype()
         dtypes = [name for name, kind in _TYPES.items() if word == f"{kind}Tensor"]
         if not dtypes:
             raise ValueError(f"invalid type: {dtype!r}. Give a dtype, or 'asyncgrad.FloatTensor'.")
