@@ -1107,6 +1107,7 @@ def max(input: Tensor, *, out: Tensor | None = None) -> Tensor:
 
     Raises:
         RuntimeError: for complex numbers, or a tensor without elements and no `dim`.
+        TypeError: for `keepdim` and no `dim`.
     """
 @overload
 def max(input: Tensor, dim: builtins.int, keepdim: builtins.bool = False, *, out: Sequence[Tensor] | None = None) -> return_types.max: ...
@@ -1205,6 +1206,7 @@ def min(input: Tensor, *, out: Tensor | None = None) -> Tensor:
 
     Raises:
         RuntimeError: for complex numbers, or a tensor without elements and no `dim`.
+        TypeError: for `keepdim` and no `dim`.
     """
 @overload
 def min(input: Tensor, dim: builtins.int, keepdim: builtins.bool = False, *, out: Sequence[Tensor] | None = None) -> return_types.min: ...

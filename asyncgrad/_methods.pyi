@@ -1087,6 +1087,7 @@ class Methods(Variable):
 
         Raises:
             RuntimeError: for complex numbers, or a tensor without elements and no `dim`.
+            TypeError: for `keepdim` and no `dim`.
         """
     @overload
     def max(self, dim: builtins.int, keepdim: builtins.bool = False, *, out: Sequence[Tensor] | None = None) -> return_types.max: ...
@@ -1134,6 +1135,7 @@ class Methods(Variable):
 
         Raises:
             RuntimeError: for complex numbers, or a tensor without elements and no `dim`.
+            TypeError: for `keepdim` and no `dim`.
         """
     @overload
     def min(self, dim: builtins.int, keepdim: builtins.bool = False, *, out: Sequence[Tensor] | None = None) -> return_types.min: ...

@@ -95,6 +95,8 @@ BAD = {
     "truths": lambda T: T.tensor([True]).median(),
     "complex": lambda T: T.tensor([1j]).mode(),
     "keepdim alone": lambda T: T.ones(2).median(keepdim=True),
+    "keepdim of a maximum of all": lambda T: T.max(T.ones(2), keepdim=True),
+    "keepdim of a minimum of all": lambda T: T.ones(2).min(None, True),
     "no bool": lambda T: T.ones(2).median(0, 1),
     "sorted as number": lambda T: T.ones(2).topk(1, sorted=0),
     "largest as text": lambda T: T.ones(2).topk(1, 0, "a"),

@@ -228,6 +228,8 @@ def _with_index(name: str, greatest: str) -> Callable[..., Any]:
     ) -> Tensor | return_types.max | return_types.min:  # fmt: skip
         metadata = input._metadata
         if dim is None and other is None:
+            if keepdim is not False:
+                raise TypeError(f"{name}() missing 1 required positional argument: 'dim'")
             if metadata.size == 0:
                 raise _needs_dim(name)
             return getattr(R, name)(input)
@@ -260,6 +262,7 @@ def _with_index(name: str, greatest: str) -> Callable[..., Any]:
 
     Raises:
         RuntimeError: for complex numbers, or a tensor without elements and no `dim`.
+        TypeError: for `keepdim` and no `dim`.
     """
     return writes(named(reduce, name, doc))
 
