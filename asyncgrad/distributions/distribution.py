@@ -246,9 +246,14 @@ class Distribution:
         raise NotImplementedError
 
     def expand(self, batch_shape: Sequence[int], _instance: Any = None) -> Any:
-        """The distribution with its parameters expanded to another batch."""
+        """The distribution with its parameters expanded to another batch.
+
+        Args:
+            batch_shape: the shape of the new batch.
+            _instance: for the `expand` of a subclass: the object to fill; None for a new one.
+        """
         shape = tuple(batch_shape)
-        out = object.__new__(type(self))
+        out = object.__new__(type(self)) if _instance is None else _instance
         vars(out).update(vars(self))
         for name, value in vars(self).items():
             if isinstance(value, Variable):

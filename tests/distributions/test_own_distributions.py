@@ -113,6 +113,27 @@ class Truncated(D.Distribution):
         return -(self.high - self.low).log() + 0 * value
 
 
+@pytest.mark.parametrize("kind", [D.Normal, D.Gumbel, D.Gamma])
+def test_expand_of_a_subclass_fills_its_object_by_the_class_above(kind):
+    class Labelled(kind):
+        def __init__(self, one, other, label):
+            super().__init__(one, other)
+            self.label = label
+
+        def expand(self, batch_shape, _instance=None):
+            new = self._get_checked_instance(Labelled, _instance)
+            assert super().expand(batch_shape, _instance=new) is new
+            new.label = self.label
+            return new
+
+    value = ag.tensor([[0.5], [1.5]])
+    d = Labelled(ag.tensor([1.0, 2.0, 3.0]), 2.0, "three")
+    wide = d.expand((2, 3))
+    assert (type(wide), wide.label, wide.batch_shape) == (Labelled, "three", (2, 3))
+    assert wide.log_prob(value).equal(d.log_prob(value))
+    assert d.batch_shape == (3,)
+
+
 def test_a_distribution_of_users_is_sampled_expanded_and_mixed():
     low = ag.zeros(3, requires_grad=True)
     d = Truncated(low, 2.0)
