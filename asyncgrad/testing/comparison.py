@@ -67,6 +67,7 @@ def assert_close(
         raise ValueError(
             f"Both 'rtol' and 'atol' must be either specified or omitted, but got no {missing}."
         )
+    rtol, atol = (x.item() if isinstance(x, Tensor) else x for x in (rtol, atol))
     if rtol is not None and atol is not None and not (rtol >= 0 and atol >= 0):
         raise RuntimeError(
             f"assert_close: rtol and atol must be greater than or equal to zero, but got {rtol} "

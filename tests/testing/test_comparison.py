@@ -31,6 +31,8 @@ PAIRS = {
     "nothing": lambda T: (T([]), T([])),
     "NaN": lambda T: (T([1.0, NAN]), T([1.0, NAN])),
     "NaN by agreement": lambda T: (T([NAN]), T([NAN]), {"equal_nan": True}),
+    "a tolerance in a tensor": lambda T: (T([1.0]), T([2.0]), {"rtol": 0, "atol": T(0.5)}),
+    "a sufficient one": lambda T: (T([1.0]), T([2.0]), {"rtol": 0, "atol": T(1.5)}),
     "NaN and a number": lambda T: (T([1.0, NAN]), T([1.0, 1.0])),
     "infinity": lambda T: (T([INF, -INF]), T([INF, -INF])),
     "infinity and a number": lambda T: (T([INF]), T([1.0])),
