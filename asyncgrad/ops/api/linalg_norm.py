@@ -22,7 +22,7 @@ from asyncgrad.ops.api.matrices import beside, inv, inv_ex
 from asyncgrad.ops.api.reduction import vector_norm
 from asyncgrad.ops.arguments import many_dims, matrices, of_one_dtype, one_dim
 from asyncgrad.ops.batching import bottom
-from asyncgrad.ops.converted import writes, writes_exactly
+from asyncgrad.ops.converted import converted, writes, writes_exactly
 from asyncgrad.ops.dtype import REAL, check_dtype, check_inexact
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.namespace import Raw
@@ -267,7 +267,7 @@ def pinv(
     return R.pinv(x, *tolerances, hermitian)
 
 
-@partial(writes, others={"input": "A", "b": "B"})
+@partial(converted, out="cast", others={"input": "A", "b": "B"})
 def lstsq(
     A: Tensor, B: Alike, rcond: Tensor | float | None = None, *, driver: LstsqDriver | None = None
 ) -> return_types.linalg_lstsq:

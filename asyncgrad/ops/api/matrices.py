@@ -20,7 +20,7 @@ from asyncgrad.ops.api.elementwise import add
 from asyncgrad.ops.api.shape import cat, permute, reshape, tril, triu
 from asyncgrad.ops.arguments import of_one_dtype, one_dim
 from asyncgrad.ops.batching import mapped
-from asyncgrad.ops.converted import one_node, writes, writes_exactly
+from asyncgrad.ops.converted import converted, one_node, writes, writes_exactly
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.node_names import no_view
 from asyncgrad.ops.requirements import requires, unmet
@@ -234,7 +234,7 @@ def tensorinv(A: Tensor, ind: int = 2) -> Tensor:
     return reshape(inv(R.reshape(A, (prod(first), prod(last)))), (*last, *first))
 
 
-@partial(writes, others={"input": "A", "other": "B"})
+@partial(converted, out="cast", others={"input": "A", "other": "B"})
 def tensorsolve(A: Tensor, B: Tensor, dims: Sequence[int] | None = None) -> Tensor:
     """The X with `tensordot(A, X, X.ndim) = B`.
 

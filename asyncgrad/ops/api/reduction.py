@@ -16,7 +16,7 @@ from asyncgrad.core.variable import Variable
 from asyncgrad.ops import return_types
 from asyncgrad.ops.arguments import many_dims, matrices, one_dim
 from asyncgrad.ops.batching import by_parts, mapped, mapped_along
-from asyncgrad.ops.converted import accumulates, writes, writes_exactly
+from asyncgrad.ops.converted import accumulates, converted, writes, writes_exactly
 from asyncgrad.ops.dtype import REAL, check_dtype, check_inexact
 from asyncgrad.ops.fused import assign
 from asyncgrad.ops.namespace import RECORDED as R
@@ -462,7 +462,9 @@ def _nuclear_norm(x: Tensor, dim: Ints | None, keepdim: bool) -> Any:
     return out
 
 
-@functools.partial(writes_exactly, others={"input": "x", "axis": "dim", "keepdims": "keepdim"})
+@functools.partial(
+    converted, out="exact", others={"input": "x", "axis": "dim", "keepdims": "keepdim"}
+)
 def vector_norm(
     x: Tensor, ord: Number = 2, dim: Ints | None = None, keepdim: bool = False, *,
     dtype: DTypeLike | None = None,
