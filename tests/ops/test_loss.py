@@ -197,3 +197,15 @@ def test_cross_entropies_of_large_logits_keep_their_digits(device, shape, smooth
         found.append([loss.detach().cpu().numpy(), x.grad.cpu().numpy()])
     for one, exact in zip(*found, strict=True):
         np.testing.assert_allclose(one, exact, rtol=2e-6, atol=3e-7)
+
+
+def test_cross_entropies_of_probabilities_near_1_keep_their_digits():
+    """The logarithm of 1 - x, which counts nothing here, took them from the logarithm of x."""
+    probabilities = np.float32([1 - 2**-24, 1 - 2**-20, 0.999, 0.5, 2**-24])
+    for target, exact in (
+        (1.0, -np.log(probabilities.astype(np.float64))),
+        (0.0, -np.log1p(-probabilities.astype(np.float64))),
+    ):
+        x = ag.tensor(probabilities)
+        found = ag.nn.functional.binary_cross_entropy(x, x * 0 + target, reduction="none").numpy()
+        np.testing.assert_allclose(found, exact, rtol=1e-6)

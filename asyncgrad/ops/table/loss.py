@@ -210,9 +210,10 @@ def _binary(xp: Library, out: Array | None, x: Array, y: Array, *_: object) -> A
     at_least(xp, d, d, _LOG_FLOOR)
     p = xp.log(x)
     at_least(xp, p, p, _LOG_FLOOR)
-    xp.subtract(d, p, p)
+    # Each logarithm has its own factor: a sum of both would lose the digits of the smaller one.
+    xp.multiply(d, y - 1, d)
     xp.multiply(p, y, p)
-    return xp.subtract(p, d, d)
+    return xp.subtract(d, p, d)
 
 
 def _binary_by_x(xp: Library, out: Array | None, x: Array, y: Array, *_: object) -> Any:
