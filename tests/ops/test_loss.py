@@ -209,3 +209,15 @@ def test_cross_entropies_of_probabilities_near_1_keep_their_digits():
         x = ag.tensor(probabilities)
         found = ag.nn.functional.binary_cross_entropy(x, x * 0 + target, reduction="none").numpy()
         np.testing.assert_allclose(found, exact, rtol=1e-6)
+
+
+def test_soft_margin_losses_of_wrong_scores_have_pytorchs_second_derivatives():
+    """The powers of exp(60) overflow."""
+    scores = np.float32([-60, -30, -3, 0, 3, 30])
+    x = ag.tensor(scores, requires_grad=True)
+    loss = ag.nn.functional.soft_margin_loss(x, ag.ones(6), reduction="sum")
+    (slope,) = ag.autograd.grad(loss, x, create_graph=True)
+    (found,) = ag.autograd.grad(slope.sum(), x)
+    e = np.exp(-np.abs(scores.astype(np.float64)))
+    np.testing.assert_allclose(slope.detach().numpy(), -1 / (1 + np.exp(scores)), rtol=1e-6)
+    np.testing.assert_allclose(found.numpy(), e / (1 + e) ** 2, atol=1e-7)

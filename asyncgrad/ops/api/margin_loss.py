@@ -99,7 +99,7 @@ def soft_margin_loss(
         target: 1 or -1 for each, broadcast.
         reduction: "mean", "sum" or "none"; `size_average` and `reduce` are deprecated.
     """
-    return reduced(in_dtype("soft_margin_loss", R.log1p(R.exp(-target * input)), input), reduction)
+    return reduced(in_dtype("soft_margin_loss", -logsigmoid(target * input), input), reduction)
 
 
 def triplet_margin_loss(
