@@ -65,7 +65,7 @@ FURTHER = (
     lambda x: ag.logcumsumexp(x, 1),
     lambda x: ag.cumprod(x, 1),
     lambda x: ag.nn.functional.adaptive_avg_pool1d(x[None], 3),
-    lambda x: (ag.logaddexp(x, 2 * x), ag.logit(x / 9)),
+    lambda x: (ag.logaddexp(x, 2 * x), ag.logaddexp2(x, 2 * x), ag.logit(x / 9)),
     lambda x: (ag.nn.functional.hardswish(x), ag.nn.functional.mish(x)),
     *[
         getattr(ag.special, name)

@@ -294,3 +294,12 @@ def test_the_sign_of_0_is_seen(dtype):
     values = [-0.0, 0.0, -1.0, 1.0] if dtype == "int8" else [-0.0, 0.0, -1.0, float("-inf")]
     found = [T.signbit(T.tensor(values, dtype=getattr(T, dtype))) for T in (torch, ag)]
     oracle.compare(*found)
+
+
+def test_gradients_of_logaddexp2_keep_their_digits_far_from_0():
+    """Operands in another base were rounded, which their difference, a share's exponent, shows."""
+    x = ag.tensor([1e6, 123456.0, -9e5], requires_grad=True)
+    y = ag.tensor([1e6 + 1, 123454.0, -9e5], requires_grad=True)
+    found = ag.autograd.grad(ag.logaddexp2(x, y).sum(), (x, y))
+    np.testing.assert_allclose(found[0].numpy(), [1 / 3, 0.8, 0.5], rtol=1e-6)
+    np.testing.assert_allclose(found[1].numpy(), [2 / 3, 0.2, 0.5], rtol=1e-6)

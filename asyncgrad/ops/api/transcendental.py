@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from asyncgrad.ops.api.composite import logaddexp
 from asyncgrad.ops.api.elementwise import where
 from asyncgrad.ops.api.public import publish
 from asyncgrad.ops.converted import one_node, writes, writes_exactly
@@ -115,11 +114,9 @@ fmin = _with_numbers(
 @one_node("Logaddexp2Backward0", writes)
 def logaddexp2(input: Tensor, other: Tensor) -> Tensor:
     """The logarithm to base 2 of the sum of powers of 2, broadcast."""
-    log2 = math.log(2)
     dtype = result_dtype(input, other)
     check_dtype("logaddexp2", dtype, FLOATING)
-    input, other = cast(input, dtype), cast(other, dtype)
-    return R.mul_scalar(logaddexp(R.mul_scalar(input, log2), R.mul_scalar(other, log2)), 1 / log2)
+    return R.logaddexp2(cast(input, dtype), cast(other, dtype))
 
 
 @writes_exactly

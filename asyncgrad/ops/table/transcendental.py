@@ -378,6 +378,13 @@ OPS = (
         of_real=True,
     ),
     binary(
+        "logaddexp2",
+        lambda F, x, y: F.reciprocal(F.exp2(y - x) + 1),
+        lambda F, x, y: F.reciprocal(F.exp2(x - y) + 1),
+        IgnoringFpErrors("logaddexp2"),
+        of_real=True,
+    ),
+    binary(
         "copysign",
         forward=IgnoringFpErrors("copysign"),
         of_real=True,
