@@ -251,6 +251,24 @@ def test_large_reductions_are_as_exact_as_pytorchs(shape):
         np.testing.assert_allclose(found.item(), expected, rtol=2e-6, atol=2e-4)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("keepdim", [True, False])
+@pytest.mark.parametrize(
+    ("shape", "dim"), [((500_000, 2), 0), ((1023, 9), 0), ((1500, 3), 0), ((90, 80, 4), (0, 1))]
+)
+def test_sums_of_many_rows_keep_their_digits(shape, dim, keepdim, dtype):
+    """One row after the other, a sum of half a million would have four digits."""
+    array = np.random.default_rng(0).uniform(0, 1, shape).astype(dtype)
+    x = ag.from_numpy(array)
+    tolerance = 20 * np.finfo(dtype).eps
+    for name in ("sum", "mean", "var"):
+        exact = getattr(array.astype(np.longdouble), name)
+        expected = exact(dim, keepdims=keepdim, **({"ddof": 1} if name == "var" else {}))
+        found = getattr(x, name)(dim, keepdim=keepdim).numpy()
+        assert found.shape == expected.shape
+        np.testing.assert_allclose(found, expected.astype(dtype), rtol=tolerance)
+
+
 @pytest.mark.parametrize("name", ["var", "std"])
 @pytest.mark.parametrize("dim", [None, 0])
 def test_the_spread_of_nothing_has_pytorchs_tangent(name, dim):
