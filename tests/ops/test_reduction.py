@@ -251,6 +251,22 @@ def test_large_reductions_are_as_exact_as_pytorchs(shape):
         np.testing.assert_allclose(found.item(), expected, rtol=2e-6, atol=2e-4)
 
 
+@pytest.mark.parametrize("device", ["cpu", "sim:0"])
+@pytest.mark.parametrize("keepdim", [True, False])
+@pytest.mark.parametrize("dim", [None, 0, 1, (0, 2)])
+@pytest.mark.parametrize("dtype", [np.float32, np.complex64])
+def test_variances_of_values_far_from_0_keep_their_digits(dtype, dim, keepdim, device):
+    """The rounded mean of values near a million is off by some hundredths."""
+    rng = np.random.default_rng(0)
+    array = (rng.standard_normal((6, 33, 5)) * 0.1 + 1e6).astype(dtype)
+    if dtype is np.complex64:
+        array += 1j * rng.standard_normal(array.shape).astype(np.float32)
+    expected = array.astype(np.result_type(dtype, np.float64)).var(dim, ddof=1, keepdims=keepdim)
+    found = ag.tensor(array, device=device).var(dim, keepdim=keepdim).cpu().numpy()
+    assert found.shape == expected.shape
+    np.testing.assert_allclose(found, expected, rtol=2e-6)
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("keepdim", [True, False])
 @pytest.mark.parametrize(

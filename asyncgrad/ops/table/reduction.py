@@ -36,6 +36,8 @@ _SMALL = 4096
 _LONG = 256
 #: The fewest rows of a block whose sum BLAS computes. Fewer than two blocks are not divided.
 _ROWS = 512
+#: The square of a mean, times this, is far more than that of its rounding in float32.
+_COARSE = 2.0**-23
 
 
 def _added(xp: Library, x: Array, dims: tuple[int, ...], keepdim: bool) -> Any:
@@ -209,18 +211,25 @@ def _square_totals(xp: Library, x: Array, dims: tuple[int, ...], keepdim: bool) 
 def _var(xp: Library, x: Array, dims: tuple[int, ...], correction: float, keepdim: bool) -> Any:
     count = _count(x.shape, dims)
     free = max(0, count - correction) if count else math.nan
+    whole = _in_one_piece(x, dims)
     for token in fp_errors_ignored:
         try:
-            if _in_one_piece(x, dims):
-                off = xp.subtract(x, _total(xp, x, dims, False) / count)
-                out = _square_sum(xp.asarray(off)) / free
-                return out.reshape((1,) * x.ndim) if keepdim else out
-            off = xp.subtract(x, _total(xp, x, dims, True) / count)
-            result = _square_totals(xp, off, dims, keepdim) / free
+            mean = _total(xp, x, dims, not whole) / count
+            off = xp.asarray(xp.subtract(x, mean))
+            out = _square_sum(off) if whole else _square_totals(xp, off, dims, keepdim)
+            # Each square has that of the mean's rounding in it. Where this may show, what is left
+            # of the mean is subtracted, too; on a device always, as the host does not look.
+            kept = out if whole else out.reshape(mean.shape)
+            if xp.ndarray is not np.ndarray or np.count_nonzero(
+                abs(mean) ** 2 * (_COARSE * count) > kept
+            ):
+                off = xp.asarray(xp.subtract(off, _total(xp, off, dims, not whole) / count))
+                out = _square_sum(off) if whole else _square_totals(xp, off, dims, keepdim)
+            out = out / free
         finally:
             restore_fp_errors(token)
         break
-    return result
+    return out.reshape((1,) * x.ndim) if whole and keepdim else out
 
 
 def _var_pull(
