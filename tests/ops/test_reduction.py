@@ -285,6 +285,21 @@ def test_sums_of_many_rows_keep_their_digits(shape, dim, keepdim, dtype):
         np.testing.assert_allclose(found, expected.astype(dtype), rtol=tolerance)
 
 
+@pytest.mark.parametrize("dim", [0, 1, (0, 1)])
+def test_tangents_of_logarithms_of_large_sums_keep_their_digits(dim):
+    """The logarithm of a sum beside 10,000 has three digits behind the point."""
+    rng = np.random.default_rng(0)
+    x = (1e4 + rng.standard_normal((6, 33))).astype(np.float32)
+    t = rng.uniform(0.5, 1.5, x.shape).astype(np.float32)
+    one, exact = [
+        ag.func.jvp(
+            lambda x: x.logsumexp(dim), (ag.tensor(x).to(dtype),), (ag.tensor(t).to(dtype),)
+        )[1].numpy()
+        for dtype in (ag.float32, ag.float64)
+    ]
+    np.testing.assert_allclose(one, exact, rtol=2e-6)
+
+
 @pytest.mark.parametrize("name", ["var", "std"])
 @pytest.mark.parametrize("dim", [None, 0])
 def test_the_spread_of_nothing_has_pytorchs_tangent(name, dim):

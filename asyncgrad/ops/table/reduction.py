@@ -558,6 +558,14 @@ def _logsumexp_pull(
     return F.chain(F.reshape(g, kept), F.exp(F.sub(x, F.reshape(out, kept))))
 
 
+def _logsumexp_push(
+    F: Namespace, t: Value, x: Value, out: Value, dims: Shape, keepdim: bool
+) -> Any:
+    """The mean tangent, weighted: as in PyTorch, without the rounding of `out` in the weights."""
+    weights = F.exp(F.sub(x, F.reshape(out, kept_shape(x.shape, dims))))
+    return F.div(F.sum(F.mul(t, weights), dims, keepdim), F.sum(weights, dims, keepdim))
+
+
 def _logsumexp_gradient(
     xp: Library, g: Array, x: Array, out: Array, dims: tuple[int, ...], keepdim: bool
 ) -> Any:
@@ -798,7 +806,7 @@ OPS = (
         "logsumexp",
         _logsumexp,
         pulls={"x": fused(_logsumexp_gradient, _logsumexp_pull)},
-        pushes={"x": push_of(_logsumexp_pull)},
+        pushes={"x": _logsumexp_push},
     ),
     operation(
         "vector_norm",
