@@ -126,3 +126,22 @@ def test_running_moments_of_each_example_are_moved(name):
         out = T.func.vmap(lambda x, m, v, norm=norm: norm(x, m, v, None, None, True))(x, *moments)
         found.append((out, *moments))
     oracle.compare(*found)
+
+
+@pytest.mark.parametrize("name", ["layer_norm", "group_norm", "batch_norm"])
+def test_tangents_of_values_far_from_0_keep_their_digits(name):
+    """The rounding of a mean of 1,000 was multiplied by the sum of the tangent."""
+    F = ag.nn.functional
+    norm = {
+        "layer_norm": lambda x: F.layer_norm(x, (33,)),
+        "group_norm": lambda x: F.group_norm(x, 2),
+        "batch_norm": lambda x: F.batch_norm(x, None, None, training=True),
+    }[name]
+    rng = np.random.default_rng(0)
+    x = (1e3 + rng.standard_normal((6, 4, 33))).astype(np.float32)
+    t = rng.uniform(0.5, 1.5, x.shape).astype(np.float32)
+    one, exact = [
+        ag.func.jvp(norm, (ag.tensor(x).to(dtype),), (ag.tensor(t).to(dtype),))[1].numpy()
+        for dtype in (ag.float32, ag.float64)
+    ]
+    np.testing.assert_allclose(one, exact, atol=1e-4)

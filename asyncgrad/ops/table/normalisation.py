@@ -172,9 +172,10 @@ def _through_moments(
     """The gradient through the normalisation; the derivative is symmetric, so also its tangent."""
     n = _number(x, dims)
     y, inverse = _moments(F, x, dims, eps, centred)
-    part = F.sum(g * y, dims, True) * (1 / n)
+    # Without its mean, `g` is not multiplied by what the rounding of that of `x` left in `y`.
     if centred:
         g = g - F.sum(g, dims, True) * (1 / n)
+    part = F.sum(g * y, dims, True) * (1 / n)
     return (g - y * part) * inverse
 
 
