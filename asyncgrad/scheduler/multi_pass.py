@@ -127,6 +127,9 @@ def waits(function: Value) -> bool:
     """Whether calls have to be awaited; also of transforms, and of modules with `async` methods."""
     while function.__class__ is partial:
         function = function.func
+    if isinstance(function, type):
+        # Its methods may be awaited, but not the call that makes an instance.
+        return False
     known = getattr(function, "_waits", None)
     if isinstance(known, bool):
         return known

@@ -27,6 +27,21 @@ def test_running_sums_of_many_exponentials_keep_their_digits():
     np.testing.assert_allclose(found, expected, rtol=2e-7)
 
 
+@pytest.mark.parametrize("shape", [(300_000,), (300, 2000), (2, 300_000)])
+def test_running_sums_keep_their_digits(shape):
+    """Along lines, and of long slices that are added to one another."""
+    array = np.random.default_rng(0).uniform(9, 11, shape).astype(np.float32)
+    for dim in range(len(shape)):
+        x = ag.from_numpy(array).requires_grad_()
+        sums = ag.cumsum(x, dim)
+        weights = ag.from_numpy(array[::-1].copy())
+        (sums * weights).sum().backward()
+        exact = array.astype(np.float64)
+        np.testing.assert_allclose(sums.detach().numpy(), exact.cumsum(dim), rtol=1e-7)
+        back = np.flip(np.flip(weights.numpy().astype(np.float64), dim).cumsum(dim), dim)
+        np.testing.assert_allclose(x.grad.numpy(), back, rtol=1e-7)
+
+
 @pytest.mark.parametrize("dtype", ["int64", "bool"])
 def test_numbers_without_exponentials_are_refused(dtype):
     for T in (torch, ag):

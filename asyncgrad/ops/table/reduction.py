@@ -712,13 +712,23 @@ def _accumulated_back(xp: Library, x: Array, dim: int) -> Any:
 
 
 def _accumulate(xp: Library, x: Array, dim: int, out: Array) -> Any:
-    """Cumulative sums, in `out`. Long slices are added, because NumPy goes line by line."""
-    if x.__class__ is not np.ndarray or dim == x.ndim - 1 or x.size < _LONG * x.shape[dim]:
-        return xp.add.accumulate(x, dim, x.dtype, out)
+    """Cumulative sums, in `out`; of float32 in float64, because each step would lose digits.
+
+    Long slices are added to one another, because NumPy goes line by line.
+    """
+    host = x.__class__ is np.ndarray
+    single = host and x.dtype.char == "f"
+    if not host or dim == x.ndim - 1 or x.size < _LONG * x.shape[dim]:
+        return xp.add.accumulate(x, dim, np.float64 if single else x.dtype, out)
     x, sums = np.moveaxis(x, dim, 0), np.moveaxis(out, dim, 0)
     sums[:1] = x[:1]
-    for before, added, total in zip(sums, x[1:], sums[1:], strict=False):
-        np.add(before, added, total)
+    if single:
+        total = x[:1].astype(np.float64)
+        for added, place in zip(x[1:], sums[1:], strict=True):
+            place[...] = np.add(total, added, total)[0]
+    else:
+        for before, added, total in zip(sums, x[1:], sums[1:], strict=False):
+            np.add(before, added, total)
     return out
 
 
