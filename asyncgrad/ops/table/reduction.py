@@ -718,6 +718,8 @@ def _accumulate(xp: Library, x: Array, dim: int, out: Array) -> Any:
     """
     host = x.__class__ is np.ndarray
     single = host and x.dtype.char == "f"
+    if single and x.size and dim == x.ndim - 1:
+        return _accumulate_lines(x, out)
     if not host or dim == x.ndim - 1 or x.size < _LONG * x.shape[dim]:
         return xp.add.accumulate(x, dim, np.float64 if single else x.dtype, out)
     x, sums = np.moveaxis(x, dim, 0), np.moveaxis(out, dim, 0)
@@ -729,6 +731,23 @@ def _accumulate(xp: Library, x: Array, dim: int, out: Array) -> Any:
     else:
         for before, added, total in zip(sums, x[1:], sums[1:], strict=False):
             np.add(before, added, total)
+    return out
+
+
+def _accumulate_lines(x: Array, out: Array) -> Any:
+    """Cumulative sums along the last axis, in float64: a block at a time, in the cache."""
+    length = x.shape[-1]
+    lines, sums = x.reshape(-1, length), out.reshape(-1, length)
+    height = max(1, _BLOCK // length)
+    last: Any = None
+    for row in range(0, len(lines), height):
+        for start in range(0, length, _BLOCK):
+            at = slice(row, row + height), slice(start, start + _BLOCK)
+            part = lines[at].astype(np.float64)
+            if start:
+                part[:, 0] += last
+            np.add.accumulate(part, 1, None, part)
+            sums[at], last = part, part[:, -1]
     return out
 
 
