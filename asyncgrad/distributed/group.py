@@ -70,7 +70,7 @@ class Group:
         #: Counts the models of this run whose gradients are reduced.
         self.models = count()
         self.starts = Starts(site)
-        self.standstill = Standstill(self)
+        self.standstill = Standstill(site, run, self.mail)
         #: The passes for which this rank has voted, until they learn what rank 0 has decided.
         self.undecided = set[asyncio.Future[bool]]()
         #: What was cancelled on this rank while the others may wait for it, or None.

@@ -14,13 +14,13 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from asyncgrad.distributed.lifetimes import Memory
+from asyncgrad.distributed.mail import Mail
+from asyncgrad.distributed.site import Site
 from asyncgrad.distributed.waiting import awaited_by, tasks_of
 from asyncgrad.records import NamedTuple
 
 if TYPE_CHECKING:
     import asyncio
-
-    from asyncgrad.distributed.group import Group
 
 #: Names what all ranks take part in: the first two members of the keys of its messages.
 Key = tuple[Any, Any]
@@ -40,10 +40,10 @@ Stuck = dict[int, tuple[list[Wait], set[Key] | None]]
 class Standstill:
     """Notices, on one rank, that its run's function and those of others wait for one another."""
 
-    def __init__(self, group: Group) -> None:
-        # Weakly, because the group has this object: a cycle would keep what belongs to the run.
-        self._group = weakref.ref(group)
-        self._loop = group.site.loop
+    def __init__(self, site: Site, run: Any, mail: Mail) -> None:
+        self._site = site
+        self._run = run
+        self._mail = mail
         #: The task of the run's function; None where there is none to wait.
         self.function: asyncio.Task[Any] | None = None
         self._begun = Memory()
@@ -101,15 +101,14 @@ class Standstill:
         # In the normal case nothing is missing, and nothing is looked at.
         if self.function is not None and not self._looks_soon and any(self._missing.values()):
             self._looks_soon = True
-            self._loop.call_soon(self._look)
+            self._site.loop.call_soon(self._look)
 
     def _awaited(self) -> list[Wait]:
         """What the run's tasks await, if none of them goes on without it."""
         found: list[Wait] = []
-        group = self._group()
-        if group is None or self.function is None or not self._waits:
+        if self.function is None or not self._waits:
             return found
-        tasks = tasks_of(group, self.function)
+        tasks = tasks_of(self.function)
         for task in tasks:
             own = [wait for wait, future in self._waits if future is task]
             if own:
@@ -133,34 +132,34 @@ class Standstill:
 
     def _look(self) -> None:
         self._looks_soon = False
-        own, group = self._awaited(), self._group()
-        if not own or group is None or group.mail.stopped is not None:
+        own, this = self._awaited(), self._site.rank
+        if not own or self._mail.stopped is not None:
             return
         # Of this rank it is known what it has begun, so that nothing has to be listed.
-        stuck: Stuck = {**self._told, group.rank: (own, None)}
+        stuck: Stuck = {**self._told, this: (own, None)}
         while free := [rank for rank in stuck if self._goes_on(rank, stuck)]:
             for rank in free:
                 del stuck[rank]
-        if group.rank in stuck:
+        if this in stuck:
             wait, rank = next(
                 (wait, rank) for wait in own for rank in stuck if self._lacks(rank, wait, stuck)
             )
             other = stuck[rank][0][0].what
             found = (
-                f"ranks {group.rank} and {rank} wait for one another: rank {group.rank} in "
+                f"ranks {this} and {rank} wait for one another: rank {this} in "
                 f"{wait.what}, rank {rank} in {other}. Call collectives, and passes of data "
                 f"parallel models, in the same order on all ranks"
             )
-            group.mail.stop(found)
-            for other_rank in group.others:
-                group.site.tell(other_rank, "stop_waiting", group.run, found)
+            self._mail.stop(found)
+            for other_rank in {*range(self._site.size)} - {this}:
+                self._site.tell(other_rank, "stop_waiting", self._run, found)
             return
         missing = set().union(*self._missing.values())
         for rank, keys in self._missing.items():
             answer = own, missing
             if keys and self._answered.get(rank) != answer:
                 self._answered[rank] = answer
-                group.site.tell(rank, "awaits", group.run, group.rank, *answer)
+                self._site.tell(rank, "awaits", self._run, this, *answer)
 
     def _goes_on(self, rank: int, stuck: Stuck) -> bool:
         """Whether something that a rank awaits lacks none of these ranks."""

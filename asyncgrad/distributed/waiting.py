@@ -26,12 +26,11 @@ def begins(function: Function) -> Function:
     return function
 
 
-def tasks_of(group: Any, function: asyncio.Task[Any]) -> list[asyncio.Task[Any]]:
+def tasks_of(function: asyncio.Task[Any]) -> list[asyncio.Task[Any]]:
     """The tasks of a run that may begin something: its function's, and those started by it."""
-    found = [function]
+    found, group = [function], _group_of(function)
     for task in asyncio.all_tasks(function.get_loop()):
-        context = _context(task)
-        if task is function or context is None or context.get(sampler.running_group) is not group:
+        if task is function or _group_of(task) is not group:
             continue
         code = getattr(task.get_coro(), "cr_code", None)
         if code is None or code in _begins or not code.co_filename.startswith(_OURS):
@@ -39,10 +38,11 @@ def tasks_of(group: Any, function: asyncio.Task[Any]) -> list[asyncio.Task[Any]]
     return found
 
 
-def _context(task: asyncio.Task[Any]) -> Context | None:
+def _group_of(task: asyncio.Task[Any]) -> Any:
+    """The group of the run whose function has started a task, directly or not."""
     # Python 3.11 has no `get_context`, but a task refers to its context.
     known = [task.get_context()] if hasattr(task, "get_context") else gc.get_referents(task)
-    return next((one for one in known if isinstance(one, Context)), None)
+    return next((one.get(sampler.running_group) for one in known if isinstance(one, Context)), None)
 
 
 #: What a task needs that is in one of asyncio's own functions, from the variables there.
