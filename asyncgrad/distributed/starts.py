@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import weakref
 from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from asyncgrad.core.exec_info import arrivals
 from asyncgrad.core.graph_task import GraphTask
@@ -19,19 +19,17 @@ from asyncgrad.core.states import DONE
 from asyncgrad.core.variable import AccumulateGrad
 from asyncgrad.distributed.site import Site
 
-if TYPE_CHECKING:
-    from asyncgrad.distributed.reduction import Reducer
-
 
 class Starts:
     """Watches the passes that the function of a run starts on one rank."""
 
     def __init__(self, site: Site) -> None:
         self._site = site
-        self._models: weakref.WeakValueDictionary[int, Reducer] = weakref.WeakValueDictionary()
+        #: Each is a `Reducer`, whose module knows this one.
+        self._models: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
         self._telling: set[asyncio.Task[Any]] = set()
 
-    def add(self, model: Reducer) -> None:
+    def add(self, model: Any) -> None:
         """Tell the other ranks also of passes that do not come to this model.
 
         It takes the place of one that was made from the same module.
