@@ -213,8 +213,3 @@ def class_of_instance(follower: Follower, kind: Any) -> None:
         follower.own_class(kind)
     elif kind is not types.SimpleNamespace and id(kind) not in follower.bare:
         follow_class(follower, kind, kind.__name__, itself=False)
-
-
-def follow_function_class(follower: Follower, kind: Any, where: str) -> None:
-    """A `Function`, which is called anew if it is called by `apply`."""
-    follower.anew.append(kind)

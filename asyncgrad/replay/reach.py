@@ -35,7 +35,6 @@ from asyncgrad.replay.followed_code import (
     class_of_instance,
     follow_class,
     follow_function,
-    follow_function_class,
 )
 from asyncgrad.replay.follower import BACKWARD, Follower
 from asyncgrad.replay.known import (
@@ -348,7 +347,8 @@ _BY_TYPE: dict[type, Any] = {
     types.MappingProxyType: lambda follower, value, where: follower.parts(
         gc.get_referents(value), where
     ),
-    FunctionMeta: follow_function_class,
+    # A `Function`, which is called anew if it is called by `apply`.
+    FunctionMeta: lambda follower, kind, _: follower.anew.append(kind),
     types.FunctionType: follow_function,
     types.MethodType: _method,
     types.BuiltinFunctionType: _builtin,
