@@ -103,25 +103,6 @@ class _Notes:
         return _Value(self, place, result, True)
 
 
-class _Functions:
-    """The namespace that a noted rule computes with."""
-
-    xp: Any
-
-    def __init__(self, F: Any) -> None:
-        self._F = F
-        self.fused = F.fused
-
-    def __getattr__(self, name: str) -> Any:
-        function = vars(self._F).get(name)
-        universal = _universal(name, function)
-        if universal is not None:
-            return universal
-        if isinstance(function, MethodType):
-            return partial(function.__func__, _LIBRARY)
-        raise _StayError
-
-
 class _Compiled(dict[str, Any]):
     """No compiled kernels; a rule that asks for one that there is stays as it is.
 
@@ -151,7 +132,26 @@ class _Library:
         return function
 
 
-_LIBRARY = _Functions.xp = _Library()
+_LIBRARY = _Library()
+
+
+class _Functions:
+    """The namespace that a noted rule computes with."""
+
+    xp: Any = _LIBRARY
+
+    def __init__(self, F: Any) -> None:
+        self._F = F
+        self.fused = F.fused
+
+    def __getattr__(self, name: str) -> Any:
+        function = vars(self._F).get(name)
+        universal = _universal(name, function)
+        if universal is not None:
+            return universal
+        if isinstance(function, MethodType):
+            return partial(function.__func__, _LIBRARY)
+        raise _StayError
 
 
 def _universal(name: str, function: Any) -> Any:
