@@ -10,12 +10,7 @@ from contextlib import nullcontext
 from typing import Any
 
 from asyncgrad.core.modes import Mode
-from asyncgrad.distributed.errors import (
-    PassEndedError,
-    late,
-    note_traceback,
-    sendable,
-)
+from asyncgrad.distributed.errors import PassEndedError, late, note_traceback, sendable
 from asyncgrad.distributed.lifetimes import Memory, cancelled
 from asyncgrad.distributed.messages import Message
 from asyncgrad.distributed.runs import Runs

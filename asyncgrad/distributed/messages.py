@@ -79,8 +79,8 @@ MESSAGES = {
     "optimizer": Kind(_CALLER, "make an optimizer of parts", _MADE),
     "optimize": Kind(_CALLER, "call a method of it", _REFUSED, "an optimizer"),
     # A step through parts.
-    "forward": Kind(_OWNER, "compute a call, and keep its graph", _MADE, "a part", True),
-    "hand_over": Kind("a host", "send results of a call to the next part", _REFUSED, None, True),
+    "forward": Kind(_OWNER, "compute a call, keep its graph", _MADE, "a part", has_results=True),
+    "hand_over": Kind("a host", "send results for the next part", _REFUSED, has_results=True),
     "fetch": Kind(_OWNER, "send results of a call", _REFUSED, has_results=True),
     "backward": Kind(_OWNER, "compute gradients, stage those of leaves", _REFUSED),
     "deposit": Kind("a host", "keep gradients of results that were handed over", _REFUSED),

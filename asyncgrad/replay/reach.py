@@ -49,14 +49,7 @@ from asyncgrad.replay.known import (
     reads_all,
     slots_of,
 )
-from asyncgrad.replay.names import (
-    MADE_BY,
-    MOVING,
-    OPEN,
-    SHOWING,
-    SHOWING_BUILTINS,
-    is_own,
-)
+from asyncgrad.replay.names import MADE_BY, MOVING, OPEN, SHOWING, SHOWING_BUILTINS, is_own
 from asyncgrad.replay.steps import UnrepeatableError
 from asyncgrad.replay.unchanged import VALUES, Unchanged, is_value
 from asyncgrad.tensor import Tensor
