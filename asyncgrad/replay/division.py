@@ -132,6 +132,7 @@ class Cuts:
             flow = Flow(plain)
         except UnrepeatableError:
             return None
+        # The first cuts, so they are read after this.
         self._cuts = _not_followed(flow, getattr(self._function, "__self__", None))
         return flow
 
