@@ -111,7 +111,7 @@ def current_staging(site: Site) -> tuple[Ambient, graph.Pass]:
     if found is None:
         shared = _context.get()
         if shared is None:
-            own = Decision(site)
+            own = _Decision(site)
             graph.join(own)
             found = Ambient(site, own.key, (0, 0), running.accumulates, own.touched, set())
         else:
@@ -130,7 +130,7 @@ def check_no_context(who: str) -> None:
         )
 
 
-class Decision:
+class _Decision:
     """The commit in two phases of what hosts have staged under one key; takes part in a pass."""
 
     def __init__(self, site: Site) -> None:
@@ -156,7 +156,7 @@ class Decision:
             await self.site.tell_all(ranks, "abort", self.key)
 
 
-async def to_the_end(telling: asyncio.Task[None]) -> None:
+async def _to_the_end(telling: asyncio.Task[None]) -> None:
     """Wait until hosts know the decision, for the grace at most; then raise if cancelled."""
     try:
         await asyncio.shield(telling)
@@ -228,7 +228,7 @@ class context:
         self.committed = False
         #: Who has opened it ends it in time.
         self.is_limited = False
-        self._decision: Decision | None = None
+        self._decision: _Decision | None = None
         self._aborting: asyncio.Task[None] | None = None
         self._failed = self._ended = False
         self._outer: context | None = None
@@ -269,7 +269,7 @@ class context:
         """
         whole = self._whole()
         whole.check()
-        decision = whole._decision = whole._decision or Decision(site)
+        decision = whole._decision = whole._decision or _Decision(site)
         if decision.site is not site:
             raise AutogradError("a context() commits passes of one world: open one for each")
         # In a nested context nothing is summed early, as passes of the outer one come in between.
@@ -348,7 +348,7 @@ class context:
             self._ended = True
             await self._commit()
 
-    async def _prepare(self, decision: Decision) -> None:
+    async def _prepare(self, decision: _Decision) -> None:
         """Ask the hosts, until the latest deadline if each pass has one."""
         if self.is_limited or None in self._deadlines:
             deadline = None
@@ -376,7 +376,7 @@ class context:
             if not self._failed:
                 self.committed = True
                 if decision is not None:
-                    await to_the_end(decision.site.spawn(decision.commit()))
+                    await _to_the_end(decision.site.spawn(decision.commit()))
 
 
 @asynccontextmanager
