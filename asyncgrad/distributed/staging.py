@@ -151,9 +151,8 @@ class _Decision:
 
     async def abort(self) -> None:
         """Tell all hosts, because in nested calls some may have staged what is not known here."""
-        ranks = range(self.site.size)
         if self.site.ended is None:
-            await self.site.tell_all(ranks, "abort", self.key)
+            await self.site.tell_all(range(self.site.size), "abort", self.key)
 
 
 async def _to_the_end(telling: asyncio.Task[None]) -> None:
