@@ -28,8 +28,8 @@ from asyncgrad.replay.steps import (
 
 #: Constants of at most so many bytes are made of others before a program is written.
 _SMALL = 1 << 12
-#: What `state[0]` becomes in a replay that has called user code, or the like, and when others can
-#: see a change. See `effects_of`.
+#: What `state[0]` becomes in a replay when a step has an effect: one that an eager call after it
+#: repeats without harm, or one that lasts. See `effects_of`.
 CALLED, LASTING = 1, 2
 
 
