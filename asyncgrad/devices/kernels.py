@@ -201,10 +201,6 @@ def _over_batch(name: str) -> Callable[..., Any]:
     return call
 
 
-def _shares(K: Namespace, x: Array, top: Array, factors: Array, dim: int) -> Any:
-    return K.shares(x, top, factors)
-
-
 def _class_counts(K: Namespace, label: Array, classes: int, ignored: int, unknown: Value) -> Any:
     outs = [K.empty(label.shape, dtype) for dtype in ("int64", unknown.dtype)]
     K.class_counts(label, classes, ignored, unknown, *outs)
@@ -221,13 +217,13 @@ def _of_classes(name: str) -> Callable[..., Any]:
     return call
 
 
-def _norm(name: str) -> Callable[..., Any]:
-    """A kernel that gives a result and values of lines, which the last argument gets as a tuple."""
+def _with_lines(name: str) -> Callable[..., Any]:
+    """A kernel that gives a result, and values of lines, a tuple added to the last argument."""
 
     def call(K: Namespace, x: Array, dim: int, *arguments: Value) -> Any:
         *given, kept = arguments
-        y, *moments = getattr(K, name)(dim, x, *given)
-        kept.append(tuple(moments))
+        y, *of_lines = getattr(K, name)(dim, x, *given)
+        kept.append(tuple(of_lines))
         return y
 
     return call
@@ -299,12 +295,12 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "class_counts": _class_counts,
     "class_losses": _of_classes("class_losses"),
     "class_slopes": _of_classes("class_slopes"),
-    "shares": _shares,
-    "layer_norm": _norm("layer_norm"),
-    "log_sums": _norm("log_sums"),
+    "shares": lambda K, x, top, factors, dim: K.shares(x, top, factors),
+    "layer_norm": _with_lines("layer_norm"),
+    "log_sums": _with_lines("log_sums"),
     "layer_norm_gradient": _norm_gradient("layer_norm_gradient"),
     **{name: _update(name, len(update.entries.split())) for name, update in UPDATES.items()},
-    "rms_norm": _norm("rms_norm"),
+    "rms_norm": _with_lines("rms_norm"),
     "rms_gradient": _norm_gradient("rms_gradient"),
     **{name: _of_pairs(name) for name in (*LOSSES, *LOSS_SLOPES)},
 }  # fmt: skip
