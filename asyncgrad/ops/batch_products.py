@@ -96,6 +96,9 @@ def contract(call: Call, x: Any, y: Any, x_labels: Any, y_labels: Any, out_label
     return R.contract(x, y, x_labels, y_labels, (batch, *out_labels))
 
 
+# -- images ---------------------------------------------------------------------------------------
+
+
 def _channels_merged(x: Any) -> Any:
     """Merge the batch axis with the channels of the examples."""
     wide = R.permute(x, (1, 0, *range(2, len(x.shape))))
@@ -103,12 +106,10 @@ def _channels_merged(x: Any) -> Any:
 
 
 def _channels_parted(x: Any, size: int) -> Any:
+    """Split off the batch axis again."""
     count, channels, *image = x.shape
     out = R.reshape(x, (count, size, channels // size, *image))
     return R.permute(out, (1, 0, *range(2, len(out.shape))))
-
-
-# -- images ---------------------------------------------------------------------------------------
 
 
 def convolution(call: Call, x: Any, weight: Any, *rest: Any) -> Any:
