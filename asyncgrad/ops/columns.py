@@ -70,7 +70,7 @@ def padded(xp: Library, x: Array, padding: tuple[tuple[int, int], ...], value: f
 def bordered(xp: Library, x: Array, shape: Shape, kept: Any, inner: Any, value: Any = 0) -> Any:
     """An array of a shape with what is kept of another one in it, and one value around that."""
     given = x[kept]
-    # A float, of which -0.0 is one, is filled in.
+    # Even a float 0.0 is filled in, as it may be -0.0.
     zeros = value.__class__ is int and not value
     out = (xp.zeros if zeros else xp.empty)(shape, x.dtype)
     if not zeros and given.size < out.size:
@@ -96,8 +96,8 @@ def border_of(shape: tuple[int, ...], padding: tuple[tuple[int, int], ...]) -> t
 
 def windows_of(xp: Library, x: Array, kernel: Shape, out: Shape, geometry: Geometry) -> Any:
     """A view (batch, groups, channels, *kernel, *out) of an image, which is padded first."""
-    frame, shape, strides = _layout(x.shape, x.itemsize, kernel, out, geometry)
-    x = xp.ascontiguousarray(x) if frame is None else bordered(xp, x, *frame)
+    border, shape, strides = _layout(x.shape, x.itemsize, kernel, out, geometry)
+    x = xp.ascontiguousarray(x) if border is None else bordered(xp, x, *border)
     if xp.ndarray is np.ndarray:
         # It takes a tenth of the time of `as_strided`.
         return np.ndarray(shape, x.dtype, x, 0, strides)
@@ -109,14 +109,14 @@ def _layout(
     shape: tuple[int, ...], itemsize: int, kernel: Shape, out: Shape, geometry: Geometry
 ) -> tuple[Any, tuple[int, ...], tuple[int, ...]]:
     stride, padding, dilation, groups = geometry
-    frame = border_of(shape, padding) if any(map(any, padding)) else None
+    border = border_of(shape, padding) if any(map(any, padding)) else None
     own = shape[1] // groups
-    whole = shape if frame is None else frame[0]
+    whole = shape if border is None else border[0]
     batch, channel, *steps = [itemsize * prod(whole[axis:]) for axis in range(1, len(whole) + 1)]
     within = [d * step for d, step in zip(dilation, steps, strict=True)]
     between = [s * step for s, step in zip(stride, steps, strict=True)]
     strides = (batch, own * channel, channel, *within, *between)
-    return frame, (shape[0], groups, own, *kernel, *out), strides
+    return border, (shape[0], groups, own, *kernel, *out), strides
 
 
 def most_columns(array: Array) -> int:
@@ -257,9 +257,9 @@ def beside(xp: Library, x: Array, padding: tuple[tuple[int, int], ...] = ()) -> 
 def _beside(shape: Shape, padding: tuple[tuple[int, int], ...]) -> tuple[Any, ...]:
     """The order of the axes, the shape, what is kept of the images and where, and the edges."""
     order = (2, 1, *range(3, len(shape)), 0)
-    frame, kept, (_, first, *others) = border_of(shape, padding or ((0, 0),) * (len(shape) - 2))
+    full, kept, (_, first, *others) = border_of(shape, padding or ((0, 0),) * (len(shape) - 2))
     inner = (first, slice(None), *others)
-    whole = tuple([frame[axis] for axis in order])
+    whole = tuple([full[axis] for axis in order])
     edges = []
     for axis, part in enumerate(inner):
         if part.start == 1 and part.stop == whole[axis] - 1:
