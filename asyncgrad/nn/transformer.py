@@ -70,11 +70,11 @@ class _Layer(Declared):
         for number in numbers:
             self.register_module(f"dropout{number}", Dropout(dropout))
         found = self.activation = _activation(activation)
-        kinds = enumerate([(F.relu, ReLU), (F.gelu, GELU)], 1)
         #: 1 for relu, 2 for gelu, and 0 for others. PyTorch's programs read it; here nothing does.
-        self.activation_relu_or_gelu = sum(
-            number for number, (f, of) in kinds if found is f or isinstance(found, of)
-        )
+        self.activation_relu_or_gelu = 0
+        for number, function, kind in ((1, F.relu, ReLU), (2, F.gelu, GELU)):
+            if found is function or isinstance(found, kind):
+                self.activation_relu_or_gelu = number
 
     def _run(self, x: Tensor, *parts: Callable[[Tensor], Tensor]) -> Tensor:
         """Add what each part makes of the sequence, with its norm before it or after the sum."""
