@@ -144,8 +144,10 @@ class Optimizer(Hooked, Turns):
     def __getstate__(self) -> dict[str, Any]:
         """Everything but hooks, which belong to the program and not to the state."""
         self._check_state_is_whole("__getstate__")
-        anew = {"_stepping": None, "_in_thread": False, "_hooked": None}
-        return {**vars(self), **{table: {} for table in HOOKS}, "_drafts": {}, **anew}
+        return {
+            **vars(self), **{table: {} for table in HOOKS},
+            "_drafts": {}, "_stepping": None, "_in_thread": False, "_hooked": None,
+        }  # fmt: skip
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Take attributes that were copied or loaded; subclasses may add options to old groups."""
