@@ -25,7 +25,10 @@ class CheckpointError(RuntimeError):
 
 
 class _Enough(BaseException):
-    """Ends a second run that has computed everything needed; user code must not catch it."""
+    """Ends a second run that has computed everything needed; user code must not catch it.
+
+    A group of tasks, which users' code may have, raises it in a group: `except*` catches both.
+    """
 
 
 class Holder:
@@ -164,7 +167,6 @@ class Frame:
                 if self.later:
                     await result
         except* _Enough:
-            # Groups of tasks raise it in a group.
             pass
         run.end()
 
