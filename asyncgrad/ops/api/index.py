@@ -672,14 +672,20 @@ def index_put_(
         raise IndexError(
             f"index_put_(): too many indices for tensor of dimension {ndim} (got {len(parts)})"
         )
-    # How many axes the indexing result has: those of its indices, and those that are not indexed.
-    common, others, masks = 0, ndim, 0
+    # The indexing result has the axes that its indices have in common, and those not indexed.
+    common, others = 0, ndim
     for part in parts:
-        own, taken = len(part._metadata.shape), 1
+        own, indexed = len(part._metadata.shape), 1
         if part._metadata.dtype.kind != "i":
-            own, taken, masks = own > 0, own, masks + 1
-        common, others = own if own > common else common, others - taken
-    fills = masks == len(parts) == values._metadata.size == 1 and not accumulate
+            # A mask indexes its axes by the places of its true elements, in one row.
+            own, indexed = int(own > 0), own
+        common, others = max(common, own), others - indexed
+    # One number may have any axes if one mask selects where it goes, as in `masked_fill`.
+    fills = (
+        len(parts) == values._metadata.size == 1
+        and parts[0]._metadata.dtype.kind != "i"
+        and not accumulate
+    )
     if values.ndim > common + others and not fills:
         raise unmet("index_put_", "shape mismatch: values have more axes than the indexing result, "
                     f"which has {common + others}", values=values, input=input)  # fmt: skip
