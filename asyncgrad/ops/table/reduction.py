@@ -142,7 +142,10 @@ def _mean_cost(x: Variable, dims: tuple[int, ...], keepdim: bool) -> int:
 
 
 def push_of(pull: Callable[..., Any]) -> Part:
-    """The push of a reduction: the sum of the tangent times the derivative that its pull gives."""
+    """The push of a reduction: the sum of the tangent times the derivative that its pull gives.
+
+    It goes over the axes `dims`, or `dim`, or else those after the axes of the result.
+    """
     names = part(pull).names
 
     def push(F: Namespace, t: Value, out: Value, *values: Any) -> Any:
