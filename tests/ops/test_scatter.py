@@ -110,7 +110,7 @@ def test_no_axes_and_nothing_are_as_in_pytorch():
 
 @pytest.mark.parametrize(("reduce", "least"), [("amax", -math.inf), ("amin", math.inf)])
 def test_what_is_not_included_has_no_part_in_the_gradient(reduce, least):
-    """Its place is taken by the least number of all, which a scattered element may equal."""
+    """In its place is the least number of all, or the greatest, which an element may equal."""
     for T in (torch, ag):
         x, source = T.zeros(2, requires_grad=True), T.tensor([least, 1.0], requires_grad=True)
         out = x.scatter_reduce(0, T.tensor([0, 1]), source, reduce, include_self=False)

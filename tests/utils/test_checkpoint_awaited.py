@@ -462,7 +462,7 @@ def test_a_checkpoint_runs_again_with_the_tangents_of_its_first_run():
 
 
 @pytest.mark.asyncio
-@pytest.mark.parametrize("use_reentrant", [False, True])
+@forms
 @pytest.mark.parametrize("wrapped", [lambda f: f, functools.partial])
 async def test_a_transform_of_a_coroutine_function_is_awaited(use_reentrant, wrapped):
     """Its future was taken for a result: backward ran it where nothing could be awaited."""
@@ -471,7 +471,7 @@ async def test_a_transform_of_a_coroutine_function_is_awaited(use_reentrant, wra
         await asyncio.sleep(0)
         return (x * x).exp()
 
-    x = ag.tensor([1.0, 2.0], requires_grad=True)
+    x = leaf(1.0, 2.0)
     mapped = wrapped(ag.func.vmap(body))
     y = await checkpoint(mapped, x, use_reentrant=use_reentrant)
     await y.sum().backward()
