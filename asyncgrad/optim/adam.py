@@ -228,7 +228,7 @@ class SparseAdam(ElementwiseOptimizer):
         if places:
             raise ValueError(
                 f"Complex params at indices {places}: SparseAdam does not support complex "
-                f"parameters"
+                f"parameters. Give them to another optimizer, as Adam."
             )
 
     def _gradients(self, group: Group) -> Gradients:

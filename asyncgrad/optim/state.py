@@ -56,7 +56,10 @@ def new_group(given: Group, defaults: Mapping[str, Any], others: list[Group]) ->
                 f"{class_of(parameter)}"
             )
         if parameter._edge is not None and not defaults.get("differentiable"):
-            raise ValueError("can't optimize a non-leaf Tensor")
+            raise ValueError(
+                "can't optimize a non-leaf Tensor. Give the leaf that it is computed from, or a "
+                "leaf made of it by x.detach().requires_grad_()."
+            )
     if len(set(map(id, members))) < len(members):
         warn(
             "optimizer contains a parameter group with duplicate parameters; in future, this will "
@@ -64,7 +67,9 @@ def new_group(given: Group, defaults: Mapping[str, Any], others: list[Group]) ->
         )
     present = {id(p) for other in others for p in other["params"]}
     if any(id(parameter) in present for parameter in members):
-        raise ValueError("some parameters appear in more than one parameter group")
+        raise ValueError(
+            "some parameters appear in more than one parameter group. Keep each in one of them."
+        )
     names = "param_names" in group
     if others and names != ("param_names" in others[0]):
         raise ValueError(

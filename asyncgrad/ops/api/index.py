@@ -670,7 +670,8 @@ def index_put_(
     ndim = len(input._metadata.shape)
     if basic and len(parts) > ndim:
         raise IndexError(
-            f"index_put_(): too many indices for tensor of dimension {ndim} (got {len(parts)})"
+            f"index_put_(): too many indices for tensor of dimension {ndim} (got {len(parts)}). "
+            f"A mask without axes counts as one, too."
         )
     # The indexing result has the axes that its indices have in common, and those not indexed.
     common, others = 0, ndim

@@ -97,11 +97,12 @@ def _check(out: Any, name: str, result: Any, *, exact: bool) -> None:
                 f"{given.dtype} instead"
             )
         kinds = category(found.dtype), category(given.dtype)
+        # As in PyTorch, Fourier transforms do not write real results into complex tensors, either.
         if kinds[0] > kinds[1] or (kinds[0] < kinds[1] and name.startswith("fft_")):
             error = TypeError if name in _JOINING else AutogradError
             raise error(
                 f"{name}(): result type {found.dtype} can't be cast to the desired output type "
-                f"{given.dtype}"
+                f"{given.dtype}. Give a tensor of the result's dtype."
             )
     in_place.check_change(out, name, recorded=False)
     if given.shape != found.shape and view_of(out) is not None:
