@@ -298,18 +298,18 @@ def _losses(
     xp: Library, x: Array, top: Array | float, sums: Array | float, dim: int, target: Array,
     counts: Array | float, kept: Array | None,
 ) -> Any:  # fmt: skip
-    """The losses of lines, top + sums minus the target's elements, by a device's kernel."""
+    """Top + sums minus the target's elements, by a device's kernel; NotImplemented without one."""
     if xp.ndarray is np.ndarray:
         return NotImplemented
     place = target.reshape(kept_shape(x.shape, (dim,)))
     return compiled(xp, "class_losses", x, top, sums, place, counts, kept, dim)
 
 
-def _class_loss(
+def _cross_entropy(
     xp: Library, x: Array, top: Array, sums: Array, dim: int, target: Array,
-    counts: Array | float, kept: Array | None, smooth: Array | float | None, weight: Array | None,
+    counts: Array | float, kept: Array | None, smooth: Array | float | None,
+    weight: Array | None, each: bool,
 ) -> Any:  # fmt: skip
-    """The loss of each line along `dim`: see `cross_entropy`."""
     losses = _losses(xp, x, top, sums, dim, target, counts, kept)
     if losses is NotImplemented:
         picked = x.reshape(-1).take(_places(xp, x.shape, dim, target)).reshape(sums.shape)
@@ -320,21 +320,12 @@ def _class_loss(
         total = x.shape[dim] if weight is None else weight.sum()
         spread = (sums * total - weighted.sum(axis=dim, keepdims=True)) * smooth
         losses += _chosen(xp, spread, kept)
-    return losses
+    return losses.squeeze(dim) if each else losses.sum()
 
 
 def _chosen(xp: Library, values: Array, kept: Array | None) -> Any:
     """The values of lines, and 0 for ignored lines, even if they hold NaN."""
     return values if kept is None else masked(xp, values, kept)
-
-
-def _cross_entropy(
-    xp: Library, x: Array, top: Array, sums: Array, dim: int, target: Array,
-    counts: Array | float, kept: Array | None, smooth: Array | float | None,
-    weight: Array | None, each: bool,
-) -> Any:  # fmt: skip
-    losses = _class_loss(xp, x, top, sums, dim, target, counts, kept, smooth, weight)
-    return losses.squeeze(dim) if each else losses.sum()
 
 
 def _class_weights(
