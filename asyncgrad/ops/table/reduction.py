@@ -28,9 +28,10 @@ from asyncgrad.types import Array, Library, Namespace, Shape, Value
 #: How many pairs of shapes are cached, with the axes along which one is broadcast.
 _CACHE_LIMIT = 1024
 _broadcast: dict[tuple[tuple[int, ...], tuple[int, ...]], tuple[int, ...]] = {}
-#: The elements of a block that BLAS adds up: 256 KB of float32.
+#: The elements of a block that BLAS adds up, or of running sums: 256 KB of float32.
 _BLOCK = 1 << 16
-#: Smaller gradients are copied, because making a broadcast view takes longer.
+#: Smaller gradients are copied, because making a broadcast view takes longer. Sums of fewer
+#: elements are left to NumPy.
 _SMALL = 4096
 #: Slices from this length on are added to one another in a call for each.
 _LONG = 256
@@ -304,10 +305,10 @@ def _std_gradient(
 
 def _over(xp: Library, g: Array, out: Array) -> Any:
     """A quotient, and 0 where the divisor is 0."""
-    quotient = xp.divide(g, out)
+    made = xp.divide(g, out)
     if xp.ndarray is np.ndarray and xp.count_nonzero(out) == out.size:
-        return quotient
-    return xp.where(out == 0, out.dtype.type(0), quotient)
+        return made
+    return xp.where(out == 0, out.dtype.type(0), made)
 
 
 # -- products -------------------------------------------------------------------------------------
