@@ -38,7 +38,7 @@ class SGD(ElementwiseOptimizer):
 
     @staticmethod
     def _next_number(state: State) -> int:
-        # Steps are not counted: only the first one differs from the others, of which 2 is one.
+        # Steps are not counted, since only the first one differs: 2 stands for all others.
         return 1 if state.get("momentum_buffer") is None else 2
 
     _count_step = _next_number
