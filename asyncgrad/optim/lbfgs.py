@@ -86,6 +86,7 @@ class LBFGS(Optimizer):
 
         Raises:
             PendingBackwardError: if this task has not awaited a pass that it started.
+            RuntimeError: while another task's `step_async` is not complete.
         """
         self._check_awaited("step")
         if self._stepping is not None:

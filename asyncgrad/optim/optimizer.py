@@ -119,8 +119,7 @@ class Optimizer(Hooked, Turns):
         Raises:
             RuntimeError: while `step_async` changes the state in a thread.
         """
-        if self._in_thread:
-            self._check_state_is_whole("state_dict")
+        self._check_state_is_whole("state_dict")
         for hook in tuple(self._state_pre_hooks.values()):
             hook(self)
         return self._through(self._state_post_hooks, saved(self.param_groups, self.state))
@@ -186,6 +185,7 @@ class Optimizer(Hooked, Turns):
 
         Raises:
             PendingBackwardError: if this task has not awaited a pass that it started.
+            RuntimeError: while another task's `step_async` is not complete.
         """
         self._check_awaited("step")
         if self._stepping is not None:
