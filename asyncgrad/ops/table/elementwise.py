@@ -48,7 +48,7 @@ _FEW = 2048
 
 
 def _only(kinds: str, name: str, function: str = "") -> Callable[..., Any]:
-    """Call a library's function, which does not warn, and refuse dtypes of other kinds.
+    """Call a library's function that gives no warnings, and refuse dtypes of other kinds.
 
     The library's name is `name` of what is returned, as it is of `IgnoringFpErrors`.
     """

@@ -225,7 +225,8 @@ def _over_last(
     Args:
         kernel: normalises rows, and appends their moments to a list.
         gradient: the gradient by the rows, from these moments.
-        centred: the mean is subtracted first; NumPy's kernel sums up the parameters' gradients.
+        centred: whether the mean is subtracted first. Then NumPy's `gradient`, and not only a
+            compiled one, sums up the gradients of the parameters, too.
     """
     none = (None,) * (len(inputs.split()) - 1)
 
