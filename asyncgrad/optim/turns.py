@@ -39,7 +39,7 @@ class Turns:
     _stepping: _Turn | None = None
     #: Whether a thread changes the state, or is going to: others may neither copy nor replace it.
     _in_thread = False
-    #: That thread, while it calls hooks, which may do so.
+    #: The number of that thread while it calls hooks, which may copy and replace the state.
     _hooked: int | None = None
 
     @asynccontextmanager

@@ -172,7 +172,7 @@ def _through_moments(
     """The gradient through the normalisation; the derivative is symmetric, so also its tangent."""
     n = _number(x, dims)
     y, inverse = _moments(F, x, dims, eps, centred)
-    # Without its mean, `g` is not multiplied by what the rounding of that of `x` left in `y`.
+    # The rounding of the mean of `x` leaves `y` a mean, by which that of `g` would be multiplied.
     if centred:
         g = g - F.sum(g, dims, True) * (1 / n)
     part = F.sum(g * y, dims, True) * (1 / n)

@@ -37,7 +37,7 @@ _SMALL = 4096
 _LONG = 256
 #: The fewest rows of a block whose sum BLAS computes. Fewer than two blocks are not divided.
 _ROWS = 512
-#: The square of a mean, times this, is far more than that of its rounding in float32.
+#: Times this, the square of a mean is far more than the square of its rounding in float32.
 _COARSE = 2.0**-23
 
 
@@ -221,8 +221,8 @@ def _var(xp: Library, x: Array, dims: tuple[int, ...], correction: float, keepdi
             mean = _total(xp, x, dims, not whole) / count
             off = xp.asarray(xp.subtract(x, mean))
             out = _square_sum(off) if whole else _square_totals(xp, off, dims, keepdim)
-            # Each square has that of the mean's rounding in it. Where this may show, what is left
-            # of the mean is subtracted, too; on a device always, as the host does not look.
+            # The mean's rounding adds its square to each square. Where this may show, the mean of
+            # what is left is subtracted, too; on a device always, as the host does not look.
             kept = out if whole else out.reshape(mean.shape)
             if xp.ndarray is not np.ndarray or np.count_nonzero(
                 abs(mean) ** 2 * (_COARSE * count) > kept
@@ -565,7 +565,7 @@ def _logsumexp_pull(
 def _logsumexp_push(
     F: Namespace, t: Value, x: Value, out: Value, dims: Shape, keepdim: bool
 ) -> Any:
-    """The mean tangent, weighted: as in PyTorch, without the rounding of `out` in the weights."""
+    """The weighted mean of the tangent: the rounding of `out`, in all weights, cancels."""
     weights = F.exp(F.sub(x, F.reshape(out, kept_shape(x.shape, dims))))
     return F.div(F.sum(F.mul(t, weights), dims, keepdim), F.sum(weights, dims, keepdim))
 
