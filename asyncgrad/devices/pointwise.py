@@ -55,8 +55,8 @@ POINTWISE = {
     "gelu_tanh_gradient": Elementwise(
         "T g, T x",
         "T d",
-        f"{_CUBIC}; T u = x * (x * x * T({3 * _B!r}) + T({_A!r}));"
-        "d = g * T(0.5) * (T(1) + t) * (T(1) + (T(1) - t) * u)",
+        f"{_CUBIC}; T s = T(1) + t; T u = x * x * T({3 * _B!r}) + T({_A!r});"
+        "d = g * T(0.5) * (s + (T(1) - t) * s * x * u)",
     ),
     "silu": Elementwise("T x", "T y", f"{_LOGISTIC}; y = x * s"),
     "silu_gradient": Elementwise(

@@ -12,13 +12,13 @@ pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("ignore")]
 SINGULAR = [[[1.0, 2, 3], [2, 4, 6], [1, 0, 1]], [[4.0, 2, 1], [2, 1, 0], [0, 0, 0]]]
 
 
-def _twice(T, function, values):
+def _twice(T, function, values, dtype="float64"):
     """The value, its gradient, and that of a sum of the gradient's elements."""
     grad = torch.autograd.grad if T is torch else ag.sync.grad
-    x = T.tensor(values, dtype=T.float64).requires_grad_()
+    x = T.tensor(values, dtype=getattr(T, dtype)).requires_grad_()
     value = function(T, x)
     first = grad(value.sum(), [x], create_graph=True)[0]
-    weights = T.arange(first.numel(), dtype=T.float64).reshape(first.shape)
+    weights = T.arange(first.numel(), dtype=x.dtype).reshape(first.shape)
     second = grad((first * weights).sum(), [x], allow_unused=True)[0]
     return [value.detach().numpy(), first.detach().numpy(), second.numpy()]
 
@@ -183,3 +183,23 @@ def test_the_gradient_of_copysign_is_0_at_0_alone():
         x = T.tensor([0.0, 1.0, -2.0], requires_grad=True)
         T.copysign(x, -T.ones(3)).sum().backward()
         assert x.grad.tolist() == [0.0, -1.0, 1.0]
+
+
+@pytest.mark.parametrize(
+    ("function", "values"),
+    [
+        pytest.param(
+            lambda T, x: T.nn.functional.gelu(x, approximate="tanh"),
+            [1e13, 7.5e12, -7.5e12, -1e6, 1e6],
+            id="gelu, tanh",
+        ),
+    ],
+)
+def test_what_leaves_the_range_of_float32_is_pytorchs(function, values):
+    """Intermediate results do; the values and derivatives, with and without a graph, do not."""
+    expected = _twice(torch, function, values, "float32")
+    found = _twice(ag, function, values, "float32")
+    x = ag.tensor(values, dtype=ag.float32, requires_grad=True)
+    plain = ag.sync.grad(function(ag, x).sum(), [x])[0].numpy()
+    for one, other in zip((*found, plain), (*expected, expected[1]), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-37)

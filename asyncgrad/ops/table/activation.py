@@ -282,24 +282,25 @@ def _gelu_tanh(xp: Library, out: Array | None, x: Array) -> Any:
 
 @elementwise(2)
 def _gelu_tanh_gradient(xp: Library, out: Array | None, g: Array, x: Array) -> Any:
-    # The derivative is (1 + t) / 2 * (1 + (1 - t) * x * u') with t = tanh(u).
+    # The derivative is (1 + t) / 2 + u' * (1 - t) * (1 + t) * x / 2 with t = tanh(u). For large
+    # elements x * u' would be infinite, and one of the factors between them is 0.
     t = _tanh_of_cubic(xp, None, x)
     d = xp.multiply(x, x, out)
     xp.multiply(d, 3 * _SQRT_HALF_PI * _CUBIC, d)
     xp.add(d, _SQRT_HALF_PI, d)
-    xp.multiply(d, x, d)
     xp.multiply(d, 1 - t, d)
-    xp.add(d, 1, d)
     xp.add(t, 1, t)
     xp.multiply(d, t, d)
+    xp.multiply(d, x, d)
+    xp.add(d, t, d)
     xp.multiply(d, 0.5, d)
     return xp.multiply(d, g, d)
 
 
 def _gelu_tanh_slope(F: Namespace, x: Value) -> Any:
     t = F.tanh(x * (x * x * (_SQRT_HALF_PI * _CUBIC) + _SQRT_HALF_PI))
-    inner = x * (x * x * (3 * _SQRT_HALF_PI * _CUBIC) + _SQRT_HALF_PI)
-    return (t + 1) * (inner * (1 - t) + 1) * 0.5
+    inner = x * x * (3 * _SQRT_HALF_PI * _CUBIC) + _SQRT_HALF_PI
+    return (t + 1 + (1 - t) * (t + 1) * x * inner) * 0.5
 
 
 @elementwise()
