@@ -193,6 +193,16 @@ def test_the_gradient_of_copysign_is_0_at_0_alone():
             [1e13, 7.5e12, -7.5e12, -1e6, 1e6],
             id="gelu, tanh",
         ),
+        *[
+            pytest.param(
+                lambda T, x, y=y: T.nn.functional.binary_cross_entropy(
+                    x, y + 0 * x.detach(), reduction="none"
+                ),
+                [0.0, 1.0, 0.0, 1.0, 1e-13, 1e-7, 0.3, 1 - 1e-6],
+                id=f"binary_cross_entropy of certain probabilities, {y}",
+            )
+            for y in (0.0, 1.0, 0.25)
+        ],
     ],
 )
 def test_what_leaves_the_range_of_float32_is_pytorchs(function, values):
@@ -203,3 +213,20 @@ def test_what_leaves_the_range_of_float32_is_pytorchs(function, values):
     plain = ag.sync.grad(function(ag, x).sum(), [x])[0].numpy()
     for one, other in zip((*found, plain), (*expected, expected[1]), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-37)
+
+
+def test_mixed_derivatives_of_binary_cross_entropy_are_pytorchs():
+    values = [0.0, 1.0, 1e-13, 0.3, 1 - 1e-6]
+
+    def mixed(T):
+        grad = torch.autograd.grad if T is torch else ag.sync.grad
+        x = T.tensor(values, dtype=T.float64, requires_grad=True)
+        y = T.full_like(x.detach(), 0.25).requires_grad_()
+        loss = T.nn.functional.binary_cross_entropy(x, y, reduction="sum")
+        by_x, by_y = grad(loss, [x, y], create_graph=True)
+        return [
+            grad(by_x.sum(), [y], retain_graph=True)[0].numpy(),
+            grad(by_y.sum(), [x])[0].numpy(),
+        ]
+
+    np.testing.assert_allclose(mixed(ag), mixed(torch), rtol=1e-12)

@@ -15,7 +15,7 @@ import numpy as np
 from asyncgrad.core.variable import Variable
 from asyncgrad.ops import batch_rules
 from asyncgrad.ops.fused import along, compiled, elementwise, joined, masked, number, summed
-from asyncgrad.ops.op import Op, Part, fused, linear, operation
+from asyncgrad.ops.op import Op, Part, binary, fused, linear, operation, unary
 from asyncgrad.ops.table.activation import (
     at_least,
     at_most,
@@ -223,12 +223,10 @@ def _binary_by_x(xp: Library, out: Array | None, x: Array, y: Array, *_: object)
     return xp.divide(xp.subtract(x, y), d, d)
 
 
-def _binary_by_x_rule(F: Namespace, x: Value, y: Value, *_: object) -> Any:
-    return F.div(x - y, F.clamp((1 - x) * x, _PRODUCT_FLOOR, None))
-
-
-def _binary_by_y_rule(F: Namespace, x: Value, y: Value, *_: object) -> Any:
-    return F.clamp(F.log1p(-x), _LOG_FLOOR, None) - F.clamp(F.log(x), _LOG_FLOOR, None)
+def _binary_curvature(F: Namespace, x: Value, y: Value) -> Any:
+    """The second derivative by x, as PyTorch has it: 0 where a certain x is right."""
+    product = (x + _PRODUCT_FLOOR) * (1 - x + _PRODUCT_FLOOR)
+    return F.div(F.div(x * x - x * y * 2 + y, product), product)
 
 
 def _binary_logits(xp: Library, out: Array | None, x: Array, y: Array, *_: object) -> Any:
@@ -512,10 +510,26 @@ OPS = (
         "binary_cross_entropy",
         _binary,
         {
-            "x": (_binary_by_x, _binary_by_x_rule),
-            "y": (lambda xp, out, x, y, _: _log_odds(xp, out, x), _binary_by_y_rule),
+            "x": (_binary_by_x, lambda F, x, y, _: F.binary_cross_entropy_slope(x, y)),
+            "y": (
+                lambda xp, out, x, y, _: _log_odds(xp, out, x),
+                lambda F, x, y, _: F.clamped_log_odds(x),
+            ),
         },
         "BinaryCrossEntropyBackward0",
+    ),
+    binary(
+        "binary_cross_entropy_slope",
+        _binary_curvature,
+        lambda F, x: -F.reciprocal(F.clamp((1 - x) * x, _PRODUCT_FLOOR, None)),
+        elementwise(2)(_binary_by_x),
+        node="BinaryCrossEntropyBackwardBackward0",
+    ),
+    unary(
+        "clamped_log_odds",
+        lambda F, x: -F.reciprocal((1 - x) * x),
+        elementwise()(_log_odds),
+        node="SubBackward0",
     ),
     _elementwise_loss(
         "binary_cross_entropy_with_logits",
