@@ -619,7 +619,8 @@ def _vector_norm_pull(
         return F.mul(F.sgn(x), g)
     norm = F.reshape(out, kept)
     if ord == 2:
-        return F.mul(x, quotient(F, g, norm))
+        # Not x * (g / norm), as in PyTorch: the derivative of that quotient soon overflows.
+        return F.mul(quotient(F, x, norm), g)
     size = F.abs(x)
     if math.isinf(ord):
         hits = F.hits_or_nan(size, norm)
