@@ -89,6 +89,7 @@ ROWS: dict[str, tuple[str, ...]] = {
     "core/versions.py": (
         "autograd/test_in_place.py", "autograd/test_views.py",
         "autograd/test_views_changed_in_place.py", "autograd/test_view_chain_programs.py",
+        "autograd/test_ported_saved_tensors.py",
     ),
     "scheduler/engine.py": ("devices/test_pool.py", "scheduler/test_limits_and_insight.py"),
     "scheduler/multi_pass.py": ("autograd/test_functional.py",),
