@@ -52,6 +52,13 @@ def test_values_along_an_axis_are_pytorchs(name, dim, keepdim, rows):
     assert x.grad.tolist() == expected.tolist()
 
 
+def test_the_index_of_a_mode_is_that_of_its_last_element():
+    """As in PyTorch, while lines are so short that it sorts them stably."""
+    lines = [[2.0, 1.0, 2.0, 1.0, 3.0], [0.0, 3.0, 0.0, 0.0, 3.0], [4.0, 5.0, 6.0, 6.0, 6.0]]
+    found = ag.mode(ag.tensor(lines)).indices.tolist()
+    assert found == torch.mode(torch.tensor(lines)).indices.tolist() == [3, 3, 4]
+
+
 @pytest.mark.parametrize("dtype", ["float32", "int64"])
 @pytest.mark.parametrize("name", ["median", "nanmedian"])
 def test_the_median_of_nothing_is_pytorchs(name, dtype):
