@@ -347,6 +347,17 @@ def test_a_part_of_another_gpus_array_is_gathered_in_its_stream(cupy):
     assert x.tolist() == y.tolist()
 
 
+def test_elements_are_looked_up_in_the_current_stream(cupy):
+    side = ag.cuda.Stream()
+    with side:
+        x = ag.arange(3.0, device="cuda:0") * 1
+        # Numbers of bfloat16 are converted first, by a method of theirs.
+        x = x.to(ag.bfloat16)
+        found = ag.isin(x, x[1:])
+    side.synchronize()
+    assert found.tolist() == [False, True, True]
+
+
 def test_streams_and_events_of_pytorchs_cuda(cupy):
     one = ag.device("cuda:1")
     event = ag.cuda.Event(enable_timing=True)
