@@ -137,6 +137,30 @@ def test_a_deadline_in_the_past_ends_a_small_blocking_pass() -> None:
     assert x.grad is None
 
 
+@pytest.mark.parametrize("passed", [True, False])
+@pytest.mark.parametrize("backward", [ag.Tensor.backward, ag.sync.backward])
+def test_a_deadline_has_passed_from_the_time_that_it_names(backward: Any, passed: bool) -> None:
+    """Neither later nor earlier, as the loop's clock shows, which here stands still."""
+
+    class Still(asyncio.SelectorEventLoop):
+        def time(self) -> float:
+            return 100.0
+
+    async def main() -> None:
+        ending = backward((x * 2).sum(), deadline=100.0 if passed else 100.5)
+        if ending is not None:
+            await ending
+
+    x = leaf()
+    with asyncio.Runner(loop_factory=Still) as runner:
+        if passed:
+            with pytest.raises(TimeoutError, match="deadline"):
+                runner.run(main())
+        else:
+            runner.run(main())
+    assert (x.grad is None) == passed
+
+
 @pytest.mark.parametrize("size", [3, 200_000], ids=["on the loop", "in a thread"])
 @pytest.mark.asyncio
 async def test_what_is_given_is_not_added_after_the_deadline_of_a_request(size: int) -> None:
