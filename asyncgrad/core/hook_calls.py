@@ -159,7 +159,7 @@ def _replaced(hook: Value, values: tuple[Any, ...], result: Value) -> tuple[Any,
             f"{len(result)}, but expected {len(values)})"
         )
     for value, replacement in zip(values, result, strict=True):
-        if replacement is not None and replacement is not value:
+        if replacement is not None:
             _check_replacement(hook, value, replacement)
     return result
 
