@@ -39,11 +39,10 @@ def steps_of(known: int, budget: int) -> int:
 def cost_of(task: GraphTask) -> int:
     """The expected cost of a pass whose walk is complete, from a sample of its nodes."""
     nodes = task.dependencies
-    sampled = 0
-    for node in islice(nodes, _SAMPLE):
-        sampled += node.cost
-        if task.careful or node.extras is not None:
-            sampled += GENERAL_NODE_NS
+    sampled = sum(
+        node.cost + GENERAL_NODE_NS * (task.careful or node.extras is not None)
+        for node in islice(nodes, _SAMPLE)
+    )
     return sampled * len(nodes) // _SAMPLE
 
 
