@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import sys
 import threading
 from functools import partial
@@ -334,8 +335,13 @@ async def test_a_small_pass_ends_though_others_commit_without_a_pause(
     device: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whenever the loop tries, another pass commits. Only who waits for the lock gets it."""
-    real = completion.commit_staged
-    monkeypatch.setattr(completion, "commit_staged", lambda task, wait: wait and real(task, wait))
+    real, tries = completion.commit_staged, itertools.count()
+
+    def commit_where_it_waits(task: Any, wait: bool) -> bool:
+        assert next(tries) < 100, "the loop tries for ever"
+        return wait and real(task, wait)
+
+    monkeypatch.setattr(completion, "commit_staged", commit_where_it_waits)
     with simulate():
         x = ag.ones(3, device=device, requires_grad=True)
         await x.sum().backward()
