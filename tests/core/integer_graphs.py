@@ -119,7 +119,7 @@ class Asks(Step):
         return Question()
 
 
-def by_rule(node: Step, *, fresh: bool = False, passes: bool = False) -> Step:
+def by_rule(node: Step, *, fresh: bool = False, passes: bool = False, apart: bool = False) -> Step:
     """Let a node of one output be run as those of the table are: by a rule, not by `apply`."""
     single = node.following.__class__ is not tuple
     arity = len(node.next_edges)
@@ -139,6 +139,7 @@ def by_rule(node: Step, *, fresh: bool = False, passes: bool = False) -> Step:
         passes=passes,
         places=tuple(range(arity)),
         arity=arity,
+        apart=apart,
     )
     return node
 

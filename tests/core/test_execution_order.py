@@ -316,19 +316,20 @@ def test_threads_that_need_a_leafs_accumulator_at_once_get_the_same(
 
 
 class Lends:
-    """Has room for one more node, which the test runs itself."""
+    """Has room for some more nodes, or parts of them, which the test runs itself."""
 
-    def __init__(self) -> None:
+    def __init__(self, room: int = 1, *, splits: bool = False) -> None:
+        self._room, self._splits = room, splits
         self.jobs: list[Callable[[], None]] = []
 
     def gives_way(self, cost: int, suspended: int) -> bool:
         return False
 
     def room(self) -> int:
-        return 1
+        return max(0, self._room - len(self.jobs))
 
     def splits(self) -> bool:
-        return False
+        return self._splits
 
     def lend(self, job: Callable[[], None], *, part: bool = False) -> None:
         self.jobs.append(job)
@@ -350,3 +351,51 @@ def test_only_nodes_above_the_limit_are_lent(above: int) -> None:
         job()
     assert task.run(ENDLESS, thread=True, helpers=helpers) is Outcome.FINISHED
     assert sum(gradient for _, gradient, _ in task.staged) == 2
+
+
+def run_with(helpers: Lends, *nodes: Step) -> int:
+    """Run a pass over nodes that are ready together, the last one first; the number of jobs."""
+    task = pass_over(by_rule(Step(list(nodes))))
+    task.start()
+    assert task.run(0) is Outcome.HEAVY
+    task.run(0, thread=True, helpers=helpers)
+    lent = len(helpers.jobs)
+    while helpers.jobs:
+        helpers.jobs.pop()()
+        task.run(ENDLESS, thread=True, helpers=helpers)
+    assert task.run(ENDLESS, thread=True, helpers=helpers) is Outcome.FINISHED
+    assert sum(gradient for _, gradient, _ in task.staged) == sum(
+        len(node.next_edges) for node in nodes
+    )
+    return lent
+
+
+@pytest.mark.parametrize("room", [0, 1, 2])
+def test_as_many_nodes_are_lent_as_there_are_idle_threads(room: int) -> None:
+    x = leaf()
+    nodes = [by_rule(Step([x], cost=10 * HEAVY_NS)) for _ in range(4)]
+    assert run_with(Lends(room), *nodes) == room
+
+
+def test_no_node_is_lent_that_has_no_rule() -> None:
+    """It runs user code, whose thread the user may notice."""
+    x = leaf()
+    of_the_user = Step([x], cost=10 * HEAVY_NS)
+    assert run_with(Lends(), of_the_user, by_rule(Step([x], cost=10 * HEAVY_NS))) == 0
+
+
+@pytest.mark.parametrize(
+    ("cost", "splits", "apart", "lent"),
+    [
+        (2 * HEAVY_NS, True, True, 1),
+        (2 * HEAVY_NS - 1, True, True, 0),
+        (2 * HEAVY_NS, False, True, 0),
+        (2 * HEAVY_NS, True, False, 0),
+    ],
+    ids=["split", "too cheap", "no thread for parts", "work in common"],
+)
+def test_a_node_is_split_whose_halves_are_worth_a_thread(
+    cost: int, splits: bool, apart: bool, lent: int
+) -> None:
+    node = by_rule(Step([leaf(), leaf()], cost=cost), apart=apart)
+    assert run_with(Lends(0, splits=splits), node) == lent
