@@ -93,6 +93,9 @@ ROWS: dict[str, tuple[str, ...]] = {
     ),
     "scheduler/engine.py": ("devices/test_pool.py", "scheduler/test_limits_and_insight.py"),
     "scheduler/multi_pass.py": ("autograd/test_functional.py",),
+    "scheduler/portal.py": (
+        "autograd/test_awaited_saved_tensors.py", "autograd/test_functional.py",
+    ),
     "scheduler/*": ("autograd/test_reentrant.py",),
     "_*.py": ("core", "scheduler/test_blocking.py", "devices/test_accelerator.py"),
     "autograd/saved_on_cpu.py": ("devices/test_moving.py", "devices/test_pinned.py"),
