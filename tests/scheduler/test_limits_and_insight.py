@@ -25,6 +25,7 @@ from passes import (
 
 import asyncgrad as ag
 from asyncgrad.core.frames import PACKAGE
+from asyncgrad.scheduler.host import EventLog
 from asyncgrad.scheduler.statistics import Collections, EngineStatistics
 
 pytestmark = pytest.mark.asyncio
@@ -356,6 +357,14 @@ class TestEventLog:
             "awaits Calls",
             "Calls has ended",
         ]
+
+    async def test_it_tells_when_each_happened_last_and_how_often(self) -> None:
+        log = EventLog(5_000_000)
+        for now, what in ((5_000_000, "begins"), (6_500_000, "goes on"), (7_500_500, "goes on")):
+            log.add(now, what)
+        assert str(log).splitlines()[1:] == [
+            "  +0.000 ms  begins", "  +2.501 ms  goes on (2 times)",
+        ]  # fmt: skip
 
     async def test_it_is_bounded(self) -> None:
         x = leaf()
