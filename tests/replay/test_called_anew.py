@@ -1162,3 +1162,17 @@ def test_a_gradient_that_a_hook_drops():
     with pytest.raises(AutogradError, match="after it had changed something"):
         step(x)
     assert step(x).tolist() == [2, 4]
+
+
+def test_no_gradient_is_added_twice_that_a_post_accumulate_hook_has_seen():
+    """So such a call is not replayed: what the hook has seen could not be taken back."""
+    x, y = (ag.ones(3, requires_grad=True) for _ in range(2))
+    y.register_post_accumulate_grad_hook(lambda leaf: None)
+    silent = []
+    passed = function_of(ag, lambda ctx, x: x * 1, lambda ctx, g: None if silent else g * 2)
+    fast = ag.compile(lambda: (passed.apply(x).sum() + (y * 3).sum()).backward())
+    for _ in range(3):
+        fast()
+    silent.append(True)
+    fast()
+    assert (x.grad.tolist(), y.grad.tolist()) == ([6.0] * 3, [12.0] * 3)
