@@ -381,7 +381,7 @@ def test_no_node_is_lent_that_has_no_rule() -> None:
     """It runs user code, whose thread the user may notice."""
     x = leaf()
     of_the_user = Step([x], cost=10 * HEAVY_NS)
-    assert run_with(Lends(), of_the_user, by_rule(Step([x], cost=10 * HEAVY_NS))) == 0
+    assert run_with(Lends(splits=True), of_the_user, by_rule(Step([x], cost=10 * HEAVY_NS))) == 0
 
 
 @pytest.mark.parametrize(
