@@ -68,7 +68,7 @@ ROWS: dict[str, tuple[str, ...]] = {
     "core/run_node.py": (
         "autograd/test_hooks.py", "autograd/test_function.py", "autograd/test_anomaly.py",
         "scheduler/test_every_node.py", "scheduler/test_coroutine_nodes.py",
-        "ops/test_half_precision.py",
+        "ops/test_half_precision.py", "replay/test_called_anew.py",
     ),
     "core/saved*.py": (
         "autograd/test_saved_tensors.py", "autograd/test_awaited_saved_tensors.py",
