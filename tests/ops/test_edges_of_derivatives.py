@@ -203,14 +203,6 @@ def test_the_gradient_of_copysign_is_0_at_0_alone():
             )
             for y in (0.0, 1.0, 0.25)
         ],
-        *[
-            pytest.param(
-                lambda T, x, dims=dims: T.linalg.vector_norm(x, dim=dims),
-                np.array([[1.0, 2.0, 4.0], [-3.0, 3.5, 0.25]]) * 1e-19,
-                id=f"the norm of tiny elements over {dims}",
-            )
-            for dims in (0, 1, None)
-        ],
     ],
 )
 def test_what_leaves_the_range_of_float32_is_pytorchs(function, values):

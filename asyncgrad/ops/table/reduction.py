@@ -619,8 +619,7 @@ def _vector_norm_pull(
         return F.mul(F.sgn(x), g)
     norm = F.reshape(out, kept)
     if ord == 2:
-        # Not x * (g / norm), as in PyTorch: the derivative of that quotient soon overflows.
-        return F.mul(quotient(F, x, norm), g)
+        return F.mul(x, quotient(F, g, norm))
     size = F.abs(x)
     if math.isinf(ord):
         hits = F.hits_or_nan(size, norm)
