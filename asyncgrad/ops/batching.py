@@ -11,8 +11,6 @@ import functools
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-import numpy as np
-
 from asyncgrad._unbound import unbound
 from asyncgrad.core.metadata import Metadata
 from asyncgrad.core.modes import Mode, current
@@ -21,6 +19,7 @@ from asyncgrad.errors import AutogradError
 from asyncgrad.ops.batch_rules import Call, by_example, in_front
 from asyncgrad.ops.namespace import RECORDED
 from asyncgrad.ops.op import Op
+from asyncgrad.ops.requirements import broadcast_shape
 
 #: Makes an empty batched tensor; set in `asyncgrad/_wiring.py`.
 new_batched: Callable[[], Any] = unbound
@@ -303,14 +302,7 @@ def drawn_of(function: Callable[..., Any]) -> Callable[..., Any]:
             with Mode(batch=level.outer):
                 return drawn(*args, **kwargs)
         tensors = [x for x in args if isinstance(x, Variable)]
-        shapes = [x._metadata.shape for x in tensors]
-        try:
-            shape = np.broadcast_shapes(*shapes)
-        except ValueError:
-            raise RuntimeError(
-                f"{function.__name__}: shapes {' and '.join(map(str, shapes))} can't be broadcast. "
-                f"Reshape or unsqueeze one of them."
-            ) from None
+        shape = broadcast_shape(function.__name__, tensors)
         values = [batch_of(RECORDED.expand(x, shape), level) for x in tensors]
         with Mode(batch=level.outer):
             return lift_batch(drawn(*values, *args[len(values) :], **kwargs), level)

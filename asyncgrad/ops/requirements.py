@@ -49,6 +49,18 @@ def requires(*conditions: str, error: type[Exception] = RuntimeError) -> Callabl
     return decorate
 
 
+def broadcast_shape(name: str, tensors: Sequence[Any]) -> tuple[int, ...]:
+    """The shape that tensors are broadcast to; RuntimeError if they can't be."""
+    shapes = [x._metadata.shape for x in tensors]
+    try:
+        return np.broadcast_shapes(*shapes)
+    except ValueError:
+        raise RuntimeError(
+            f"{name}: shapes {', '.join(map(str, shapes))} can't be broadcast: sizes must match at "
+            f"non-singleton dimensions. Reshape or unsqueeze one of them."
+        ) from None
+
+
 def unmet(
     name: str, words: str, error: type[Exception] = RuntimeError, /, **found: object
 ) -> Exception:

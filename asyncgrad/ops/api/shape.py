@@ -33,7 +33,7 @@ from asyncgrad.ops.promotion import (
     promote_dtypes,
     tensor_operands,
 )
-from asyncgrad.ops.requirements import requires, unmet
+from asyncgrad.ops.requirements import broadcast_shape, requires, unmet
 from asyncgrad.ops.scalar_cast import fitted
 from asyncgrad.ops.split_nodes import (
     SplitBackward0,
@@ -313,14 +313,7 @@ def broadcast_to(input: Tensor, *sizes: Ints, size: Ints | None = None) -> Tenso
 def broadcast_tensors(*tensors: Tensor) -> tuple[Tensor, ...]:
     """Tensors expanded to the shape that they are broadcast to; themselves if they have it."""
     parts = tensor_operands("broadcast_tensors", *tensors)
-    shapes = [x._metadata.shape for x in parts]
-    try:
-        shape = np.broadcast_shapes(*shapes)
-    except ValueError:
-        raise RuntimeError(
-            f"broadcast_tensors: shapes {', '.join(map(str, shapes))} can't be broadcast: sizes "
-            f"must match at non-singleton dimensions. Reshape or unsqueeze one of them."
-        ) from None
+    shape = broadcast_shape("broadcast_tensors", parts)
     return tuple([x if x._metadata.shape == shape else R.expand(x, shape) for x in parts])
 
 

@@ -156,6 +156,17 @@ def _not_of_integers(name: str) -> Callable[..., None]:
     return check
 
 
+def _log_of_powers(name: str, power: str) -> Op:
+    """The logarithm of the sum of two powers; each derivative is a share of that sum."""
+    return binary(
+        name,
+        lambda F, x, y: F.reciprocal(getattr(F, power)(y - x) + 1),
+        lambda F, x, y: F.reciprocal(getattr(F, power)(x - y) + 1),
+        IgnoringFpErrors(name),
+        of_real=True,
+    )
+
+
 OPS = (
     ufunc("asinh", lambda F, x: F.rsqrt(x * x + 1), "The inverse hyperbolic sine.", "arcsinh"),
     ufunc("acosh", _acosh_slope, "The inverse hyperbolic cosine, NaN below 1.", "arccosh"),
@@ -370,20 +381,8 @@ OPS = (
         check=_not_of_integers("hypot"),
         doc="The length of the hypotenuse, `sqrt(input**2 + other**2)`, broadcast.",
     ),
-    binary(
-        "logaddexp",
-        lambda F, x, y: F.reciprocal(F.exp(y - x) + 1),
-        lambda F, x, y: F.reciprocal(F.exp(x - y) + 1),
-        IgnoringFpErrors("logaddexp"),
-        of_real=True,
-    ),
-    binary(
-        "logaddexp2",
-        lambda F, x, y: F.reciprocal(F.exp2(y - x) + 1),
-        lambda F, x, y: F.reciprocal(F.exp2(x - y) + 1),
-        IgnoringFpErrors("logaddexp2"),
-        of_real=True,
-    ),
+    _log_of_powers("logaddexp", "exp"),
+    _log_of_powers("logaddexp2", "exp2"),
     binary(
         "copysign",
         forward=IgnoringFpErrors("copysign"),
