@@ -14,7 +14,7 @@ from operator import setitem
 from typing import Any
 
 from asyncgrad.aliases import Namespace
-from asyncgrad.core.locks import acquiring, lasting_lock
+from asyncgrad.core.locks import Lock, acquiring, get_ident, is_held_here, lasting_lock
 from asyncgrad.core.prepared import Prepared, exchange, recorded_sum, refuse, renewed, restoring
 from asyncgrad.core.variable import (
     AutogradMeta,
@@ -38,6 +38,13 @@ _last = 0
 
 #: Functions to call as soon as no pass commits, by the thread that has committed last.
 _awaiting: deque[Callable[[], None]] = deque()
+#: The places in line of passes on loops that have found another pass at it, in the order in which
+#: they came: a lock for each, which is held until the pass has had its turn, and the thread of its
+#: loop. Whoever may block and comes later lets them go first: otherwise threads that commit without
+#: a pause would leave a loop no moment in which no pass commits.
+_line: dict[Lock, int] = {}
+#: How many seconds the next in line has to come when it has been called.
+_PATIENCE = 0.05
 
 #: Gradients with at least this many elements are not copied in one go.
 _LARGE = 1 << 18
@@ -75,6 +82,8 @@ def commit(
         RuntimeError: if a gradient does not fit its leaf, or a `.grad` is read-only.
     """
     global _unfinished, _last
+    if _line and wait:
+        _give_way()
     for taken in acquiring(_committing, wait):
         if not taken:
             return False
@@ -331,11 +340,18 @@ def commit_revocably(
 def when_free(call: Callable[[], None]) -> None:
     """Call a function in any thread as soon as no pass commits, perhaps now; seldom twice."""
     _awaiting.append(call)
+    _call_if_free()
+
+
+def _call_if_free() -> bool:
+    """Call those who wait until no pass commits, unless one does; whether none does."""
+    taken = False
     for taken in acquiring(_committing, False):
         if taken:
             _committing.release()
             _call_awaiting()
         break
+    return taken
 
 
 def _call_awaiting() -> None:
@@ -355,3 +371,43 @@ def _call_awaiting() -> None:
     except BaseException:
         _call_awaiting()
         raise
+
+
+def line_up(place: Lock | None = None) -> Lock:
+    """Have those who may block, and come later, let a pass on the running loop go first.
+
+    Args:
+        place: what this has returned before for the same turn.
+
+    Returns:
+        The place in line, for `leave_line`.
+    """
+    if place is None:
+        place = Lock()
+        place.acquire(False)
+    # Again, because those for whom it took too long may have ended the line.
+    _line[place] = get_ident()
+    return place
+
+
+def leave_line(place: Lock) -> None:
+    """Let others go on, because the pass has had its turn or needs none any more."""
+    _line.pop(place, None)
+    place.release()
+
+
+def _give_way() -> None:
+    """Block until the passes that are in line have had their turn.
+
+    They may never have it, because a loop was stopped or waits for this thread. So if the next in
+    line does not come though no pass commits, nobody waits for those in line until they try again.
+    """
+    if is_held_here(_committing) or get_ident() in _line.values():
+        # Those in line could not have their turn before this thread goes on.
+        return
+    for place in _line.copy():
+        while place in _line:
+            if place.acquire(timeout=_PATIENCE):
+                place.release()
+            elif _call_if_free():
+                _line.clear()

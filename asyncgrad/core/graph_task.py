@@ -384,7 +384,7 @@ class GraphTask(PassState):
         streams, asks = self.streams, self.asked < len(self.members)
         if streams is not None and not streams.settled and not asks:
             self._resume(_DEVICES, streams.settle(self), None)
-        elif on_loop and (self.staged or self.turned_away) and self.is_large():
+        elif on_loop and self.staged and self.is_large():
             return HEAVY
         elif asks:
             while self.state is RUNNING and self.asked < len(self.members):

@@ -11,10 +11,10 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from functools import partial
-from threading import RLock
+from threading import Lock, RLock, get_ident
 from typing import Any
 
-__all__ = ["RLock", "Shared", "acquiring", "is_held_here", "lasting_lock"]
+__all__ = ["Lock", "RLock", "Shared", "acquiring", "get_ident", "is_held_here", "lasting_lock"]
 
 
 def lasting_lock() -> Any:

@@ -37,10 +37,6 @@ if TYPE_CHECKING:
 #: Up to this many staged elements of so many leaves are committed on the loop, where no coroutine
 #: can see some leaves updated and others not; more are committed in a thread.
 _LARGE, _MANY = 50_000, 300
-#: After so many tries on the loop while others committed, a pass waits for its turn in a thread:
-#: threads that commit without a pause leave the loop none. Coroutines may then see some leaves
-#: updated and others not, of however few.
-_TRIES = 8
 #: The root of passes that have ended, instead of their graph.
 _NO_ROOT = GraphRoot((), ())
 
@@ -66,10 +62,9 @@ class PassState:
         "collect", "committed", "committed_early", "context", "create_graph", "deadline",
         "dependencies", "depth", "ending", "error", "event_log", "exec_info", "freed", "future",
         "inbox", "keep_graph", "later_errors", "launched", "members", "not_ready", "observer",
-        "order", "parent", "postponed", "priority", "queued", "ready", "recorded", "result",
-        "revoke", "root", "running", "secured", "share_ns", "staged", "state", "stepping",
-        "streams", "suspended", "timer", "turned_away", "virtual_time", "wait_enqueued", "walk",
-        "watch",
+        "order", "parent", "place", "postponed", "priority", "queued", "ready", "recorded",
+        "result", "revoke", "root", "running", "secured", "share_ns", "staged", "state", "stepping",
+        "streams", "suspended", "timer", "virtual_time", "wait_enqueued", "walk", "watch",
     )  # fmt: skip
 
     def __init__(
@@ -185,8 +180,8 @@ class PassState:
         self.cancelling = False
         #: The gradients are being committed, or are about to be: the pass can't be cancelled.
         self.ending = False
-        #: How often the loop could not commit the pass because another one was being committed.
-        self.turned_away = 0
+        #: Its place in line to commit on the loop; None unless it has found another pass at it.
+        self.place: Any = None
         #: How long this pass and those nested in it have run; -1 before the first slice.
         self.virtual_time = -1
         #: The longest slice while other passes wait; set when the walk is complete.
@@ -290,8 +285,8 @@ class PassState:
             self.inbox.pop(0)()
 
     def is_large(self) -> bool:
-        """Whether a thread should commit what is staged: it is large, or has waited long."""
-        if len(self.staged) > _MANY or self.turned_away > _TRIES:
+        """Whether what is staged is so much that a thread should commit it."""
+        if len(self.staged) > _MANY:
             return True
         size = 0
         for staged in self.staged:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from asyncgrad._unbound import unbound
 from asyncgrad.aliases import Gradient, Namespace, NodeGradient, Owned, Saved, Steps, StoredEdge
 from asyncgrad.core.anomaly import check_nan, report
-from asyncgrad.core.commit import commit
+from asyncgrad.core.commit import commit, leave_line, line_up
 from asyncgrad.core.hook_calls import (
     awaited,
     post_accumulate_hooks,
@@ -139,13 +139,19 @@ until_free: Callable[[PassState], Awaitable[None] | None] = unbound
 
 
 def commit_in_turn(task: PassState, commit: Callable[[bool], Any]) -> Steps[Any]:
-    """Commit when no other pass does; `commit` gets whether it may block."""
-    while not (made := commit(False)):
-        free = until_free(task)
-        if free is None:
-            return commit(True)
-        yield free
-    return made
+    """Commit when no other pass does, in line on a loop; `commit` gets whether it may block."""
+    place = None
+    try:
+        while not (made := commit(False)):
+            free = until_free(task)
+            if free is None:
+                break
+            place = line_up(place)
+            yield free
+    finally:
+        if place is not None:
+            leave_line(place)
+    return made or commit(True)
 
 
 def modes_within(task: PassState) -> Modes:

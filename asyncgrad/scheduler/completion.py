@@ -70,7 +70,6 @@ def finish(task: GraphTask, wait: bool, *, decided: bool = False) -> Outcome:
             # That one may add to the same leaves, so `outcome` is asked again what devices have to
             # do before this one can be committed.
             task.ending = False
-            task.turned_away += 1
             return WAITING
         task.succeed()
     except Exception as error:

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from functools import partial
 
 from asyncgrad.aliases import Value
-from asyncgrad.core.commit import when_free
+from asyncgrad.core.commit import leave_line, line_up, when_free
 from asyncgrad.core.graph_task import GraphTask
 from asyncgrad.core.node import name_of
 from asyncgrad.core.states import (
@@ -196,6 +196,7 @@ class RunningPasses(Host):
         if outcome is FINISHED:
             self._resolve(task)
         elif outcome is WAITING:
+            task.place = line_up(task.place)
             when_free(partial(tell_loop, self.loop, self.read_inbox, task))
         else:
             self._arrange_next(task, outcome)
@@ -235,6 +236,9 @@ class RunningPasses(Host):
         """Resolve the future of a pass, once its participants have been told how it has ended."""
         if task.timer is not None:
             task.timer.cancel()
+        if task.place is not None:
+            place, task.place = task.place, None
+            leave_line(place)
         if task.error is not None:
             task.error = contained(task.error, task.context)
         if task.members and task.future is not None:

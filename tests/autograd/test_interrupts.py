@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import pytest
-from interrupts import DROPS, LOOKS, interrupt
+from interrupts import DROPS, LOOKS, interrupt, stop
 
 import asyncgrad as ag
 from asyncgrad.core import commit as commits
@@ -137,6 +137,33 @@ def test_what_a_signal_handler_or_del_adds_meanwhile_is_not_lost() -> None:
         assert not is_held_here(commits._committing)
         at += 1
     assert at > 100
+
+
+@pytest.mark.parametrize("handler", [stop, "leaves", "commits"])
+def test_who_lets_others_go_first_may_be_interrupted_anywhere(
+    handler: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By an interrupt, or by what runs in this thread and does the same, or ends the wait."""
+    monkeypatch.setattr(commits, "_PATIENCE", 0.0)
+    at, happened = 1, True
+    while happened:
+        x, y = (ag.ones(3, requires_grad=True) for _ in range(2))
+        place = commits.line_up()
+        commits._line[place] = -1
+        calls = {"leaves": partial(commits.leave_line, place), "commits": y.sum().backward}
+        call = partial(commits.commit, [(x, np.ones(3, np.float32), False)], None, True)
+        happened = interrupt(
+            at, call, commits.commit.__code__, {commits.__file__}, calls.get(handler, handler)
+        )
+        assert not is_held_here(commits._committing)
+        assert handler is stop or x.grad is not None
+        assert (y.grad is not None) == (happened and handler == "commits")
+        if not (happened and handler == "leaves"):
+            commits.leave_line(place)
+        assert not commits._line
+        commits.commit([(x, np.ones(3, np.float32), False)], None, True)
+        at += 1
+    assert at > 10
 
 
 def test_all_leaves_of_a_device_or_none_wherever_an_interrupt_comes() -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import random
 import sys
 import threading
+from contextlib import contextmanager
 from functools import partial
 from operator import setitem
 from typing import TYPE_CHECKING, Any
@@ -17,20 +19,21 @@ from passes import another_commits, calls, leaf, others, settle, until
 
 import asyncgrad as ag
 from asyncgrad.core import commit as commit_module
-from asyncgrad.core.commit import commit, commit_revocably, when_free
-from asyncgrad.scheduler import completion
+from asyncgrad.core import run_node
+from asyncgrad.core.commit import commit, commit_revocably, leave_line, line_up, when_free
+from asyncgrad.scheduler import running
 from asyncgrad.testing import simulate
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 pytestmark = pytest.mark.usefixtures("nothing_is_left")
 
 
-def commits(thread: threading.Thread) -> bool:
-    """Whether a thread is in a commit."""
+def is_in(thread: threading.Thread, function: Any) -> bool:
+    """Whether a thread is in a function."""
     frame = sys._current_frames().get(thread.ident or 0)
-    while frame is not None and frame.f_code is not commit.__code__:
+    while frame is not None and frame.f_code is not function.__code__:
         frame = frame.f_back
     return frame is not None
 
@@ -229,7 +232,7 @@ def test_what_another_pass_adds_meanwhile_is_not_taken_back() -> None:
     thread = threading.Thread(target=run)
     with another_commits(((x, (x.detach() * 5.0)._array, True),)) as end:
         thread.start()
-        while not commits(thread):
+        while not is_in(thread, commit):
             pass
         end()
     thread.join()
@@ -329,23 +332,286 @@ async def test_large_gradients_are_taken_back_in_a_thread(monkeypatch: pytest.Mo
     assert [name.startswith("asyncgrad") for name in where] == [True]
 
 
+@contextmanager
+def blocked(*calls: Callable[[], Any]) -> Iterator[None]:
+    """Threads that make these calls, and wait by now for those in line; ends when they do."""
+    threads = [threading.Thread(target=call) for call in calls]
+    for thread in threads:
+        thread.start()
+        while not is_in(thread, commit_module._give_way):
+            pass
+    try:
+        yield
+    finally:
+        for thread in threads:
+            thread.join()
+
+
+def commit_and(note: Callable[[], Any]) -> None:
+    """A commit that blocks, and calls a function when it has its turn."""
+    commit((), None, True, (), lambda: note() and None)
+
+
+def commit_in_thread() -> None:
+    """Block until another thread has committed something."""
+    thread = threading.Thread(target=commit, args=((), None, True))
+    thread.start()
+    thread.join()
+
+
+@pytest.fixture
+def endless(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever lets those in line go first does so until they have had their turn."""
+    monkeypatch.setattr(commit_module, "_PATIENCE", threading.TIMEOUT_MAX)
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever lets those in line go first soon sees that they do not come."""
+    monkeypatch.setattr(commit_module, "_PATIENCE", 0.001)
+
+
 @pytest.mark.asyncio
+@pytest.mark.usefixtures("endless")
 @pytest.mark.parametrize("device", ["cpu", "sim:0"])
-async def test_a_small_pass_ends_though_others_commit_without_a_pause(
-    device: str, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("kind", KINDS)
+async def test_who_may_block_and_comes_later_lets_a_pass_go_first(
+    kind: Callable[..., Any], device: str
 ) -> None:
-    """Whenever the loop tries, another pass commits. Only who waits for the lock gets it."""
-    real, tries = completion.commit_staged, itertools.count()
-
-    def commit_where_it_waits(task: Any, wait: bool) -> bool:
-        assert next(tries) < 100, "the loop tries for ever"
-        return wait and real(task, wait)
-
-    monkeypatch.setattr(completion, "commit_staged", commit_where_it_waits)
+    seen: list[bool] = []
     with simulate():
         x = ag.ones(3, device=device, requires_grad=True)
-        await x.sum().backward()
+        note = partial(commit_and, lambda: seen.append(x.grad is not None))
+        with another_commits() as end:
+            future = kind(x).backward()
+            await until(lambda: commit_module._line)
+            with blocked(note, note, note):
+                end()
+                await future
+                assert not commit_module._line
         assert x.grad is not None
+        assert x.grad.tolist() == [1.0] * 3
+    assert seen == [True] * 3
+
+
+@pytest.mark.asyncio
+@pytest.mark.usefixtures("endless")
+@pytest.mark.parametrize("kind", KINDS)
+async def test_a_pass_waits_for_at_most_one_commit_of_each_thread(
+    kind: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Though the threads commit without a pause; and the pass is committed on the loop."""
+    number, began, waits = 3, itertools.count(1), []
+    reached, came, over = 0, 0, False
+
+    def count() -> None:
+        nonlocal reached
+        reached = next(began)
+
+    def work() -> None:
+        while not over:
+            commit([(y, given, False)], None, True, (), count)
+
+    def come(place: Any = None) -> Any:
+        nonlocal came
+        found = line_up(place)
+        if place is None:
+            came = reached
+        return found
+
+    def leave(place: Any) -> None:
+        waits.append(reached - came)
+        leave_line(place)
+
+    for module in (running, run_node):
+        monkeypatch.setattr(module, "line_up", come)
+        monkeypatch.setattr(module, "leave_line", leave)
+    # Large enough for NumPy to let other threads run meanwhile.
+    y, given = leaf(20_000), np.ones(20_000)
+    y.grad = ag.zeros_like(y)
+    threads = [threading.Thread(target=work) for _ in range(number)]
+    for thread in threads:
+        thread.start()
+    try:
+        while len(waits) < 20:
+            await kind(leaf()).backward()
+    finally:
+        over = True
+        for thread in threads:
+            thread.join()
+    # Each may have begun to wait for its turn before the pass has found another at it.
+    assert max(waits) <= number
+    assert y.grad[0].item() == reached
+    assert ag.engine().statistics().segments == 0
+
+
+@pytest.mark.asyncio
+@pytest.mark.usefixtures("endless")
+@pytest.mark.parametrize("turns", range(7))
+@pytest.mark.parametrize("kind", KINDS)
+async def test_cancelled_in_line_a_pass_lets_others_go_on(
+    kind: Callable[..., Any], turns: int
+) -> None:
+    """Before it is called, when it has been called, and so late that it has had its turn."""
+    x = leaf()
+    seen: list[bool] = []
+    with another_commits() as end:
+        future = kind(x).backward()
+        await until(lambda: commit_module._line)
+        with blocked(partial(commit_and, lambda: seen.append(True))):
+            if turns:
+                end()
+            for _ in range(turns - 1):
+                await asyncio.sleep(0)
+            in_time = future.cancel()
+            await asyncio.wait([future])
+            assert not commit_module._line
+            end()
+    assert seen == [True]
+    assert future.cancelled() == in_time
+    assert (x.grad is None) == in_time
+    assert turns > 1 or in_time
+
+
+@pytest.mark.asyncio
+@pytest.mark.usefixtures("endless")
+@pytest.mark.parametrize("kind", KINDS)
+async def test_a_pass_whose_deadline_passes_in_line_lets_others_go_on(
+    kind: Callable[..., Any],
+) -> None:
+    x = leaf()
+    seen: list[bool] = []
+    with another_commits() as end:
+        future = kind(x).backward(deadline=asyncio.get_running_loop().time() + 1_000.0)
+        await until(lambda: commit_module._line)
+        with blocked(partial(commit_and, lambda: seen.append(True))):
+            # What the timer calls.
+            ag.engine()._expire(future._task)
+            with pytest.raises(TimeoutError):
+                await future
+            assert not commit_module._line
+            end()
+    assert seen == [True]
+    assert x.grad is None
+
+
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_pass_whose_loop_was_stopped_keeps_nobody_waiting(kind: Callable[..., Any]) -> None:
+    """It gets in line again when the loop goes on."""
+
+    async def start() -> Any:
+        future = kind(x).backward()
+        await until(lambda: commit_module._line)
+        return [future]
+
+    async def end() -> None:
+        await future
+
+    x = leaf()
+    with asyncio.Runner() as runner:
+        with another_commits():
+            (future,) = runner.run(start())
+        commit_in_thread()
+        commit_in_thread()
+        assert not commit_module._line
+        assert x.grad is None
+        runner.run(end())
+    assert x.grad is not None
+
+
+@pytest.mark.asyncio
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize("kind", KINDS)
+async def test_a_loop_may_block_for_a_thread_that_commits(kind: Callable[..., Any]) -> None:
+    """Though a pass of this loop is in line."""
+    x = leaf()
+    with another_commits() as end:
+        future = kind(x).backward()
+        await until(lambda: commit_module._line)
+        end()
+        commit_in_thread()
+    assert x.grad is None
+    await future
+    assert x.grad is not None
+
+
+@pytest.mark.asyncio
+@pytest.mark.usefixtures("endless")
+@pytest.mark.parametrize("kind", KINDS)
+async def test_a_blocking_pass_does_not_wait_for_those_that_its_own_thread_is_to_commit(
+    kind: Callable[..., Any],
+) -> None:
+    x, y = leaf(), leaf()
+    with another_commits() as end:
+        future = kind(x).backward()
+        await until(lambda: commit_module._line)
+        end()
+        ag.sync.backward(y.sum())
+    assert y.grad is not None
+    assert x.grad is None
+    await future
+    assert x.grad is not None
+
+
+@pytest.mark.usefixtures("endless")
+def test_a_pass_within_a_commit_does_not_wait_for_those_in_line() -> None:
+    """They wait for that commit. So it is in a `__del__`, or in the handler of a signal."""
+    x = leaf()
+    places: list[Any] = []
+    with commit_module._committing:
+        thread = threading.Thread(target=lambda: places.append(line_up()))
+        thread.start()
+        thread.join()
+        x.sum().backward()
+    assert x.grad is not None
+    leave_line(places.pop())
+    assert not commit_module._line
+
+
+def test_many_loops_and_threads_at_once() -> None:
+    """No update is lost, and none of a pass that was cancelled is left."""
+    leaves = [leaf(), leaf(2_000)]
+    expected = [0] * 2
+    started = threading.Barrier(5)
+
+    def block() -> None:
+        started.wait()
+        for number in range(200):
+            x = leaves[number % 2]
+            (x * 1.0).sum().backward()
+
+    async def run(seed: int) -> list[int]:
+        draw = random.Random(seed)
+        counts = [0] * 2
+        for _ in range(40):
+            which = draw.randrange(2)
+            futures = [draw.choice([with_callback, ag.sum])(leaves[which] * 1.0).backward()
+                       for _ in range(3)]  # fmt: skip
+            await asyncio.sleep(0)
+            if draw.random() < 0.5:
+                futures[0].cancel()
+            await asyncio.wait(futures)
+            counts[which] += sum(future.committed() for future in futures)
+        return counts
+
+    def loop(seed: int) -> None:
+        started.wait()
+        done.append(asyncio.run(run(seed)))
+
+    done: list[list[int]] = []
+    threads = [threading.Thread(target=block) for _ in range(2)]
+    threads += [threading.Thread(target=loop, args=(seed,)) for seed in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for counts in [*done, [200, 200]]:
+        expected = [a + b for a, b in zip(expected, counts, strict=True)]
+    assert len(done) == 3
+    assert [x.grad[0].item() for x in leaves] == expected
+    assert not commit_module._line
+    assert not commit_module._awaiting
 
 
 def test_no_interrupt_loses_what_waits_until_no_pass_commits() -> None:

@@ -157,8 +157,12 @@ class TestForks:
         thread.start()
         try:
             assert ready.wait(30)
+            # That of a pass of the other thread's loop, which the child does not have.
+            place = commit.line_up()
+            commit._line[place] = -1
             with commit._committing, blas.one_thread.lock:
                 assert self.fork() == [7.0] * 3
+            commit.leave_line(place)
         finally:
             stop.set()
             thread.join()

@@ -14,9 +14,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import pytest
 from interrupts import interrupt
-from passes import HEAVY, calls, chain, give_way, leaf
+from passes import HEAVY, another_commits, calls, chain, give_way, leaf
 
 import asyncgrad as ag
+from asyncgrad.core import commit as commit_module
+from asyncgrad.core.commit import commit
 from asyncgrad.core.locks import Shared
 from asyncgrad.core.states import DONE, ENDED
 from asyncgrad.scheduler import blas, inline, portal, reentrant, threads, yielding
@@ -103,6 +105,16 @@ def joined_at_once(x: ag.Tensor, y: ag.Tensor, members: list[Any]) -> ag.Tensor:
     return (calls(x, node) + y * 1.0).sum()
 
 
+def plain(x: ag.Tensor) -> ag.Tensor:
+    return (x * 2.0).sum()
+
+
+def behind_hook(x: ag.Tensor) -> ag.Tensor:
+    """A leaf to which is added before the end of the pass."""
+    x.register_post_accumulate_grad_hook(lambda leaf: None)
+    return plain(x)
+
+
 def end(loop: asyncio.AbstractEventLoop) -> None:
     """End a loop as `asyncio.run` does."""
     tasks = asyncio.all_tasks(loop)
@@ -156,6 +168,53 @@ def test_all_or_nothing_wherever_an_interrupt_comes(
         if futures:
             assert futures[0].committed() == done, at
         assert not blas.one_thread.holders
+        seen.add(done)
+        at += 1
+    assert seen == {True, False}
+    assert done
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("made", [plain, behind_hook])
+def test_no_interrupt_of_a_pass_in_line_keeps_others_from_committing(
+    made: Callable[..., ag.Tensor], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not even if it has lost the place of the pass, which nobody leaves then."""
+    monkeypatch.setattr(commit_module, "_PATIENCE", 0.001)
+    at, interrupted, seen = 1, True, set()
+    while interrupted:
+        x = leaf()
+        loss = made(x)
+        loop = asyncio.new_event_loop()
+        futures: list[Any] = []
+        with another_commits() as others_end:
+
+            async def main(
+                loss: ag.Tensor = loss, futures: list[Any] = futures, then: Any = others_end
+            ) -> None:
+                futures.append(loss.backward())
+                await asyncio.sleep(0)
+                then()
+                await futures[0]
+
+            def run(loop: Any = loop, main: Any = main) -> None:
+                loop.run_until_complete(loop.create_task(main()))
+
+            interrupted = interrupt(at, run, run.__code__, FILES, not_as_a_task_waits)
+        another = threading.Thread(target=commit, args=((), None, True))
+        another.start()
+        another.join()
+        end(loop)
+        done = x.grad is not None
+        if futures:
+            committed = futures[0].committed()
+            # Behind a hook the gradient is added before the pass has succeeded.
+            assert committed == done or (made is behind_hook and done), at
+        another = threading.Thread(target=commit, args=((), None, True))
+        another.start()
+        another.join()
+        assert not commit_module._line
         seen.add(done)
         at += 1
     assert seen == {True, False}

@@ -20,7 +20,7 @@ from passes import calls, leaf
 
 import asyncgrad as ag
 from asyncgrad.core import commit as commit_module
-from asyncgrad.core.commit import commit
+from asyncgrad.core.commit import commit, leave_line, line_up
 from asyncgrad.core.graph_task import GraphTask
 from asyncgrad.core.states import Outcome, State
 from asyncgrad.core.variable import gradient_edge
@@ -138,6 +138,65 @@ def test_without_the_lock_one_would_be(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(commit_module, "_committing", _Open())
     with pytest.raises(AssertionError):
         everywhere(lambda: Commits(first=False), Commits.check)
+
+
+class Line:
+    """A commit that lets a pass of another thread's loop go first."""
+
+    def __init__(self) -> None:
+        self.x = leaf()
+        self.place = line_up()
+        commit_module._line[self.place] = -1
+
+    def call(self) -> None:
+        commit([(self.x, np.ones(3), True)], None, wait=True)
+
+    def other(self) -> None:
+        """Its turn is over."""
+        leave_line(self.place)
+
+    def check(self) -> None:
+        assert self.x.grad.tolist() == [1.0] * 3
+        assert not commit_module._line
+        assert not self.place.locked()
+
+
+class Ended(Line):
+    """Where it takes the pass too long, so that another thread waits no more."""
+
+    def other(self) -> None:
+        commit_module._line.clear()
+
+    def check(self) -> None:
+        leave_line(self.place)
+        super().check()
+
+
+class Again(Ended):
+    """The pass has tried, while another one was at it, and is in line again."""
+
+    def other(self) -> None:
+        line_up(self.place)
+        commit_module._line[self.place] = -1
+
+
+class Later(Ended):
+    """Another one comes."""
+
+    def other(self) -> None:
+        self.later = line_up()
+
+    def check(self) -> None:
+        leave_line(self.later)
+        super().check()
+
+
+@pytest.mark.parametrize("what", [Line, Ended, Again, Later])
+def test_who_lets_others_go_first_commits_whatever_they_do(
+    what: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(commit_module, "_PATIENCE", 0.0)
+    assert everywhere(what, what.check) > 50
 
 
 class Step:
