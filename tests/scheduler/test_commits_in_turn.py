@@ -395,6 +395,22 @@ async def test_who_may_block_and_comes_later_lets_a_pass_go_first(
 
 
 @pytest.mark.asyncio
+@pytest.mark.parametrize("kind", KINDS)
+async def test_passes_of_one_loop_are_committed_in_the_order_in_which_they_came(
+    kind: Callable[..., Any],
+) -> None:
+    order: list[int] = []
+    with another_commits() as end:
+        futures = [kind(leaf()).backward() for _ in range(5)]
+        for number, future in enumerate(futures):
+            future.add_done_callback(lambda _, number=number: order.append(number))
+        await until(lambda: len(commit_module._line) == 5)
+        end()
+        await asyncio.wait(futures)
+    assert order == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.asyncio
 @pytest.mark.usefixtures("endless")
 @pytest.mark.parametrize("kind", KINDS)
 async def test_a_pass_waits_for_at_most_one_commit_of_each_thread(
