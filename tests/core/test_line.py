@@ -162,7 +162,7 @@ class Line(RuleBasedStateMachine):
 
 
 TestLine = pytest.mark.filterwarnings("error")(Line.TestCase)
-TestLine.settings = settings(max_examples=300, stateful_step_count=30, deadline=None)
+TestLine.settings = settings(max_examples=100, stateful_step_count=30, deadline=None)
 
 
 def test_commits_that_may_not_block_do_not_wait() -> None:
