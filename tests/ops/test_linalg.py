@@ -42,6 +42,21 @@ def test_products_have_the_strides_of_pytorch(equation):
     assert ours.stride() == theirs.stride()
 
 
+@pytest.mark.parametrize("shape", [(1, 512), (2, 512), (32, 512), (33, 512), (2, 3, 512)])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_linear_of_few_rows_and_a_large_weight_is_pytorchs(dtype, shape):
+    """It may be computed as the transposed product, but lies in memory like any other result."""
+    given = [torch.randn(size, dtype=getattr(torch, dtype)) for size in (shape, (640, 512), 640)]
+    x, weight, bias = [ag.tensor(each.numpy()) for each in given]
+    theirs = torch.nn.functional.linear(*given)
+    for own in (weight, weight.T.contiguous().T):
+        ours = ag.nn.functional.linear(x, own, bias)
+        oracle.compare(theirs, ours, 1e-4 if dtype == "float32" else 1e-10)
+        assert ours.stride() == theirs.stride()
+    flat = ag.nn.functional.linear(x.reshape(-1, 512), weight, bias)
+    assert flat.tolist() == ag.nn.functional.linear(x, weight, bias).reshape(-1, 640).tolist()
+
+
 @pytest.mark.parametrize("name", ["dot", "vdot", "inner", "matmul", "nn.functional.linear"])
 def test_vectors_of_booleans_are_refused_if_they_are_empty_too(name):
     oracle.check_refused(

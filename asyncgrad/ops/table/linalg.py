@@ -20,6 +20,9 @@ from asyncgrad.types import Array, Library, Namespace, Number, Shape, Value
 
 #: A conservative estimate of a core's floating-point operations in a nanosecond.
 _FLOPS_PER_NS = 60
+#: `_is_slow_turned` is true of weights of so many elements and of sides of this length at least,
+#: and of so many rows at most.
+_LARGE, _NARROW, _FEW = 1 << 18, 256, 32
 
 
 @widening
@@ -58,11 +61,27 @@ def conjugate(F: Namespace, x: Value) -> Any:
 
 
 def _linear(xp: Library, x: Array, weight: Array) -> Any:
-    if x.ndim == 2:
-        return xp.dot(x, weight.T)
-    shape = x.shape
-    rows = x.reshape(prod(shape[:-1]), shape[-1])
-    return xp.dot(rows, weight.T).reshape((*shape[:-1], weight.shape[0]))
+    rows = x if x.ndim == 2 else x.reshape(prod(x.shape[:-1]), x.shape[-1])
+    if weight.size < _LARGE or not _is_slow_turned(xp, rows, weight):
+        out = xp.dot(rows, weight.T)
+    else:
+        out = xp.ascontiguousarray(xp.dot(weight, rows.T).T)
+    return out if rows is x else out.reshape((*x.shape[:-1], weight.shape[0]))
+
+
+def _is_slow_turned(xp: Library, rows: Array, weight: Array) -> bool:
+    """Whether a large weight takes longer as a transposed second operand than as the first one.
+
+    For few rows of float32, OpenBLAS takes up to twice as long with AVX-512, and up to a quarter
+    longer with AVX2.
+    """
+    return (
+        1 < len(rows) <= _FEW
+        and min(weight.shape) >= _NARROW
+        and weight.dtype == np.float32
+        and weight.flags.c_contiguous
+        and xp.ndarray is np.ndarray
+    )
 
 
 def _linear_with_bias(xp: Library, x: Array, weight: Array, bias: Array) -> Any:
