@@ -20,8 +20,8 @@ from asyncgrad.types import Array, Library, Namespace, Number, Shape, Value
 
 #: A conservative estimate of a core's floating-point operations in a nanosecond.
 _FLOPS_PER_NS = 60
-#: `_is_slow_turned` is true of weights of so many elements and of sides of this length at least,
-#: and of so many rows at most.
+#: `_weight_goes_first` for weights of so many elements and of sides of this length at least, and
+#: for so many rows at most.
 _LARGE, _NARROW, _FEW = 1 << 18, 256, 32
 
 
@@ -62,15 +62,15 @@ def conjugate(F: Namespace, x: Value) -> Any:
 
 def _linear(xp: Library, x: Array, weight: Array) -> Any:
     rows = x if x.ndim == 2 else x.reshape(prod(x.shape[:-1]), x.shape[-1])
-    if weight.size < _LARGE or not _is_slow_turned(xp, rows, weight):
+    if weight.size < _LARGE or not _weight_goes_first(xp, rows, weight):
         out = xp.dot(rows, weight.T)
     else:
         out = xp.ascontiguousarray(xp.dot(weight, rows.T).T)
     return out if rows is x else out.reshape((*x.shape[:-1], weight.shape[0]))
 
 
-def _is_slow_turned(xp: Library, rows: Array, weight: Array) -> bool:
-    """Whether a large weight takes longer as a transposed second operand than as the first one.
+def _weight_goes_first(xp: Library, rows: Array, weight: Array) -> bool:
+    """Whether the product takes less time if the weight is its first operand.
 
     For few rows of float32, OpenBLAS takes up to twice as long with AVX-512, and up to a quarter
     longer with AVX2.
