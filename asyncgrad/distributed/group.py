@@ -18,6 +18,7 @@ import numpy as np
 
 from asyncgrad.core.variable import Variable
 from asyncgrad.creation import from_numpy
+from asyncgrad.devices.fp_errors import without_fp_errors
 from asyncgrad.distributed.errors import late
 from asyncgrad.distributed.lifetimes import all_of
 from asyncgrad.distributed.mail import Mail
@@ -27,6 +28,7 @@ from asyncgrad.distributed.starts import Starts
 from asyncgrad.distributed.values import cut
 from asyncgrad.distributed.waiting import begins
 from asyncgrad.errors import AutogradError
+from asyncgrad.ops.float32_compute import computing_dtype
 from asyncgrad.ops.tensors.pytree import tree_map
 from asyncgrad.scheduler import offload
 from asyncgrad.types import Tensor
@@ -148,13 +150,18 @@ class Group:
 
     async def reduce(self, tag: Any, array: Any, op: ReduceOp = ReduceOp.SUM) -> Any:
         """The combination of all ranks' arrays, with the same bits on all of them."""
-        combine = _COMBINE[op]
+        combine, averages = _COMBINE[op], op is ReduceOp.AVG
 
+        @without_fp_errors
         def combined(arrays: list[Any]) -> Any:
-            total = arrays[0].copy()
+            # As in a mean, the sum of half precision is one of float32.
+            dtype = computing_dtype(array.dtype) if averages else array.dtype
+            total = arrays[0].astype(dtype)
             for other in arrays[1:]:
                 combine(total, other, out=total)
-            return np.divide(total, self.size, out=total) if op is ReduceOp.AVG else total
+            if averages:
+                np.divide(total, self.size, out=total)
+            return total.astype(array.dtype, copy=False)
 
         # The name says what is sent, so that the receiver of an unlike array raises an error.
         name, *key = tag

@@ -38,7 +38,8 @@ class Host(Inbox):
         """Make a host, in any thread; `open` is its first call."""
         super().__init__(session, rank)
         self._parts: dict[int, Any] = {}
-        #: By part that is a stage of a pipeline: held while it computes a micro-batch.
+        #: By part that is a stage of a pipeline: held while it computes a micro-batch. By optimizer:
+        #: held while it changes.
         self._turns: defaultdict[int, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._entries: dict[Any, Entry] = {}
         self._staged: dict[Any, StagedPass] = {}
@@ -327,9 +328,11 @@ class Host(Inbox):
     async def on_optimize(self, number: int, method: Any, args: Any) -> Any:
         """Call a method of an optimizer, or a function with it."""
         optimizer = self._optimizers[number]
-        if callable(method):
-            return await applied(method, optimizer, *args)
-        return await awaited(getattr(optimizer, method)(*args))
+        # A function whose caller was cancelled may go on in its thread for a while.
+        async with self._turns[number]:
+            if callable(method):
+                return await applied(method, optimizer, *args)
+            return await awaited(getattr(optimizer, method)(*args))
 
     # -- runs -------------------------------------------------------------------------------------
 

@@ -240,6 +240,23 @@ async def test_an_average_of_bfloat16_is_one() -> None:
         assert await world.run(average_of_bfloat16) == [[3.0] * 3] * 2
 
 
+async def large_numbers() -> list[float]:
+    half = ag.tensor([60_000.0], dtype=ag.float16)
+    found = [await dist.all_reduce(half, op) for op in (dist.ReduceOp.AVG, dist.ReduceOp.SUM)]
+    infinite = ag.tensor([float("inf") if dist.get_rank() else float("-inf")])
+    found.append(await dist.all_reduce(infinite))
+    return [one.item() for one in found]
+
+
+@pytest.mark.asyncio
+async def test_an_average_overflows_as_a_mean_does_and_no_collective_warns() -> None:
+    # Warnings are errors here.
+    mean = ag.tensor([60_000.0] * 2, dtype=ag.float16).mean().item()
+    async with world_of(Engine(2)) as world:
+        for found in await world.run(large_numbers):
+            assert found == pytest.approx([mean, float("inf"), float("nan")], nan_ok=True)
+
+
 @pytest.mark.asyncio
 async def test_what_goes_wrong_on_one_rank_ends_the_run_on_all() -> None:
     async with world_of(Engine(2)) as world:

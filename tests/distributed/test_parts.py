@@ -1862,6 +1862,37 @@ async def test_a_state_is_loaded_after_a_step_that_was_begun_before() -> None:
         assert late.cancelled()
 
 
+def waits_in_thread(optimizer: Any) -> None:
+    """Let the optimizer be another one for as long as a test says."""
+    group = optimizer.param_groups[0]
+    group["lr"] = 100.0
+    InThread.begun.set()
+    assert InThread.may_go_on.wait(60)
+    group["lr"] = 0.1
+
+
+@pytest.mark.asyncio
+async def test_a_step_waits_for_a_function_that_was_cancelled_and_goes_on() -> None:
+    async with world_of(engine := Engine(1)) as world:
+        part = await world.remote(0, Affine)
+        optimizer = await world.optimizer(ag.optim.SGD, [part], lr=0.1)
+        await (await part(leaf())).sum().backward()
+        wanted = engine.part(part).scale - 0.1 * engine.part(part).scale.grad
+        InThread.begun.clear()
+        InThread.may_go_on.clear()
+        applying = asyncio.create_task(optimizer.apply(waits_in_thread))
+        await asyncio.to_thread(InThread.begun.wait, 60)
+        applying.cancel()
+        await asyncio.wait([applying])
+        stepping = asyncio.create_task(optimizer.step_async())
+        # The function that was cancelled, the message that has ended it, and the step.
+        while (await world.statistics())[0]["working"] < 3:
+            assert not stepping.done()
+        InThread.may_go_on.set()
+        await stepping
+        assert engine.part(part).scale.tolist() == wanted.tolist()
+
+
 def doubled(optimizer: Any) -> None:
     with ag.no_grad():
         for group in optimizer.param_groups:
