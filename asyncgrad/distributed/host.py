@@ -38,8 +38,8 @@ class Host(Inbox):
         """Make a host, in any thread; `open` is its first call."""
         super().__init__(session, rank)
         self._parts: dict[int, Any] = {}
-        #: By part that is a stage of a pipeline: held while it computes a micro-batch. By optimizer:
-        #: held while it changes.
+        #: By part that is a stage of a pipeline: held while it computes a micro-batch; and by
+        #: optimizer: held while that is used.
         self._turns: defaultdict[int, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._entries: dict[Any, Entry] = {}
         self._staged: dict[Any, StagedPass] = {}
