@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from copy import deepcopy
 from enum import Enum
 from itertools import count
 from operator import index
@@ -75,7 +76,7 @@ class Group:
         self.standstill = Standstill(site, run, self.mail)
         #: The passes for which this rank has voted, until they learn what rank 0 has decided.
         self.undecided = set[asyncio.Future[bool]]()
-        #: What was cancelled on this rank while the others may wait for it, or None.
+        #: What has failed on this rank while the others may wait for it, or None.
         self._given_up: str | None = None
 
     def __reduce__(self) -> Any:
@@ -189,8 +190,8 @@ class Group:
         """Raise if this rank has left what the others wait for."""
         if self._given_up is not None:
             raise AutogradError(
-                f"this rank has given up {self._given_up}, for which others may wait: let the "
-                f"cancellation, or the timeout, end the run"
+                f"this rank has given up {self._given_up}, for which others may wait: let its "
+                f"error, or the cancellation, end the run"
             )
 
     def checked(self, name: str, rank: Any) -> int:
@@ -202,11 +203,14 @@ class Group:
 
     @contextmanager
     def whole(self, what: str) -> Iterator[None]:
-        """Once the block is cancelled, refuse collectives and passes: the others still wait."""
+        """Once the block has failed, refuse collectives and passes: the others may still wait."""
         self.check()
         try:
             yield
-        except (asyncio.CancelledError, TimeoutError):
+        except AutogradError:
+            # The others raise it, too.
+            raise
+        except BaseException:
             self._given_up = what
             raise
 
@@ -270,8 +274,10 @@ async def all_reduce(tensor: Tensor, op: ReduceOp = ReduceOp.SUM) -> Tensor:
 
 
 def _copied(given: Any) -> Any:
-    """Copies of the tensors that a rank gives, without graphs, and of the data around them."""
-    return tree_map(lambda leaf: cut(leaf).clone() if isinstance(leaf, Variable) else leaf, given)
+    """A copy of what a rank gives, as the others get it: tensors come without graphs."""
+    return tree_map(
+        lambda leaf: cut(leaf).clone() if isinstance(leaf, Variable) else deepcopy(leaf), given
+    )
 
 
 @begins

@@ -101,18 +101,19 @@ async def test_collectives_combine_in_the_order_of_the_ranks(size: int) -> None:
 
 
 async def own_copies() -> Any:
-    own = {"x": ag.ones(2, requires_grad=True)}
+    own = {"x": ag.ones(2, requires_grad=True), "data": np.ones(2)}
     found = [(await dist.all_gather(own))[dist.get_rank()], await dist.broadcast(own)]
     requires = [one["x"].requires_grad for one in found]
     for one in found:
         one["x"].requires_grad_(False).mul_(3)
-    return own["x"].tolist(), requires
+        one["data"] *= 3
+    return own["x"].tolist(), own["data"].tolist(), requires
 
 
 @pytest.mark.asyncio
 async def test_what_collectives_give_is_a_copy_without_a_graph_also_of_ones_own() -> None:
     async with world_of(Engine(2)) as world:
-        assert await world.run(own_copies) == [([1.0, 1.0], [False, False])] * 2
+        assert await world.run(own_copies) == [([1.0, 1.0], [1.0, 1.0], [False, False])] * 2
 
 
 async def share(length: int) -> list[int]:
@@ -348,6 +349,27 @@ async def test_a_rank_that_has_given_up_a_collective_can_not_go_on(what: str) ->
     async with world_of(engine) as world:
         with pytest.raises(RuntimeError, match=f"given up a?.*{what}"):
             await world.run(goes_on_after, what)
+
+
+async def goes_on_after_an_error(what: str) -> None:
+    optimizer = dist.optim.ZeroRedundancyOptimizer(Net().parameters(), ag.optim.SGD, lr=0.1)
+    given: Any = None
+    if dist.get_rank() == 1:
+        optimizer.optim.register_step_pre_hook(refuses)
+        given = (lambda: None,)
+    try:
+        await (dist.all_gather(given) if what == "all_gather" else optimizer.step_async())
+    except (TypeError, ValueError):
+        await dist.barrier()
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("what", ["all_gather", "ZeroRedundancyOptimizer"])
+async def test_a_rank_on_which_a_collective_has_failed_can_not_go_on(what: str) -> None:
+    """The others may wait for it in this one."""
+    async with world_of(Engine(2)) as world:
+        with pytest.raises(RuntimeError, match=f"given up a?.*{what}"):
+            await world.run(goes_on_after_an_error, what)
 
 
 async def told_before_a_model() -> int:
