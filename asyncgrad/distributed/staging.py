@@ -229,7 +229,7 @@ class context:
         self.is_limited = False
         self._decision: _Decision | None = None
         self._aborting: asyncio.Task[None] | None = None
-        self._failed = self._ended = False
+        self._failed = self._ended = self._entered = False
         self._outer: context | None = None
         #: What starts passes outside of the block; None for the scheduler.
         self._starts: Any = None
@@ -307,6 +307,9 @@ class context:
             self._decision = self._aborting = None
 
     async def __aenter__(self) -> Self:
+        if self._entered:
+            raise AutogradError("a context() was entered before: make one for each block")
+        self._entered = True
         self._outer = _context.get()
         _context.set(self)
         self._starts = current().starts

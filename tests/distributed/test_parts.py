@@ -1572,6 +1572,19 @@ async def test_a_pass_that_fails_before_it_comes_to_a_part_fails_its_context(how
 
 
 @pytest.mark.asyncio
+async def test_a_context_is_entered_once() -> None:
+    """Passes that are started in a block that has ended are not kept back."""
+    x, once = leaf(), dist.autograd.context()
+    async with once:
+        with pytest.raises(RuntimeError, match="make one for each block"):
+            await once.__aenter__()
+    with pytest.raises(RuntimeError, match="make one for each block"):
+        async with once:
+            await (x * x).sum().backward()
+    assert x.grad is None
+
+
+@pytest.mark.asyncio
 async def test_a_context_within_another_is_a_part_of_it() -> None:
     async with world_of(Engine(2)) as world:
         part, here = await world.remote(1, Affine), Affine()
