@@ -85,9 +85,10 @@ class Pipeline:
             x: the batch: a tensor of shape (N, ...) with N examples, or a tuple, list or dictionary
                 of such tensors, of which the first stage takes a micro-batch.
             target: what the loss function compares with: one tensor of shape (N, ...) or several.
-            loss_fn: gives the mean loss of a micro-batch from the last stage's result and the
-                targets; or the sum, if it is a loss module or a `functools.partial` with
-                `reduction="sum"`. It can be pickled, and runs on the last stage's worker.
+            loss_fn: gives the mean loss of a micro-batch, in which all its examples count the same,
+                from the last stage's result and the targets; or the sum, if it is a loss module or
+                a `functools.partial` with `reduction="sum"`. It can be pickled, and runs on the
+                last stage's worker.
             deadline: a time of the loop's clock, at which the step is given up; None for that of
                 `asyncgrad.request`.
 

@@ -62,7 +62,8 @@ class ReplicatedModel:
 
         Args:
             loss_fn: `loss_fn(model, *shard)`, a function or coroutine function that can be
-                pickled, gives the mean loss of a shard, a tensor of one element.
+                pickled, gives the mean loss of a shard, in which all its examples count the same:
+                a tensor of one element.
             shards: for each worker a tuple of arguments, whose first tensor has an example in each
                 row; None, or no rows, for a worker without any.
             deadline: a time of the loop's clock, at which the passes are given up; None for that of
