@@ -81,6 +81,8 @@ class Standstill:
             yield
         finally:
             self._waits.remove(entry)
+            # What others were told of it no longer holds, though another task may still wait.
+            self._look_soon()
             # The traceback of an error holds this frame, and the task may hold the error: a cycle.
             del entry, future
 

@@ -97,6 +97,37 @@ async def test_ranks_that_wait_for_one_another_all_raise(
         )
 
 
+async def beside_a_sum() -> None:
+    model = await DDP(Affine())
+    other = dist.barrier() if dist.get_rank() else model(rows()).sum().backward()
+    await asyncio.gather(dist.all_reduce(rows()), other)
+
+
+@pytest.mark.asyncio
+async def test_who_has_said_what_it_awaits_says_so_again_when_a_part_of_that_has_come() -> None:
+    engine, told, both = Engine(2), set[int](), asyncio.Event()
+    take = engine._arrive
+
+    async def hold(rank: int, message: Any) -> None:
+        if message.method == "mail" and message.args[1][0].startswith("all_reduce"):
+            await both.wait()
+
+    async def arrive(rank: int, sent: bytes, copy: int) -> bytes:
+        answer = await take(rank, sent, copy)
+        if pickle.loads(sent).method == "awaits":
+            told.add(rank)
+            if len(told) == 2:
+                both.set()
+        return answer
+
+    engine.on_message = hold
+    engine._arrive = arrive  # type: ignore[method-assign]
+    async with world_of(engine) as world, asyncio.timeout(60):
+        one = f"in (barrier|{FIRST})"
+        with pytest.raises(RuntimeError, match=rf"rank . {one}, rank . {one}\."):
+            await world.run(beside_a_sum)
+
+
 async def steps_before_or_after_a_barrier() -> None:
     parameter = ag.zeros(3, requires_grad=True)
     parameter.grad = ag.ones(3)
