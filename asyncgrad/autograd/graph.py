@@ -63,6 +63,17 @@ def increment_version(tensor: Tensor | Iterable[Tensor]) -> None:
         bump_version(one)
 
 
+def _examined_pass() -> PassState | None:
+    """The pass that runs this code, for code that goes by what the pass is, or takes part in it.
+
+    A replay makes other passes, so it can't call such code.
+    """
+    task = running_pass(current().graph_task)
+    if task is not None:
+        task.examined()
+    return task
+
+
 def queue_callback(callback: Callable[[], Any]) -> None:
     """Call a function after the current pass has run all its nodes.
 
@@ -72,7 +83,7 @@ def queue_callback(callback: Callable[[], Any]) -> None:
     Raises:
         RuntimeError: outside of a pass, and in a task of a hook whose pass has ended.
     """
-    task = running_pass(current().graph_task)
+    task = _examined_pass()
     if task is None or task.ending:
         raise AutogradError("Final callbacks can only be installed during backward pass.")
     task.callbacks.append(callback)
@@ -106,7 +117,7 @@ def current_pass() -> Pass | None:
         >>> _ = (x * 3).backward(priority=4)
         4
     """
-    task = running_pass(current().graph_task)
+    task = _examined_pass()
     if task is None:
         return None
     number = _numbers.get(task)
@@ -178,6 +189,7 @@ def join(participant: Participant) -> None:
     task = current().graph_task
     if task is None:
         raise AutogradError("join() was called outside of a pass: call it in a hook or a Function")
+    task.examined()
     for name in ("prepare", "commit", "abort"):
         if not callable(getattr(participant, name, None)):
             raise TypeError(
@@ -242,7 +254,7 @@ def accumulate(gradients: Mapping[Any, Any]) -> Any:
 
 def _current_graph_task_execution_order() -> list[Node]:
     """The nodes of the current pass in the order of execution; raises outside of a pass."""
-    task = running_pass(current().graph_task)
+    task = _examined_pass()
     if task is None:
         raise AutogradError(
             "_current_graph_task_execution_order should only be called during the backward pass."
@@ -283,7 +295,7 @@ def register_multi_grad_hook(
         ran: weakref.WeakSet[GraphTask] = weakref.WeakSet()
 
         def first(gradient: Gradient) -> Any:
-            task = current().graph_task
+            task: Any = _examined_pass()
             if task in ran:
                 return None
             ran.add(task)
@@ -299,7 +311,7 @@ def register_multi_grad_hook(
 
     def one_of_them(place: int) -> Callable[[Any], Any]:
         def hook(gradient: Gradient) -> Any:
-            task = current().graph_task
+            task: Any = _examined_pass()
             gathered = waiting.get(task)
             if gathered is None:
                 gathered = waiting[task] = _Gathered(task, [find() for find in finders])

@@ -231,6 +231,11 @@ class PassState:
 
     # -- ending ---------------------------------------------------------------------------------
 
+    def examined(self) -> None:
+        """Be told that code of the user's goes by what this pass is, or takes part in it."""
+        if self.watch is not None:
+            self.watch.examined()
+
     def fail(self, error: BaseException, node: Node | None = None) -> None:
         """End the pass with an error: the first wins, later ones become notes on it.
 

@@ -90,6 +90,9 @@ def _failure(error: Exception, state: list[int]) -> Exception:
         if state[0] == LASTING:
             failure = AutogradError(
                 "compile: a tensor that the call uses was changed in place by another task"
+                if isinstance(error, _ChangedError)
+                else "compile: code that was called anew has done what it did not do in the "
+                "recorded call, after the call had changed something"
             )
             failure.__cause__ = error
             return failure
@@ -166,6 +169,16 @@ def _at_once(program: Program, whole: WholeCall | None, tensors: Any, state: lis
 
 class _ChangedError(Exception):
     """A tensor was changed in place while a program that uses it was running."""
+
+
+class _Pass(GraphTask):
+    """A pass in the place of one or more of the recorded call."""
+
+    __slots__ = ()
+
+    def examined(self) -> None:
+        """Give the replay up: the function's pass has other nodes."""
+        raise BailError
 
 
 class Part(Node):
@@ -304,8 +317,8 @@ class _Replay:
             calls = any(kind == "call" for kind, _ in self._program.parts[first : last + 1])
             # User code runs in a context of its own. What it has saved is dropped at the end.
             context = copy_context() if calls else None
-            return GraphTask((following,), (None,), keep_graph=True, context=context)
-        task = GraphTask((following,), (None,), context=copy_context())
+            return _Pass((following,), (None,), keep_graph=True, context=context)
+        task = _Pass((following,), (None,), context=copy_context())
         task.wait_enqueued = self._program.parts[last][0] != "commit"
         streams = task.enter_streams()
         stream = streams.caller_stream(device)

@@ -74,6 +74,10 @@ class WatchedPass:
         """Note which gradients are about to be committed."""
         self.staged = [(variable, gradient) for variable, gradient, _ in staged]
 
+    def examined(self) -> None:
+        """Take note that user code goes by what its pass is, or takes part in it."""
+        self._recorder.refuse("code in a pass asks which pass runs it, or takes part in it")
+
     # -- places -----------------------------------------------------------------------------------
 
     def _note(self, note: Callable[..., None], *given: Any) -> None:

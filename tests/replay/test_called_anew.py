@@ -1176,3 +1176,60 @@ def test_no_gradient_is_added_twice_that_a_post_accumulate_hook_has_seen():
     silent.append(True)
     fast()
     assert (x.grad.tolist(), y.grad.tolist()) == ([6.0] * 3, [12.0] * 3)
+
+
+@pytest.mark.parametrize("kind", ["all", "any", "current_pass", "queue_callback"])
+def test_code_that_asks_which_pass_runs_it_sees_the_passes_of_an_eager_call(kind):
+    """A replay makes one pass of several, and has none of their nodes."""
+    w, v, log = ag.ones(2, requires_grad=True), ag.ones(2, requires_grad=True), []
+    graph = ag.autograd.graph
+    if kind == "current_pass":
+        w.register_hook(lambda gradient: log.append(graph.current_pass()[1:]))
+    elif kind == "queue_callback":
+        w.register_hook(lambda g: graph.queue_callback(lambda: log.append(w.grad is None)))
+    else:
+        graph.register_multi_grad_hook((w, v), lambda found: log.append(len(found)), mode=kind)
+
+    def step(x):
+        w.grad = v.grad = None
+        loss = (x * w * v).sum()
+        ag.grad(loss, (w, v), retain_graph=True)
+        ag.grad(loss, (w, v), retain_graph=True)
+        loss.backward()
+
+    fast = ag.compile(step)
+    step(ag.ones(2))
+    once, log[:] = [*log], []
+    for _ in range(3):
+        fast(ag.ones(2))
+    assert log == once * 3
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_code_may_begin_to_ask_which_pass_runs_it(late):
+    """The replay is given up, or fails where a pass before has changed something."""
+    w, calls, seen = ag.ones(2, requires_grad=True), [], []
+
+    def hook(gradient):
+        calls.append(None)
+        if len(calls) > 6 + late:
+            seen.append(ag.autograd.graph.current_pass().retains_graph)
+
+    w.register_hook(hook)
+
+    @ag.compile
+    def step(x):
+        w.grad = None
+        for _ in range(2):
+            (x * w).sum().backward()
+        return w.grad
+
+    for _ in range(3):
+        step(ag.ones(2))
+    assert replays(step) == 2
+    if late:
+        with pytest.raises(AutogradError, match="has done what it did not do"):
+            step(ag.ones(2))
+    else:
+        assert step(ag.ones(2)).tolist() == [2, 2]
+        assert seen == [False, False]
