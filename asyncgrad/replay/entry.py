@@ -9,6 +9,7 @@ import numpy as np
 
 from asyncgrad.core.modes import DEFAULT, Modes, current, install
 from asyncgrad.core.recording import recorders
+from asyncgrad.core.variable import requires_grad
 from asyncgrad.devices.fp_errors import fp_error_state
 from asyncgrad.replay.changes import CALLERS, calls_users_code
 from asyncgrad.replay.graph import Graph
@@ -83,7 +84,8 @@ class Entry:
             raise UnrepeatableError("Python sees a number that is not returned")
         if recorder.running():
             raise UnrepeatableError("it does not await its passes")
-        if not (unchanged and self.signature.holds()):
+        flagged = any(requires_grad(grad) for grad, _ in recorder.gradients.values())
+        if flagged or not (unchanged and self.signature.holds()):
             raise UnrepeatableError(CHANGED)
         if found.with_graph:
             self.graph = Graph(recorder, found, outputs)

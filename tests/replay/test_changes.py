@@ -266,6 +266,20 @@ def test_a_gradient_has_another_layout_in_later_calls():
     assert call.explain().splitlines()[0].endswith("2 recorded, 6 replayed")
 
 
+def test_a_gradient_begins_to_require_grad():
+    """Its flag is no part of what a function reads, but a replay would leave the change out."""
+    w = ag.ones(2, requires_grad=True)
+
+    @ag.compile
+    def flagged():
+        return w.grad.requires_grad_()
+
+    for _ in range(3):
+        w.grad = ag.ones(2)
+        assert flagged() is w.grad
+        assert w.grad.requires_grad
+
+
 def test_a_gradient_that_is_set_again_is_the_same_tensor():
     def function(x, w):
         (w * x).sum().backward()
