@@ -204,7 +204,7 @@ def effects_of(steps: list[Any]) -> list[int]:
         effect = 0
         if is_change(step):
             if step.__class__ is Commit:
-                lasting = True
+                lasting = step.streamed or bool(step.staged)
             elif step.users is not None:
                 lasting = step.users.commits
             else:
@@ -212,7 +212,8 @@ def effects_of(steps: list[Any]) -> list[int]:
                 lasting = graded or not (unset or step.name in GRADIENTS_ONLY)
             effect = LASTING if lasting else CALLED
         found.append(effect)
-        graded = graded or step.__class__ is Commit or (step.__class__ is Load and step.gradient)
+        commits = step.__class__ is Commit and effect == LASTING
+        graded = graded or commits or (step.__class__ is Load and step.gradient)
     return found
 
 

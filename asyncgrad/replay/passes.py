@@ -137,6 +137,9 @@ class Passes(Changes):
                 captured = [None if x is None else known.place(x) for x in task.captured]
                 if task.streams is not None:
                     self._end_in_streams([], task)
+                elif known.called:
+                    # The next pass has another context, in which its code runs.
+                    self.steps.append(Commit([]))
             if self.reason is None:
                 check_waits(self.steps, known.called)
         except UnrepeatableError as error:

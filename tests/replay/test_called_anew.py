@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextvars import ContextVar
 from types import SimpleNamespace
 
 import pytest
@@ -1203,6 +1204,28 @@ def test_code_that_asks_which_pass_runs_it_sees_the_passes_of_an_eager_call(kind
     for _ in range(3):
         fast(ag.ones(2))
     assert log == once * 3
+
+
+def test_each_pass_has_a_context_of_its_own():
+    """What hooks set in one pass, hooks in the next one do not see."""
+    w, count, log = ag.ones(2, requires_grad=True), ContextVar("count", default=0), []
+
+    def hook(gradient):
+        log.append(count.get())
+        count.set(count.get() + 1)
+
+    for _ in range(2):
+        w.register_hook(hook)
+
+    @ag.compile
+    def slope(x):
+        loss = (x * w).sum()
+        return [ag.grad(loss, w, retain_graph=True)[0] for _ in range(2)]
+
+    for _ in range(3):
+        slope(ag.ones(2))
+    assert log == [0, 1] * 6
+    assert replays(slope) == 2
 
 
 @pytest.mark.parametrize("late", [False, True])
