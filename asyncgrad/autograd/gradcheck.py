@@ -295,7 +295,7 @@ async def _columns(out: Value, wanted: Sequence[Any], options: Options, rows: li
                     raise GradcheckError("Gradient has dtype mismatch")
                 matrix[:, place] = parts.values_of(gradient).reshape(-1)
     for first, second in zip(*twice, strict=True):
-        if first.size and not np.max(np.abs(first - second)) <= options.nondet_tol:
+        if not np.allclose(first, second, rtol=0, atol=options.nondet_tol, equal_nan=True):
             raise GradcheckError(
                 f"Backward is not reentrant, i.e., running backward with same input and "
                 f"grad_output multiple times gives different values, although analytical gradient "

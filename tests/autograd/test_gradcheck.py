@@ -63,6 +63,11 @@ def _constant(T):
     return Constant.apply
 
 
+def _not_a_number(T):
+    NotANumber = function_of(T, backward=lambda ctx, g: g * float("nan"))
+    return NotANumber.apply
+
+
 def _narrow(T):
     class Narrow(T.autograd.Function):
         @staticmethod
@@ -96,6 +101,7 @@ PROGRAMS = {
     "wrong twice": lambda T: (lambda x: _wrong(T)(x).exp(), (_input(T, 3),), {}),
     "fickle": lambda T: (_fickle(T), (_input(T, 3),), {}),
     "fickle but tolerated": lambda T: (_fickle(T), (_input(T, 3),), {"nondet_tol": 1e-6}),
+    "not a number each time": lambda T: (_not_a_number(T), (_input(T, 3),), {}),
     "not multiplied": lambda T: (_constant(T), (_input(T, 1),), {}),
     "undefined": lambda T: (_narrow(T), (_input(T, 2),), {}),
     "undefined, not asked": lambda T: (
