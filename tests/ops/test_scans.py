@@ -78,6 +78,19 @@ def test_examples_are_scanned_alone():
         np.testing.assert_allclose(one.numpy(), expected.numpy(), rtol=1e-12)
 
 
+@pytest.mark.parametrize("dim", [0, 1])
+def test_running_products_keep_their_digits(dim):
+    array = np.random.default_rng(0).uniform(0.98, 1.02, (1000, 1000)).astype(np.float32)
+    exact = array.astype(np.float64).cumprod(dim)
+    np.testing.assert_allclose(ag.tensor(array).cumprod(dim).numpy(), exact, rtol=6e-8)
+
+
+def test_running_products_leave_the_range_of_single_precision_and_return():
+    x = [1e30, 1e30, 1e-30, 0.0]
+    results = [T.tensor(x, dtype=T.float32).cumprod(0).tolist() for T in (torch, ag)]
+    assert results[1] == results[0]
+
+
 def test_gradients_of_long_products_take_no_more_memory_than_their_operand():
     """A matrix of factors for each pair of elements would take 80 GB."""
     results = []

@@ -28,13 +28,11 @@ from asyncgrad.types import Array, Library, Namespace, Shape, Value
 #: How many pairs of shapes are cached, with the axes along which one is broadcast.
 _CACHE_LIMIT = 1024
 _broadcast: dict[tuple[tuple[int, ...], tuple[int, ...]], tuple[int, ...]] = {}
-#: The elements of a block that BLAS adds up, or of running sums: 256 KB of float32.
+#: The elements of a block that BLAS adds up: 256 KB of float32.
 _BLOCK = 1 << 16
 #: Smaller gradients are copied, because making a broadcast view takes longer. Sums of fewer
 #: elements are left to NumPy.
 _SMALL = 4096
-#: Slices from this length on are added to one another in a call for each.
-_LONG = 256
 #: The fewest rows of a block whose sum BLAS computes. Fewer than two blocks are not divided.
 _ROWS = 512
 #: Times this, the square of a mean is far more than the square of its rounding in float32.
@@ -697,64 +695,6 @@ def _nuclear_pull(F: Namespace, g: Value, x: Value) -> Any:
     return F.mul(F.reshape(g, (*x.shape[:-2], 1, 1)), F.polar(x))
 
 
-# -- scans ----------------------------------------------------------------------------------------
-
-
-def _accumulated(xp: Library, x: Array, dim: int) -> Any:
-    if x.size < _LONG:
-        return in_order(xp.add.accumulate(x, dim, x.dtype)) if x.ndim else x.copy()
-    return _accumulate(xp, x, dim, xp.empty(x.shape, x.dtype))
-
-
-def _accumulated_back(xp: Library, x: Array, dim: int) -> Any:
-    if not x.ndim:
-        return x.copy()
-    back = (slice(None),) * dim + (slice(None, None, -1),)
-    out = xp.empty(x.shape, x.dtype)
-    _accumulate(xp, x[back], dim, out[back])
-    return out
-
-
-def _accumulate(xp: Library, x: Array, dim: int, out: Array) -> Any:
-    """Cumulative sums, in `out`; of float32 in float64, because each step would lose digits.
-
-    Long slices are added to one another, because NumPy goes line by line.
-    """
-    host = x.__class__ is np.ndarray
-    single = host and x.dtype.char == "f"
-    if single and x.size and dim == x.ndim - 1:
-        return _accumulate_lines(x, out)
-    if not host or dim == x.ndim - 1 or x.size < _LONG * x.shape[dim]:
-        return xp.add.accumulate(x, dim, np.float64 if single else x.dtype, out)
-    x, sums = np.moveaxis(x, dim, 0), np.moveaxis(out, dim, 0)
-    sums[:1] = x[:1]
-    if single:
-        total = x[:1].astype(np.float64)
-        for added, place in zip(x[1:], sums[1:], strict=True):
-            place[...] = np.add(total, added, total)[0]
-    else:
-        for before, added, total in zip(sums, x[1:], sums[1:], strict=False):
-            np.add(before, added, total)
-    return out
-
-
-def _accumulate_lines(x: Array, out: Array) -> Any:
-    """Cumulative sums along the last axis, in float64: a block at a time, in the cache."""
-    length = x.shape[-1]
-    lines, sums = x.reshape(-1, length), out.reshape(-1, length)
-    height = max(1, _BLOCK // length)
-    last: Any = None
-    for row in range(0, len(lines), height):
-        for start in range(0, length, _BLOCK):
-            at = slice(row, row + height), slice(start, start + _BLOCK)
-            part = lines[at].astype(np.float64)
-            if start:
-                part[:, 0] += last
-            np.add.accumulate(part, 1, None, part)
-            sums[at], last = part, part[:, -1]
-    return out
-
-
 class AllAxes(tuple[int, ...]):
     """All axes of a reduction called without axes, for which PyTorch has other node names."""
 
@@ -864,20 +804,6 @@ OPS = (
         cost=decomposition_cost,
     ),
     operation("polar_tangent", _polar_tangent, "t x", batch=batch_rules.alike),
-    linear(
-        "cumsum",
-        _accumulated,
-        lambda F, g, dim: F.cumsum_back(g, dim),
-        wide=True,
-        batch=batch_rules.line,
-    ),
-    linear(
-        "cumsum_back",
-        _accumulated_back,
-        lambda F, g, dim: F.cumsum(g, dim),
-        wide=True,
-        batch=batch_rules.line,
-    ),
     # Ops without a derivative.
     operation(
         "hits", lambda xp, x, out: (x == out).astype(x.dtype), "x out", batch=batch_rules.broadcast

@@ -6,6 +6,7 @@ factors, which may overflow or underflow.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -13,10 +14,76 @@ import numpy as np
 from asyncgrad.devices.fp_errors import without_fp_errors
 from asyncgrad.ops import batch_rules
 from asyncgrad.ops.dtype import INEXACT, check_dtype
-from asyncgrad.ops.op import operation
+from asyncgrad.ops.op import linear, operation
 from asyncgrad.ops.table.shape import in_order
 from asyncgrad.ops.widening import rounding_once
 from asyncgrad.types import Array, Library, Namespace, Value
+
+#: The elements of a block of running sums, which stays in the cache.
+_BLOCK = 1 << 16
+#: Slices from this length on are combined with one another in a call for each.
+_LONG = 256
+
+
+def _running(name: str, *, back: bool = False) -> Callable[..., Any]:
+    """The kernel of running sums ("add") or products ("multiply"), or of those from the end.
+
+    Those of float32 are computed in float64, because each step would lose digits. Short sums are
+    not, because that would take twice as long.
+    """
+    combine: np.ufunc = getattr(np, name)
+
+    def kernel(xp: Library, x: Array, dim: int) -> Any:
+        if not x.ndim:
+            return x.copy()
+        if combine is np.add and x.size < _LONG and not back:
+            return in_order(xp.add.accumulate(x, dim, x.dtype))
+        host = x.__class__ is np.ndarray
+        wider = np.dtype(np.float64) if host and x.dtype.char == "f" else x.dtype
+        if x.size < _LONG and not back:
+            found = getattr(xp, name).accumulate(x, dim, wider)
+            return in_order(found.astype(x.dtype, copy=False))
+        made = out = xp.empty(x.shape, x.dtype)
+        if back:
+            turned = (slice(None),) * dim + (slice(None, None, -1),)
+            x, out = x[turned], out[turned]
+        if wider is not x.dtype and x.size and dim == x.ndim - 1:
+            _along_lines(combine, x, out)
+        elif host and dim < x.ndim - 1 and x.size >= _LONG * x.shape[dim]:
+            _over_slices(combine, np.moveaxis(x, dim, 0), np.moveaxis(out, dim, 0), wider)
+        else:
+            getattr(xp, name).accumulate(x, dim, wider, out)
+        return made
+
+    return kernel
+
+
+def _over_slices(combine: np.ufunc, x: Array, out: Array, wider: np.dtype[Any]) -> None:
+    """Combine long slices with one another, because NumPy goes line by line."""
+    out[:1] = x[:1]
+    if wider is x.dtype:
+        for before, added, place in zip(out, x[1:], out[1:], strict=False):
+            combine(before, added, place)
+    else:
+        total = x[:1].astype(wider)
+        for added, place in zip(x[1:], out[1:], strict=True):
+            place[...] = combine(total, added, total)[0]
+
+
+def _along_lines(combine: np.ufunc, x: Array, out: Array) -> None:
+    """Combine along the last axis, in float64: a block at a time, in the cache."""
+    length = x.shape[-1]
+    lines, places = x.reshape(-1, length), out.reshape(-1, length)
+    height = max(1, _BLOCK // length)
+    last: Any = None
+    for row in range(0, len(lines), height):
+        for start in range(0, length, _BLOCK):
+            at = slice(row, row + height), slice(start, start + _BLOCK)
+            part = lines[at].astype(np.float64)
+            if start:
+                part[:, 0] = combine(part[:, 0], last)
+            combine.accumulate(part, 1, None, part)
+            places[at], last = part, part[:, -1]
 
 
 def _recurrence(xp: Library, x: Array, y: Array, dim: int) -> Any:
@@ -90,10 +157,6 @@ def _logcumsumexp_push(F: Namespace, t: Value, x: Value, out: Value, dim: int) -
     return F.recurrence(moved, _ratios(F, out, dim), dim)
 
 
-def _cumprod(xp: Library, x: Array, dim: int) -> Any:
-    return in_order(xp.cumprod(x, dim, x.dtype)) if x.ndim else x.copy()
-
-
 def _product_before(F: Namespace, out: Value, dim: int) -> Any:
     """The product of all previous elements, 1 for the first."""
     first = F.zero(F.narrow(out, dim, 0, 1)) + 1
@@ -116,9 +179,23 @@ def _cumprod_push(F: Namespace, t: Value, x: Value, out: Value, dim: int) -> Any
 
 
 OPS = (
+    linear(
+        "cumsum",
+        _running("add"),
+        lambda F, g, dim: F.cumsum_back(g, dim),
+        wide=True,
+        batch=batch_rules.line,
+    ),
+    linear(
+        "cumsum_back",
+        _running("add", back=True),
+        lambda F, g, dim: F.cumsum(g, dim),
+        wide=True,
+        batch=batch_rules.line,
+    ),
     operation(
         "cumprod",
-        _cumprod,
+        _running("multiply"),
         pulls={"x": _cumprod_pull},
         pushes={"x": _cumprod_push},
         renews=True,
