@@ -238,12 +238,13 @@ class ThreadJob:
 
 async def outlast(*futures: asyncio.Future[Any], seconds: float | None = None) -> None:
     """Wait until futures are done, for so many seconds at most, even if this wait is cancelled."""
-    waits = bool(futures)
-    while waits:
+    # Not until a wait ends without a cancellation: anyio cancels in every turn of the loop, and
+    # `wait` needs a turn even if all are done.
+    while not all(future.done() for future in futures):
         with suppress(asyncio.CancelledError):
             # The caller relies on nothing that changes meanwhile.
             await asyncio.wait(futures, timeout=seconds)
-            waits = False
+            break
 
 
 def tell_loop(loop: asyncio.AbstractEventLoop, report: Callable[..., Any], *facts: object) -> None:

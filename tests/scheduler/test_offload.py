@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from passes import until
+from passes import settle, until
 
 import asyncgrad as ag
 from asyncgrad.core import modes
@@ -71,6 +71,39 @@ async def test_a_cancelled_caller_waits_for_the_function_to_end(fails: bool) -> 
     with pytest.raises(asyncio.CancelledError):
         await task
     assert ended == [True]
+
+
+@pytest.mark.asyncio
+async def test_a_caller_cancelled_in_every_turn_of_the_loop_waits_no_longer_than_that() -> None:
+    """So do anyio's scopes cancel tasks that wait."""
+    loop = asyncio.get_running_loop()
+    entered = asyncio.Event()
+    go_on = threading.Event()
+
+    def slow() -> None:
+        loop.call_soon_threadsafe(entered.set)
+        go_on.wait(30)
+
+    task = asyncio.create_task(ag.offload(slow))
+    await entered.wait()
+    cancels = True
+
+    def cancel() -> None:
+        if cancels:
+            task.cancel()
+            loop.call_soon(cancel)
+
+    cancel()
+    await settle()
+    assert not task.done()
+    go_on.set()
+    await until(lambda: ag.engine().thread_segments._done)
+    await settle()
+    ended = task.done()
+    cancels = False
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert ended
 
 
 @pytest.mark.asyncio
