@@ -67,13 +67,13 @@ def share(task: PassState, helpers: Helpers, node: OpNode, gradient: NodeGradien
     if node.cost < 2 * HEAVY_NS or not helpers.splits() or not _is_ordinary(task, node, gradient):
         return False
     rule = node.rule
-    if not rule.apart or rule.pulls is None or rule.renew is not None:
+    pulls = rule.apart
+    if pulls is None:
         return False
     # Here the gradient of the first edge is computed that does not lead to a leaf, so that the pass
     # can go on with that node. A helper computes the others meanwhile.
     following = node.following
     place = next((i for i, edge in enumerate(following) if edge.__class__ is not AccumulateGrad), 0)
-    pulls = rule.pulls
     others = [pull for i, pull in enumerate(pulls) if i != place]
 
     def run(F: Namespace, gradient: NodeGradient, saved: Saved) -> list[Gradient]:
@@ -120,8 +120,8 @@ def _is_ordinary(task: PassState, node: OpNode, gradient: NodeGradient) -> bool:
         # Rules report one at a time.
         and task.watch is None
         and gradient is not None
+        # Without extras, a table node has one output.
         and node.extras is None
-        and node.output_metadata.__class__ is not tuple
         and not task.careful
         and (info is None or (node not in info.captures and node not in info.trimmed))
     )

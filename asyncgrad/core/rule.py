@@ -49,8 +49,8 @@ class Rule:
         self.needs = needs
         #: What does the same as `run`, and may overwrite the gradient; None if there is none.
         self.over = over
-        #: `run` does no more than its pulls do, so that these may run in parallel instead.
-        self.apart = apart and pulls is not None
+        #: The pulls, which may run in parallel as `run` does no more than they do; else None.
+        self.apart = pulls if apart else None
         #: Nothing else refers to what `run` returns: it may be kept or added into.
         self.fresh = fresh
         #: With one next edge: `run` returns the gradient itself, or a view of it.

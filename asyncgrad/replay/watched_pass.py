@@ -118,7 +118,7 @@ class WatchedPass:
             name = rule.name if rule.variant is None else name_of(node)
             made = tuple(outs) if several else outs[0]
             step = Compute(name, run, arguments, made, node.cost)
-            if rule.over is None and not rule.apart:
+            if rule.over is None and rule.apart is None:
                 steps.append(step)
             else:
                 steps += steps_of(step, rule, received, outs, new)
@@ -193,7 +193,8 @@ def steps_of(
     else:
         return (step,)
     whole = step.function is rule.run
-    if not (whole and several and rule.apart):
+    pulls = rule.apart
+    if not whole or not several or pulls is None:
         if whole and not several:
             step.over = rule.over
         return (step,)
@@ -207,8 +208,7 @@ def steps_of(
             if len(rule.names) > 1:
                 needs = rule.needs[number]
                 given = tuple([value if n in needs else None for n, value in enumerate(saved)])
-            pull = rule.pulls[number]  # type: ignore[index]
-            steps.append(Compute(step.name, pull, (F, gradient, given), out, cost))
+            steps.append(Compute(step.name, pulls[number], (F, gradient, given), out, cost))
     return steps
 
 

@@ -384,6 +384,54 @@ def test_no_node_is_lent_that_has_no_rule() -> None:
     assert run_with(Lends(splits=True), of_the_user, by_rule(Step([x], cost=10 * HEAVY_NS))) == 0
 
 
+class Reports:
+    """Has the rules called of a pass that it watches."""
+
+    def call(self, node: Any, rule: Any, place: int | None, *facts: Any) -> Any:
+        return (rule.run if place is None else rule.pulls[place])(*facts)
+
+    def adding(self, functions: Any) -> Any:
+        return functions
+
+
+@pytest.mark.parametrize("kind", ["undefined", "careful", "watched", "captured", "needed in part"])
+def test_no_node_is_lent_that_is_more_than_its_rule(kind: str) -> None:
+    """Two are ready: the first would be split, and the second is handed out."""
+    x, y = leaf(), leaf()
+    nodes = [by_rule(Step([x, y], cost=10 * HEAVY_NS), apart=True) for _ in range(2)]
+    inputs = {"captured": [x, y, *nodes], "needed in part": [x]}.get(kind)
+    gradients = [None] if kind == "undefined" else None
+    task = pass_over(by_rule(Step(nodes)), gradients=gradients, inputs=inputs, accumulate=False)
+    if kind == "careful":
+        task.careful = True
+    if kind == "watched":
+        task.watch = Reports()
+    helpers = Lends(splits=True)
+    task.start()
+    assert task.run(0) is Outcome.HEAVY
+    assert task.run(0, thread=True, helpers=helpers) is Outcome.FINISHED
+    assert helpers.jobs == []
+    if inputs is not None:
+        assert list(task.captured) == [2, 2, 1, 1][: len(inputs)]
+    elif gradients is None:
+        assert staged(task) == {x: 2, y: 2}
+
+
+def test_the_users_code_does_not_wait_for_an_older_node_that_a_thread_computes() -> None:
+    log: list[str] = []
+    lent = by_rule(Step([leaf()], cost=10 * HEAVY_NS))
+    of_the_user = Step([leaf()], label="user", log=log)
+    running = by_rule(Step([of_the_user], cost=10 * HEAVY_NS))
+    task = pass_over(by_rule(Step([lent, running])))
+    task.start()
+    helpers = Lends()
+    assert task.run(0) is Outcome.HEAVY
+    task.run(0, thread=True, helpers=helpers)
+    assert (len(helpers.jobs), log) == (1, ["user"])
+    helpers.jobs.pop()()
+    assert task.run(ENDLESS, thread=True, helpers=helpers) is Outcome.FINISHED
+
+
 @pytest.mark.parametrize(
     ("cost", "splits", "apart", "lent"),
     [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import threading
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,7 @@ import asyncgrad as ag
 from asyncgrad.core.modes import current
 from asyncgrad.core.variable import gradient_edge
 from asyncgrad.errors import AutogradError
+from asyncgrad.scheduler.helpers import Helpers
 
 pytestmark = pytest.mark.asyncio
 
@@ -752,3 +754,35 @@ async def test_who_cancels_a_pass_beyond_its_limit_of_coroutines_keeps_the_modes
     with pytest.raises(asyncio.CancelledError):
         await future
     await assert_nothing_runs()
+
+
+async def test_a_report_that_a_thread_did_not_see_any_more_is_read_when_the_pass_is_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The thread has ended because all that is left waits for that report."""
+    loop = asyncio.get_running_loop()
+    no_node_left = asyncio.Event()
+    reported = threading.Event()
+    join = Helpers.join
+
+    def joins(self: Helpers) -> bool:
+        found = join(self)
+        loop.call_soon_threadsafe(no_node_left.set)
+        reported.wait(30)
+        return found
+
+    async def waits() -> None:
+        await no_node_left.wait()
+
+    monkeypatch.setattr(Helpers, "join", joins)
+    x = leaf()
+    old = calls(x, lambda: None, HEAVY)
+    young = calls(x, waits)
+    future = (old + young).sum().backward()
+    await until(lambda: future._task.inbox)
+    reported.set()
+    await until(lambda: not ag.engine().thread_segments.tasks)
+    await settle()
+    assert future.done()
+    assert x.grad.tolist() == [2.0] * 3
+    await future

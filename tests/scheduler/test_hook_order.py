@@ -6,7 +6,7 @@ import random
 import threading
 
 import pytest
-from passes import HEAVY, calls, hold, leaf
+from passes import HEAVY, calls, hold, leaf, until
 
 import asyncgrad as ag
 
@@ -69,3 +69,24 @@ async def test_a_hook_waits_for_what_a_helper_has_that_comes_before_it() -> None
     hold(young, lambda: hooked.wait(0.05))
     await (old + young + owned).sum().backward()
     assert order == ["young", "old"]
+
+
+@pytest.mark.parametrize("of_the_user", [False, True])
+async def test_the_users_code_in_a_thread_does_not_wait_for_code_that_awaits_it(
+    of_the_user: bool,
+) -> None:
+    """No thread computes that code, so the pass would go to and fro between loop and threads."""
+    x = leaf()
+    ran: list[bool] = []
+    in_time: list[bool] = []
+
+    async def waits(*_: object) -> None:
+        await until(lambda: ran or ag.engine().statistics().segments > 3)
+        in_time.append(bool(ran))
+
+    old = calls(x, lambda: ran.append(True), HEAVY)
+    young = calls(x, waits) if of_the_user else x * 2.0
+    if not of_the_user:
+        young.register_hook(waits)
+    await (old + young).sum().backward()
+    assert in_time == [True]
