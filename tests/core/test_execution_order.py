@@ -417,6 +417,41 @@ def test_no_node_is_lent_that_is_more_than_its_rule(kind: str) -> None:
         assert staged(task) == {x: 2, y: 2}
 
 
+class Saves(Step):
+    """Notes that it releases what it has saved."""
+
+    __slots__ = ()
+
+    def release_saved(self, freed: Any) -> None:
+        assert self.log is not None
+        self.log.append("released")
+
+
+@pytest.mark.parametrize(
+    ("keep", "cancels", "expected"),
+    [(False, False, ["ran", "released"]), (True, False, ["ran"]), (False, True, [])],
+    ids=["ends", "is retained", "is cancelled"],
+)
+def test_a_lent_node_runs_and_releases_what_it_has_saved_as_the_pass_would(
+    keep: bool, cancels: bool, expected: list[str]
+) -> None:
+    """Another pass may go through what a cancelled one has not run."""
+    log: list[str] = []
+    lent = by_rule(Saves([leaf()], cost=10 * HEAVY_NS, label="ran", log=log))
+    running = by_rule(Step([leaf()], cost=10 * HEAVY_NS))
+    task = pass_over(by_rule(Step([lent, running])), keep_graph=keep)
+    task.start()
+    helpers = Lends()
+    assert task.run(0) is Outcome.HEAVY
+    task.run(0, thread=True, helpers=helpers)
+    if cancels:
+        task.cancel()
+    helpers.jobs.pop()()
+    task.drain()
+    assert task.run(ENDLESS, thread=True, helpers=helpers) is Outcome.FINISHED
+    assert log == expected
+
+
 def test_the_users_code_does_not_wait_for_an_older_node_that_a_thread_computes() -> None:
     log: list[str] = []
     lent = by_rule(Step([leaf()], cost=10 * HEAVY_NS))
