@@ -19,7 +19,8 @@ def count(task: PassState, steps: int) -> bool:
     """Walk the graph for a pass that runs every node.
 
     A partial pass does so, too, if all leaves are requested: then every node runs. The walk ends
-    at the first leaf that is not requested. False after `steps` nodes: then call it again.
+    at the first leaf that is not requested. False after `steps` nodes of a chain, or the time that
+    these take: then call it again.
     """
     info = task.exec_info
     requested: Any = None if info is None else info.needed or info.captures
@@ -55,8 +56,10 @@ def count(task: PassState, steps: int) -> bool:
                     elif info is not None and child not in requested:
                         info.all_requested = False
                         return True
+                # Such a node takes three times as long as one of a chain.
+                steps -= 2
             steps -= 1
-            if not steps:
+            if steps <= 0:
                 if node is not None:
                     stack.append(node)
                 return False
@@ -78,10 +81,9 @@ def count_needed(task: PassState, steps: int) -> bool:
         task.dependencies.clear()
         task.walk = info.walk(root, task.dependencies, _STEPS)
     for _ in task.walk:
-        if steps >= 0:
-            steps -= _STEPS
-            if steps <= 0:
-                return False
+        steps -= _STEPS
+        if steps <= 0:
+            return False
     if not info.should_execute(root) and root.extras is None:
         # As in PyTorch, hooks of a root's tensor are called even if no node runs.
         task.ready.clear()

@@ -68,7 +68,7 @@ class GraphTask(PassState):
     if TYPE_CHECKING:
         parent: GraphTask | None
 
-    def start(self, steps: int = -1) -> bool:
+    def start(self, steps: int = 2**62) -> bool:
         """Count dependencies, for about `steps` nodes at most; whether all have been counted."""
         if self.walk is None:
             return True

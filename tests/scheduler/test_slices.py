@@ -5,13 +5,18 @@ from __future__ import annotations
 import asyncio
 import sys
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from passes import calls, chain, leaf
 
 import asyncgrad as ag
+from asyncgrad.core.graph_task import GraphTask
+from asyncgrad.core.variable import gradient_edge
 from asyncgrad.scheduler.walk_budget import steps_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 @pytest.mark.asyncio
@@ -189,6 +194,24 @@ async def test_the_more_urgent_overtakes_who_came_first() -> None:
     assert ended[0] == "urgent"
     assert queue.empty()
     assert engine.statistics().queue_waits >= 3
+
+
+def test_a_walk_gets_less_far_where_nodes_lead_to_several_others() -> None:
+    """These take longer, and a part of the walk must not hold the loop longer than others."""
+
+    def parts(function: Callable[[ag.Tensor], ag.Tensor]) -> int:
+        y = ag.ones(2, requires_grad=True)
+        for _ in range(3_000):
+            y = function(y)
+        task = GraphTask([gradient_edge(y)], [None])
+        number = 1
+        while not task.start(1_000):
+            number += 1
+        return number
+
+    w = ag.ones(2, requires_grad=True)
+    assert parts(lambda y: y * 2.0) == 4
+    assert parts(lambda y: y * w) == 9
 
 
 def test_a_walk_stops_where_its_dictionary_moves() -> None:
