@@ -27,7 +27,7 @@ from clusters import cluster
 from distributed import Client, LocalCluster
 from distributed.security import Security
 from models import Affine, Held, gradients, mean_square, pid_of, train
-from process_faults import Model, killed
+from process_faults import AtEachMessage, Model, killed
 from reference_examples import run_examples
 from tornado.iostream import IOStream
 from worlds import leaf, passes_as_one_process
@@ -412,7 +412,7 @@ def test_a_connect_that_is_cancelled_leaves_nothing() -> None:
 
 async def with_processes() -> None:
     async with cluster(3, processes=True) as client:
-        async with dist.connect(client, workers=3, grace=1.0) as world:
+        async with dist.connect(client, workers=3, grace=AtEachMessage.grace) as world:
             parts = [await world.remote(rank, Affine) for rank in range(3)]
             held = await world.remote(1, Held)
             pids = [await part.apply(pid_of) for part in parts]
@@ -435,10 +435,13 @@ async def with_processes() -> None:
 
             # Stopped: the deadline ends the pass; when it wakes, nothing is left of it.
             loss = (await held(x)).sum()
-            loop = asyncio.get_running_loop()
+            loop, site = asyncio.get_running_loop(), world._site
             os.kill(pids[1], signal.SIGSTOP)
+            # It is waited for so long, and no longer. Who lives has more time to confirm a commit.
+            site.grace = 0.1
             with pytest.raises(TimeoutError):
                 await loss.backward(deadline=loop.time() + 0.05)
+            site.grace = AtEachMessage.grace
             os.kill(pids[1], signal.SIGCONT)
             assert await held.apply(gradients) == [None]
             del loss
@@ -461,7 +464,7 @@ async def with_processes() -> None:
         # What it held is gone, and its name, too: a new world of the workers that are there. One of
         # the slow tests of process faults, at a message between workers.
         await client.wait_for_workers(2)
-        async with dist.connect(client, workers=2, grace=1.0) as world:
+        async with dist.connect(client, workers=2, grace=AtEachMessage.grace) as world:
             await killed(Model(world, DaskEngine, DaskPeers), (1, "deposit", 0))
 
 
