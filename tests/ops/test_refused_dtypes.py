@@ -289,3 +289,11 @@ def test_what_pytorch_names_before_a_dtype_is_named_first(name):
     with pytest.raises(oracle.error_class(expected.value)) as found:
         BEFORE_DTYPES[name](ag)
     assert not isinstance(found.value, NotImplementedError)
+
+
+def test_the_bias_of_a_bilinear_function_has_the_dtype_of_the_others():
+    oracle.check_refused(
+        lambda T: T.nn.functional.bilinear(
+            T.ones(2, 2), T.ones(2, 2), T.ones(1, 2, 2), T.ones(1, dtype=T.float64)
+        )
+    )

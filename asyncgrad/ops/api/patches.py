@@ -27,7 +27,7 @@ from asyncgrad.ops.dtype import REAL, check_dtype
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.requirements import requires, unmet
 from asyncgrad.ops.signatures import named
-from asyncgrad.types import AtLeast3D, Ints, Tensor
+from asyncgrad.types import Alike, AtLeast3D, Ints, Tensor
 
 #: Max- and average-pooling of lines, images and volumes.
 _POOLS = ((max_pool1d, avg_pool1d), (max_pool2d, avg_pool2d), (max_pool3d, avg_pool3d))
@@ -215,7 +215,7 @@ lp_pool1d, lp_pool2d, lp_pool3d = map(_lp_pool, (1, 2, 3))
     "  # input1 and input2 size does not match weight size",
     "bias.shape == weight.shape[:1]  # bias size does not match weight size",
 )
-def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Alike | None = None) -> Tensor:
     """`x1 @ weight @ x2 + bias`, for each of several matrices: of shape (..., k).
 
     Args:
