@@ -39,11 +39,12 @@ _last = 0
 #: Functions to call as soon as no pass commits, by the thread that has committed last.
 _awaiting: deque[Callable[[], None]] = deque()
 #: The places in line of passes on loops that have found another pass at it, in the order in which
-#: they came: a lock for each, which is held until the pass has had its turn, and the thread of its
-#: loop. Whoever may block and comes later lets them go first: otherwise threads that commit without
-#: a pause would leave a loop no moment in which no pass commits.
-_line: dict[Lock, int] = {}
-#: How many seconds the next in line has to come when it has been called.
+#: they came, and the threads of their loops. Whoever may block and comes later lets them go first:
+#: otherwise threads that commit without a pause would leave a loop no moment in which no pass
+#: commits.
+_line: dict[Place, int] = {}
+#: How many seconds the next in line has to come when it has been called; twice as many each time
+#: that it has come too late, because the turns of its loop may take longer.
 _PATIENCE = 0.05
 
 #: Gradients with at least this many elements are not copied in one go.
@@ -58,6 +59,18 @@ _Part = tuple[Variable, Any, list[int]]
 _Changes = tuple[list[_Whole], list[_Whole], list[_Part]]
 #: A `partial` has written the new values, and then the version was raised.
 _WRITTEN, _COUNTED = 1, 2
+
+
+class Place:
+    """The place in line of a pass."""
+
+    __slots__ = ("patience", "turn")
+
+    def __init__(self) -> None:
+        self.patience = _PATIENCE
+        #: Held until the pass has had its turn.
+        self.turn = Lock()
+        self.turn.acquire(False)
 
 
 def commit(
@@ -373,7 +386,7 @@ def _call_awaiting() -> None:
         raise
 
 
-def line_up(place: Lock | None = None) -> Lock:
+def line_up(place: Place | None = None) -> Place:
     """Have those who may block, and come later, let a pass on the running loop go first.
 
     Args:
@@ -383,17 +396,18 @@ def line_up(place: Lock | None = None) -> Lock:
         The place in line, for `leave_line`.
     """
     if place is None:
-        place = Lock()
-        place.acquire(False)
-    # Again, because those for whom it took too long may have ended the line.
+        place = Place()
+    elif place not in _line:
+        # Those for whom it took too long have ended the line.
+        place.patience *= 2
     _line[place] = get_ident()
     return place
 
 
-def leave_line(place: Lock) -> None:
+def leave_line(place: Place) -> None:
     """Let others go on, because the pass has had its turn or needs none any more."""
     _line.pop(place, None)
-    place.release()
+    place.turn.release()
 
 
 def _give_way() -> None:
@@ -407,7 +421,7 @@ def _give_way() -> None:
         return
     for place in _line.copy():
         while place in _line:
-            if place.acquire(timeout=_PATIENCE):
-                place.release()
+            if place.turn.acquire(timeout=place.patience):
+                place.turn.release()
             elif _call_if_free():
                 _line.clear()

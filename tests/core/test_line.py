@@ -1,6 +1,6 @@
 """Passes that may not block are in line, and those that may block let them commit first.
 
-Here nobody blocks: a place in line is no lock, but asks the test what happens meanwhile.
+Here nobody blocks: the lock of a place in line asks the test what happens meanwhile.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Line(RuleBasedStateMachine):
         self.thread = 0
         machine = self
 
-        class Place:
+        class Turn:
             """A lock that is held until its pass has had its turn."""
 
             def __init__(self) -> None:
@@ -56,8 +56,7 @@ class Line(RuleBasedStateMachine):
 
             def acquire(self, wait: bool = True, timeout: float = -1.0) -> bool:
                 if not self.free and wait:
-                    assert timeout >= 0.0
-                    machine.happens(self)
+                    machine.happens(self, timeout)
                 free, self.free = self.free, False
                 return free
 
@@ -68,13 +67,15 @@ class Line(RuleBasedStateMachine):
         for name, value in {
             "_committing": self.lock,
             "_line": {},
-            "Lock": Place,
+            "Lock": Turn,
             "get_ident": lambda: self.thread,
         }.items():
             self.patch.setattr(commit_module, name, value)
         #: Those whose passes have not had their turn; and those of them that are in line.
         self.places: list[Any] = []
         self.line: list[Any] = []
+        #: How long threads wait for each.
+        self.patience: dict[Any, float] = {}
         #: While a thread waits: what happens, for whom it has waited, and who has come since.
         self.events: list[str] = []
         self.waited: list[Any] = []
@@ -94,6 +95,7 @@ class Line(RuleBasedStateMachine):
         place = self.as_thread(loop, line_up)
         self.places.append(place)
         self.line.append(place)
+        self.patience[place] = commit_module._PATIENCE
 
     @precondition(lambda self: self.places)
     @rule(which=st.integers(0, 9), loop=st.integers(1, 3))
@@ -103,6 +105,7 @@ class Line(RuleBasedStateMachine):
         assert self.as_thread(loop, line_up, place) is place
         if place not in self.line:
             self.line.append(place)
+            self.patience[place] *= 2
 
     @precondition(lambda self: self.places)
     @rule(which=st.integers(0, 9))
@@ -125,8 +128,10 @@ class Line(RuleBasedStateMachine):
         assert positions == sorted(positions)
         assert not any(place in self.line for place in before)
 
-    def happens(self, place: Any) -> None:
+    def happens(self, turn: Any, timeout: float) -> None:
         """While a thread waits for a place to be left."""
+        (place,) = [each for each in self.places if each.turn is turn]
+        assert timeout == self.patience[place]
         if place not in self.waited:
             self.waited.append(place)
         event = self.events.pop(0) if self.events else "left"
@@ -141,9 +146,9 @@ class Line(RuleBasedStateMachine):
             self.again(0, 2)
         elif event == "too long":
             self.line.clear()
-        if event in {"another left", "comes", "again"} and not place.free:
+        if event in {"another left", "comes", "again"} and not turn.free:
             # The thread sleeps on.
-            self.happens(place)
+            self.happens(turn, timeout)
 
     @rule(loop=st.integers(1, 3))
     def commits_on_a_loop(self, loop: int) -> None:
@@ -158,7 +163,7 @@ class Line(RuleBasedStateMachine):
     @invariant()
     def those_in_line_are_known(self) -> None:
         assert list(commit_module._line) == self.line
-        assert not any(place.free for place in self.places)
+        assert not any(place.turn.free for place in self.places)
 
 
 TestLine = pytest.mark.filterwarnings("error")(Line.TestCase)

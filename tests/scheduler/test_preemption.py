@@ -158,7 +158,7 @@ class Line:
     def check(self) -> None:
         assert self.x.grad.tolist() == [1.0] * 3
         assert not commit_module._line
-        assert not self.place.locked()
+        assert not self.place.turn.locked()
 
 
 class Ended(Line):
