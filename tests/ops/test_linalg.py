@@ -2,11 +2,13 @@
 
 from operator import attrgetter
 
+import numpy as np
 import oracle
 import pytest
 from promised import MUST
 
 import asyncgrad as ag
+from asyncgrad.ops.table import linalg
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 pytestmark = pytest.mark.torch
@@ -55,6 +57,28 @@ def test_linear_of_few_rows_and_a_large_weight_is_pytorchs(dtype, shape):
         assert ours.stride() == theirs.stride()
     flat = ag.nn.functional.linear(x.reshape(-1, 512), weight, bias)
     assert flat.tolist() == ag.nn.functional.linear(x, weight, bias).reshape(-1, 640).tolist()
+
+
+@pytest.mark.parametrize(
+    ("rows", "shape", "first"),
+    [
+        (1, (1024, 512), False),
+        (2, (1024, 512), True),
+        (32, (1024, 512), True),
+        (33, (1024, 512), False),
+        (2, (2048, 256), True),
+        (2, (256, 2048), True),
+        (2, (255, 2048), False),
+        (2, (2048, 255), False),
+        (32, (8192, 256), True),
+        (32, (8193, 256), False),
+        (5, (50_000, 256), True),
+        (6, (50_000, 256), False),
+    ],
+)
+def test_a_large_weight_goes_first_for_few_rows_and_a_small_result(rows, shape, first):
+    weight = np.empty(shape, np.float32)
+    assert linalg._weight_goes_first(np, np.empty((rows, shape[1])), weight) == first
 
 
 @pytest.mark.parametrize("name", ["dot", "vdot", "inner", "matmul", "nn.functional.linear"])

@@ -21,7 +21,7 @@ from asyncgrad.types import Array, Library, Namespace, Number, Shape, Value
 #: A conservative estimate of a core's floating-point operations in a nanosecond.
 _FLOPS_PER_NS = 60
 #: `_weight_goes_first` for weights of so many elements and of sides of this length at least, and
-#: for so many rows at most.
+#: for so many rows and results of so many elements at most.
 _LARGE, _NARROW, _FEW = 1 << 18, 256, 32
 
 
@@ -73,11 +73,12 @@ def _weight_goes_first(xp: Library, rows: Array, weight: Array) -> bool:
     """Whether the product takes less time if the weight is its first operand.
 
     For few rows of float32, OpenBLAS takes up to twice as long with AVX-512, and up to a quarter
-    longer with AVX2.
+    longer with AVX2. But to transpose a large result takes longer than that.
     """
     return (
         1 < len(rows) <= _FEW
         and min(weight.shape) >= _NARROW
+        and len(rows) * len(weight) <= _LARGE
         and weight.dtype == np.float32
         and weight.flags.c_contiguous
         and xp.ndarray is np.ndarray
