@@ -61,9 +61,9 @@ class Total(NamedTuple):
 
 
 def deciding(task: PassState) -> list[Any]:
-    """The methods `decide` of a pass's participants."""
-    methods = [getattr(member.participant, "decide", None) for member in task.members]
-    return [method for method in methods if method is not None]
+    """The participants of a pass that have a method `decide`."""
+    participants = [member.participant for member in task.members]
+    return [one for one in participants if getattr(one, "decide", None) is not None]
 
 
 def staged_given(given: Mapping[Any, Any], *, recorded: bool) -> list[Staged]:

@@ -13,7 +13,7 @@ from asyncgrad.core.commit import check_staged
 from asyncgrad.core.conclude import Member, deciding
 from asyncgrad.core.graph_task import GraphTask
 from asyncgrad.core.states import DONE, RUNNING
-from asyncgrad.errors import AutogradError, is_stop
+from asyncgrad.errors import AutogradError, add_note, is_stop
 from asyncgrad.scheduler.completion import finish, for_another
 from asyncgrad.scheduler.coroutines import GRACE
 from asyncgrad.scheduler.portal import OnPortal, despite_interrupts
@@ -69,7 +69,7 @@ async def _decide(task: GraphTask) -> None:
     """Call all `decide` at the same time, and wait for all; raise the first error."""
     # Participants promise others that the commit does not fail, so it is checked before.
     check_staged(task.staged)
-    calls = [asyncio.ensure_future(_stopping(_call, method)) for method in deciding(task)]
+    calls = [asyncio.ensure_future(_stopping(_decides, one)) for one in deciding(task)]
     for call in calls:
         call.add_done_callback(retrieve)
     try:
@@ -182,8 +182,12 @@ async def _stopping(
     return None
 
 
-async def _call(function: Callable[[], Any]) -> None:
-    """Call a method of a participant, a coroutine function or a plain one as for `prepare`."""
-    found: Any = function()
-    if isawaitable(found):
-        await found
+async def _decides(participant: Any) -> None:
+    """Await `decide` of a participant, a coroutine function or a plain one as for `prepare`."""
+    try:
+        found: Any = participant.decide()
+        if isawaitable(found):
+            await found
+    except BaseException as error:
+        add_note(error, f"raised by {type(participant).__qualname__}.decide")
+        raise

@@ -238,13 +238,17 @@ class ThreadJob:
 
 async def outlast(*futures: asyncio.Future[Any], seconds: float | None = None) -> None:
     """Wait until futures are done, for so many seconds at most, even if this wait is cancelled."""
-    # Not until a wait ends without a cancellation: anyio cancels in every turn of the loop, and
-    # `wait` needs a turn even if all are done.
-    while not all(future.done() for future in futures):
+    loop = asyncio.get_running_loop()
+    late = loop.create_future()
+    timer = None if seconds is None else call_later(loop, seconds, settle, late)
+    # Asks `done`, because a wait may never end without a cancellation: anyio cancels in every turn of
+    # the loop.
+    while not late.done() and (waiting := [one for one in futures if not one.done()]):
         with suppress(asyncio.CancelledError):
             # The caller relies on nothing that changes meanwhile.
-            await asyncio.wait(futures, timeout=seconds)
-            break
+            await asyncio.wait((*waiting, late), return_when=asyncio.FIRST_COMPLETED)
+    if timer is not None:
+        timer.cancel()
 
 
 def tell_loop(loop: asyncio.AbstractEventLoop, report: Callable[..., Any], *facts: object) -> None:

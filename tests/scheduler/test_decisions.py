@@ -62,8 +62,9 @@ async def test_while_a_decision_is_awaited_neither_deadline_nor_cancellation_cou
     assert fails or not future.done()
     member.decided.set()
     if fails:
-        with pytest.raises(ValueError, match="planned"):
+        with pytest.raises(ValueError, match="planned") as caught:
             await future
+        assert "raised by Decides.decide" in caught.value.__notes__
     else:
         await future
     assert future.committed() != fails

@@ -18,6 +18,7 @@ from passes import HEAVY, assert_nothing_runs, calls, chain, give_way, leaf, oth
 import asyncgrad as ag
 from asyncgrad.autograd import graph
 from asyncgrad.core.graph_task import GraphTask
+from asyncgrad.scheduler.segments import outlast
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -372,6 +373,32 @@ async def test_an_abort_that_does_not_end_is_given_up_after_the_grace(pair: Any)
         await loss_of(*pair, member).backward()
     assert ["Member.abort has not ended in 0.01 s" in facts["message"] for facts in told] == [True]
     await until(lambda: others() == set())
+
+
+@pytest.mark.asyncio
+async def test_a_pass_that_was_aborted_is_not_kept_for_the_grace(pair: Any) -> None:
+    """asyncio keeps a timer that was cancelled until its time, with the context it was made in."""
+    member = Member([], abort=3)
+    member.fails["prepare"] = ValueError("planned")
+    future = loss_of(*pair, member).backward()
+    kept = weakref.ref(future._task)
+    with pytest.raises(ValueError, match="planned"):
+        await future
+    # The error's traceback holds the frames of the pass, and this turn of the loop the future.
+    member.fails.clear()
+    del future
+    await settle()
+    gc.collect()
+    assert kept() is None
+
+
+@pytest.mark.asyncio
+async def test_cancellations_do_not_prolong_the_grace() -> None:
+    waiting = asyncio.ensure_future(outlast(asyncio.Future(), seconds=0.01))
+    async with asyncio.timeout(60):
+        while not waiting.done():
+            await asyncio.sleep(0)
+            waiting.cancel()
 
 
 def test_the_end_of_the_loop_ends_a_pass_whose_participants_never_answer() -> None:
