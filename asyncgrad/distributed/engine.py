@@ -111,7 +111,8 @@ def copied(value: Any) -> Any:
     """What arrives of a value that is sent: it shares no memory with this."""
     buffers: list[pickle.PickleBuffer] = []
     header = dumps(value, buffers.append)
-    return pickle.loads(header, buffers=[bytearray(buffer.raw()) for buffer in buffers])
+    # Not a bytearray, which holds the interpreter's lock while it is filled.
+    return pickle.loads(header, buffers=[np.array(buffer.raw()) for buffer in buffers])
 
 
 async def answered(host: Host, opened: Callable[[], Message], sealed: Callable[[Any], T]) -> T:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from copy import deepcopy
 from enum import Enum
 from itertools import count
 from operator import index
@@ -20,17 +19,18 @@ import numpy as np
 from asyncgrad.core.variable import Variable
 from asyncgrad.creation import from_numpy
 from asyncgrad.devices.fp_errors import without_fp_errors
+from asyncgrad.distributed.engine import copied, sent
 from asyncgrad.distributed.errors import late
 from asyncgrad.distributed.lifetimes import all_of
 from asyncgrad.distributed.mail import Mail
+from asyncgrad.distributed.messages import Message
 from asyncgrad.distributed.site import Site
 from asyncgrad.distributed.standstill import Standstill
 from asyncgrad.distributed.starts import Starts
-from asyncgrad.distributed.values import cut
+from asyncgrad.distributed.values import without_graphs
 from asyncgrad.distributed.waiting import begins
 from asyncgrad.errors import AutogradError
 from asyncgrad.ops.float32_compute import computing_dtype
-from asyncgrad.ops.tensors.pytree import tree_map
 from asyncgrad.scheduler import offload
 from asyncgrad.types import Tensor
 from asyncgrad.utils.data import sampler
@@ -203,12 +203,15 @@ class Group:
 
     @contextmanager
     def whole(self, what: str) -> Iterator[None]:
-        """Once the block has failed, refuse collectives and passes: the others may still wait."""
+        """Once the block has failed here alone, refuse what follows: the others may still wait.
+
+        What can fail before anything is sent comes before the block.
+        """
         self.check()
         try:
             yield
         except AutogradError:
-            # The others raise it, too.
+            # The others raise one, too.
             raise
         except BaseException:
             self._given_up = what
@@ -274,10 +277,8 @@ async def all_reduce(tensor: Tensor, op: ReduceOp = ReduceOp.SUM) -> Tensor:
 
 
 def _copied(given: Any) -> Any:
-    """A copy of what a rank gives, as the others get it: tensors come without graphs."""
-    return tree_map(
-        lambda leaf: cut(leaf).clone() if isinstance(leaf, Variable) else deepcopy(leaf), given
-    )
+    """A copy of what a rank gives, as the others get it; raises if it can't be sent."""
+    return sent(Message("", 0, 0, "mail", (without_graphs(given),), {}), copied).args[0]
 
 
 @begins

@@ -119,14 +119,18 @@ class ZeroRedundancyOptimizer:
             WorkerLostError: if a rank is lost.
         """
         check_awaited("ZeroRedundancyOptimizer.step_async")
-        group = self._group
-        with group.whole("a step of ZeroRedundancyOptimizer"):
-            if not self._steps:
+        group, what = self._group, "a step of ZeroRedundancyOptimizer"
+        group.check()
+        if not self._steps:
+            with group.whole(what):
                 for rank, facts in enumerate(await self._exchange(self._facts)):
                     self._compare(rank, facts)
-            await self.optim.step_async()
-            self._steps += 1
+            self._steps = 1
+        # If this fails, or is cancelled, nothing has been sent. The rank may try again.
+        await self.optim.step_async()
+        with group.whole(what):
             found = await self._exchange([p.detach() for p in self._share(group.rank)])
+            self._steps += 1
             for rank in group.others:
                 await offload(_assign, self._share(rank), found[rank])
 

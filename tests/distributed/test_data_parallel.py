@@ -9,7 +9,7 @@ import pickle
 import random
 import threading
 import weakref
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pprint import pformat
 from typing import Any
 
@@ -351,25 +351,73 @@ async def test_a_rank_that_has_given_up_a_collective_can_not_go_on(what: str) ->
             await world.run(goes_on_after, what)
 
 
-async def goes_on_after_an_error(what: str) -> None:
-    optimizer = dist.optim.ZeroRedundancyOptimizer(Net().parameters(), ag.optim.SGD, lr=0.1)
-    given: Any = None
-    if dist.get_rank() == 1:
-        optimizer.optim.register_step_pre_hook(refuses)
-        given = (lambda: None,)
-    try:
-        await (dist.all_gather(given) if what == "all_gather" else optimizer.step_async())
-    except (TypeError, ValueError):
-        await dist.barrier()
+class OpensOnce:
+    """Can be unpickled by its sender, which tries it, and not by the next."""
+
+    opened = False
+
+    def __setstate__(self, state: Any) -> None:
+        if OpensOnce.opened:
+            raise ValueError("planned")
+        OpensOnce.opened = True
+
+    def __getstate__(self) -> Any:
+        return "some state"
+
+
+class WithTensor:
+    def __init__(self) -> None:
+        self.x = ag.ones(2, requires_grad=True)
+
+
+async def gathers_and_goes_on(kind: Any, ranks: set[int]) -> str:
+    rank = dist.get_rank()
+    with pytest.raises((TypeError, RuntimeError, ValueError)) if rank in ranks else nullcontext():
+        await dist.all_gather(kind() if rank in ranks else None)
+    await dist.barrier()
+    return "went on"
 
 
 @pytest.mark.asyncio
-@pytest.mark.parametrize("what", ["all_gather", "ZeroRedundancyOptimizer"])
-async def test_a_rank_on_which_a_collective_has_failed_can_not_go_on(what: str) -> None:
-    """The others may wait for it in this one."""
+async def test_a_rank_that_has_sent_what_another_can_not_read_can_not_go_on() -> None:
+    """The other waits for it in this one."""
+    OpensOnce.opened = False
     async with world_of(Engine(2)) as world:
-        with pytest.raises(RuntimeError, match=f"given up a?.*{what}"):
-            await world.run(goes_on_after_an_error, what)
+        with pytest.raises(RuntimeError, match="given up all_gather"):
+            await world.run(gathers_and_goes_on, OpensOnce, {1})
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("kind", [threading.Lock, WithTensor])
+async def test_ranks_go_on_after_data_that_can_not_be_sent_if_all_do(kind: Any) -> None:
+    async with world_of(Engine(2)) as world:
+        assert await world.run(gathers_and_goes_on, kind, {0, 1}) == ["went on"] * 2
+        with pytest.raises(RuntimeError, match="has called"):
+            await world.run(gathers_and_goes_on, kind, {1})
+
+
+async def steps_and_goes_on(ranks: set[int], *, again: bool) -> list[float]:
+    x = ag.zeros(2, requires_grad=True)
+    x.grad = ag.ones(2)
+    optimizer = dist.optim.ZeroRedundancyOptimizer([x], ag.optim.SGD, lr=0.5)
+    if dist.get_rank() in ranks:
+        hook = optimizer.optim.register_step_pre_hook(refuses)
+        with pytest.raises(ValueError, match="planned"):
+            await optimizer.step_async()
+        hook.remove()
+    await (optimizer.step_async() if again else dist.barrier())
+    return x.tolist()
+
+
+@pytest.mark.asyncio
+async def test_ranks_go_on_after_a_step_that_has_failed_before_anything_was_sent() -> None:
+    async with world_of(Engine(2)) as world:
+        assert await world.run(steps_and_goes_on, {0, 1}, again=False) == [[0.0, 0.0]] * 2
+        assert await world.run(steps_and_goes_on, {0, 1}, again=True) == [[-0.5, -0.5]] * 2
+        # The other waits for a rank that has failed alone.
+        assert await world.run(steps_and_goes_on, {1}, again=True) == [[-0.5, -0.5]] * 2
+        with pytest.raises(RuntimeError, match="wait for one another"):
+            await world.run(steps_and_goes_on, {1}, again=False)
 
 
 async def told_before_a_model() -> int:
