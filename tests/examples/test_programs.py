@@ -91,6 +91,22 @@ def test_federated_averaging_counts_the_first_and_ends_the_others():
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # what Dask imports
+def test_a_straggler_answers_later(monkeypatch):
+    """It counts if another worker has died."""
+    pytest.importorskip("distributed", reason="Dask distributed is not installed")
+    from examples import federated
+
+    monkeypatch.setattr(federated, "DELAY", 0.0)
+
+    async def main():
+        weights = federated.make_net().state_dict()
+        async with asyncio.timeout(60):
+            return await federated.Participant(0).train(weights, 0, straggles=True)
+
+    assert asyncio.run(main())[1] == 330
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # what Dask imports
 def test_the_first_of_several_calls_are_taken_in_their_order_and_a_lost_worker_is_none_of_them():
     pytest.importorskip("distributed", reason="Dask distributed is not installed")
     from asyncgrad.distributed import WorkerLostError
