@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import weakref
 from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from contextvars import ContextVar
 from functools import partial
 from types import TracebackType
@@ -34,6 +34,7 @@ from asyncgrad.distributed.sums import Staged
 from asyncgrad.distributed.values import requires_grad
 from asyncgrad.errors import AutogradError
 from asyncgrad.records import NamedTuple
+from asyncgrad.scheduler.segments import outlast
 
 
 class Ambient(NamedTuple):
@@ -160,9 +161,7 @@ async def _to_the_end(telling: asyncio.Task[None]) -> None:
     try:
         await asyncio.shield(telling)
     finally:
-        while not telling.done():
-            with suppress(asyncio.CancelledError):
-                await asyncio.wait([telling])
+        await outlast(telling)
 
 
 class _InContext:

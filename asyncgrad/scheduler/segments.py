@@ -241,7 +241,7 @@ async def outlast(*futures: asyncio.Future[Any], seconds: float | None = None) -
     loop = asyncio.get_running_loop()
     late = loop.create_future()
     timer = None if seconds is None else call_later(loop, seconds, settle, late)
-    # Asks `done`, because a wait may never end without a cancellation: anyio cancels in every turn of
+    # By `done`, because a wait may never end without a cancellation: anyio cancels in every turn of
     # the loop.
     while not late.done() and (waiting := [one for one in futures if not one.done()]):
         with suppress(asyncio.CancelledError):
