@@ -135,11 +135,7 @@ class Passes(Changes):
                 self._committed(known, task)
             elif self.reason is None:
                 captured = [None if x is None else known.place(x) for x in task.captured]
-                if task.streams is not None:
-                    self._end_in_streams([], task)
-                elif known.called:
-                    # The next pass has another context, in which its code runs.
-                    self.steps.append(Commit([]))
+                self._end([], known, task)
             if self.reason is None:
                 check_waits(self.steps, known.called)
         except UnrepeatableError as error:
@@ -163,9 +159,13 @@ class Passes(Changes):
             array = tensor._array
             self.compute(COPY, copying(array), (place,), array, tensor._metadata.cost)
 
-    def _end_in_streams(self, staged: list[Any], task: GraphTask) -> None:
-        """Note that a pass ends that waits for the device."""
-        self.steps.append(Commit(staged, streamed=True, waits=not task.wait_enqueued))
+    def _end(self, staged: list[Any], known: WatchedPass, task: GraphTask) -> None:
+        """Note that a pass ends, if that makes a difference to what comes after it."""
+        if task.streams is not None:
+            self.steps.append(Commit(staged, streamed=True, waits=not task.wait_enqueued))
+        elif staged or known.called:
+            # User code in the next pass runs in another context.
+            self.steps.append(Commit(staged))
 
     def _committed(self, known: WatchedPass, task: GraphTask) -> None:
         staged = []
@@ -177,10 +177,7 @@ class Passes(Changes):
                 staged.append((source, total))
                 self._committed_to.add(source)
         self._changed = self._changed or bool(staged)
-        if task.streams is not None:
-            self._end_in_streams(staged, task)
-        elif staged:
-            self.steps.append(Commit(staged))
+        self._end(staged, known, task)
         if known.committed:
             for node in known.committed:
                 self._committed_to.add(self.sources[id(node.variable)])

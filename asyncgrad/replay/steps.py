@@ -229,7 +229,7 @@ class Commit(Step):
 
     _reads = attrgetter("staged")
 
-    #: The leaves, each with its gradient; none where a pass of `grad()` ends.
+    #: The leaves, each with its gradient; none where nothing is left to be committed.
     staged: list[tuple[Source, Place]]
     #: A pass over a device with streams ends here, perhaps one of `grad()`.
     streamed: bool = False

@@ -1206,7 +1206,8 @@ def test_code_that_asks_which_pass_runs_it_sees_the_passes_of_an_eager_call(kind
     assert log == once * 3
 
 
-def test_each_pass_has_a_context_of_its_own():
+@pytest.mark.parametrize("kind", ["grad", "committed early"])
+def test_each_pass_has_a_context_of_its_own(kind):
     """What hooks set in one pass, hooks in the next one do not see."""
     w, count, log = ag.ones(2, requires_grad=True), ContextVar("count", default=0), []
 
@@ -1215,12 +1216,19 @@ def test_each_pass_has_a_context_of_its_own():
         count.set(count.get() + 1)
 
     for _ in range(2):
-        w.register_hook(hook)
+        if kind == "grad":
+            w.register_hook(hook)
+        else:
+            w.register_post_accumulate_grad_hook(hook)
 
     @ag.compile
     def slope(x):
         loss = (x * w).sum()
-        return [ag.grad(loss, w, retain_graph=True)[0] for _ in range(2)]
+        for _ in range(2):
+            if kind == "grad":
+                ag.grad(loss, w, retain_graph=True)
+            else:
+                loss.backward(retain_graph=True)
 
     for _ in range(3):
         slope(ag.ones(2))
