@@ -189,7 +189,6 @@ def join(participant: Participant) -> None:
     task = current().graph_task
     if task is None:
         raise AutogradError("join() was called outside of a pass: call it in a hook or a Function")
-    task.examined()
     for name in ("prepare", "commit", "abort"):
         if not callable(getattr(participant, name, None)):
             raise TypeError(
@@ -201,6 +200,7 @@ def join(participant: Participant) -> None:
             "join: the pass has added its gradients, or has ended: join in a hook or node of it, "
             "not in what follows its last node"
         )
+    task.examined()
     if task.committed_early:
         raise AutogradError(
             "join: the pass has added to a leaf with a post-accumulate hook, which does not wait "

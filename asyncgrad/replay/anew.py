@@ -15,8 +15,8 @@ import numpy as np
 from asyncgrad.core.modes import Mode
 from asyncgrad.core.node import Node, as_edge, init_node
 from asyncgrad.core.run_node import accumulate_now
-from asyncgrad.core.variable import Variable, gradient_edge, view_of, wrap
-from asyncgrad.errors import AutogradError
+from asyncgrad.core.variable import Variable, autograd_meta, gradient_edge, view_of, wrap
+from asyncgrad.errors import AutogradError, note_failure
 from asyncgrad.replay.steps import Same
 
 
@@ -40,8 +40,9 @@ def apply_function(
     Args:
         live: tensors whose arrays are read later, too.
         grad: whether grad mode is on.
-        made: for each argument that is the array of a tensor, the tensor's metadata and whether it
-            requires grad; None for others.
+        made: for each argument that is the array of a tensor, the tensor's metadata, whether it
+            requires grad, the name of its node, None for a leaf, and how many hooks `forward` adds
+            to the node; None for others.
         expected: for each result that is a tensor, its metadata and whether it has a graph; a
             template of others.
 
@@ -49,7 +50,7 @@ def apply_function(
         Its node, and the arrays of its results.
     """
     given = [
-        x if facts is None else _tensor(x, *facts) for x, facts in zip(args, made, strict=True)
+        x if facts is None else _tensor(x, *facts[:3]) for x, facts in zip(args, made, strict=True)
     ]
     watched = [*live, *[x for x in given if isinstance(x, Variable)]]
     before = versions_of(watched)
@@ -58,6 +59,9 @@ def apply_function(
     results = result if isinstance(result, tuple) else (result,)
     if versions_of(watched) != before or len(results) != len(expected):
         raise BailError
+    for x, facts in zip(given, made, strict=True):
+        if facts is not None and hooks_on(x) != facts[3]:
+            raise BailError
     node: Any = None
     arrays: list[Any] = []
     for value, known in zip(results, expected, strict=True):
@@ -79,13 +83,53 @@ def apply_function(
     return node, *arrays
 
 
-def _tensor(array: Any, metadata: Any, flows: bool) -> Any:
+def hooks_on(tensor: Any) -> int:
+    """How many hooks the node of a tensor has."""
+    node: Any = None if tensor._edge is None else as_edge(tensor._edge).node
+    if node is None or node.extras is None:
+        return 0
+    extras = node.extras
+    return sum(map(len, (*extras.tensor.values(), extras.retain, extras.pre, extras.post)))
+
+
+def _tensor(array: Any, metadata: Any, flows: bool, name: str | None) -> Any:
     """A tensor of an array of the program."""
-    if not flows:
-        return wrap(array, metadata)
-    edge = Node()
-    init_node(edge, (), metadata)
-    return wrap(array, metadata, edge)
+    if name is None:
+        tensor = wrap(array, metadata)
+        if flows:
+            autograd_meta(tensor).requires_grad = True
+        return tensor
+    node = _Argument()
+    init_node(node, (), metadata)
+    node.title = name
+    return wrap(array, metadata, node)
+
+
+class StandIn(Node):
+    """Is in the place of a node of the recorded call, without that node's graph."""
+
+    __slots__ = ("title",)
+
+    title: str
+
+    def name(self) -> str:
+        """The node's name."""
+        return self.title
+
+
+class _Argument(StandIn):
+    """Is in the place of the node of a `Function`'s argument."""
+
+    __slots__ = ()
+
+    @property
+    def following(self) -> Any:
+        """Give the replay up: user code looks at the graph, or runs a pass through it."""
+        raise BailError
+
+    @following.setter
+    def following(self, edges: Any) -> None:
+        """Set nothing."""
 
 
 def within(
@@ -101,15 +145,19 @@ def within(
     before = versions_of(live)
     # A leaf makes its node anew if no graph has kept it.
     node: Any = gradient_edge(target) if isinstance(target, Variable) else target
-    if function is accumulate_now:
-        yield from accumulate_now(task, node, args[0], False)
-        result = None
-    else:
-        if wanted is not None:
-            node._wanted = wanted
-        *others, gradients = args
-        result = yield from function(task, node, *others, list(gradients))
-        result = tuple([None if x is None else np.asarray(x) for x in result])
+    result: Any = None
+    try:
+        if function is accumulate_now:
+            yield from accumulate_now(task, node, args[0], False)
+        else:
+            if wanted is not None:
+                node._wanted = wanted
+            *others, gradients = args
+            result = yield from function(task, node, *others, list(gradients))
+            result = tuple([None if x is None else np.asarray(x) for x in result])
+    except BaseException as error:
+        note_failure(error, node)
+        raise
     if versions_of(live) != before:
         if function is accumulate_now:
             changed()

@@ -14,15 +14,19 @@ from collections.abc import Generator
 from contextvars import copy_context
 from operator import is_
 from time import perf_counter_ns
-from typing import Any
+from typing import Any, NoReturn
 
 from asyncgrad.autograd.new_pass import start_pass
 from asyncgrad.core.graph_task import GraphTask
 from asyncgrad.core.modes import current, install
 from asyncgrad.core.node import Node, init_node
 from asyncgrad.core.variable import counter_of, is_inference
-from asyncgrad.devices.fp_errors import fp_errors_ignored, restore_fp_errors
-from asyncgrad.errors import AutogradError, note_failure
+from asyncgrad.devices.fp_errors import (
+    call_without_fp_errors,
+    fp_errors_ignored,
+    restore_fp_errors,
+)
+from asyncgrad.errors import AutogradError
 from asyncgrad.replay.anew import BailError
 from asyncgrad.replay.order import LASTING
 from asyncgrad.replay.program import Program
@@ -73,7 +77,7 @@ def replay(
                 return _timed(program, None, tensors, state)
         return _waited_for(_Replay(program, tensors, state, watched).run(), state)
     except Exception as error:
-        raise _failure(error, state) from None
+        _fail(error, state)
 
 
 async def _waited_for(coroutine: Any, state: list[int]) -> Any:
@@ -81,24 +85,24 @@ async def _waited_for(coroutine: Any, state: list[int]) -> Any:
         # A cancellation here cancels what is awaited; nothing else has to be undone.
         return await coroutine
     except Exception as error:
-        raise _failure(error, state) from None
+        _fail(error, state)
 
 
-def _failure(error: Exception, state: list[int]) -> Exception:
-    """What is raised for an error in a replay."""
+def _fail(error: Exception, state: list[int]) -> NoReturn:
+    """Raise for an error in a replay."""
     if isinstance(error, (BailError, _ChangedError)):
-        if state[0] == LASTING:
-            failure = AutogradError(
-                "compile: a tensor that the call uses was changed in place by another task"
-                if isinstance(error, _ChangedError)
-                else "compile: code that was called anew has done what it did not do in the "
-                "recorded call, after the call had changed something"
-            )
-            failure.__cause__ = error
-            return failure
-        return OtherPathError("a check failed")
-    # If nothing has changed, the call is made again, and raises the error as the function does.
-    return error if state[0] else UnrepeatableError("it raised an error")
+        if state[0] != LASTING:
+            raise OtherPathError("a check failed") from None
+        raise AutogradError(
+            "compile: a tensor that the call uses was changed in place by another task"
+            if isinstance(error, _ChangedError)
+            else "compile: code that was called anew has done what it did not do in the "
+            "recorded call, after the call had changed something"
+        ) from error
+    if not state[0]:
+        # Nothing has changed, so the call is made again, and raises the error as the function does.
+        raise UnrepeatableError("it raised an error") from None
+    raise error
 
 
 def replay_blocking(program: Program, tensors: Any, state: list[int]) -> Any:
@@ -112,7 +116,7 @@ def replay_blocking(program: Program, tensors: Any, state: list[int]) -> Any:
         try:
             return _at_once(program, whole, tensors, state)
         except Exception as error:
-            raise _failure(error, state) from None
+            _fail(error, state)
     try:
         replay(program, tensors, state).send(None)
     except StopIteration as stop:
@@ -178,6 +182,9 @@ class _Pass(GraphTask):
 
     def examined(self) -> None:
         """Give the replay up: the function's pass has other nodes."""
+        root: Any = self.root
+        # The code may catch this error, or raise another one for it.
+        root.replay.refused = True
         raise BailError
 
 
@@ -200,9 +207,11 @@ class Part(Node):
         before = replay.seen()
         try:
             replay.answer = yield from function(current().graph_task, *arguments)
-        except BaseException as error:
-            note_failure(error, arguments[2])
-            raise
+        except Exception:
+            if not replay.refused:
+                raise
+        if replay.refused:
+            raise BailError
         replay.blame(before)
         # This code may have changed tensors that are not read any more, and that is no error. The
         # others have been compared by `within`.
@@ -249,6 +258,8 @@ class _Replay:
         #: The function that the next part calls first, with its arguments; what it has returned.
         self.request: Any = None
         self.answer: Any = None
+        #: Code that was called has asked what a replay can't tell it.
+        self.refused = False
 
     async def run(self) -> Any:
         parts = self._program.parts
@@ -266,7 +277,7 @@ class _Replay:
                     last += 1
                 self._last = last
                 if place == last and parts[place][0] == "end" and parts[place][1] < _REST_NS:
-                    self.advance(place)
+                    call_without_fp_errors(self.advance, place)
                     continue
                 self._hold()
                 # While this waits, other tasks run. If the wait is cancelled, so is the pass, and

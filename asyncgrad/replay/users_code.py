@@ -28,7 +28,7 @@ from asyncgrad.core.node import (
 from asyncgrad.core.run_node import accumulate_now, call_apply
 from asyncgrad.core.variable import AccumulateGrad, Variable, requires_grad, view_of
 from asyncgrad.nn.backward_hooks import BackwardHooks, Passage
-from asyncgrad.replay.anew import apply_function, versions_of, within
+from asyncgrad.replay.anew import StandIn, apply_function, hooks_on, versions_of, within
 from asyncgrad.replay.names import names_in
 from asyncgrad.replay.steps import Again, Opaque, Place, Same, UnrepeatableError, Users
 from asyncgrad.replay.watched_pass import WatchedPass
@@ -49,7 +49,7 @@ def record_function(recorder: Any, function: Any, args: tuple[Any, ...]) -> Any:
             recorder.refuse(f"{name}: {error}")
         if current().inference is not recorder.inference:
             recorder.refuse(f"{name}: it is called in inference mode")
-    versions = versions_of(tensors)
+    versions, hooks = versions_of(tensors), {id(x): hooks_on(x) for x in tensors}
     recorder.check_unchanged()
     with Mode(recorder=None, before_change=None):
         result = function.apply(*args)
@@ -58,7 +58,7 @@ def record_function(recorder: Any, function: Any, args: tuple[Any, ...]) -> Any:
         try:
             if versions_of(tensors) != versions:
                 raise UnrepeatableError("it changes an argument in place")
-            _note_function(recorder, function, args, arguments, result)
+            _note_function(recorder, function, args, arguments, result, hooks)
         except UnrepeatableError as error:
             recorder.refuse(f"{name}: {error}")
     return result
@@ -71,7 +71,9 @@ def _argument(recorder: Any, value: Any) -> Any:
     return recorder.template(value, tensors=True)
 
 
-def _note_function(recorder: Any, function: Any, args: Any, arguments: Any, result: Any) -> None:
+def _note_function(
+    recorder: Any, function: Any, args: Any, arguments: Any, result: Any, hooks: dict[int, int]
+) -> None:
     results = result if isinstance(result, tuple) else (result,)
     node: Any = None
     expected: list[Any] = []
@@ -92,7 +94,7 @@ def _note_function(recorder: Any, function: Any, args: Any, arguments: Any, resu
     outs += [recorder.new(x._array) for x in results if isinstance(x, Variable)]
     made = tuple(
         [
-            (x._metadata, requires_grad(x)) if value.__class__ is Place else None
+            _facts(x, hooks[id(x)]) if value.__class__ is Place else None
             for x, value in zip(args, arguments, strict=True)
         ]
     )
@@ -107,6 +109,13 @@ def _note_function(recorder: Any, function: Any, args: Any, arguments: Any, resu
             Users(within=False),
         )
     )
+
+
+def _facts(tensor: Any, hooks: int) -> tuple[Any, ...]:
+    """What `apply_function` makes a tensor by, which had so many hooks before."""
+    node: Any = None if tensor._edge is None else as_edge(tensor._edge).node
+    name = None if node is None else name_of(node)
+    return tensor._metadata, requires_grad(tensor), name, hooks_on(tensor) - hooks
 
 
 def _check_lasting(value: Any, is_there: Any) -> None:
@@ -319,19 +328,7 @@ def _stand_in(node: Any) -> Node:
 
 
 def _bare(node: Any) -> Node:
-    made = _StandIn()
+    made = StandIn()
     init_node(made, (), node.output_metadata, node.cost)
     made.title = name_of(node)
     return made
-
-
-class _StandIn(Node):
-    """Is in the place of a node of the recorded call."""
-
-    __slots__ = ("title",)
-
-    title: str
-
-    def name(self) -> str:
-        """The node's name."""
-        return self.title

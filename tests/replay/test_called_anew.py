@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from contextvars import ContextVar
 from types import SimpleNamespace
 
@@ -160,6 +161,49 @@ def test_gradients_that_inputs_leaves_out():
     assert v.grad is None
 
 
+@pytest.mark.parametrize("late", [False, True])
+@pytest.mark.parametrize("look", ["name", "leaf", "edges", "pass", "hook"])
+def test_the_graph_of_an_argument(look, late):
+    """A replay makes none: it is given up where a Function uses more than the node's name."""
+    v, seen, looks = leaf(), [], []
+
+    class Looking(ag.autograd.Function):
+        @staticmethod
+        def forward(ctx, x, y):
+            if looks and look == "name":
+                seen.append(x.grad_fn.name())
+            elif looks and look == "leaf":
+                seen.append((y.is_leaf, y.requires_grad))
+            elif looks and look == "edges":
+                seen.append(len(x.grad_fn.next_functions))
+            elif looks and look == "pass":
+                with ag.enable_grad():
+                    seen.append(ag.grad(x.sum(), v, retain_graph=True)[0].tolist())
+            elif looks:
+                x.register_hook(lambda g: seen.append(g.tolist()))
+            ctx.save_for_backward(x, y)
+            return x * y
+
+        @staticmethod
+        def backward(ctx, g):
+            x, y = ctx.saved_tensors
+            return g * y, g * x
+
+    def function(x):
+        own = x.detach().clone().requires_grad_()
+        return ag.grad(Looking.apply(x * v, own).sum(), (v, own))
+
+    fast = ag.compile(function)
+    for number, x in enumerate(x for (x,) in xs()):
+        looks[:] = [True] * (number > 1 or not late)
+        found = []
+        for call in (function, fast):
+            seen.clear()
+            found.append((bits(call(x)), list(seen)))
+        assert found[0] == found[1]
+    assert replays(fast) == {"name": 3, "leaf": 3}.get(look, late)
+
+
 def test_a_function_without_gradients():
     """Nothing requires grad."""
     w = leaf()
@@ -298,6 +342,48 @@ def test_errors_of_users_code_reach_the_caller():
         if way:
             assert found[0][1] == bits((ag.ones(3), ag.zeros(3)))
     assert replays(fast) == 3
+
+
+def test_errors_keep_their_cause_and_name_the_node():
+    """After a change the replay raises the error, which no eager call does again."""
+    w, fails = leaf(), []
+
+    def hook(g):
+        if fails:
+            raise KeyError("hook") from ValueError("cause")
+
+    w.register_hook(hook)
+
+    @ag.compile
+    def function(x):
+        w.grad = None
+        (w * x).sum().backward()
+
+    for _ in range(3):
+        function(ag.ones(3))
+    assert replays(function) == 2
+    fails.append(True)
+    with pytest.raises(KeyError) as found:
+        function(ag.ones(3))
+    assert repr(found.value.__cause__) == "ValueError('cause')"
+    assert found.value.__notes__[0].startswith("raised by AccumulateGrad")
+
+
+@pytest.mark.filterwarnings("error")
+def test_no_operation_around_users_code_warns():
+    """NumPy's warnings are off in the whole replay, as in operations of an eager call."""
+    w, x = leaf(), ag.zeros(3)
+    w.register_hook(lambda g: g * 0.5)
+
+    @ag.compile
+    def function():
+        before = ag.log(x)
+        (gradient,) = ag.grad((w * x).sum(), w)
+        return before, gradient / x
+
+    for _ in range(3):
+        assert bits(function()) == bits((ag.log(x), ag.zeros(3) / x))
+    assert replays(function) == 2
 
 
 def test_hooks_of_leaves_and_of_results():
@@ -1236,15 +1322,17 @@ def test_each_pass_has_a_context_of_its_own(kind):
     assert replays(slope) == 2
 
 
+@pytest.mark.parametrize("catches", [False, True])
 @pytest.mark.parametrize("late", [False, True])
-def test_code_may_begin_to_ask_which_pass_runs_it(late):
+def test_code_may_begin_to_ask_which_pass_runs_it(late, catches):
     """The replay is given up, or fails where a pass before has changed something."""
     w, calls, seen = ag.ones(2, requires_grad=True), [], []
 
     def hook(gradient):
         calls.append(None)
         if len(calls) > 6 + late:
-            seen.append(ag.autograd.graph.current_pass().retains_graph)
+            with suppress(Exception if catches else ()):
+                seen.append(ag.autograd.graph.current_pass().retains_graph)
 
     w.register_hook(hook)
 
@@ -1259,8 +1347,9 @@ def test_code_may_begin_to_ask_which_pass_runs_it(late):
         step(ag.ones(2))
     assert replays(step) == 2
     if late:
-        with pytest.raises(AutogradError, match="has done what it did not do"):
+        with pytest.raises(AutogradError, match="has done what it did not do") as found:
             step(ag.ones(2))
+        assert found.value.__cause__ is not None
     else:
         assert step(ag.ones(2)).tolist() == [2, 2]
         assert seen == [False, False]
