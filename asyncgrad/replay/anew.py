@@ -16,7 +16,9 @@ from asyncgrad.core.modes import Mode
 from asyncgrad.core.node import Node, as_edge, init_node
 from asyncgrad.core.run_node import accumulate_now
 from asyncgrad.core.variable import Variable, autograd_meta, gradient_edge, view_of, wrap
+from asyncgrad.devices import CPU
 from asyncgrad.errors import AutogradError, note_failure
+from asyncgrad.ops.namespace import metadata_of
 from asyncgrad.replay.steps import Same
 
 
@@ -145,6 +147,9 @@ def within(
     before = versions_of(live)
     # A leaf makes its node anew if no graph has kept it.
     node: Any = gradient_edge(target) if isinstance(target, Variable) else target
+    if node is None:
+        # Other user code has just had it require no gradient.
+        raise BailError
     result: Any = None
     try:
         if function is accumulate_now:
@@ -152,9 +157,13 @@ def within(
         else:
             if wanted is not None:
                 node._wanted = wanted
-            *others, gradients = args
-            result = yield from function(task, node, *others, list(gradients))
-            result = tuple([None if x is None else np.asarray(x) for x in result])
+            given = [_shown(gradients) for gradients in args]
+            shown = [x for tensors in given for x in tensors if x is not None]
+            result = yield from function(task, node, *given)
+            if any(versions_of(shown)):
+                # The gradient of another node may be in the same memory.
+                raise BailError
+            result = tuple([None if x is None else _array(x) for x in result])
     except BaseException as error:
         note_failure(error, node)
         raise
@@ -163,6 +172,16 @@ def within(
             changed()
         raise BailError
     return result
+
+
+def _shown(gradients: Any) -> list[Any]:
+    """Gradients as tensors, so that a change in place is noticed."""
+    arrays = [None if x is None else np.asarray(x) for x in gradients]
+    return [None if x is None else wrap(x, metadata_of(x, CPU)) for x in arrays]
+
+
+def _array(gradient: Any) -> Any:
+    return np.asarray(gradient._array if isinstance(gradient, Variable) else gradient)
 
 
 def versions_of(tensors: Any) -> list[Any]:

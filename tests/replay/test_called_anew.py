@@ -475,6 +475,51 @@ def test_hooks_that_hold_what_the_call_has_made_are_eager():
     assert replays(compare(function, xs(), fullgraph=False)) == 0
 
 
+@pytest.mark.parametrize("kind", ["hook", "prehook", "posthook", "function"])
+def test_code_begins_to_change_a_gradient_in_place(kind):
+    """Another gradient of the pass may be in the same memory, and an eager pass copies that."""
+    v, w, changes = leaf(), leaf(), []
+
+    def change(gradient):
+        if changes:
+            gradient.mul_(3)
+
+    class Identity(ag.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x * 1
+
+        @staticmethod
+        def backward(ctx, g):
+            change(g)
+            return g * 1
+
+    if kind == "hook":
+        w.register_hook(change)
+
+    def node_hook(*gradients):
+        change(gradients[0][0])
+
+    def function(x):
+        y = Identity.apply(w * 1) if kind == "function" else w * 1
+        if kind == "prehook":
+            y.grad_fn.register_prehook(node_hook)
+        elif kind == "posthook":
+            y.grad_fn.register_hook(node_hook)
+        return ((y + v) * x).sum().backward()
+
+    fast = ag.compile(function)
+    for number, x in enumerate(x for (x,) in xs(5)):
+        changes[:] = [True] * (number > 2)
+        found = []
+        for call in (function, fast):
+            v.grad = w.grad = None
+            call(x)
+            found.append(bits((v.grad, w.grad)))
+        assert found[0] == found[1]
+    assert replays(fast) == 2
+
+
 def test_a_hook_that_changes_a_weight_of_the_pass():
     """The eager call raises, and so does this."""
     w = leaf()
