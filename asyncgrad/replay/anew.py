@@ -44,16 +44,19 @@ def apply_function(
         grad: whether grad mode is on.
         made: for each argument that is the array of a tensor, the tensor's metadata, whether it
             requires grad, the name of its node, None for a leaf, and how many hooks `forward` adds
-            to the node; None for others.
+            to the node; for a tensor that is given a second time, its first place; None for others.
         expected: for each result that is a tensor, its metadata and whether it has a graph; a
             template of others.
 
     Returns:
         Its node, and the arrays of its results.
     """
-    given = [
-        x if facts is None else _tensor(x, *facts[:3]) for x, facts in zip(args, made, strict=True)
-    ]
+    given: list[Any] = []
+    for x, facts in zip(args, made, strict=True):
+        if facts.__class__ is int:
+            given.append(given[facts])
+        else:
+            given.append(x if facts is None else _tensor(x, *facts[:3]))
     watched = [*live, *[x for x in given if isinstance(x, Variable)]]
     before = versions_of(watched)
     with Mode(grad=grad):
@@ -62,7 +65,7 @@ def apply_function(
     if versions_of(watched) != before or len(results) != len(expected):
         raise BailError
     for x, facts in zip(given, made, strict=True):
-        if facts is not None and hooks_on(x) != facts[3]:
+        if facts.__class__ is tuple and hooks_on(x) != facts[3]:
             raise BailError
     node: Any = None
     arrays: list[Any] = []

@@ -92,17 +92,21 @@ def _note_function(
         recorder.known[id(node)] = outs[0]
         recorder.keep(node)
     outs += [recorder.new(x._array) for x in results if isinstance(x, Variable)]
-    made = tuple(
-        [
-            _facts(x, hooks[id(x)]) if value.__class__ is Place else None
-            for x, value in zip(args, arguments, strict=True)
-        ]
-    )
+    made: list[Any] = []
+    first: dict[int, int] = {}
+    for number, (x, value) in enumerate(zip(args, arguments, strict=True)):
+        if value.__class__ is not Place:
+            made.append(None)
+        elif id(x) in first:
+            made.append(first[id(x)])
+        else:
+            first[id(x)] = number
+            made.append(_facts(x, hooks[id(x)]))
     recorder.call_anew(
         Again(
             function.__name__,
             apply_function,
-            (Same(function), Same(current().grad), Same(made), Same(tuple(expected)), *arguments),
+            (*map(Same, (function, current().grad, tuple(made), tuple(expected))), *arguments),
             {},
             tuple(outs),
             True,
