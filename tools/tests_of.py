@@ -41,11 +41,13 @@ ROWS: dict[str, tuple[str, ...]] = {
     "core/dependencies.py": ("scheduler/test_slices.py", "scheduler/test_limits_and_insight.py"),
     "core/exec_info.py": (
         "autograd/test_grad.py", "autograd/test_order_and_selection.py", "autograd/test_hooks.py",
+        "autograd/test_node_api.py",
     ),
     "core/forward.py": ("autograd/test_forward_ad.py", "autograd/test_dual_programs.py"),
     "core/graph_task.py": (
         "autograd/test_order_and_selection.py", "autograd/test_random_passes.py",
         "scheduler/test_every_node.py", "scheduler/test_coroutine_nodes.py",
+        "replay/test_compiled_transforms.py",
     ),
     "core/hook*.py": (
         "autograd/test_hooks.py", "autograd/test_node_api.py", "scheduler/test_hook_order.py",
@@ -120,6 +122,7 @@ ROWS: dict[str, tuple[str, ...]] = {
     "ops/tensors/*": ("test_copies.py", "autograd/test_memory.py"),
     "nn/*": ("devices/test_layers_on_devices.py", *_PUBLISHED),
     "optim/*": ("test_amp.py", *_PUBLISHED),
+    "optim/lr_scheduler/*": ("optim/test_lr_scheduler.py",),
     "func/*": ("autograd/test_transform_programs.py", "autograd/test_vmap_programs.py"),
     "utils/*": ("autograd/test_checkpoint_programs.py",),
     "serving/*": ("examples",),

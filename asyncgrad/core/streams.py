@@ -215,11 +215,9 @@ class PassStreams:
 
     def deliver(
         self, task: PassState, node: Node, following: tuple[StoredEdge, ...],
-        received: Sequence[Gradient] | None, fresh: bool,
+        received: Sequence[Gradient], fresh: bool,
     ) -> None:  # fmt: skip
         """`deliver` edge by edge, each gradient in the stream in which it is summed."""
-        if received is None:
-            received = (None,) * len(following)
         producer = stream_of(node)
         if producer is not None and _all_in_one(producer.device, following):
             self.leaves[producer] = None
