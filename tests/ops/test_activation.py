@@ -46,6 +46,21 @@ def test_small_slopes_keep_their_digits(name):
     np.testing.assert_allclose(*results, rtol=1e-12)
 
 
+@pytest.mark.parametrize(
+    "name",
+    ["elu", "selu", "celu", "gelu", "silu", "mish", "softplus", "sigmoid", "logsigmoid", "tanh"],
+)
+def test_many_numbers_of_single_precision(name):
+    """Some functions of many numbers are computed by other formulas than those of few."""
+    results = []
+    for T, grad in ((torch, torch.autograd.grad), (ag, ag.sync.grad)):
+        x = T.linspace(-9.0, 9.0, 9000, dtype=T.float32, requires_grad=True)
+        y = getattr(T.nn.functional, name)(x)
+        (g,) = grad(y.sum(), x)
+        results.append([y.detach().numpy(), g.numpy()])
+    np.testing.assert_allclose(*results, rtol=1e-5, atol=1e-6)
+
+
 def test_the_second_derivative_of_relu_is_zero():
     """And not none: the gradient requires grad, though the incoming one is a constant."""
     for T, grad in ((torch, torch.autograd.grad), (ag, ag.sync.grad)):

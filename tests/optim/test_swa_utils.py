@@ -124,8 +124,11 @@ def test_rates_are_pytorchs(options):
         optimizer = library.optim.SGD(groups, lr=1.0)
         schedule = swa_of(library).SWALR(optimizer, [0.05, 0.1], **options)
         seen = []
-        for _ in range(14):
+        for step in range(14):
             optimizer.step()
+            if step == 12:
+                # Rates that are changed when all steps to the constant ones are done.
+                optimizer.param_groups[0]["lr"] = 0.7
             schedule.step()
             seen.append(schedule.get_last_lr())
         rates.append(seen)
