@@ -122,6 +122,7 @@ ROWS: dict[str, tuple[str, ...]] = {
     "ops/tensors/*": ("test_copies.py", "autograd/test_memory.py"),
     "nn/*": ("devices/test_layers_on_devices.py", *_PUBLISHED),
     "optim/*": ("test_amp.py", *_PUBLISHED),
+    "optim/hooks.py": ("nn/test_state_hooks.py",),
     "optim/lr_scheduler/*": ("optim/test_lr_scheduler.py",),
     "func/*": ("autograd/test_transform_programs.py", "autograd/test_vmap_programs.py"),
     "utils/*": ("autograd/test_checkpoint_programs.py",),

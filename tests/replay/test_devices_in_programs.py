@@ -493,6 +493,17 @@ def test_what_stays_eager_says_why(function, reason):
         ag.compile(function, fullgraph=True)(x)
 
 
+def test_results_with_a_graph_on_the_host_and_a_device_stay_eager():
+    weights = [ag.ones(3, device=device, requires_grad=True) for device in ("cpu", "sim:0")]
+    step = ag.compile(lambda x: (weights[0] * 2, weights[1] * x))
+    x = ag.ones(3, device="sim:0")
+    for _ in range(3):
+        ag.autograd.backward([y.sum() for y in step(x)])
+    assert [w.grad.tolist() for w in weights] == [[6.0] * 3, [3.0] * 3]
+    assert replays(step) == 0
+    assert "its results are on several devices" in step.explain()
+
+
 STEPS = {
     "mul": lambda a, b: a * b,
     "add": lambda a, b: a + b * 2,
