@@ -23,7 +23,7 @@ class Update(NamedTuple):
     Args:
         entries: the names of the state's tensors, which the body changes.
         numbers: the names of numbers, which may differ from step to step.
-        body: assignments, the last one to `change`, which is subtracted from the value `p`. `g` is
+        body: assignments, one of them to `change`, which is subtracted from the value `p`. `g` is
             the direction to descend along. They call `sqrt`, `abs` and `FUNCTIONS`. A choice
             (`a ? b : c`) is a whole right side. If its condition is a flag, NumPy computes only
             what is chosen.
@@ -56,63 +56,66 @@ _SQUARE = "square = square * keep + g * taken * g"
 #: What follows from the mean square, of `found`: the deviation from zero or from the mean.
 _SCALED = "T step = g / (sqrt({found}) + eps)"
 _CENTERED = f"{_MEAN}; T variance = square - mean * mean"
-_PLAIN, _MOMENTUM = "change = step * lr", "buffer = buffer * momentum + step; change = buffer * lr"
+_PLAIN, _MOMENTUM = (
+    "T change = step * lr",
+    "buffer = buffer * momentum + step; T change = buffer * lr",
+)
 _RATES = "lr share keep taken eps"
 
 UPDATES = {
-    "sgd": Update("", "lr", "change = g * lr"),
+    "sgd": Update("", "lr", "T change = g * lr"),
     "sgd_momentum": Update(
         "buffer",
         "lr momentum share",
         "T part = dampened ? g * share : g; buffer = first ? g : buffer * momentum + part;"
-        "T ahead = nesterov ? g + buffer * momentum : buffer; change = ahead * lr",
+        "T ahead = nesterov ? g + buffer * momentum : buffer; T change = ahead * lr",
         "first dampened nesterov",
     ),
     "asgd": Update(
         "average",
         "lr kept weight",
-        "p = p * kept; change = g * lr; T new_p = p - change;"
+        "p = p * kept; T change = g * lr; T new_p = p - change;"
         "average = averages ? average + (new_p - average) * weight : new_p",
         "averages",
     ),
     "adam": Update(
         "mean square",
         "lr share keep taken eps",
-        f"{_MEAN}; {_SQUARE}; change = mean / (sqrt(square) + eps) * lr",
+        f"{_MEAN}; {_SQUARE}; T change = mean / (sqrt(square) + eps) * lr",
     ),
     "adam_amsgrad": Update(
         "mean square greatest",
         "lr share keep taken eps",
         f"{_MEAN}; {_SQUARE}; greatest = larger(greatest, square);"
-        "change = mean / (sqrt(greatest) + eps) * lr",
+        "T change = mean / (sqrt(greatest) + eps) * lr",
     ),
     "adamax": Update(
         "mean greatest",
         "lr share keep eps",
         f"{_MEAN}; T size = abs(g) + eps; greatest = larger(greatest * keep, size);"
-        "change = mean / greatest * lr",
+        "T change = mean / greatest * lr",
     ),
     "nadam": Update(
         "mean square",
         "lr lr_ahead correction share keep taken eps",
         f"{_MEAN}; {_SQUARE}; T root = sqrt(square / correction) + eps;"
-        "change = (g * lr + mean * lr_ahead) / root",
+        "T change = (g * lr + mean * lr_ahead) / root",
     ),
     "radam": Update(
         "mean square",
         "lr share keep taken eps",
         f"{_MEAN}; {_SQUARE}; T step = rectified ? mean / (sqrt(square) + eps) : mean;"
-        "change = step * lr",
+        "T change = step * lr",
         "rectified",
     ),
     "adadelta": Update(
         "square steps",
         "lr keep taken eps",
         f"{_SQUARE}; T step = sqrt(steps + eps) / sqrt(square + eps) * g;"
-        "steps = steps * keep + step * taken * step; change = step * lr",
+        "steps = steps * keep + step * taken * step; T change = step * lr",
     ),
     "adagrad": Update(
-        "total", "lr eps", "total = total + g * g; change = g / (sqrt(total) + eps) * lr"
+        "total", "lr eps", "total = total + g * g; T change = g / (sqrt(total) + eps) * lr"
     ),
     "rmsprop": Update("square", _RATES, f"{_SQUARE}; {_SCALED.format(found='square')}; {_PLAIN}"),
     "rmsprop_centered": Update(
@@ -137,6 +140,6 @@ UPDATES = {
         "sizes = previous < T(0) ? sizes * shrinking : sizes;"
         "sizes = previous > T(0) ? sizes * growing : sizes;"
         "sizes = smaller(larger(sizes, least), most);"
-        "previous = previous < T(0) ? T(0) : g; change = sign(previous) * sizes",
+        "previous = previous < T(0) ? T(0) : g; T change = sign(previous) * sizes",
     ),
 }

@@ -597,8 +597,18 @@ class _Kernel:
         self.outputs = outputs
         self.name = name
         self.launched = 0
-        lines = [re.sub(r"^(T|bool) ", "", line.strip()) for line in body.split(";")]
-        assert all(re.fullmatch(r"\w+ = [\w\s.+*/(),&<>=!?:%[\]-]+", line) for line in lines)
+        known = {*inputs, *outputs}
+        lines = []
+        for line in body.split(";"):
+            kind, target, value = re.fullmatch(
+                r"\s*(T |bool )?(\w+) = ([\w\s.+*/(),&<>=!?:%[\]-]+)", line
+            ).groups()
+            # C++ has names that are declared, once, before they are used.
+            assert (target in known) == (kind is None), f"{name}: {target} is not declared once"
+            known.add(target)
+            words = set(re.findall(r"(?<![\w.])[a-z_]\w*", value))
+            assert words <= {*known, *CALLED, "i"}, f"{name}: {words - known} are not declared"
+            lines.append(f"{target} = {value.strip()}")
         choice = re.compile(r"(\w+) = (.+) \? (.+) : (.+)")
         self.statements = [choice.sub(r"\1 = where(\2, \3, \4)", line) for line in lines]
 
