@@ -19,7 +19,7 @@ from asyncgrad.devices import current_stream
 from asyncgrad.errors import AcceleratorError, OutOfMemoryError
 from asyncgrad.ops.registry import OPS
 from asyncgrad.replay.device_arrays import is_host_work
-from asyncgrad.replay.memory import ends_of
+from asyncgrad.replay.memory import Layout, ends_of
 from asyncgrad.replay.steps import MADE, Compute, Load, Place, filled, is_list
 
 #: How often steps are captured again because an array was replaced that had always been the same.
@@ -60,11 +60,14 @@ def is_work_of_the_device(step: Any, lists: set[Place]) -> bool:
         and not is_host_work(step.function)
         # It takes values from the host that may be others at each call.
         and step.name != MADE
-        and all(
-            place in lists or (place.sample.is_array and not place.sample.on_host)
-            for place in (*step.read, *step.made)
-        )
+        and all(place in lists or _is_on_device(place) for place in (*step.read, *step.made))
     )
+
+
+def _is_on_device(place: Place) -> bool:
+    """Whether there is an array of the device, and not one of the host, as all constants are."""
+    layout = place.sample
+    return layout.__class__ is Layout and layout.is_array and not layout.on_host
 
 
 def inputs_of(steps: list[Any]) -> tuple[list[Place], list[Place]]:

@@ -31,6 +31,7 @@ from asyncgrad.devices.simulated.array import (
     _WRITES_FIRST,
     SimArray,
     _computed,
+    _plain,
     adopt,
     launch,
 )
@@ -55,6 +56,7 @@ def installed(monkeypatch, **options):
     monkeypatch.setattr(device_check, "_known", [*device_check._known])
     monkeypatch.setattr(namespace, "_raw", dict(namespace._raw))
     monkeypatch.setattr(array, "_computed", stand_in.computed)
+    monkeypatch.setattr(array, "_plain", stand_in.plain)
     monkeypatch.setattr(stand_in.machine, "launch", stand_in.launched)
     return stand_in
 
@@ -342,6 +344,11 @@ class StandIn:
 
     def capturing(self):
         return getattr(self._thread, "captured", None)
+
+    def plain(self, value, *rest):
+        if self.capturing() is not None and isinstance(value, np.ndarray):
+            assert not value.ndim, "a host array would be copied from memory that is used again"
+        return _plain(value, *rest)
 
     def computed(self, function, values, named):
         graph = self.capturing()

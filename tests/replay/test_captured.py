@@ -49,6 +49,27 @@ def test_a_program_is_one_launch(device):
 @pytest.mark.parametrize(
     "function",
     [
+        lambda y, at: y.gather(1, at),
+        lambda y, at: ag.zeros_like(y).scatter_add(1, at, y),
+        lambda y, at: y[[0, 2, 1, 0]],
+    ],
+)
+def test_places_on_the_host_are_no_part_of_a_graph(device, function):
+    """They would be copied at each launch, from memory that is used for something else then."""
+
+    def placed(x, w, at):
+        return waves(function(waves(x, w), at), w)
+
+    weight, at = ag.full((3,), 0.5).to(device), ag.tensor([[0, 2, 1]] * 4).to(device)
+    batches, fast = inputs(device), ag.compile(placed)
+    found = [fast(x, weight, at) for x in batches]
+    assert [bits(x) for x in found] == [bits(placed(x, weight, at)) for x in batches]
+    assert fast.explain().count("operations are one CUDA graph") == 2
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
         lambda y: y.t(),
         lambda y: y.flatten().unsqueeze(0),
         lambda y: (y.t()[1:], y.t().exp()),
