@@ -97,11 +97,14 @@ class Graph:
             raw.begin_capture()
             try:
                 self.result = function(*args)
-            except BaseException:
+            except BaseException as error:
                 # The stream has to leave its capture. That the capture has failed is no news, and
                 # the first error says more.
                 with suppress(cuda.runtime.CUDARuntimeError):
                     raw.end_capture()
+                if error.__class__ is RuntimeError:
+                    # So CuPy refuses copies from the host, and copies to it.
+                    raise NotImplementedError(str(error)) from error
                 raise
             self._graph = raw.end_capture()
 

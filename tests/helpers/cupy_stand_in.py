@@ -7,7 +7,8 @@
 - CuPy's `launch_host_func` is not called after an error, so the device must not use it: it is
   missing here.
 - A captured graph works on the addresses of its capture, whose memory belongs to the pool that was
-  in use. While a stream captures, products and copies to the host raise. cuBLAS itself is captured.
+  in use. While a stream captures, products raise, and so do copies to and from the host. cuBLAS
+  itself is captured.
 """
 
 import ctypes
@@ -346,8 +347,8 @@ class StandIn:
         return getattr(self._thread, "captured", None)
 
     def plain(self, value, *rest):
-        if self.capturing() is not None and isinstance(value, np.ndarray):
-            assert not value.ndim, "a host array would be copied from memory that is used again"
+        if self.capturing() is not None and isinstance(value, np.ndarray) and value.ndim:
+            raise RuntimeError("the current stream is capturing, so H2D transfers are disallowed")
         return _plain(value, *rest)
 
     def computed(self, function, values, named):
@@ -381,7 +382,8 @@ class StandIn:
         graph = self.capturing()
         if graph is None:
             return Machine.launch(self.machine, name, stream, accesses, *rest)
-        assert not rest, "a copy to the host waits"
+        if rest:
+            raise RuntimeError("the current stream is capturing, so D2H transfers are disallowed")
         graph.accesses += accesses
         return None
 

@@ -67,6 +67,17 @@ def test_places_on_the_host_are_no_part_of_a_graph(device, function):
     assert fast.explain().count("operations are one CUDA graph") == 2
 
 
+def test_work_that_waits_for_the_device_is_no_graph(device):
+    """CuPy refuses to copy to the host while a stream captures."""
+
+    def waiting(x, w):
+        return waves(ag.linalg.matrix_exp(waves(x, w)), w)
+
+    weight = ag.full((3,), 0.5).to(device)
+    fast = compare(waiting, device, inputs(device, shape=(3, 3)), weight)
+    assert "are no CUDA graph: the current stream is capturing" in fast.explain()
+
+
 @pytest.mark.parametrize(
     "function",
     [
