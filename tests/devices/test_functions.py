@@ -109,3 +109,37 @@ def test_training(name, accelerator):
 
     for one, other in zip(trained(make, accelerator), trained(make, "cpu"), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "dtype", [ag.bool, ag.uint8, ag.int16, ag.int64, ag.float16, ag.bfloat16, ag.complex64]
+)
+def test_dtypes_of_which_cupy_adds_nothing_at_places(accelerator, dtype):
+    """Nor does it take the greatest there."""
+    x = ag.tensor([[1, -2, 0], [100, 5, 0]]).to(dtype)
+    at = ag.tensor([0, 2, 0, 0])
+    calls = [
+        lambda x, at: ag.zeros_like(x).index_add(1, at, x[:, at]),
+        lambda x, at: x.index_put((at - at, at), x[1, at], accumulate=True),
+    ]
+    if not dtype.is_complex:
+        calls.append(
+            lambda x, at: x.scatter_reduce(1, at[None] + 0 * at[:2, None], x[:, at], "amax")
+        )
+    for call in calls:
+        found = call(x.to(accelerator), at.to(accelerator))
+        expected = call(x, at)
+        assert found.dtype == expected.dtype
+        assert found.tolist() == expected.tolist()
+
+
+def test_gradients_of_complex_elements_at_places(accelerator):
+    found = []
+    for device in ("cpu", accelerator):
+        x = ag.tensor([1 + 2j, 3 - 1j, 2j], device=device, requires_grad=True)
+        y = x[ag.tensor([0, 2, 0], device=device)]
+        (y * y.conj()).real.sum().backward()
+        rows = x.detach().requires_grad_()
+        rows.as_strided((2, 2), (1, 1)).abs().sum().backward()
+        found.append((x.grad.tolist(), rows.grad.tolist()))
+    assert found[0] == found[1]

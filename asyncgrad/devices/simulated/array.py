@@ -40,6 +40,8 @@ _METHODS = {
 }  # fmt: skip
 
 
+#: The dtypes of which all versions of CuPy since 14.0 change elements at places.
+_CHANGED_AT = "iILQfd"
 #: The keyword arguments that CuPy's elementwise functions accept.
 _OPTIONS = frozenset({"out", "dtype", "casting"})
 #: Functions for which NumPy alone accepts any integers of Python's.
@@ -216,6 +218,8 @@ def launch(
             raise TypeError(f"Wrong arguments {unknown}")
     if kwargs and "initial" in kwargs:
         raise TypeError(f"{name}() got an unexpected keyword argument 'initial'")
+    if name == "at" and args[0].dtype.char not in _CHANGED_AT:
+        raise TypeError(f"cupy's .at does not support {args[0].dtype}")
     if name == "matmul" and len(args) > _OPERANDS:
         raise TypeError("matmul() takes its output by name alone: out=...")
     found: dict[int, SimArray] = {}

@@ -15,6 +15,7 @@ import numpy as np
 
 from asyncgrad.devices.fp_errors import without_fp_errors
 from asyncgrad.ops import batch_rules
+from asyncgrad.ops.add_at import CHANGED_AT, add_at
 from asyncgrad.ops.arguments import greatest
 from asyncgrad.ops.dtype import is_half
 from asyncgrad.ops.op import Op, Refused, linear, operation
@@ -147,7 +148,7 @@ def _add_at(xp: Library, out: Array, index: tuple[Any, ...], g: Array) -> None:
     if all(part.__class__ is slice or part.dtype == bool for part in index):
         out[index] += g
     elif g.size < _FEW or not out.flags.c_contiguous:
-        xp.add.at(out, index, g)
+        add_at(xp, out, index, g)
     elif len(index) == 1 and index[0].ndim == 1 and _are_long_rows(out, g):
         for place, row in zip(index[0].tolist(), g, strict=True):
             out[place] += row
@@ -173,7 +174,7 @@ def _add_flat(xp: Library, out: Array, index: tuple[Any, ...], g: Array) -> None
     numbers = _flat_numbers(out, index)
     if numbers is None:
         numbers = _numbers(xp, out.shape, index)
-    xp.add.at(out.reshape(-1), numbers.reshape(-1), g.reshape(-1))
+    add_at(xp, out.reshape(-1), numbers.reshape(-1), g.reshape(-1))
 
 
 def _are_long_rows(out: Array, g: Array) -> bool:
@@ -215,15 +216,16 @@ def _put_add(xp: Library, x: Array, value: Array, index: tuple[Any, ...]) -> Any
 
 def _multiply_at(xp: Library, x: Array, y: Array, index: tuple[Any, ...]) -> Any:
     """A copy with elements multiplied at an index, once for each repetition of the index."""
-    if xp.ndarray is not np.ndarray:
-        # CuPy has no `multiply.at`; this is computed on the host, as its speed does not matter.
-        return xp.asarray(_multiply_at(np, _to_host(x), _to_host(y), tuple(map(_to_host, index))))
-    return _changed_at(np.multiply, x, y, index)
+    return _changed_at(xp, "multiply", x, y, index)
 
 
-def _changed_at(function: Any, x: Array, y: Array, index: tuple[Any, ...]) -> Any:
+def _changed_at(xp: Library, name: str, x: Array, y: Array, index: tuple[Any, ...]) -> Any:
     """A copy to which a function of pairs is applied at an index, once for each repetition."""
-    out = x.copy()
+    if xp.ndarray is not np.ndarray and (name == "multiply" or x.dtype.char not in CHANGED_AT):
+        # CuPy can't; this is computed on the host, as its speed does not matter.
+        there = _to_host(x), _to_host(y), tuple(map(_to_host, index))
+        return xp.asarray(_changed_at(np, name, *there))
+    function, out = getattr(xp, name), x.copy()
     numbers = _flat_numbers(out, index)
     if numbers is None:
         function.at(out, index, y)
@@ -277,7 +279,7 @@ def _extreme_at(
 
     Unless elements are `included`, they were replaced by the least, or greatest, of all numbers.
     """
-    return _changed_at(xp.maximum if greatest else xp.minimum, x, y, index)
+    return _changed_at(xp, "maximum" if greatest else "minimum", x, y, index)
 
 
 def _candidates(

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from asyncgrad.ops import batch_rules
+from asyncgrad.ops.add_at import add_at
 from asyncgrad.ops.op import linear, operation
 from asyncgrad.records import NamedTuple
 from asyncgrad.types import Array, Library, Namespace, Shape, Value
@@ -115,7 +116,7 @@ def _restride(xp: Library, x: Array, source: Strides, target: Strides, shared: S
         return xp.zeros(target.shape, dtype=x.dtype)
     low, high = _span(source, target)
     memory = xp.zeros(high - low, dtype=x.dtype)
-    xp.add.at(memory, xp.asarray(source.places() - low), x)
+    add_at(xp, memory, xp.asarray(source.places() - low), x)
     places = shared.places() - low
     counts = np.bincount(places.reshape(-1), minlength=high - low)
     if counts.max() > 1:
