@@ -62,9 +62,10 @@ class PassState:
         "collect", "committed", "committed_early", "context", "create_graph", "deadline",
         "dependencies", "depth", "ending", "error", "event_log", "exec_info", "freed", "future",
         "inbox", "keep_graph", "later_errors", "launched", "members", "not_ready", "observer",
-        "order", "parent", "place", "postponed", "priority", "queued", "ready", "recorded",
-        "result", "revoke", "root", "running", "secured", "share_ns", "staged", "state", "stepping",
-        "streams", "suspended", "timer", "virtual_time", "wait_enqueued", "walk", "watch",
+        "order", "outermost", "parent", "place", "postponed", "priority", "queued", "ready",
+        "recorded", "result", "revoke", "root", "running", "secured", "share_ns", "staged", "state",
+        "stepping", "streams", "suspended", "timer", "virtual_time", "wait_enqueued", "walk",
+        "watch",
     )  # fmt: skip
 
     def __init__(
@@ -93,7 +94,12 @@ class PassState:
         self.recorded = recorded
         self.context = context
         self.parent = parent
-        self.depth: int = 0 if parent is None else parent.depth + 1
+        #: How deep the pass is nested, and the outermost of the passes around it.
+        self.depth: int = 0
+        self.outermost: PassState | None = None
+        if parent is not None:
+            self.depth = parent.depth + 1
+            self.outermost = parent.outermost or parent
         #: Replaces what nodes have saved when it is released; knows where the pass was started.
         # There is one call more between `backward` and this line than between `grad` and it.
         self.freed = Freed().remember(DEPTH + accumulate)
@@ -342,7 +348,7 @@ class PassState:
             clear_frames(self.error)
         self._forget()
         self.drop_graph()
-        self.walk = self.context = self.parent = self.error = None
+        self.walk = self.context = self.parent = self.outermost = self.error = None
         self.later_errors = ()
         self.inbox.clear()
 

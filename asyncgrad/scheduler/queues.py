@@ -205,13 +205,11 @@ class DeviceQueue:
 
     def charge(self, task: GraphTask, used: int) -> int:
         """Add nanoseconds to the time that a pass's family has used, and return the sum."""
-        first = task
-        while first.parent is not None:
-            first = first.parent
-        if first.virtual_time < 0:
-            first.virtual_time = self._clock
-        first.virtual_time += used
-        return first.virtual_time
+        outermost = task.outermost or task
+        if outermost.virtual_time < 0:
+            outermost.virtual_time = self._clock
+        outermost.virtual_time += used
+        return outermost.virtual_time
 
     def next_turn(self, now: int) -> tuple[GraphTask, int] | None:
         """Take the next pass, with its waiting time; None if there is none that has not ended."""

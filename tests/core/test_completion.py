@@ -379,18 +379,22 @@ class TestCancellation:
 def test_a_pass_knows_how_deep_it_is_nested() -> None:
     outer = pass_over(Step([leaf()]))
     inner = pass_over(Step([leaf()]), parent=outer)
-    assert (outer.depth, inner.depth) == (0, 1)
+    innermost = pass_over(Step([leaf()]), parent=inner)
+    assert [task.depth for task in (outer, inner, innermost)] == [0, 1, 2]
+    assert [task.outermost for task in (outer, inner, innermost)] == [None, outer, outer]
 
 
 def test_release_lets_go_of_everything() -> None:
-    task = pass_over(Step([leaf()]))
+    task = pass_over(Step([leaf()]), parent=pass_over(Step([leaf()])))
     task.collect = lambda task, within: "result"
     run_through(task).succeed()
     task.release()
     validate(task)
     assert task.root.following == ()
     assert not any((task.ready, task.dependencies, task.staged, task.captured, task.inbox))
-    assert (task.context, task.parent, task.collect, task.error, task.result) == (None,) * 5
+    assert task.parent is None
+    assert task.outermost is None
+    assert (task.context, task.collect, task.error, task.result) == (None,) * 4
 
 
 @pytest.mark.skipif(not __debug__, reason="python -O takes assertions out")
