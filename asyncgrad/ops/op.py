@@ -76,7 +76,8 @@ class Op(NamedTuple):
     #: Attributes and inputs that PyTorch's node saves as tensors, where this one saves no arrays.
     #: The node frees them when it has run, so it can't run again.
     frees: tuple[str, ...] = ()
-    #: The output is saved but may change in place: it is then computed again for the gradient.
+    #: The output is saved but may change in place: it is then computed again for the gradient. The
+    #: op has one pull: two could run in two threads, and each would replace what is saved.
     renews: bool = False
     #: A faster pull for arrays of real dtypes: `kernel(xp, g, saved)`.
     kernel: Callable[..., Any] | None = None
@@ -340,6 +341,8 @@ def operation(
     options = tuple(attributes.split() if isinstance(attributes, str) else attributes)
     more.setdefault("batch", batch_rules.by_attributes(options))
     parts = _parts(pulls or {})
+    if more.get("renews") and len(parts) > 1:
+        raise ValueError(f"{name}: an op that renews its output has one pull, not {list(parts)}")
     pushed = parts if linear else _parts(pushes or {})
     if together is not None or any(each.kernel is not None for each in parts.values()):
         pushed = {

@@ -14,7 +14,7 @@ import asyncgrad as ag
 from asyncgrad.core.variable import gradient_edge, wrap
 from asyncgrad.devices import CPU
 from asyncgrad.ops.namespace import RECORDED, metadata_of
-from asyncgrad.ops.op import Refused
+from asyncgrad.ops.op import Refused, operation
 from asyncgrad.ops.registry import OPS
 from asyncgrad.ops.table import activation, elementwise, loss, transcendental
 
@@ -190,6 +190,13 @@ def test_nothing_but_what_the_rules_name_is_kept(name):
                 reference, node = weakref.ref(out._array), out.grad_fn
                 del out
                 assert reference() is None, f"{node.name()} keeps its output"
+
+
+def test_an_op_that_renews_its_output_has_one_pull():
+    """Two could run in two threads, and each would replace what the node has saved."""
+    pulls = {"x": lambda F, g, y, out: g * y, "y": lambda F, g, x, out: g * x}
+    with pytest.raises(ValueError, match=r"product: .* one pull"):
+        operation("product", "multiply", "x y", pulls=pulls, renews=True)
 
 
 @pytest.mark.parametrize("name", SEQUENCES)
