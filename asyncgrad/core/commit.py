@@ -351,7 +351,10 @@ def commit_revocably(
 
 
 def when_free(call: Callable[[], None]) -> None:
-    """Call a function in any thread as soon as no pass commits, perhaps now; seldom twice."""
+    """Call a function, in any thread, once no pass commits: perhaps now.
+
+    An interrupt during the call makes it be called twice.
+    """
     _awaiting.append(call)
     _call_if_free()
 

@@ -332,7 +332,8 @@ class GraphTask(PassState):
             result = None
         else:
             self.stepping = False
-            # No interrupt comes between these two: such a node would be waited for for ever.
+            # No interrupt can come between these two lines. Otherwise the pass could wait for ever,
+            # for a node that nobody awaits.
             self.launched[node] = node.sequence_nr
             self.suspended.append(suspended)
             if self.careful:

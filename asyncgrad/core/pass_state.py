@@ -238,7 +238,7 @@ class PassState:
     # -- ending ---------------------------------------------------------------------------------
 
     def examined(self) -> None:
-        """Be told that code of the user's goes by what this pass is, or takes part in it."""
+        """Note that the user's code asks which pass runs it, or takes part: it is not replayed."""
         if self.watch is not None:
             self.watch.examined()
 

@@ -163,7 +163,8 @@ class RunningPasses(Host):
 
     def _expire(self, task: GraphTask) -> None:
         """End a pass whose deadline has passed."""
-        if task.ending or task.future is None:
+        if task.ending:
+            # It has ended, or is about to.
             return
         self.log(task, "its deadline has passed")
         task.inbox.append(partial(task.fail, deadline_error(task)))
@@ -213,7 +214,8 @@ class RunningPasses(Host):
         self._concluding[task] = concluding
 
     async def _concludes(self, task: GraphTask) -> None:
-        # Otherwise an interrupt has cut `_conclude` off, and it is called again.
+        # If an interrupt has cut `_conclude` off before it noted this task, it is called again, and
+        # the task that it makes then does this.
         if self._concluding.get(task) is asyncio.current_task():
             segments = self.thread_segments
             # Nothing follows, so neither a change nor a cancellation matters here.
@@ -318,7 +320,7 @@ class RunningPasses(Host):
         if (concluding is not None and not concluding.done()) or not self.thread_segments.reclaim(
             task
         ):
-            # Those go on with the pass.
+            # Its participants' task or its thread goes on with the pass.
             return
         task.running = False
         if self.thread_segments.finishes(task):

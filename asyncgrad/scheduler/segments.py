@@ -32,7 +32,8 @@ class ThreadSegments:
         #: Passes that a thread owns, or will own when one is free.
         self.tasks: dict[GraphTask, ThreadJob] = {}
         self.threads = Threads(blas.CORES, "asyncgrad", kept=1)
-        #: For each pass whose end is a thread's job: the job, and what is done when it has ended.
+        #: For each pass whose end is a thread's job: that job, and a future that is done once the
+        #: job has ended.
         self._finishing: dict[GraphTask, tuple[ThreadJob, asyncio.Future[None]]] = {}
         #: How many jobs the threads have: while they have any, the switch interval is short.
         self._working = 0
@@ -51,11 +52,11 @@ class ThreadSegments:
         self.tasks[task] = self._run(host, partial(run_segment, task, helpers), report, urgency)
 
     async def finish(self, host: Host, task: GraphTask, job: Callable[[], None]) -> None:
-        """Run the end of a pass in a thread; this waits for it even if it is cancelled."""
+        """Run the end of a pass in a thread, and wait for it, even if this wait is cancelled."""
         self.segments += 1
         ended = host.loop.create_future()
         thread_job = ThreadJob(job, lambda *facts: settle(ended), self._job_ended)
-        # Not after the start: an interrupt may come in between, and it must not start again.
+        # Noted before the start, so that an interrupt in between can't make the job start twice.
         self._finishing[task] = thread_job, ended
         self._start(host, thread_job, self._queue.urgency(task))
         await outlast(ended)
@@ -104,6 +105,7 @@ class ThreadSegments:
             self._timer = call_later(host.loop, STALLED, self._look, host, self._done)
 
     def _look(self, host: Host, done: int) -> None:
+        """Warn if a pass waits for a thread, and no more than `done` jobs have ended."""
         self._timer = None
         waiting = [task for task, job in self.tasks.items() if job.waits()]
         if waiting and done == self._done:
