@@ -84,6 +84,11 @@ ROWS: dict[str, tuple[str, ...]] = {
         "devices/test_stream_order.py", "devices/test_overlap.py",
         "devices/test_random_device_graphs.py",
     ),
+    "core/commit_turns.py": (
+        "core/test_commit_turns.py", "scheduler/test_commits_in_turn.py",
+        "scheduler/test_preemption.py", "scheduler/test_interrupted_loops.py",
+        "autograd/test_interrupts.py",
+    ),
     "core/variable.py": (
         "autograd/test_views.py", "autograd/test_in_place.py", "autograd/test_accumulation.py",
     ),

@@ -7,14 +7,14 @@ run after accumulation commit as they become ready, because that is what those h
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 from operator import setitem
 from typing import Any
 
 from asyncgrad.aliases import Namespace
-from asyncgrad.core.locks import Lock, acquiring, get_ident, is_held_here, lasting_lock
+from asyncgrad.core import commit_turns
+from asyncgrad.core.locks import acquiring
 from asyncgrad.core.prepared import Prepared, exchange, recorded_sum, refuse, renewed, restoring
 from asyncgrad.core.variable import (
     AutogradMeta,
@@ -27,25 +27,11 @@ from asyncgrad.core.variable import (
     wrap,
 )
 
-#: Passes commit one at a time, so that no update is lost; but a signal handler, or a `__del__` that
-#: the garbage collector calls, may run a pass while its thread commits another.
-_committing = lasting_lock()
 #: The arguments of `_apply_all` while it runs: a commit that interrupts it does what is left first.
 _unfinished: Any = None
 #: How often commits have computed their changes. A commit during which this has grown was
 #: interrupted by another one, and computes its changes anew.
 _last = 0
-
-#: Functions to call as soon as no pass commits, by the thread that has committed last.
-_awaiting: deque[Callable[[], None]] = deque()
-#: The places in line of passes on loops that have found another pass at it, in the order in which
-#: they came, and the threads of their loops. Whoever may block and comes later lets them go first:
-#: otherwise threads that commit without a pause would leave a loop no moment in which no pass
-#: commits.
-_line: dict[Place, int] = {}
-#: How many seconds the next in line has to come when it has been called; twice as many each time
-#: that it has come too late, because the turns of its loop may take longer.
-_PATIENCE = 0.05
 
 #: Gradients with at least this many elements are not copied in one go.
 _LARGE = 1 << 18
@@ -59,18 +45,6 @@ _Part = tuple[Variable, Any, list[int]]
 _Changes = tuple[list[_Whole], list[_Whole], list[_Part]]
 #: A `partial` has written the new values, and then the version was raised.
 _WRITTEN, _COUNTED = 1, 2
-
-
-class Place:
-    """The place in line of a pass."""
-
-    __slots__ = ("patience", "turn")
-
-    def __init__(self) -> None:
-        self.patience = _PATIENCE
-        #: Held until the pass has had its turn.
-        self.turn = Lock()
-        self.turn.acquire(False)
 
 
 def commit(
@@ -95,9 +69,9 @@ def commit(
         RuntimeError: if a gradient does not fit its leaf, or a `.grad` is read-only.
     """
     global _unfinished, _last
-    if _line and wait:
-        _give_way()
-    for taken in acquiring(_committing, wait):
+    if commit_turns.line and wait:
+        commit_turns.give_way()
+    for taken in acquiring(commit_turns.committing, wait):
         if not taken:
             return False
         try:
@@ -125,10 +99,10 @@ def commit(
         finally:
             _unfinished = None
             try:
-                _committing.release()
+                commit_turns.committing.release()
             finally:
-                if _awaiting:
-                    _call_awaiting()
+                if commit_turns.awaiting:
+                    commit_turns.call_awaiting()
         break
     return True
 
@@ -348,83 +322,3 @@ def commit_revocably(
         return (wait or copied < _LARGE) and commit((), None, wait, (), put_back)
 
     return revoke if commit(staged, recorded, wait, prepared, remember, note_versions) else None
-
-
-def when_free(call: Callable[[], None]) -> None:
-    """Call a function, in any thread, once no pass commits: perhaps now.
-
-    An interrupt during the call makes it be called twice.
-    """
-    _awaiting.append(call)
-    _call_if_free()
-
-
-def _call_if_free() -> bool:
-    """Call those who wait until no pass commits, unless one does; whether none does."""
-    taken = False
-    for taken in acquiring(_committing, False):
-        if taken:
-            _committing.release()
-            _call_awaiting()
-        break
-    return taken
-
-
-def _call_awaiting() -> None:
-    """Call the functions that wait until no pass commits."""
-    try:
-        # As `acquiring` explains, no interrupt comes between a call by `for` and the body.
-        for call in iter(_awaiting.popleft, None):
-            try:
-                call()
-            except BaseException:
-                # An interrupt, perhaps before it has done anything.
-                call()
-                raise
-    except IndexError:
-        # None is left.
-        return
-    except BaseException:
-        _call_awaiting()
-        raise
-
-
-def line_up(place: Place | None = None) -> Place:
-    """Have those who may block, and come later, let a pass on the running loop go first.
-
-    Args:
-        place: what this has returned before for the same turn.
-
-    Returns:
-        The place in line, for `leave_line`.
-    """
-    if place is None:
-        place = Place()
-    elif place not in _line:
-        # Those for whom it took too long have ended the line.
-        place.patience *= 2
-    _line[place] = get_ident()
-    return place
-
-
-def leave_line(place: Place) -> None:
-    """Let others go on, because the pass has had its turn or needs none any more."""
-    _line.pop(place, None)
-    place.turn.release()
-
-
-def _give_way() -> None:
-    """Block until the passes that are in line have had their turn.
-
-    They may never have it, because a loop was stopped or waits for this thread. So if the next in
-    line does not come though no pass commits, nobody waits for those in line until they try again.
-    """
-    if is_held_here(_committing) or get_ident() in _line.values():
-        # Those in line could not have their turn before this thread goes on.
-        return
-    for place in _line.copy():
-        while place in _line:
-            if place.turn.acquire(timeout=place.patience):
-                place.turn.release()
-            elif _call_if_free():
-                _line.clear()

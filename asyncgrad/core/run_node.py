@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 from asyncgrad._unbound import unbound
 from asyncgrad.aliases import Gradient, Namespace, NodeGradient, Owned, Saved, Steps, StoredEdge
 from asyncgrad.core.anomaly import check_nan, report
-from asyncgrad.core.commit import commit, leave_line, line_up
+from asyncgrad.core.commit import commit
+from asyncgrad.core.commit_turns import leave_line, line_up
 from asyncgrad.core.hook_calls import (
     awaited,
     post_accumulate_hooks,

@@ -8,7 +8,7 @@ from collections.abc import Awaitable
 from functools import partial
 from typing import Any
 
-from asyncgrad.core.commit import when_free
+from asyncgrad.core.commit_turns import when_free
 from asyncgrad.core.graph_task import GraphTask
 from asyncgrad.core.node import name_of
 from asyncgrad.core.states import Suspended

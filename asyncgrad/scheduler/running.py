@@ -13,7 +13,7 @@ from collections.abc import Callable
 from functools import partial
 
 from asyncgrad.aliases import Value
-from asyncgrad.core.commit import leave_line, line_up, when_free
+from asyncgrad.core.commit_turns import leave_line, line_up, when_free
 from asyncgrad.core.frames import clear_callers
 from asyncgrad.core.graph_task import GraphTask
 from asyncgrad.core.node import name_of

@@ -21,7 +21,7 @@ from interrupts import DROPS, LOOKS, interrupt, stop
 
 import asyncgrad as ag
 from asyncgrad.core import commit as commits
-from asyncgrad.core import graph_task, pass_state, prepared
+from asyncgrad.core import commit_turns, graph_task, pass_state, prepared
 from asyncgrad.core.graph_task import GraphTask
 from asyncgrad.core.locks import is_held_here
 from asyncgrad.devices import cores, fp_errors, pool
@@ -38,7 +38,10 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.usefixtures("nothing_is_left")
 
 #: Whose code is interrupted in a commit, and around the slices of a pass.
-COMMIT = {module.__file__ for module in (commits, cores, fused, namespace, pool, sparse_rows)}
+COMMIT = {
+    module.__file__
+    for module in (commits, cores, fused, namespace, pool, sparse_rows, commit_turns)
+}
 SILENCE = {
     run.__code__.co_filename
     for run in (Engine.run_slice, inline._run, fp_errors.call_without_fp_errors, elementwise._rsqrt)
@@ -94,7 +97,7 @@ def test_all_leaves_or_none_wherever_an_interrupt_comes() -> None:
     while True:
         leaves = Leaves()
         interrupted = interrupt(at, leaves.loss.backward, commits.commit.__code__, COMMIT)
-        assert not is_held_here(commits._committing)
+        assert not is_held_here(commit_turns.committing)
         changed = leaves.changed()
         assert len(changed) == 1, f"{at}: {changed}"
         if not interrupted:
@@ -134,7 +137,7 @@ def test_what_a_signal_handler_or_del_adds_meanwhile_is_not_lost() -> None:
             break
         for now, wanted in zip(leaves.now(), expected.now(), strict=True):
             assert np.array_equal(now, wanted), at
-        assert not is_held_here(commits._committing)
+        assert not is_held_here(commit_turns.committing)
         at += 1
     assert at > 100
 
@@ -144,30 +147,29 @@ def test_who_lets_others_go_first_may_be_interrupted_anywhere(
     handler: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By an interrupt, or by what runs in this thread and does the same, or ends the wait."""
-    monkeypatch.setattr(commits, "_PATIENCE", 0.0)
+    monkeypatch.setattr(commit_turns, "_PATIENCE", 0.0)
+    files = {commits.__file__, commit_turns.__file__}
     at, happened = 1, True
     while happened:
         x, y = (ag.ones(3, requires_grad=True) for _ in range(2))
-        place = commits.line_up()
-        commits._line[place] = -1
-        calls = {"leaves": partial(commits.leave_line, place), "commits": y.sum().backward}
+        place = commit_turns.line_up()
+        commit_turns.line[place] = -1
+        calls = {"leaves": partial(commit_turns.leave_line, place), "commits": y.sum().backward}
         call = partial(commits.commit, [(x, np.ones(3, np.float32), False)], None, True)
-        happened = interrupt(
-            at, call, commits.commit.__code__, {commits.__file__}, calls.get(handler, handler)
-        )
-        assert not is_held_here(commits._committing)
+        happened = interrupt(at, call, commits.commit.__code__, files, calls.get(handler, handler))
+        assert not is_held_here(commit_turns.committing)
         assert handler is stop or x.grad is not None
         assert (y.grad is not None) == (happened and handler == "commits")
         if not (happened and handler == "leaves"):
-            commits.leave_line(place)
-        assert not commits._line
+            commit_turns.leave_line(place)
+        assert not commit_turns.line
         commits.commit([(x, np.ones(3, np.float32), False)], None, True)
         at += 1
     assert at > 10
 
 
 def test_all_leaves_of_a_device_or_none_wherever_an_interrupt_comes() -> None:
-    files = {commits.__file__, prepared.__file__}
+    files = {commits.__file__, prepared.__file__, commit_turns.__file__}
     at, seen = 1, set()
     with simulate():
         while True:
@@ -249,7 +251,7 @@ def test_what_is_added_meanwhile_is_not_overwritten(kind: type[Replaced]) -> Non
     at, seen = 1, set()
     while True:
         one = kind()
-        files = {commits.__file__, namespace.__file__, sparse_rows.__file__}
+        files = {commits.__file__, namespace.__file__, sparse_rows.__file__, commit_turns.__file__}
         if not interrupt(at, one.call, commits.commit.__code__, files, one.add):
             break
         seen.add(tuple(one.sums()))
@@ -516,7 +518,7 @@ def test_numpy_is_as_loud_as_before_wherever_an_interrupt_comes(
 )
 def test_an_interrupt_while_it_waits_for_the_commit_leaves_the_lock_free() -> None:
     """Python sees the signal when the lock has been taken: nobody else would give it back."""
-    lock = commits._committing
+    lock = commit_turns.committing
     call = ag.tensor(np.ones(3), requires_grad=True).sum().backward
     main = threading.main_thread().ident or 0
     taken = threading.Event()

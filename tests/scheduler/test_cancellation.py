@@ -28,7 +28,7 @@ from passes import (
 )
 
 import asyncgrad as ag
-from asyncgrad.core.commit import _committing
+from asyncgrad.core.commit_turns import committing
 from asyncgrad.scheduler.completion import ask_to_end
 
 if TYPE_CHECKING:
@@ -425,7 +425,7 @@ class TestCancel:
         """asyncio then delivers the CancelledError after the commit."""
         x = leaf(200_000)
         future = (x * 2).sum().backward()
-        with _committing:
+        with committing:
             await until(lambda: future._task.ending)
             assert not future.done(), "a large commit is a thread's"
             assert not future.cancel()
@@ -438,7 +438,7 @@ class TestCancel:
         x = leaf(200_000)
         future = (x * 2).sum().backward()
         task: Any = weakref.ref(future._task)
-        with _committing:
+        with committing:
             await until(lambda: task().ending)
             assert not ask_to_end(task())
         await future
@@ -455,7 +455,7 @@ class TestCancel:
             await holder[0]
 
         task = asyncio.create_task(wait())
-        with _committing:
+        with committing:
             await until(lambda: holder and holder[0]._task.ending)
             task.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -472,7 +472,7 @@ class TestCancel:
         async def wait() -> None:
             await future
 
-        with _committing:
+        with committing:
             future = calls(x, lambda: None, HEAVY).sum().backward()
             waiting = asyncio.create_task(wait())
             await until(lambda: future._task.ending)

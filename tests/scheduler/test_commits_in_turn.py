@@ -19,8 +19,9 @@ from passes import another_commits, calls, leaf, others, settle, until
 
 import asyncgrad as ag
 from asyncgrad.core import commit as commit_module
-from asyncgrad.core import run_node
-from asyncgrad.core.commit import commit, commit_revocably, leave_line, line_up, when_free
+from asyncgrad.core import commit_turns, run_node
+from asyncgrad.core.commit import commit, commit_revocably
+from asyncgrad.core.commit_turns import leave_line, line_up, when_free
 from asyncgrad.scheduler import running
 from asyncgrad.testing import simulate
 
@@ -77,7 +78,7 @@ async def test_a_pass_waits_for_what_it_adds_after_the_commit_it_has_waited_for(
         given = ag.ones(3, device="sim:0")
         with another_commits() as end:
             future = (x * 2).sum().backward()
-            while machine.heads() or not commit_module._awaiting:
+            while machine.heads() or not commit_turns.awaiting:
                 await settle()
             x.grad = given
             end()
@@ -114,7 +115,7 @@ async def test_what_is_added_on_a_device_to_a_grad_that_has_changed_is_waited_fo
         with another_commits() as end:
             with side:
                 future = (x * 2.0).sum().backward()
-            await until(lambda: commit_module._awaiting)
+            await until(lambda: commit_turns.awaiting)
             x.grad = changed
             end()
             await future
@@ -269,7 +270,7 @@ def test_what_another_pass_adds_just_afterwards_is_not_taken_back(
     x.grad = ag.zeros_like(x)
     another = [(x, np.full(3, 5.0), True)]
     lock = Watched(free=lambda: commit(another, None, wait=False) and None)
-    monkeypatch.setattr(commit_module, "_committing", lock)
+    monkeypatch.setattr(commit_turns, "committing", lock)
     revoke = commit_revocably([(x, np.ones(3), True)], None, wait=False)
     assert revoke is not None
     assert revoke(False)
@@ -281,7 +282,7 @@ def test_who_waits_while_gradients_are_taken_back_is_told(monkeypatch: pytest.Mo
     revoke = commit_revocably([(x, np.ones(3), True)], None, wait=False)
     told: list[bool] = []
     lock = Watched(taken=lambda: when_free(lambda: told.append(True)))
-    monkeypatch.setattr(commit_module, "_committing", lock)
+    monkeypatch.setattr(commit_turns, "committing", lock)
     assert revoke is not None
     assert revoke(False)
     assert x.grad is None
@@ -338,7 +339,7 @@ def blocked(*calls: Callable[[], Any]) -> Iterator[None]:
     threads = [threading.Thread(target=call) for call in calls]
     for thread in threads:
         thread.start()
-        while not is_in(thread, commit_module._give_way):
+        while not is_in(thread, commit_turns.give_way):
             pass
     try:
         yield
@@ -362,13 +363,13 @@ def commit_in_thread() -> None:
 @pytest.fixture
 def endless(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever lets those in line go first does so until they have had their turn."""
-    monkeypatch.setattr(commit_module, "_PATIENCE", threading.TIMEOUT_MAX)
+    monkeypatch.setattr(commit_turns, "_PATIENCE", threading.TIMEOUT_MAX)
 
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever lets those in line go first soon sees that they do not come."""
-    monkeypatch.setattr(commit_module, "_PATIENCE", 0.001)
+    monkeypatch.setattr(commit_turns, "_PATIENCE", 0.001)
 
 
 @pytest.mark.asyncio
@@ -384,11 +385,11 @@ async def test_who_may_block_and_comes_later_lets_a_pass_go_first(
         note = partial(commit_and, lambda: seen.append(x.grad is not None))
         with another_commits() as end:
             future = kind(x).backward()
-            await until(lambda: commit_module._line)
+            await until(lambda: commit_turns.line)
             with blocked(note, note, note):
                 end()
                 await future
-                assert not commit_module._line
+                assert not commit_turns.line
         assert x.grad is not None
         assert x.grad.tolist() == [1.0] * 3
     assert seen == [True] * 3
@@ -404,7 +405,7 @@ async def test_passes_of_one_loop_are_committed_in_the_order_in_which_they_came(
         futures = [kind(leaf()).backward() for _ in range(5)]
         for number, future in enumerate(futures):
             future.add_done_callback(lambda _, number=number: order.append(number))
-        await until(lambda: len(commit_module._line) == 5)
+        await until(lambda: len(commit_turns.line) == 5)
         end()
         await asyncio.wait(futures)
     assert order == [0, 1, 2, 3, 4]
@@ -473,7 +474,7 @@ async def test_cancelled_in_line_a_pass_lets_others_go_on(
     seen: list[bool] = []
     with another_commits() as end:
         future = kind(x).backward()
-        await until(lambda: commit_module._line)
+        await until(lambda: commit_turns.line)
         with blocked(partial(commit_and, lambda: seen.append(True))):
             if turns:
                 end()
@@ -481,7 +482,7 @@ async def test_cancelled_in_line_a_pass_lets_others_go_on(
                 await asyncio.sleep(0)
             in_time = future.cancel()
             await asyncio.wait([future])
-            assert not commit_module._line
+            assert not commit_turns.line
             end()
     assert seen == [True]
     assert future.cancelled() == in_time
@@ -499,13 +500,13 @@ async def test_a_pass_whose_deadline_passes_in_line_lets_others_go_on(
     seen: list[bool] = []
     with another_commits() as end:
         future = kind(x).backward(deadline=asyncio.get_running_loop().time() + 1_000.0)
-        await until(lambda: commit_module._line)
+        await until(lambda: commit_turns.line)
         with blocked(partial(commit_and, lambda: seen.append(True))):
             # What the timer calls.
             ag.engine()._expire(future._task)
             with pytest.raises(TimeoutError):
                 await future
-            assert not commit_module._line
+            assert not commit_turns.line
             end()
     assert seen == [True]
     assert x.grad is None
@@ -518,7 +519,7 @@ def test_a_pass_whose_loop_was_stopped_keeps_nobody_waiting(kind: Callable[..., 
 
     async def start() -> Any:
         future = kind(x).backward()
-        await until(lambda: commit_module._line)
+        await until(lambda: commit_turns.line)
         return [future]
 
     async def end() -> None:
@@ -530,7 +531,7 @@ def test_a_pass_whose_loop_was_stopped_keeps_nobody_waiting(kind: Callable[..., 
             (future,) = runner.run(start())
         commit_in_thread()
         commit_in_thread()
-        assert not commit_module._line
+        assert not commit_turns.line
         assert x.grad is None
         runner.run(end())
     assert x.grad is not None
@@ -544,7 +545,7 @@ async def test_a_loop_may_block_for_a_thread_that_commits(kind: Callable[..., An
     x = leaf()
     with another_commits() as end:
         future = kind(x).backward()
-        await until(lambda: commit_module._line)
+        await until(lambda: commit_turns.line)
         end()
         commit_in_thread()
     assert x.grad is None
@@ -561,7 +562,7 @@ async def test_a_blocking_pass_does_not_wait_for_those_that_its_own_thread_is_to
     x, y = leaf(), leaf()
     with another_commits() as end:
         future = kind(x).backward()
-        await until(lambda: commit_module._line)
+        await until(lambda: commit_turns.line)
         end()
         ag.sync.backward(y.sum())
     assert y.grad is not None
@@ -575,14 +576,14 @@ def test_a_pass_within_a_commit_does_not_wait_for_those_in_line() -> None:
     """They wait for that commit. So it is in a `__del__`, or in the handler of a signal."""
     x = leaf()
     places: list[Any] = []
-    with commit_module._committing:
+    with commit_turns.committing:
         thread = threading.Thread(target=lambda: places.append(line_up()))
         thread.start()
         thread.join()
         x.sum().backward()
     assert x.grad is not None
     leave_line(places.pop())
-    assert not commit_module._line
+    assert not commit_turns.line
 
 
 def test_many_loops_and_threads_at_once() -> None:
@@ -626,8 +627,8 @@ def test_many_loops_and_threads_at_once() -> None:
         expected = [a + b for a, b in zip(expected, counts, strict=True)]
     assert len(done) == 3
     assert [x.grad[0].item() for x in leaves] == expected
-    assert not commit_module._line
-    assert not commit_module._awaiting
+    assert not commit_turns.line
+    assert not commit_turns.awaiting
 
 
 def test_no_interrupt_loses_what_waits_until_no_pass_commits() -> None:
@@ -639,11 +640,11 @@ def test_no_interrupt_loses_what_waits_until_no_pass_commits() -> None:
             # Before this calls `append`, Python looks for signals.
             called.append(abs(place))
 
-        commit_module._awaiting.extend(partial(note, place) for place in range(2))
-        call = commit_module._call_awaiting
-        happened = interrupt(at, call, call.__code__, {commit_module.__file__, __file__})
+        commit_turns.awaiting.extend(partial(note, place) for place in range(2))
+        call = commit_turns.call_awaiting
+        happened = interrupt(at, call, call.__code__, {commit_turns.__file__, __file__})
         assert set(called) == {0, 1}, at
-        assert not commit_module._awaiting
+        assert not commit_turns.awaiting
         at += 1
     assert at > 5
 
@@ -655,7 +656,7 @@ def test_an_error_of_what_waits_keeps_nobody_else_from_being_called_nor_from_com
         raise OSError("no socket")
 
     called: list[None] = []
-    commit_module._awaiting.extend((fail, partial(called.append, None)))
+    commit_turns.awaiting.extend((fail, partial(called.append, None)))
     x = leaf()
     with pytest.raises(OSError, match="no socket"):
         x.sum().backward()

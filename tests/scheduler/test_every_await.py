@@ -21,7 +21,7 @@ from passes import (
 )
 
 import asyncgrad as ag
-from asyncgrad.core.commit import _awaiting, _committing
+from asyncgrad.core.commit_turns import awaiting, committing
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -162,7 +162,7 @@ async def test_cancelled_while_a_thread_commits() -> None:
     async def train() -> None:
         await future
 
-    with _committing:
+    with committing:
         task = asyncio.create_task(train())
         await until(lambda: future._task.ending)
         task.cancel()
@@ -187,7 +187,7 @@ async def test_ended_while_the_commit_waits(size: int, how: str) -> None:
         deadline = asyncio.get_running_loop().time() + 0.01 if how == "deadline" else None
         with another_commits():
             future = (x + y).sum().backward(deadline=deadline)
-            await until(lambda: engine.thread_segments.tasks or _awaiting or future.done())
+            await until(lambda: engine.thread_segments.tasks or awaiting or future.done())
             if how == "cancelled":
                 assert future.cancel()
             # The pass ends now, and not when a thread is free.

@@ -14,7 +14,7 @@ import pytest
 from passes import HEAVY, assert_nothing_runs, calls, chain, give_way, leaf, long_pass
 
 import asyncgrad as ag
-from asyncgrad.core import commit
+from asyncgrad.core import commit_turns
 from asyncgrad.ops.tensors.rng import default_generator
 from asyncgrad.scheduler import blas
 
@@ -158,11 +158,11 @@ class TestForks:
         try:
             assert ready.wait(30)
             # That of a pass of the other thread's loop, which the child does not have.
-            place = commit.line_up()
-            commit._line[place] = -1
-            with commit._committing, blas.one_thread.lock:
+            place = commit_turns.line_up()
+            commit_turns.line[place] = -1
+            with commit_turns.committing, blas.one_thread.lock:
                 assert self.fork() == [7.0] * 3
-            commit.leave_line(place)
+            commit_turns.leave_line(place)
         finally:
             stop.set()
             thread.join()

@@ -15,7 +15,7 @@ import pytest
 from passes import calls, leaf
 
 import asyncgrad as ag
-from asyncgrad.core import commit as commit_module
+from asyncgrad.core import commit_turns
 from asyncgrad.core.commit import commit
 from asyncgrad.core.conclude import commit_staged
 from asyncgrad.core.graph_task import GraphTask
@@ -38,15 +38,15 @@ pytestmark = pytest.mark.slow
 @pytest.fixture(autouse=True)
 def locks() -> Iterator[Callable[[], None]]:
     """Make the lock that threads meet at anew; puts the old one back at the end."""
-    found = commit_module._committing
+    found = commit_turns.committing
 
     def renew() -> None:
-        commit_module._committing = threading.Lock()
+        commit_turns.committing = threading.Lock()
 
     cooperative.patch_locks()
     yield renew
     cooperative.unpatch_locks()
-    commit_module._committing = found
+    commit_turns.committing = found
 
 
 def explore(setup: Any, workers: list[Any], invariant: Any, **options: Any) -> None:
@@ -89,7 +89,7 @@ def test_without_the_lock_an_update_would_be_lost(locks: Any) -> None:
 
     class State:
         def __init__(self) -> None:
-            commit_module._committing = _Open()
+            commit_turns.committing = _Open()
             self.x = leaf()
 
     def add(state: State) -> None:

@@ -17,7 +17,7 @@ from interrupts import interrupt
 from passes import HEAVY, another_commits, calls, chain, give_way, leaf
 
 import asyncgrad as ag
-from asyncgrad.core import commit as commit_module
+from asyncgrad.core import commit_turns
 from asyncgrad.core.commit import commit
 from asyncgrad.core.locks import Shared
 from asyncgrad.core.states import DONE, ENDED
@@ -181,7 +181,7 @@ def test_no_interrupt_of_a_pass_in_line_keeps_others_from_committing(
     made: Callable[..., ag.Tensor], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Not even if it has lost the place of the pass, which nobody leaves then."""
-    monkeypatch.setattr(commit_module, "_PATIENCE", 0.001)
+    monkeypatch.setattr(commit_turns, "_PATIENCE", 0.001)
     at, interrupted, seen = 1, True, set()
     while interrupted:
         x = leaf()
@@ -214,7 +214,7 @@ def test_no_interrupt_of_a_pass_in_line_keeps_others_from_committing(
         another = threading.Thread(target=commit, args=((), None, True))
         another.start()
         another.join()
-        assert not commit_module._line
+        assert not commit_turns.line
         seen.add(done)
         at += 1
     assert seen == {True, False}

@@ -19,8 +19,9 @@ import pytest
 from passes import calls, leaf
 
 import asyncgrad as ag
-from asyncgrad.core import commit as commit_module
-from asyncgrad.core.commit import commit, leave_line, line_up
+from asyncgrad.core import commit_turns
+from asyncgrad.core.commit import commit
+from asyncgrad.core.commit_turns import leave_line, line_up
 from asyncgrad.core.graph_task import GraphTask
 from asyncgrad.core.states import Outcome, State
 from asyncgrad.core.variable import gradient_edge
@@ -112,7 +113,7 @@ class Commits:
 @pytest.mark.parametrize("first", [False, True], ids=["added", "first"])
 def test_no_update_of_a_leaf_is_lost(first: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     # The real lock lets its thread in again.
-    monkeypatch.setattr(commit_module, "_committing", Lock())
+    monkeypatch.setattr(commit_turns, "committing", Lock())
     assert everywhere(lambda: Commits(first=first), Commits.check) > 50
 
 
@@ -135,7 +136,7 @@ class _Held(_Open):
 
 def test_without_the_lock_one_would_be(monkeypatch: pytest.MonkeyPatch) -> None:
     """That is: it would be seen."""
-    monkeypatch.setattr(commit_module, "_committing", _Open())
+    monkeypatch.setattr(commit_turns, "committing", _Open())
     with pytest.raises(AssertionError):
         everywhere(lambda: Commits(first=False), Commits.check)
 
@@ -146,7 +147,7 @@ class Line:
     def __init__(self) -> None:
         self.x = leaf()
         self.place = line_up()
-        commit_module._line[self.place] = -1
+        commit_turns.line[self.place] = -1
 
     def call(self) -> None:
         commit([(self.x, np.ones(3), True)], None, wait=True)
@@ -157,7 +158,7 @@ class Line:
 
     def check(self) -> None:
         assert self.x.grad.tolist() == [1.0] * 3
-        assert not commit_module._line
+        assert not commit_turns.line
         assert not self.place.turn.locked()
 
 
@@ -165,7 +166,7 @@ class Ended(Line):
     """Where it takes the pass too long, so that another thread waits no more."""
 
     def other(self) -> None:
-        commit_module._line.clear()
+        commit_turns.line.clear()
 
     def check(self) -> None:
         leave_line(self.place)
@@ -177,7 +178,7 @@ class Again(Ended):
 
     def other(self) -> None:
         line_up(self.place)
-        commit_module._line[self.place] = -1
+        commit_turns.line[self.place] = -1
 
 
 class Later(Ended):
@@ -195,7 +196,7 @@ class Later(Ended):
 def test_who_lets_others_go_first_commits_whatever_they_do(
     what: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(commit_module, "_PATIENCE", 0.0)
+    monkeypatch.setattr(commit_turns, "_PATIENCE", 0.0)
     assert everywhere(what, what.check) > 50
 
 
@@ -254,7 +255,7 @@ def test_a_cancel_is_all_or_nothing(monkeypatch: pytest.MonkeyPatch, held: bool)
             task.start()
             assert task.run(10**9, thread=True) is Outcome.FINISHED
             if held:
-                monkeypatch.setattr(commit_module, "_committing", _Held())
+                monkeypatch.setattr(commit_turns, "committing", _Held())
                 ended = finish(task, False) is Outcome.FINISHED
                 assert ended == (task.state is State.CANCELLED)
                 monkeypatch.undo()

@@ -16,8 +16,7 @@ from passes import leaf
 
 import asyncgrad as ag
 from asyncgrad.autograd import graph
-from asyncgrad.core import array_holders
-from asyncgrad.core import commit as commit_module
+from asyncgrad.core import array_holders, commit_turns
 from asyncgrad.core.locks import Shared, is_held_here
 from asyncgrad.ops import namespace
 from asyncgrad.ops.tensors.rng import default_generator
@@ -79,7 +78,7 @@ def test_a_pass_within_a_commit() -> None:
     x = leaf()
     many = [leaf() for _ in range(50)]
     loss = sum((one * x).sum() for one in many)
-    with collected_within(commit_module._committing, (x * 2.0).sum().backward) as results:
+    with collected_within(commit_turns.committing, (x * 2.0).sum().backward) as results:
         loss.backward()
     assert len(results) == 1
     assert x.grad.tolist() == [52.0] * 3
@@ -102,7 +101,7 @@ def test_a_pass_within_a_commit_that_is_undone() -> None:
         z.register_hook(lambda gradient: graph.queue_callback(fail))
         within = (x * 2.0).sum()
         with (
-            collected_within(commit_module._committing, within.backward, at) as found,
+            collected_within(commit_turns.committing, within.backward, at) as found,
             pytest.raises(ValueError, match="no"),
         ):
             z.sum().backward()
@@ -200,7 +199,7 @@ def test_a_pass_with_a_participant_within_a_commit() -> None:
     """This thread holds the lock, so the portal's would wait for ever."""
     many = [leaf() for _ in range(50)]
     loss = sum(one.sum() for one in many)
-    with collected_within(commit_module._committing, joined) as results:
+    with collected_within(commit_turns.committing, joined) as results:
         loss.backward()
     assert results == [[1.0] * 3]
 

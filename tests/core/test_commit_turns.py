@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 import asyncgrad as ag
-from asyncgrad.core import commit as commit_module
-from asyncgrad.core.commit import commit, leave_line, line_up
+from asyncgrad.core import commit_turns
+from asyncgrad.core.commit import commit
+from asyncgrad.core.commit_turns import leave_line, line_up
 
 #: What may happen while a thread waits for a place in line to be left.
 EVENTS = ["left", "another left", "comes", "again", "too long", "too long, and another commits"]
@@ -65,12 +66,12 @@ class Line(RuleBasedStateMachine):
                 self.free = True
 
         for name, value in {
-            "_committing": self.lock,
-            "_line": {},
+            "committing": self.lock,
+            "line": {},
             "Lock": Turn,
             "get_ident": lambda: self.thread,
         }.items():
-            self.patch.setattr(commit_module, name, value)
+            self.patch.setattr(commit_turns, name, value)
         #: Those whose passes have not had their turn; and those of them that are in line.
         self.places: list[Any] = []
         self.line: list[Any] = []
@@ -95,7 +96,7 @@ class Line(RuleBasedStateMachine):
         place = self.as_thread(loop, line_up)
         self.places.append(place)
         self.line.append(place)
-        self.patience[place] = commit_module._PATIENCE
+        self.patience[place] = commit_turns._PATIENCE
 
     @precondition(lambda self: self.places)
     @rule(which=st.integers(0, 9), loop=st.integers(1, 3))
@@ -153,7 +154,7 @@ class Line(RuleBasedStateMachine):
     @rule(loop=st.integers(1, 3))
     def commits_on_a_loop(self, loop: int) -> None:
         """By a pass that blocks: it lets others go first, unless some are its own thread's."""
-        if any(commit_module._line[place] == loop for place in self.line):
+        if any(commit_turns.line[place] == loop for place in self.line):
             line = self.line.copy()
             self.events, self.waited = [], []
             assert self.as_thread(loop, commit, (), None, True)
@@ -162,7 +163,7 @@ class Line(RuleBasedStateMachine):
 
     @invariant()
     def those_in_line_are_known(self) -> None:
-        assert list(commit_module._line) == self.line
+        assert list(commit_turns.line) == self.line
         assert not any(place.turn.free for place in self.places)
 
 
@@ -172,7 +173,7 @@ TestLine.settings = settings(max_examples=100, stateful_step_count=30, deadline=
 
 def test_commits_that_may_not_block_do_not_wait() -> None:
     place = line_up()
-    commit_module._line[place] = -1
+    commit_turns.line[place] = -1
     x = ag.ones(3, requires_grad=True)
     assert commit([(x, np.ones(3, np.float32), True)], None, wait=False)
     assert x.grad is not None
