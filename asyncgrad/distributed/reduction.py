@@ -160,7 +160,7 @@ class Reducer:
         found.together[found.key] = self.name
         self._entered[task] = found
         if not isinstance(found, Kept):
-            check_no_context("DistributedDataParallel")
+            check_no_context()
         return found
 
     def is_voted(self) -> bool:

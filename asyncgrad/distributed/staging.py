@@ -121,13 +121,13 @@ def current_staging(site: Site) -> tuple[Ambient, graph.Pass]:
     return found, running
 
 
-def check_no_context(who: str) -> None:
+def check_no_context() -> None:
     """Raise within a `context()`, which can't hold back what the ranks of a run decide on."""
     if _context.get() is not None:
         raise AutogradError(
-            f"{who}: a pass within autograd.context(), which does not hold back what the ranks of "
-            f"a run commit together: put the losses into one pass, or all but the last pass into "
-            f"`with model.no_sync():`"
+            "DistributedDataParallel: a pass within autograd.context(), which does not hold back "
+            "what the ranks of a run commit together: put the losses into one pass, or all but the "
+            "last pass into `with model.no_sync():`"
         )
 
 

@@ -171,7 +171,7 @@ def joined(xp: Any, found: list[tuple[Any, ...]]) -> Any:
     return tuple([xp.concatenate(part) for part in zip(*found, strict=True)])
 
 
-def summed(arrays: int = 1, name: str = "") -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def summed(arrays: int, name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Run a kernel `kernel(xp, arrays..., attributes...)` that returns a sum like `elementwise`."""
 
     def decorate(kernel: Callable[..., Any]) -> Callable[..., Any]:
@@ -290,7 +290,7 @@ def masked(xp: Any, x: Any, keep: Any) -> Any:
     return out
 
 
-def bounded(xp: Any, bound: Any, x: Any, limit: Any, out: Any = None) -> Any:
+def bounded(bound: Any, x: Any, limit: Any, out: Any) -> Any:
     """Call `minimum` or `maximum` with a number.
 
     NumPy compares two arrays several elements at a time, but an array and a number one by one.

@@ -41,11 +41,11 @@ def compiled(source: str, file: str) -> CodeType:
     return next(constant for constant in code.co_consts if isinstance(constant, CodeType))
 
 
-def shared_code(source: str, name: str) -> CodeType:
-    """Compile source text, unless some function still has the code of the same text."""
+def shared_code(source: str) -> CodeType:
+    """The code of a replay, which all functions of equal source text share while one has it."""
     code = _shared.get(source)
     if code is None:
-        file = f"<asyncgrad {name} {next(_numbers)}>"
+        file = f"<asyncgrad replay {next(_numbers)}>"
         show(source, file)
         code = _shared[source] = _nameless(source).replace(co_filename=file)
         finalize(code, linecache.cache.pop, file, None)

@@ -211,7 +211,6 @@ class LBFGS(Optimizer):
                     Point(0.0, loss, gradient, slope),
                     length,
                     _largest(direction),
-                    1e-9,
                     group["max_eval"] - calls,
                 )
                 loss, gradient, memory.length = best.loss, best.gradient, best.at

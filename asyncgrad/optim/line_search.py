@@ -12,6 +12,8 @@ from asyncgrad.types import Array
 _FALL = 1e-4
 #: Curvature: the slope has to shrink to this fraction of the first slope.
 _SLOPE = 0.9
+#: The search ends when no parameter changes by more within the interval.
+_NEAR = 1e-9
 
 
 class Point(NamedTuple):
@@ -28,7 +30,7 @@ class Point(NamedTuple):
 
 def strong_wolfe(
     evaluate: Callable[[float], Generator[None, float, Point]], start: Point, first: float,
-    largest: float, tolerance: float, most: int,
+    largest: float, most: int,
 ) -> Generator[None, float, tuple[Point, int]]:  # fmt: skip
     """The best point along a direction by the strong Wolfe conditions, and how many were tried.
 
@@ -36,7 +38,6 @@ def strong_wolfe(
         evaluate: a generator function from a distance to a point; it yields to wait for the loss.
         first: the distance to try first.
         largest: the largest magnitude among the direction's elements.
-        tolerance: the search ends when no parameter changes by more within the interval.
         most: the greatest number of points to try after the first.
     """
     point = yield from evaluate(first)
@@ -62,7 +63,7 @@ def strong_wolfe(
     stuck = False
     while tries < most:
         near, far = sorted(end.at for end in ends)
-        if (far - near) * largest < tolerance:
+        if (far - near) * largest < _NEAR:
             break
         at = _lowest(ends[0], ends[1], near, far)
         margin = 0.1 * (far - near)

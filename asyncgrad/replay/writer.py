@@ -88,7 +88,7 @@ class Writer:
 
         Programs of equal text share their code, such as those of one function for several shapes.
         """
-        return function_of(shared_code(self.text, "replay"), self._constants.values())
+        return function_of(shared_code(self.text), self._constants.values())
 
     # -- names ------------------------------------------------------------------------------------
 

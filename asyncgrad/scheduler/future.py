@@ -215,7 +215,7 @@ class BackwardFuture(asyncio.Future[_T]):
         self.set_result(exception)
 
     def _finish_cancelled(
-        self, later: Sequence[BaseException], failure: BaseException | None = None
+        self, later: Sequence[BaseException], failure: BaseException | None
     ) -> None:
         """End as cancelled, now that nothing of the pass runs.
 

@@ -31,7 +31,7 @@ class ThreadSegments:
         self._queue = queue
         #: Passes that a thread owns, or will own when one is free.
         self.tasks: dict[GraphTask, ThreadJob] = {}
-        self.threads = Threads(blas.CORES, "asyncgrad", kept=1)
+        self.threads = Threads(blas.CORES, kept=1)
         #: For each pass whose end is a thread's job: that job, and a future that is done once the
         #: job has ended.
         self._finishing: dict[GraphTask, tuple[ThreadJob, asyncio.Future[None]]] = {}

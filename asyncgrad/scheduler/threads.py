@@ -35,7 +35,7 @@ class Threads:
     `submit` must not block, not even for a lock: see `FairQueue`.
     """
 
-    def __init__(self, number: int, name: str, kept: int = 0) -> None:
+    def __init__(self, number: int, kept: int = 0) -> None:
         """Prepare the threads; `start` starts them."""
         #: To leave cores to the event loop, so many idle threads don't share the work of others.
         self.kept = kept
@@ -56,7 +56,7 @@ class Threads:
         self._starting = Lock()
         for place in range(number):
             # The threads are daemons, because `_end_all` waits for them when the interpreter ends.
-            member = Thread(target=self._work, name=f"{name}_{place}", daemon=True)
+            member = Thread(target=self._work, name=f"asyncgrad_{place}", daemon=True)
             self._members.append(member)
 
     def start(self) -> None:

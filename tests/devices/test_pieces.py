@@ -45,7 +45,7 @@ class Late(Nobody):
 @pytest.fixture
 def threads(monkeypatch: pytest.MonkeyPatch) -> Iterator[Threads]:
     """An engine's threads, which this thread belongs to."""
-    made = Threads(2, "test")
+    made = Threads(2)
     made.start()
     monkeypatch.setattr(pieces, "threads", 3)
     monkeypatch.setattr(pieces.here, "lender", made)

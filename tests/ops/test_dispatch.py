@@ -102,7 +102,7 @@ assert not unwanted, unwanted
 
 def test_a_function_from_text_may_call_c_code_that_imports():
     """It imports with the function that it finds among the globals of its caller."""
-    code = generated.shared_code("def replayed(call):\n    return call()\n", "replay")
+    code = generated.shared_code("def replayed(call):\n    return call()\n")
     read = partial(time.strptime, "2020", "%Y")
     assert generated.function_of(code, [read])().tm_year == 2020
 

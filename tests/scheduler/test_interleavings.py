@@ -113,7 +113,7 @@ def test_a_lent_call_is_made_once() -> None:
     class State:
         def __init__(self) -> None:
             self.ran: list[int] = []
-            self.helpers = Helpers(Threads(0, "test"), ORDINARY, 0)
+            self.helpers = Helpers(Threads(0), ORDINARY, 0)
             self.helpers.lend(lambda: self.ran.append(1))
 
     def make(state: State) -> None:
@@ -133,7 +133,7 @@ def test_the_last_of_the_threads_says_so_once(others: str) -> None:
         def __init__(self) -> None:
             self.told: list[bool] = []
             self.errors: list[Exception] = []
-            self.threads = Threads(0, "test")
+            self.threads = Threads(0)
             self.threads._calls.put(False)
             if others == "ends":
                 self.threads._present = [0, 1]

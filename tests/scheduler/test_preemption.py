@@ -343,7 +343,7 @@ def test_a_lent_call_is_made_once() -> None:
     class Lent:
         def __init__(self) -> None:
             self.ran: list[int] = []
-            self.helpers = Helpers(Threads(0, "test"), ORDINARY, 0)
+            self.helpers = Helpers(Threads(0), ORDINARY, 0)
             self.helpers.lend(lambda: self.ran.append(1))
 
         def call(self) -> None:
@@ -367,7 +367,7 @@ def test_a_job_that_comes_while_another_is_taken(
 
     class Queue:
         def __init__(self) -> None:
-            self.threads = Threads(0, "test")
+            self.threads = Threads(0)
             self.threads._queue.taken = taken
             self.done: list[int] = []
             for number in range(3):
@@ -399,7 +399,7 @@ def test_a_job_that_is_taken_while_another_comes(taken: int) -> None:
 
     class Queue:
         def __init__(self) -> None:
-            self.threads = Threads(0, "test")
+            self.threads = Threads(0)
             self.threads._queue.taken = taken
             self.done: list[int] = []
             self.submit(0)

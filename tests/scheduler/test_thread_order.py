@@ -27,7 +27,7 @@ class Held:
     """One thread, held until the block ends; then it does what was submitted meanwhile."""
 
     def __init__(self) -> None:
-        self.threads = Threads(1, "test")
+        self.threads = Threads(1)
         self.threads.start()
         self.log: list[Any] = []
 
@@ -160,7 +160,7 @@ def test_a_pass_stays_one_lent_call_ahead_of_its_helper() -> None:
         def submit(self, job: Any, urgency: Any = ORDINARY) -> None:
             self._calls.put(True)
 
-    helpers = Helpers(Busy(0, "test"), ORDINARY, 0)
+    helpers = Helpers(Busy(0), ORDINARY, 0)
     made: list[int] = []
     for number in range(3):
         helpers.lend(lambda number=number: made.append(number))

@@ -123,7 +123,7 @@ def test_a_thread_holds_nothing_of_what_it_has_reported(
 
 
 def test_jobs_given_before_the_end_are_done() -> None:
-    threads = Threads(2, "test")
+    threads = Threads(2)
     threads.start()
     done: list[int] = []
     ended = threading.Event()
@@ -190,7 +190,7 @@ loop.run_until_complete(main())
 
 
 def test_idle_threads_are_counted() -> None:
-    threads = Threads(3, "test")
+    threads = Threads(3)
     threads.start()
     assert threads.idle() == 3
     go_on = threading.Event()
@@ -211,7 +211,7 @@ def test_idle_threads_are_counted() -> None:
 
 def test_a_thread_is_idle_when_it_tells_of_its_job() -> None:
     """What is told may start the next work at once, which needs idle threads."""
-    threads = Threads(1, "test")
+    threads = Threads(1)
     threads.start()
     found: list[int] = []
     told, ended = threading.Event(), threading.Event()
@@ -267,7 +267,7 @@ def test_the_interpreter_does_not_end_before_threads_have_begun(
     starts: list[Callable[[], object]] = []
     monkeypatch.setattr(threads_module, "start_new_thread", lambda start, _: starts.append(start))
     monkeypatch.setattr(threads_module, "_all", weakref.WeakSet())
-    threads = Threads(2, "test")
+    threads = Threads(2)
     threads.start()
     at_exit = threading.Thread(target=threads_module._end_all)
     at_exit.start()
@@ -283,7 +283,7 @@ def test_the_interpreter_does_not_end_before_threads_have_begun(
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="nothing forks here")
 def test_a_child_forked_while_threads_begin_ends_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(threads_module, "start_new_thread", lambda start, _: None)
-    threads = Threads(2, "test")
+    threads = Threads(2)
     threads.start()
     child = os.fork()
     if not child:

@@ -469,7 +469,7 @@ def _einsum_steps(equation: str, shapes: tuple[tuple[int, ...], ...]) -> Any:
         _take_diagonals(part, list(shape), equation)
         for part, shape in zip(labels, shapes, strict=True)
     ]
-    lengths = _lengths(labels, [shape for _, shape in diagonals], equation)
+    lengths = _lengths(labels, [shape for _, shape in diagonals])
     prepared = []
     for place, (part, (pairs, shape)) in enumerate(zip(labels, diagonals, strict=True)):
         dropped = tuple(i for i, n in enumerate(shape) if n == 1 and lengths[part[i]] != 1)
@@ -519,7 +519,7 @@ def _take_diagonals(
     return pairs, shape
 
 
-def _lengths(labels: list[list[int]], shapes: list[list[int]], equation: str) -> dict[int, int]:
+def _lengths(labels: list[list[int]], shapes: list[list[int]]) -> dict[int, int]:
     """The length of the axes of each label; axes of length 1 are broadcast."""
     lengths: dict[int, int] = {}
     for part, shape in zip(labels, shapes, strict=True):

@@ -322,15 +322,14 @@ def _on_host(x: Tensor) -> Any:
     return x._array if x._metadata.device is CPU else x.to(CPU)._array
 
 
-def _placed(x: Tensor, values: Any, dtype: DTypeLike | None = None) -> Any:
+def _placed(x: Tensor, values: Any) -> Any:
     """The drawn values as an array of the tensor's dtype on its device."""
     metadata = x._metadata
     if metadata.device is not CPU and isinstance(values, metadata.F.array_type):
         # The values are on the device already.
         return values
-    wanted = metadata.dtype if dtype is None else dtype
-    if values.__class__ is not np.ndarray or values.dtype is not wanted:
-        values = np.asarray(values).astype(wanted, copy=False)
+    if values.__class__ is not np.ndarray or values.dtype is not metadata.dtype:
+        values = np.asarray(values).astype(metadata.dtype, copy=False)
     return values if metadata.device is CPU else metadata.F.xp.asarray(values)
 
 

@@ -49,12 +49,12 @@ _ROWS = 32
 
 def at_most(xp: Library, out: Array | None, x: Array, limit: float) -> Any:
     """The elements, bounded from above by a number."""
-    return bounded(xp, xp.minimum, x, limit, out)
+    return bounded(xp.minimum, x, limit, out)
 
 
 def at_least(xp: Library, out: Array | None, x: Array, limit: float) -> Any:
     """The elements, bounded from below by a number."""
-    return bounded(xp, xp.maximum, x, limit, out)
+    return bounded(xp.maximum, x, limit, out)
 
 
 def sigmoid(xp: Library, out: Array | None, x: Array) -> Any:

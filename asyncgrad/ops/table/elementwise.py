@@ -107,7 +107,7 @@ def _refusing_bool(words: str) -> Callable[[Any], None]:
 
 @elementwise()
 def _rectified(xp: Library, out: Array | None, x: Array) -> Any:
-    return bounded(xp, xp.maximum, x, 0, out)
+    return bounded(xp.maximum, x, 0, out)
 
 
 def _relu(xp: Library, x: Array) -> Any:

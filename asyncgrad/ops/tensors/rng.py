@@ -247,7 +247,7 @@ def generator_in_force() -> Generator:
     return current().generator or default_generator
 
 
-def source_of(generator: Any = None) -> Generator:
+def source_of(generator: Any) -> Generator:
     """The given generator to draw from, or else the one in force; TypeError for anything else."""
     modes = current()
     if modes.batch is not None:
