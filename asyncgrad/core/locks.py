@@ -14,7 +14,15 @@ from functools import partial
 from threading import Lock, RLock, get_ident
 from typing import Any
 
-__all__ = ["Lock", "RLock", "Shared", "acquiring", "get_ident", "is_held_here", "lasting_lock"]
+__all__ = [
+    "Lock", "RLock", "Shared", "acquiring", "at_fork", "get_ident", "is_held_here", "lasting_lock",
+]  # fmt: skip
+
+
+def at_fork(call: Callable[[], object]) -> None:
+    """Have each child process call a function first, where processes can fork."""
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=call)
 
 
 def lasting_lock() -> Any:
@@ -23,9 +31,8 @@ def lasting_lock() -> Any:
     The thread that held it does not exist in the child, and so could never release it.
     """
     lock = RLock()
-    if hasattr(os, "register_at_fork"):
-        # The standard library does the same with its own locks.
-        os.register_at_fork(after_in_child=lock._at_fork_reinit)  # type: ignore[attr-defined]
+    # The standard library does the same with its own locks.
+    at_fork(lock._at_fork_reinit)  # type: ignore[attr-defined]
     return lock
 
 
@@ -39,8 +46,7 @@ class Shared:
         self.holders: set[Any] = set()
         self._in_force = self._is_changing = False
         self.lock = lasting_lock()
-        if hasattr(os, "register_at_fork"):
-            os.register_at_fork(after_in_child=self.after_fork)
+        at_fork(self.after_fork)
 
     def hold(self, holder: Any) -> None:
         """Set it, if nobody else has."""

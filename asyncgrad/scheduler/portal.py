@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from asyncio import CancelledError, current_task
 from collections.abc import Callable, Coroutine
 from contextvars import copy_context
@@ -13,7 +12,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from asyncgrad.aliases import Value
-from asyncgrad.core.locks import lasting_lock
+from asyncgrad.core.locks import at_fork, lasting_lock
 from asyncgrad.scheduler.coroutines import GRACE, report_late
 from asyncgrad.scheduler.host import call_later
 
@@ -72,9 +71,8 @@ def is_shared(loop: AbstractEventLoop) -> bool:
     return loop in _loops
 
 
-if hasattr(os, "register_at_fork"):
-    # A child process starts its own: the thread was not forked.
-    os.register_at_fork(after_in_child=_loops.clear)
+# A child process starts its own: the thread was not forked.
+at_fork(_loops.clear)
 
 
 class OnPortal:

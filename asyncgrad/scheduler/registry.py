@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from asyncio.events import _get_running_loop
 from typing import TYPE_CHECKING
 
-from asyncgrad.core.locks import lasting_lock
+from asyncgrad.core.locks import at_fork, lasting_lock
 from asyncgrad.scheduler.engine import Engine
 
 if TYPE_CHECKING:
@@ -105,5 +104,4 @@ def _after_fork() -> None:
     _engines.clear()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
+at_fork(_after_fork)

@@ -7,13 +7,13 @@ thread starts the others. If the system allows no more threads, it does their wo
 from __future__ import annotations
 
 import atexit
-import os
 import weakref
 from _thread import start_new_thread
 from queue import SimpleQueue
 from threading import Lock, Thread
 from typing import TYPE_CHECKING
 
+from asyncgrad.core.locks import at_fork
 from asyncgrad.devices import pieces
 from asyncgrad.scheduler.queues import ORDINARY, FairQueue, take
 
@@ -175,6 +175,5 @@ def _end_all() -> None:
 
 
 atexit.register(_end_all)
-if hasattr(os, "register_at_fork"):
-    # A child has none of its parent's threads.
-    os.register_at_fork(after_in_child=_all.clear)
+# A child has none of its parent's threads.
+at_fork(_all.clear)

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from asyncgrad.core.locks import RLock
+from asyncgrad.core.locks import RLock, at_fork
 from asyncgrad.core.modes import Mode, current
 from asyncgrad.core.variable import Variable, wrap
 from asyncgrad.devices import CPU
@@ -238,8 +238,7 @@ def _after_fork() -> None:
         generator._random.bit_generator.lock._at_fork_reinit()  # type: ignore[attr-defined]
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
+at_fork(_after_fork)
 
 
 def generator_in_force() -> Generator:
