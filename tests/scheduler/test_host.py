@@ -98,6 +98,11 @@ class TestTaskFactories:
         await assert_nothing_runs()
 
 
+def _waiting(connection: Any) -> None:
+    """In a child: how many passes wait to commit."""
+    connection.send([len(commit_turns.line), len(commit_turns.awaiting)])
+
+
 def _child(connection: Any) -> None:
     """Run passes of all kinds in a child, on a loop of its own."""
     x = leaf()
@@ -143,6 +148,16 @@ class TestForks:
 
         asyncio.run(main())
         assert self.fork() == [7.0] * 3
+
+    def test_a_child_waits_for_no_pass_of_its_parent(self) -> None:
+        place = commit_turns.line_up()
+        commit_turns.awaiting.append(lambda: None)
+        try:
+            assert self.fork(_waiting) == [0, 0]
+            assert len(commit_turns.line) == len(commit_turns.awaiting) == 1
+        finally:
+            commit_turns.leave_line(place)
+            commit_turns.awaiting.clear()
 
     def test_a_child_forked_while_a_loop_runs_in_another_thread(self) -> None:
         """With passes on their way and a lock held, as gunicorn's workers may find it."""
