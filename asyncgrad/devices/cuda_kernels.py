@@ -1,11 +1,13 @@
 """CUDA kernels that each replace a chain of library calls by one launch.
 
 A kernel is compiled once for each dtype, in a thread. An event loop does not wait for that: the
-chain is used until it is ready, or for good if the compiler fails.
+chain, which computes the same, is used until it is ready, or for good if the compiler fails. A
+warning says so once for each function.
 """
 
 from __future__ import annotations
 
+import warnings
 from asyncio.events import _get_running_loop
 from functools import partial
 from threading import RLock, Thread
@@ -30,10 +32,11 @@ class Kernels:
         self.empty = cupy.empty
         self._device = device
         self._lock = RLock()
-        #: Arguments whose kernels are ready or failed to compile, and the threads that compile.
+        #: Arguments whose kernels are ready, and the threads that compile.
         self._ready: set[Any] = set()
-        self._refused: set[Any] = set()
         self._threads: dict[Any, Thread] = {}
+        #: The names of functions whose kernels failed to compile.
+        self._refused: set[str] = set()
         #: The functions by the names of `ops.fused`.
         self.functions = {name: partial(self._run, name) for name in FUNCTIONS}
 
@@ -108,8 +111,10 @@ class Kernels:
                 made = FUNCTIONS[name](self, *arrays)
                 if name in STEPS:
                     made(*arrays)
-        except Exception:
-            # After any error the chain is used, which computes the same.
-            self._refused.add(key)
+        except Exception as error:
+            if name not in self._refused:
+                self._refused.add(name)
+                text = f"The CUDA kernel of {name} failed, so a slower chain is used: {error}"
+                warnings.warn(text, RuntimeWarning, stacklevel=1)
         else:
             self._ready.add(key)

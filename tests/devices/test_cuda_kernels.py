@@ -3,6 +3,7 @@
 import asyncio
 import itertools
 import threading
+import warnings
 from functools import partial
 
 import numpy as np
@@ -264,7 +265,7 @@ def test_a_loop_does_not_wait_for_the_compiler(cupy, monkeypatch):
     np.testing.assert_allclose(first.numpy(), second.numpy(), rtol=1e-10)
 
 
-def test_a_compiler_that_refuses_is_not_asked_again(cupy, monkeypatch):
+def test_a_compiler_that_refuses_is_not_asked_again_and_warned_of_once(cupy, monkeypatch):
     asked = []
 
     def refuse(*source, preamble):
@@ -272,10 +273,16 @@ def test_a_compiler_that_refuses_is_not_asked_again(cupy, monkeypatch):
         raise RuntimeError("nvrtc is not there")
 
     monkeypatch.setattr(cupy, "ElementwiseKernel", refuse)
-    for _ in range(3):
-        found, _ = gradients(F.gelu, "cuda:0", ag.float64)
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        for dtype in (ag.float32, ag.float64, ag.float64):
+            found, _ = gradients(F.gelu, "cuda:0", dtype)
+    assert [str(one.message) for one in warned] == [
+        f"The CUDA kernel of {name} failed, so a slower chain is used: nvrtc is not there"
+        for name in ("gelu", "gelu_gradient")
+    ]
     np.testing.assert_allclose(found, gradients(F.gelu, "cpu", ag.float64)[0], rtol=1e-10)
-    assert len(asked) == 2
+    assert len(asked) == 4
 
 
 def test_a_graph_waits_for_the_compiler(cupy, monkeypatch):
