@@ -142,9 +142,14 @@ ROWS: dict[str, tuple[str, ...]] = {
         "devices/test_numba_kernels.py",
         "devices/test_numba_rows.py",
         "devices/test_numba_batch_norm.py",
+        "devices/test_nvrtc.py",
     ),
-    "devices/updates.py": ("optim/test_array_updates.py", "devices/test_cuda_kernels.py"),
-    "devices/pointwise.py": ("devices/test_cuda_kernels.py", "devices/test_numba_kernels.py"),
+    "devices/updates.py": (
+        "optim/test_array_updates.py", "devices/test_cuda_kernels.py", "devices/test_nvrtc.py",
+    ),
+    "devices/pointwise.py": (
+        "devices/test_cuda_kernels.py", "devices/test_numba_kernels.py", "devices/test_nvrtc.py",
+    ),
     "devices/host_kernels/*": (
         "devices/test_numba_kernels.py",
         "devices/test_numba_convolution.py",
