@@ -104,8 +104,9 @@ check-all: check test-floors docs ## check, slow and soak tests, floors, all Pyt
 	$(MAKE) demo ARGS=--check
 	$(RUN) -m build --outdir dist
 
-test-slow: $(VENV)/.installed-oracle,test,ray ## the slow and soak tests, those on Ray among them
+test-slow: $(VENV)/.installed-oracle,test,ray,nvrtc ## the slow and soak tests, and those that need Ray or CuPy
 	$(PYTEST) --hypothesis-profile=thorough -m 'slow or soak' $(ARGS)
+	$(PYTEST) tests/devices/test_cupy_without_gpu.py || [ $$? = 5 ]  # without CuPy, there is no test
 
 test-matrix: ## test on those other Pythons that are there, the system's own among them
 	@for name in $(MATRIX); do \
