@@ -708,6 +708,34 @@ async def test_hooks_that_wait_for_each_other_are_eager():
     assert replays(function) == 0
 
 
+@pytest.mark.asyncio
+async def test_a_hook_that_may_wait_for_a_later_one_is_eager():
+    """The recorded call has run one after the other, but the first waits for the second later."""
+    w, v, m = leaf(), ag.ones(500, 500, requires_grad=True), ag.ones(500, 500)
+    events = {}
+
+    async def first(g):
+        await asyncio.wait_for(events["second"].wait(), 30)
+
+    async def second(g):
+        events["second"].set()
+
+    w.register_hook(first)
+    v.register_hook(second)
+
+    @ag.compile
+    async def function(x):
+        # A thread computes the gradient of the product, and meanwhile the first hook ends.
+        await ((m @ v).sum() + (w * x).sum()).backward()
+
+    for number in range(3):
+        events["second"] = asyncio.Event()
+        if number == 0:
+            events["second"].set()
+        await function(ag.ones(3))
+    assert replays(function) == 0
+
+
 def test_passes_within_hooks():
     """A hook starts a pass of its own."""
     w, v, x = leaf(), leaf(), ag.ones(3)

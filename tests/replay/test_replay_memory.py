@@ -12,8 +12,10 @@ import asyncgrad as ag
 from asyncgrad import nn
 from asyncgrad.devices.pool import POOL
 from asyncgrad.ops.fused import Once
+from asyncgrad.ops.namespace import RECORDED
 from asyncgrad.replay import inlined
-from asyncgrad.replay.steps import Compute
+from asyncgrad.replay.memory import Layout
+from asyncgrad.replay.steps import Compute, Place, Same
 
 #: So many float32 numbers are in the pool's memory.
 LARGE = 1 << 17
@@ -331,6 +333,20 @@ def test_programs_share_what_rules_were_found_to_do(known, monkeypatch):
         assert fast(x, w).tolist() == slope_of_layers(x, w).tolist()
         assert len(known) <= counts[2]
     assert len(known) <= 2
+
+
+def test_a_rule_that_writes_to_its_argument_stays(known):
+    """What is read there later would differ. A rule may overwrite what it has made itself."""
+    layout = Layout(np.ones(3))
+    argument = Place(layout)
+
+    def step(rule):
+        return Compute("rule", rule, (Same(RECORDED), argument), Place(layout), 0)
+
+    to_own = step(lambda F, g: np.negative(y := np.exp(g), y))
+    assert [one.function for one in inlined.inlined([to_own])] == [np.exp, np.negative]
+    to_argument = step(lambda F, g: np.negative(g, g))
+    assert inlined.inlined([to_argument]) == [to_argument]
 
 
 def test_programs_of_other_numbers_are_told_apart():
