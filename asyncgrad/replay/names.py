@@ -120,8 +120,9 @@ def names_in(code: types.CodeType, outer: tuple[str, ...]) -> Names:
             if instruction.argval in _BY_NAME:
                 by_name = call_of(instructions[place:], outer)[1]
                 attributes |= {("", by_name), ("", by_name + ASKED)}
-                if instruction.argval == "setattr":
-                    stored.add(by_name if by_name.isidentifier() else ANY)
+                if instruction.argval == "setattr" and not by_name.isidentifier():
+                    # A name that is written there is among the constants.
+                    stored.add(ANY)
             after = takewhile(lambda x: x.opname in _TAKES, instructions[place + 1 :])
             found.add((instruction.argval, *[str(one.argval) for one in after]))
         elif name == "LOAD_DEREF" and instruction.argval == "__class__":

@@ -126,6 +126,21 @@ def held_under_a_computed_name():
     return function, scaled, other.owner
 
 
+def held_under_a_variable_name():
+    scaled, other = Scaled(), types.SimpleNamespace(owner=ag.nn.Linear(1, 1))
+    name = "owner"
+
+    class Empty:
+        pass
+
+    def function(x):
+        empty = Empty()
+        setattr(empty, name, scaled)
+        return empty.owner.step(x) if other.owner else x
+
+    return function, scaled
+
+
 def held_by_a_class_of_the_call():
     scaled, other = Scaled(), types.SimpleNamespace(owner=Scaled())
 
