@@ -42,9 +42,10 @@ def apply_function(
     Args:
         live: tensors whose arrays are read later, too.
         grad: whether grad mode is on.
-        made: for each argument that is the array of a tensor, the tensor's metadata, whether it
-            requires grad, the name of its node, None for a leaf, and how many hooks `forward` adds
-            to the node; for a tensor that is given a second time, its first place; None for others.
+        made: what is known of each argument. Of the array of a tensor: the tensor's metadata,
+            whether it requires grad, the name of its node (None for a leaf), and how many hooks
+            `forward` adds to the node. Of a tensor that is given a second time: the number of the
+            argument that it is. Of others: None.
         expected: for each result that is a tensor, its metadata and whether it has a graph; a
             template of others.
 
@@ -90,7 +91,7 @@ def apply_function(
 
 def hooks_on(tensor: Any) -> int:
     """How many hooks the node of a tensor has."""
-    node: Any = None if tensor._edge is None else as_edge(tensor._edge).node
+    node: Any = as_edge(tensor._edge).node
     if node is None or node.extras is None:
         return 0
     extras = node.extras
@@ -151,7 +152,7 @@ def within(
     # A leaf makes its node anew if no graph has kept it.
     node: Any = gradient_edge(target) if isinstance(target, Variable) else target
     if node is None:
-        # Other user code has just had it require no gradient.
+        # Other user code has just set its `requires_grad` to False.
         raise BailError
     result: Any = None
     try:
@@ -160,7 +161,7 @@ def within(
         else:
             if wanted is not None:
                 node._wanted = wanted
-            given = [_shown(gradients) for gradients in args]
+            given = [[x if x is None else _shown(x) for x in gradients] for gradients in args]
             shown = [x for tensors in given for x in tensors if x is not None]
             result = yield from function(task, node, *given)
             if any(versions_of(shown)):
@@ -177,10 +178,10 @@ def within(
     return result
 
 
-def _shown(gradients: Any) -> list[Any]:
-    """Gradients as tensors, so that a change in place is noticed."""
-    arrays = [None if x is None else np.asarray(x) for x in gradients]
-    return [None if x is None else wrap(x, metadata_of(x, CPU)) for x in arrays]
+def _shown(gradient: Any) -> Any:
+    """A gradient as a tensor, so that a change in place is noticed."""
+    array = np.asarray(gradient)
+    return wrap(array, metadata_of(array, CPU))
 
 
 def _array(gradient: Any) -> Any:

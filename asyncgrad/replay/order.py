@@ -205,6 +205,7 @@ def effects_of(steps: list[Any]) -> list[int]:
         if is_change(step):
             if step.__class__ is Commit:
                 lasting = step.streamed or bool(step.staged)
+                graded = graded or lasting
             elif step.users is not None:
                 lasting = step.users.commits
             else:
@@ -212,8 +213,7 @@ def effects_of(steps: list[Any]) -> list[int]:
                 lasting = graded or not (unset or step.name in GRADIENTS_ONLY)
             effect = LASTING if lasting else CALLED
         found.append(effect)
-        commits = step.__class__ is Commit and effect == LASTING
-        graded = graded or commits or (step.__class__ is Load and step.gradient)
+        graded = graded or (step.__class__ is Load and step.gradient)
     return found
 
 

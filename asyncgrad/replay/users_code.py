@@ -97,11 +97,9 @@ def _note_function(
     for number, (x, value) in enumerate(zip(args, arguments, strict=True)):
         if value.__class__ is not Place:
             made.append(None)
-        elif id(x) in first:
-            made.append(first[id(x)])
         else:
-            first[id(x)] = number
-            made.append(_facts(x, hooks[id(x)]))
+            at = first.setdefault(id(x), number)
+            made.append(at if at < number else _facts(x, hooks[id(x)]))
     recorder.call_anew(
         Again(
             function.__name__,
@@ -117,7 +115,7 @@ def _note_function(
 
 def _facts(tensor: Any, hooks: int) -> tuple[Any, ...]:
     """What `apply_function` makes a tensor by, which had so many hooks before."""
-    node: Any = None if tensor._edge is None else as_edge(tensor._edge).node
+    node: Any = as_edge(tensor._edge).node
     name = None if node is None else name_of(node)
     return tensor._metadata, requires_grad(tensor), name, hooks_on(tensor) - hooks
 
