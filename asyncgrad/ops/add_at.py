@@ -8,8 +8,10 @@ import numpy as np
 
 from asyncgrad.types import Array, Library
 
-#: The dtypes of which all versions of CuPy change elements at places; and one for small integers.
-CHANGED_AT, _WIDER = "fdiI", "i4"
+#: The dtypes of which all versions of CuPy change elements at places, without uint64.
+CHANGED_AT = "fdiI"
+#: The dtype in which smaller integers are added.
+_WIDER = "i4"
 
 
 def add_at(xp: Library, out: Array, index: Any, g: Array) -> None:

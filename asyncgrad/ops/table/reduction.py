@@ -1,4 +1,4 @@
-"""Reductions, and the scans that belong to them.
+"""Reductions.
 
 `dims` are axes counted from the front; `keepdim` keeps them with length 1.
 """
