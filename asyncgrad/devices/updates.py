@@ -24,9 +24,9 @@ class Update(NamedTuple):
         entries: the names of the state's tensors, which the body changes.
         numbers: the names of numbers, which may differ from step to step.
         body: assignments, one of them to `change`, which is subtracted from the value `p`. `g` is
-            the direction to descend along. They call `sqrt`, `abs` and `FUNCTIONS`. A choice
-            (`a ? b : c`) is a whole right side. If its condition is a flag, NumPy computes only
-            what is chosen.
+            the direction to descend along. `T` declares a name that is new, for C++. They call
+            `sqrt`, `abs` and `FUNCTIONS`. A choice (`a ? b : c`) is a whole right side. If its
+            condition is a flag, NumPy computes only what is chosen.
         flags: the names of numbers that say what is computed: 0 or 1.
     """
 
