@@ -66,14 +66,14 @@ def deciding(task: PassState) -> list[Any]:
     return [one for one in participants if getattr(one, "decide", None) is not None]
 
 
-def staged_given(given: Mapping[Any, Any], *, recorded: bool) -> list[Staged]:
+def staged_given(gradients: Mapping[Any, Any], *, recorded: bool) -> list[Staged]:
     """Convert gradients by leaf, which a participant or the user has given, for `commit`."""
     # The commit adds in place. A gradient that shares memory with a `.grad` would change while it
     # is added, so it is copied.
-    grads = [grad for leaf in given if (grad := autograd_meta(leaf).grad) is not None]
-    changing = {id(known) for grad in grads for known in (grad, grad._counter) if known is not None}
+    grads = [grad for leaf in gradients if (grad := autograd_meta(leaf).grad) is not None]
+    changing = {id(one) for grad in grads for one in (grad, grad._counter) if one is not None}
     staged: list[Staged] = []
-    for leaf, gradient in given.items():
+    for leaf, gradient in gradients.items():
         if gradient is None:
             continue
         if isinstance(gradient, Total):
@@ -207,11 +207,11 @@ def _staged(task: PassState) -> dict[Any, Any]:
         if task.recorded is None:
             array = F.in_own_dtype(gradient, variable._metadata.dtype)
             gradient = wrap(array, F.metadata_of(array))
-        known = gradients.get(variable)
-        if known is not None and task.recorded is not None:
-            gradient = task.recorded.add(known, gradient)
-        elif known is not None:
-            total, _ = F.accumulate(known._array, False, gradient._array, False)
+        earlier = gradients.get(variable)
+        if earlier is not None and task.recorded is not None:
+            gradient = task.recorded.add(earlier, gradient)
+        elif earlier is not None:
+            total, _ = F.accumulate(earlier._array, False, gradient._array, False)
             gradient = wrap(total, gradient._metadata)
         gradients[variable] = gradient
     return gradients

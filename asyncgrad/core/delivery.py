@@ -44,7 +44,7 @@ def deliver(
             if not waiting:
                 continue
             if overtakes or task.postponed:
-                _note_early(task, target, sequence_nr, overtakes)
+                _postpone_leaf(task, target, sequence_nr, overtakes)
             metadata = target.output_metadata
             buffer = buffers.get(target)
             if waiting == 1 and buffer is None and metadata.__class__ is not tuple:
@@ -143,12 +143,16 @@ def _stage_or_capture(task: PassState, target: Node, gradient: Gradient, fresh: 
     return stage_leaf(task, target, gradient, fresh)
 
 
-def _note_early(task: PassState, target: Node, sequence_nr: int, overtakes: bool) -> None:
-    """If a gradient of a leaf with hooks overtakes greater numbers, note when the leaf may run."""
+def _postpone_leaf(task: PassState, target: Node, sequence_nr: int, overtakes: bool) -> None:
+    """Keep `PassState.postponed` up to date as a gradient comes to a node.
+
+    It comes from the node with `sequence_nr`, before (`overtakes`) nodes with greater ones have
+    reported.
+    """
     if target.__class__ is AccumulateGrad and target.extras:
-        known = task.postponed.pop(target, None)
-        if known is not None and known[0] < sequence_nr:
-            task.postponed[target] = known
+        earlier = task.postponed.pop(target, None)
+        if earlier is not None and earlier[0] < sequence_nr:
+            task.postponed[target] = earlier
         elif overtakes:
             task.order += 1
             task.postponed[target] = sequence_nr, task.order

@@ -69,7 +69,7 @@ async def _decide(task: GraphTask) -> None:
     """Call all `decide` at the same time, and wait for all; raise the first error."""
     # Participants promise others that the commit does not fail, so it is checked before.
     check_staged(task.staged)
-    calls = [asyncio.ensure_future(_stopping(_decides, one)) for one in deciding(task)]
+    calls = [asyncio.ensure_future(_stopping(_call_decide, one)) for one in deciding(task)]
     for call in calls:
         call.add_done_callback(retrieve)
     try:
@@ -182,7 +182,7 @@ async def _stopping(
     return None
 
 
-async def _decides(participant: Any) -> None:
+async def _call_decide(participant: Any) -> None:
     """Await `decide` of a participant, a coroutine function or a plain one as for `prepare`."""
     try:
         found: Any = participant.decide()

@@ -203,26 +203,27 @@ class RunningPasses(Host):
         else:
             self._arrange_next(task, outcome)
 
-    def _conclude(self, task: GraphTask) -> None:
+    def _start_conclusion(self, task: GraphTask) -> None:
         """Let participants decide on a pass and learn how it ends; then resolve its future."""
         # From here on the pass can't be cancelled.
         task.ending = True
         self.log(task, "concludes with its participants")
         # Not `create_task`: an eager task factory would call participants at once, in here.
-        concluding = asyncio.Task(self._concludes(task), loop=self.loop, context=task.new_context())
-        concluding.add_done_callback(partial(self._concluded, task))
+        coroutine = self._run_conclusion(task)
+        concluding = asyncio.Task(coroutine, loop=self.loop, context=task.new_context())
+        concluding.add_done_callback(partial(self._conclusion_ended, task))
         self._concluding[task] = concluding
 
-    async def _concludes(self, task: GraphTask) -> None:
-        # If an interrupt has cut `_conclude` off before it noted this task, it is called again, and
-        # the task that it makes then does this.
+    async def _run_conclusion(self, task: GraphTask) -> None:
+        # If an interrupt has cut `_start_conclusion` off before it noted this asyncio task, it is
+        # called again, and the asyncio task that it makes then does this.
         if self._concluding.get(task) is asyncio.current_task():
             segments = self.thread_segments
             # Nothing follows, so neither a change nor a cancellation matters here.
             await segments.outlast_finish(task)
             await conclude(task, self.nodes.grace, partial(segments.finish, self, task))
 
-    def _concluded(self, task: GraphTask, concluding: asyncio.Task[None]) -> None:
+    def _conclusion_ended(self, task: GraphTask, concluding: asyncio.Task[None]) -> None:
         if self._concluding.get(task) is not concluding:
             return
         del self._concluding[task]
@@ -231,7 +232,7 @@ class RunningPasses(Host):
             task.later_errors += (error,)
         if task.members:
             # It was interrupted, or cancelled before it had begun.
-            self._conclude(task)
+            self._start_conclusion(task)
         else:
             self._resolve(task)
 
@@ -247,7 +248,7 @@ class RunningPasses(Host):
         if task.members and task.future is not None:
             # If the program is being stopped, the pass ends without waiting for them.
             stops = is_stop(task.error)
-            self._conclude(task)
+            self._start_conclusion(task)
             if not stops:
                 return
         # An interrupt may end this anywhere, and `revive` call it again: so `task.future` stays
@@ -324,7 +325,7 @@ class RunningPasses(Host):
             return
         task.running = False
         if self.thread_segments.finishes(task):
-            self._conclude(task)
+            self._start_conclusion(task)
             return
         if task.state in ENDED:
             self._resolve(task)

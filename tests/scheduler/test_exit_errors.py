@@ -286,8 +286,8 @@ _STEPS = [
     (coroutines.CoroutineNodes, "_ended"),
     (running, "finish"),
     (running.RunningPasses, "_resolve"),
-    (running.RunningPasses, "_conclude"),
-    (running.RunningPasses, "_concluded"),
+    (running.RunningPasses, "_start_conclusion"),
+    (running.RunningPasses, "_conclusion_ended"),
 ]
 
 
