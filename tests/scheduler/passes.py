@@ -136,6 +136,13 @@ def another_commits(staged: tuple[Any, ...] = ()) -> Generator[Callable[[], None
         end()
 
 
+def commit_in_thread() -> None:
+    """Block until another thread has committed something."""
+    thread = threading.Thread(target=commit, args=((), None, True))
+    thread.start()
+    thread.join()
+
+
 @contextmanager
 def interrupts() -> Generator[Callable[[], Awaitable[None]]]:
     """Gives a coroutine function that interrupts the main thread, and returns when it has."""

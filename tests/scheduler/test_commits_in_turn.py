@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 from interrupts import interrupt
-from passes import another_commits, calls, leaf, others, settle, until
+from passes import another_commits, calls, commit_in_thread, leaf, others, settle, until
 
 import asyncgrad as ag
 from asyncgrad.core import commit as commit_module
@@ -351,13 +351,6 @@ def blocked(*calls: Callable[[], Any]) -> Iterator[None]:
 def commit_and(note: Callable[[], Any]) -> None:
     """A commit that blocks, and calls a function when it has its turn."""
     commit((), None, True, (), lambda: note() and None)
-
-
-def commit_in_thread() -> None:
-    """Block until another thread has committed something."""
-    thread = threading.Thread(target=commit, args=((), None, True))
-    thread.start()
-    thread.join()
 
 
 @pytest.fixture

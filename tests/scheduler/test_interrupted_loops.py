@@ -14,11 +14,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import pytest
 from interrupts import interrupt
-from passes import HEAVY, another_commits, calls, chain, give_way, leaf
+from passes import HEAVY, another_commits, calls, chain, commit_in_thread, give_way, leaf
 
 import asyncgrad as ag
 from asyncgrad.core import commit_turns
-from asyncgrad.core.commit import commit
 from asyncgrad.core.locks import Shared
 from asyncgrad.core.states import DONE, ENDED
 from asyncgrad.scheduler import blas, inline, portal, reentrant, threads, yielding
@@ -202,18 +201,14 @@ def test_no_interrupt_of_a_pass_in_line_keeps_others_from_committing(
                 loop.run_until_complete(loop.create_task(main()))
 
             interrupted = interrupt(at, run, run.__code__, FILES, not_as_a_task_waits)
-        another = threading.Thread(target=commit, args=((), None, True))
-        another.start()
-        another.join()
+        commit_in_thread()
         end(loop)
         done = x.grad is not None
         if futures:
             committed = futures[0].committed()
             # Behind a hook the gradient is added before the pass has succeeded.
             assert committed == done or (made is behind_hook and done), at
-        another = threading.Thread(target=commit, args=((), None, True))
-        another.start()
-        another.join()
+        commit_in_thread()
         assert not commit_turns.line
         seen.add(done)
         at += 1
