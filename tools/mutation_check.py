@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 #: The folders of the package in which lines are broken.
-FOLDERS = ("core", "scheduler", "ops/table")
+FOLDERS = ("core", "scheduler", "ops/table", "optim", "replay")
 #: Not copied with the tree: environments, caches, and what is not tested.
 _NOT_COPIED = shutil.ignore_patterns(".git", ".venv*", "__pycache__", ".*_cache", "dist", "build")
 _SWAPPED: dict[type[ast.AST], tuple[str, str]] = {
