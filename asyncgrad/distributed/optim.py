@@ -92,7 +92,8 @@ class ZeroRedundancyOptimizer:
                 # Either all groups of an optimizer have names, or none has.
                 share["param_names"] = []
         self.optim = optimizer_class(shares, **defaults)
-        self._steps = 0
+        #: How many exchanges of the ranks have succeeded; in the first they compare parameters.
+        self._exchanges = 0
         places = self._group.starts.places()
         self._facts = [
             f"{p._metadata.dtype} {p._metadata.shape} {name or places.get(id(p), '')}".rstrip()
@@ -121,21 +122,21 @@ class ZeroRedundancyOptimizer:
         check_awaited("ZeroRedundancyOptimizer.step_async")
         group, what = self._group, "a step of ZeroRedundancyOptimizer"
         group.check()
-        if not self._steps:
+        if not self._exchanges:
             with group.whole(what):
                 for rank, facts in enumerate(await self._exchange(self._facts)):
                     self._compare(rank, facts)
-            self._steps = 1
+            self._exchanges = 1
         # If this fails, or is cancelled, nothing has been sent. The rank may try again.
         await self.optim.step_async()
         with group.whole(what):
             found = await self._exchange([p.detach() for p in self._share(group.rank)])
-            self._steps += 1
+            self._exchanges += 1
             for rank in group.others:
                 await offload(_assign, self._share(rank), found[rank])
 
     async def _exchange(self, own: list[Any]) -> list[list[Any]]:
-        tag = "ZeroRedundancyOptimizer.step_async", self._number, self._steps
+        tag = "ZeroRedundancyOptimizer.step_async", self._number, self._exchanges
         return await self._group.exchange(tag, dict.fromkeys(range(self._group.size), own), own)
 
     def _compare(self, rank: int, facts: list[str]) -> None:
