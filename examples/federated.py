@@ -22,7 +22,7 @@ import asyncgrad as ag
 from asyncgrad import distributed as dist
 
 WORKERS, COUNTED, ROUNDS, LOCAL_STEPS = 4, 3, 8, 20
-#: How many seconds later a straggler answers, which counts if another worker has died.
+#: A straggler answers so many seconds later. Its answer counts if another worker has died.
 DELAY = 10.0
 
 
