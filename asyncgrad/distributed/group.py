@@ -69,6 +69,7 @@ class Group:
         self.size = site.size
         self.others = [rank for rank in range(site.size) if rank != site.rank]
         self.mail = Mail(site)
+        #: Numbers the collectives as they are called: several may be on their way at the same time.
         self.numbers = count()
         #: Counts the models of this run whose gradients are reduced.
         self.models = count()
@@ -218,10 +219,10 @@ class Group:
             raise
 
     @contextmanager
-    def collective(self, name: str) -> Iterator[Any]:
-        """The tag of the next collective, which is made in the block."""
+    def collective(self, name: str, number: int) -> Iterator[Any]:
+        """The tag of a collective, which is made in the block."""
         with self.whole(name.partition("(")[0]):
-            yield (name, "collective", next(self.numbers))
+            yield (name, "collective", number)
 
 
 #: The group of the running function, for one of a name, which raises outside of `World.run`.
@@ -272,7 +273,7 @@ async def all_reduce(tensor: Tensor, op: ReduceOp = ReduceOp.SUM) -> Tensor:
         raise TypeError(f"all_reduce: the average of {array.dtype} is none: convert it first")
     if op in {ReduceOp.MIN, ReduceOp.MAX} and array.dtype.kind == "c":
         raise TypeError(f"all_reduce: {array.dtype} has no order, so {op} is not defined")
-    with group.collective("all_reduce") as tag:
+    with group.collective("all_reduce", next(group.numbers)) as tag:
         return from_numpy(await group.reduce(tag, array, op))
 
 
@@ -285,8 +286,10 @@ def _copied(given: Any) -> Any:
 async def all_gather(tensor: Any) -> list[Any]:
     """What each rank gives, in the order of the ranks: tensors or plain data, also unlike ones."""
     group = current_group("all_gather")
+    # Drawn before the copy is made: that of a later call may be ready sooner.
+    number = next(group.numbers)
     own = await offload(_copied, tensor)
-    with group.collective("all_gather") as tag:
+    with group.collective("all_gather", number) as tag:
         return await group.exchange(tag, dict.fromkeys(range(group.size), own), own)
 
 
@@ -298,8 +301,9 @@ async def broadcast(tensor: Any, src: int = 0) -> Any:
     """
     group = current_group("broadcast")
     src = group.checked("broadcast", src)
+    number = next(group.numbers)
     own = await offload(_copied, tensor) if group.rank == src else None
-    with group.collective(f"broadcast(src={src})") as tag:
+    with group.collective(f"broadcast(src={src})", number) as tag:
         return (await group.exchange(tag, dict.fromkeys(range(group.size), own), own))[src]
 
 
@@ -307,5 +311,5 @@ async def broadcast(tensor: Any, src: int = 0) -> Any:
 async def barrier() -> None:
     """Wait until all ranks have come here."""
     group = current_group("barrier")
-    with group.collective("barrier") as tag:
+    with group.collective("barrier", next(group.numbers)) as tag:
         await group.exchange(tag, dict.fromkeys(range(group.size)), None)

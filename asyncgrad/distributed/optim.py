@@ -176,7 +176,8 @@ class ZeroRedundancyOptimizer:
         to = group.checked("consolidate_state_dict", to)
         own = self.optim.state_dict()
         contents = dict.fromkeys(group.others) | {to: own}
-        with group.collective(f"ZeroRedundancyOptimizer.consolidate_state_dict(to={to})") as tag:
+        name = f"ZeroRedundancyOptimizer.consolidate_state_dict(to={to})"
+        with group.collective(name, next(group.numbers)) as tag:
             found = await group.exchange(tag, contents, own)
         if group.rank != to:
             return None

@@ -123,7 +123,8 @@ class DistributedDataParallel(Module):
             for name, tensor in named
         ]
         given = facts, own if group.rank == 0 else None
-        with group.collective(f"DistributedDataParallel(bucket_cap_mb={self._cap_mb:g})") as tag:
+        name = f"DistributedDataParallel(bucket_cap_mb={self._cap_mb:g})"
+        with group.collective(name, next(group.numbers)) as tag:
             found = await group.exchange(tag, dict.fromkeys(range(group.size), given), None)
         if group.rank:
             theirs, values = found[0]
