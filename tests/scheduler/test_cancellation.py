@@ -475,6 +475,8 @@ class TestCancel:
         with committing:
             future = calls(x, lambda: None, HEAVY).sum().backward()
             waiting = asyncio.create_task(wait())
+            # The task waits by then, even if the thread begins to commit at once.
+            await settle()
             await until(lambda: future._task.ending)
             assert not future.cancel()
             waiting.cancel()

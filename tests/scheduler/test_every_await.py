@@ -17,6 +17,7 @@ from passes import (
     chain,
     give_way,
     others,
+    settle,
     until,
 )
 
@@ -157,13 +158,15 @@ async def test_cancelled_in_every_turn_of_the_loop(kind: Any, size: int) -> None
 async def test_cancelled_while_a_thread_commits() -> None:
     """The commit has begun: it is complete, and then the task is cancelled."""
     x, y = leaves(LARGE)
-    future = (x + y).sum().backward()
 
     async def train() -> None:
         await future
 
     with committing:
+        future = (x + y).sum().backward()
         task = asyncio.create_task(train())
+        # The task waits by then, even if the thread begins to commit at once.
+        await settle()
         await until(lambda: future._task.ending)
         task.cancel()
         await asyncio.sleep(0)
