@@ -6,8 +6,7 @@ import os
 import sys
 import warnings
 from contextlib import suppress
-from inspect import CO_ASYNC_GENERATOR, CO_COROUTINE, CO_GENERATOR
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Self
 
 #: The path prefix of the package's own frames.
@@ -68,8 +67,6 @@ _OURS = (
 )  # fmt: skip
 #: Modules whose functions raise the error of a pass in its caller.
 _EXITS = {"asyncgrad.scheduler.future", "asyncgrad.scheduler.inline"}
-#: Flags of the code of generators and coroutines.
-_MAY_SUSPEND = CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR
 
 
 def clear_frames(error: BaseException) -> None:
@@ -96,23 +93,6 @@ def clear_frames(error: BaseException) -> None:
         while traceback is not None and _module(traceback.tb_frame) not in _EXITS:
             _clear(traceback.tb_frame)
             traceback = traceback.tb_next
-
-
-def clear_callers(traceback: TracebackType | None) -> None:
-    """Clear the first frame of a traceback and its callers, as far as they are the package's.
-
-    Frames that still run stay as they are. To clear a suspended one would close its coroutine, so
-    the first that can be suspended ends this, too.
-    """
-    frame = None if traceback is None else traceback.tb_frame
-    while (
-        frame is not None
-        and _module(frame).startswith("asyncgrad.")
-        and not frame.f_code.co_flags & _MAY_SUSPEND
-    ):
-        with suppress(RuntimeError):
-            frame.clear()
-        frame = frame.f_back
 
 
 def _module(frame: FrameType) -> str:

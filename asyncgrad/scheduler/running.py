@@ -14,7 +14,6 @@ from functools import partial
 
 from asyncgrad.aliases import Value
 from asyncgrad.core.commit_turns import leave_line, line_up, when_free
-from asyncgrad.core.frames import clear_callers
 from asyncgrad.core.graph_task import GraphTask
 from asyncgrad.core.node import name_of
 from asyncgrad.core.states import (
@@ -287,9 +286,6 @@ class RunningPasses(Host):
                 self.fail_all(error)
                 raise error
             else:
-                # In the first slice, the frames of `backward` are among the callers. They hold the
-                # roots, and can be cleared once they have ended.
-                tell_loop(self.loop, clear_callers, error.__traceback__)
                 error = as_failure(error)
                 if task.event_log is not None:
                     add_note(error, str(task.event_log))

@@ -145,43 +145,6 @@ async def test_an_error_that_is_kept_holds_no_graph(kind: str, size: int) -> Non
 
 @pytest.mark.asyncio
 @pytest.mark.usefixtures("no_collector")
-@pytest.mark.parametrize("kind", FUNCTIONS)
-async def test_an_error_of_the_first_slice_holds_no_graph_either(kind: str) -> None:
-    """Its traceback leads to `backward`, which had the root, and from there to the caller."""
-    refs: list[Any] = []
-
-    def loss() -> ag.Tensor:
-        x = ag.tensor(np.ones(4), requires_grad=True)
-        y = ag.tanh(ag.tanh(FUNCTIONS[kind](ag.tanh(x))))
-        refs.extend((weakref.ref(y.detach().numpy()), weakref.ref(y.grad_fn)))
-        return y.sum()
-
-    with pytest.raises((Stop, RuntimeError)) as caught:
-        await loss().backward()
-    assert caught.value.__traceback__ is not None
-    await asyncio.sleep(0)
-    assert [ref() for ref in refs] == [None, None]
-
-
-@pytest.mark.asyncio
-async def test_a_coroutine_of_the_package_goes_on_after_an_error() -> None:
-    """It has started the pass, and is suspended when the frames that lead to it are cleared."""
-    text = """async def program(loss, sleep):
-        try:
-            await loss.backward()
-        except Exception as error:
-            await sleep(0)
-            await sleep(0)
-            return error
-    """
-    names: dict[str, Any] = {"__name__": "asyncgrad.program"}
-    exec(text, names)
-    loss = FUNCTIONS["hook"](ag.ones(2, requires_grad=True)).sum()
-    assert isinstance(await names["program"](loss, asyncio.sleep), Stop)
-
-
-@pytest.mark.asyncio
-@pytest.mark.usefixtures("no_collector")
 async def test_a_later_error_that_is_kept_holds_no_graph() -> None:
     """A hook raises it as it is cancelled, because another hook has failed."""
     kept = []
