@@ -76,7 +76,7 @@ class StandIn:
 
     closed = False
 
-    def __init__(self, number: int, name: str, kept: int = 0) -> None:
+    def __init__(self, number: int, kept: int = 0) -> None:
         self._loop: Any = asyncio.get_running_loop()
         self._waiting = 0
         self._number = number

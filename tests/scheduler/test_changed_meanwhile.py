@@ -36,6 +36,7 @@ class Held:
         rule.run = partial(self._run, rule.run)
         if rule.pulls is not None:
             rule.pulls = tuple(partial(self._run, pull) for pull in rule.pulls)
+            rule.apart = None if rule.apart is None else rule.pulls
         node.cost = HEAVY
         return value
 
