@@ -9,14 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
-from asyncgrad.core.locks import (
-    Lock,
-    acquiring,
-    at_fork,
-    get_ident,
-    is_held_here,
-    lasting_lock,
-)
+from asyncgrad.core.locks import Lock, acquiring, at_fork, get_ident, is_held_here, lasting_lock
 
 #: Passes commit one at a time, so that no update is lost; but a signal handler, or a `__del__` that
 #: the garbage collector calls, may run a pass while its thread commits another.
@@ -28,12 +21,13 @@ awaiting: deque[Callable[[], None]] = deque()
 #: otherwise threads that commit without a pause would leave a loop no moment in which no pass
 #: commits.
 line: dict[Place, int] = {}
-# Those who wait are passes of the parent, whose loops do not run in a child process.
-at_fork(awaiting.clear)
-at_fork(line.clear)
 #: How many seconds the next in line has to come when it has been called; twice as many each time
 #: that it has come too late, because the turns of its loop may take longer.
 _PATIENCE = 0.05
+
+# Those who wait are passes of the parent, whose loops do not run in a child process.
+at_fork(awaiting.clear)
+at_fork(line.clear)
 
 
 class Place:
