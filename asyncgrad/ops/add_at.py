@@ -6,12 +6,11 @@ from typing import Any
 
 import numpy as np
 
+from asyncgrad.ops.dtype import is_half
 from asyncgrad.types import Array, Library
 
 #: The dtypes of which all versions of CuPy change elements at places, without uint64.
 CHANGED_AT = "fdiI"
-#: The dtype in which smaller integers are added.
-_WIDER = "i4"
 
 
 def add_at(xp: Library, out: Array, index: Any, g: Array) -> None:
@@ -26,6 +25,7 @@ def add_at(xp: Library, out: Array, index: Any, g: Array) -> None:
         # The sums have the same bits.
         xp.add.at(out.view("u8"), index, g.view("u8"))
     else:
-        wide = out.astype(_WIDER)
-        xp.add.at(wide, index, g.astype(_WIDER))
+        wider = np.float32 if is_half(dtype) else np.int32
+        wide = out.astype(wider)
+        xp.add.at(wide, index, g.astype(wider))
         out[...] = wide.astype(dtype)

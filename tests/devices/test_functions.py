@@ -143,3 +143,10 @@ def test_gradients_of_complex_elements_at_places(accelerator):
         rows.as_strided((2, 2), (1, 1)).abs().sum().backward()
         found.append((x.grad.tolist(), rows.grad.tolist()))
     assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("dtype", [ag.float16, ag.bfloat16])
+def test_gradients_of_strided_views_in_half_precision(accelerator, dtype):
+    x = ag.full((4,), 0.5, dtype=dtype, device=accelerator, requires_grad=True)
+    (x.as_strided((2, 3), (1, 1)) * 0.25).sum().backward()
+    assert x.grad.tolist() == [0.25, 0.5, 0.5, 0.25]
