@@ -27,8 +27,9 @@ from asyncgrad.replay.order import LASTING
 from asyncgrad.replay.passes import GRAPH_OF_ARGUMENT, awaited_here
 from asyncgrad.replay.reach import Reached, start_of
 from asyncgrad.replay.recorder import Recorder
-from asyncgrad.replay.signature import Signature, same_objects
+from asyncgrad.replay.signature import Signature
 from asyncgrad.replay.steps import CHANGED, Recorded, UnrepeatableError
+from asyncgrad.replay.unchanged import same_objects
 from asyncgrad.scheduler import engine_of, run_multi_pass, turn_of_caller, waits
 from asyncgrad.scheduler.reentrant import is_in_node
 

@@ -64,8 +64,7 @@ def follow_function(follower: Follower, function: Any, where: str) -> None:
     follower.owners.free.update({SHOWING} if module == dataclasses.__name__ else ())
     follower.compared.functions.append(function)
     for cell, name in zip(function.__closure__ or (), function.__code__.co_freevars, strict=True):
-        follower.compared.cells.append(cell)
-        follower.compared.outer.append(name)
+        follower.compared.cells.append((cell, name))
         try:
             if name == "__class__" and isinstance(cell.cell_contents, type):
                 # `super()` needs it. Code that names it otherwise may make an instance of it.
@@ -198,7 +197,7 @@ def _special(follower: Follower, base: type, table: Any, constructors: frozenset
             and name not in _ITS_OWN
             and (callable(part) or hasattr(type(part), "__get__"))
         ):
-            follower.compared.members.append((table, name))
+            follower.compared.reads(table, name)
             if is_generated(base, name, part):
                 continue
             follower.follow_member(base, part, f"{base.__name__}.{name}")

@@ -145,13 +145,11 @@ class Follower:
                     self.compared.dicts.append(table)
             for name in names:
                 if self._is_new(space, name):
-                    if is_class:
-                        self.compared.members.append((table, name))
-                        if name + NAMING in self.owners.free and not isinstance(table[name], str):
-                            # A property may compute it.
-                            self.owners.free.add(ANY)
-                    else:
-                        self.compared.reads(table, name)
+                    self.compared.reads(table, name)
+                    named = is_class and name + NAMING in self.owners.free
+                    if named and not isinstance(table[name], str):
+                        # A property may compute it.
+                        self.owners.free.add(ANY)
                     self.follow_member(space, table[name], f"{where}.{name}")
         for held, where in self.partly:
             names = held.keys() & (free | self.owners.by_owner.get(id(held), set()))
@@ -186,8 +184,8 @@ class Follower:
             *[held for held in known.dicts if held and isinstance(held, dict)],
             *known.classes,
             *map(vars, self.own_classes),
-            *[{name: table[name] for name in read} for table, read, _ in known.globals.values()],
-            *[{n: c.cell_contents} for n, c in zip(known.outer, known.cells, strict=True)],
+            *[{name: table[name] for name in read} for table, read, _ in known.tables.values()],
+            *[{name: cell.cell_contents} for cell, name in known.cells],
         ]
         spaces = [space for space, _ in self.spaces]
         kinds = [(kind, id(kind) in self.seen) for kind in spaces if isinstance(kind, type)]
@@ -249,7 +247,8 @@ class Follower:
         for kind in self.own_classes:
             for name in asked:
                 if not hasattr(kind, name) and self._is_new(kind, name):
-                    self.compared.members += [(vars(base), name) for base in kind.__mro__[:-1]]
+                    for base in kind.__mro__[:-1]:
+                        self.compared.lacks(vars(base), [name])
             for base in kind.__mro__[:-1]:
                 if base is Module and kind is not Module:
                     break
@@ -260,7 +259,7 @@ class Follower:
                         if name.isidentifier() and getattr(kind, name, None) is part:
                             self.compared.attributes.append((kind, name))
                         else:
-                            self.compared.members.append((table, name))
+                            self.compared.reads(table, name)
                         self._replaced(part, f"{kind.__name__}.{name}")
                         if name == "forward" and type(part) is types.FunctionType:
                             # A layer looks for its function when it is called.

@@ -105,7 +105,7 @@ class Reached(Unchanged):
 
     def has_met(self, value: Any) -> bool:
         """Whether the function has reached a value, or a cell, before the call."""
-        return id(value) in self._seen or any(value is cell for cell in self.cells)
+        return id(value) in self._seen or any(value is cell for cell, _ in self.cells)
 
 
 def _refuse_moving(follower: Follower) -> None:
@@ -269,9 +269,9 @@ def _optimizer(follower: Follower, value: Any) -> None:
         else:
             table = vars(base)
             follower.compared.classes.append(table)
-            follower.compared.members += [
-                (table, name) for name, part in table.items() if callable(part)
-            ]
+            for name, part in table.items():
+                if callable(part):
+                    follower.compared.reads(table, name)
     for name, part in vars(value).items():
         # What is set on the instance may stand for a method.
         is_method = callable(part) and hasattr(kind, name)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Sequence
 from functools import partial
-from operator import is_
 from typing import Any
 
 from asyncgrad.core.size import Size
@@ -16,7 +15,13 @@ from asyncgrad.replay.device_arrays import shares_memory
 from asyncgrad.replay.known import check_tensor, is_named_tuple, is_record
 from asyncgrad.replay.names import is_own
 from asyncgrad.replay.reach import Reached
-from asyncgrad.replay.unchanged import Comparison, is_number, meta_state, same_value
+from asyncgrad.replay.unchanged import (
+    Comparison,
+    is_number,
+    meta_state,
+    same_objects,
+    same_value,
+)
 
 #: Arguments that are compared item by item, besides tuples and records.
 _CONTAINERS = frozenset({list, dict, OrderedDict, defaultdict})
@@ -230,11 +235,6 @@ class Signature(Comparison):
 def _contents(container: Any) -> list[Any]:
     """What a list or dictionary holds."""
     return [*container] if container.__class__ is list else [*container, *container.values()]
-
-
-def same_objects(values: list[Any], known: list[Any]) -> bool:
-    """Whether two lists hold the same objects."""
-    return len(values) == len(known) and all(map(is_, values, known))
 
 
 def _state(tensor: Any) -> tuple[Any, ...]:

@@ -6,9 +6,9 @@ Everything is compared by identity. A plain value that is another object is comp
 from __future__ import annotations
 
 import marshal
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
-from itertools import islice
+from itertools import chain, islice
 from operator import attrgetter, is_
 from types import CodeType
 from typing import Any, cast
@@ -65,7 +65,7 @@ class _Checks(Comparison):
     """Conditions, which become the code of one function."""
 
     def __init__(self) -> None:
-        super().__init__(absent=_ABSENT)
+        super().__init__()
         self._conditions: list[str] = []
 
     def add(self, condition: str, *objects: Any) -> None:
@@ -98,14 +98,12 @@ class Unchanged:
         self.lists: list[Any] = []
         #: By the identity of one of these: its access path, such as `self.scale`.
         self.access_paths: dict[int, str] = {}
-        self.cells: list[Any] = []
-        #: The names of these outer variables.
-        self.outer: list[str] = []
-        #: By table of globals or of a module: the names that are read there, and those that must be
-        #: absent there because builtins of these names are used.
-        self.globals: dict[int, tuple[Any, set[str], set[str]]] = {}
+        #: The cells of outer variables, each with its name.
+        self.cells: list[tuple[Any, str]] = []
+        #: By table of globals, of a module or of a class: the names that are read there, and those
+        #: that must be absent there, such as those under which builtins are used.
+        self.tables: dict[int, tuple[Any, set[str], set[str]]] = {}
         self.attributes: list[tuple[Any, str]] = []
-        self.members: list[tuple[Any, str]] = []
         #: The tables of classes: a class that gets a new attribute may hide one of a base class.
         self.classes: list[Any] = []
         #: The functions of the user's.
@@ -117,19 +115,19 @@ class Unchanged:
         self._left = _WRITTEN
 
     def reads(self, table: Any, name: str) -> None:
-        """Note a name that is read in a table of globals."""
-        self.globals.setdefault(id(table), (table, set(), set()))[1].add(name)
+        """Note a name that is read in a table."""
+        self.tables.setdefault(id(table), (table, set(), set()))[1].add(name)
 
     def lacks(self, table: Any, names: Iterable[str]) -> None:
         """Note those of some names that are absent from a table."""
-        *_, absent = self.globals.setdefault(id(table), (table, set(), set()))
+        *_, absent = self.tables.setdefault(id(table), (table, set(), set()))
         absent.update(set(names).difference(table))
 
     def snapshot(self) -> None:
         """Note how everything is now."""
         self._tables = [
             (table, sorted(names), frozenset(absent))
-            for table, names, absent in self.globals.values()
+            for table, names, absent in self.tables.values()
         ]
         containers = [*self.dicts, *self.lists]
         #: Most containers of modules are for hooks, and are empty.
@@ -139,12 +137,14 @@ class Unchanged:
         self._class_names = list(map(tuple, self.classes))
         self._full = [held for held in self.dicts if held]
         self._values = self._present()
-        self._codes = list(map(function_state, self.functions))
-        self._hooked = [m for t in self.tensors if (m := t._autograd) is not None and hooked(m)]
-        self._hooks = list(map(_hooks_state, self._hooked))
-        self._tensor_states = list(map(_tensor_state, self.tensors))
-        self._metas = [t._autograd for t in self.tensors if t._autograd is not None]
-        self._meta_states = list(map(meta_state, self._metas))
+        self._metas = [m for t in self.tensors if (m := t._autograd) is not None]
+        self._hooked = [*filter(hooked, self._metas)]
+        self._tensor_states, self._meta_states = self._states()
+
+    def _states(self) -> tuple[list[Any], list[Any]]:
+        """The present state of tensors: what is compared by value, and what by identity."""
+        parts = chain(map(meta_state, self._metas), map(_hooks_state, self._hooked))
+        return list(map(_tensor_state, self.tensors)), [*chain.from_iterable(parts)]
 
     def _present(self) -> list[Any]:
         values: list[Any] = []
@@ -153,11 +153,9 @@ class Unchanged:
             if absent and not table.keys().isdisjoint(absent):
                 raise KeyError
         if self.cells:
-            values.extend([cell.cell_contents for cell in self.cells])
+            values.extend([cell.cell_contents for cell, _ in self.cells])
         for owner, name in self.attributes:
             values.append(getattr(owner, name, _ABSENT))
-        for table, name in self.members:
-            values.append(table.get(name, _ABSENT))
         for held in self._full:
             values.extend(held.values())
             values.extend(held)
@@ -167,6 +165,7 @@ class Unchanged:
             values.extend(map(type, self.instances))
             # A program may give an instance another table of attributes.
             values.extend(map(vars, self.instances))
+        values.extend(chain.from_iterable(map(function_state, self.functions)))
         return values
 
     def _read_by_name(self) -> Iterator[tuple[Any, str, str, Any]]:
@@ -178,12 +177,10 @@ class Unchanged:
         for table, names, _ in self._tables:
             for name in names:
                 yield table, "[{!r}]", name, table.get(name)
-        for cell, name in zip(self.cells, self.outer, strict=True):
+        for cell, name in self.cells:
             yield cell, ".cell_contents", name, cell.cell_contents
         for owner, name in self.attributes:
             yield owner, ".{}", name, getattr(owner, name, _ABSENT)
-        for table, name in self.members:
-            yield table, ".get({!r}, absent)", name, table.get(name, _ABSENT)
 
     def named(self, kinds: frozenset[type]) -> Iterator[tuple[Any, str, Any]]:
         """Values of some types that are read by name, or in dictionaries: identity, name, value."""
@@ -219,30 +216,23 @@ class Unchanged:
 
     def seen(self) -> tuple[list[Any], ...]:
         """All that is compared as it is now: by identity, and by value."""
-        states = [
-            *map(function_state, self.functions),
-            *map(meta_state, self._metas),
-            *map(_hooks_state, self._hooked),
-        ]
         try:
             objects = self._present()
         except (KeyError, ValueError):
             objects = []
-        objects += [part for state in states for part in state]
+        tensors, parts = self._states()
         sizes = [*map(len, self._sized), *map(len, self._empty), *map(tuple, self.classes)]
-        return objects, [*sizes, *map(_tensor_state, self.tensors)]
+        return objects + parts, sizes + tensors
 
     def holds(self) -> bool:
         """Whether all that the function can read is as it was."""
         code = self._code_of_checks
         if code is not None and code():
             return True
-        if not (
-            self.values_hold()
-            and list(map(_tensor_state, self.tensors)) == self._tensor_states
-            and all(map(_identical, map(meta_state, self._metas), self._meta_states))
-            and all(map(_identical, map(_hooks_state, self._hooked), self._hooks))
-        ):
+        if not self.values_hold():
+            return False
+        tensors, parts = self._states()
+        if tensors != self._tensor_states or not same_objects(parts, self._meta_states):
             return False
         self._left -= 1
         if not self._left:
@@ -267,27 +257,23 @@ class Unchanged:
         for table, _, absent in self._tables:
             if absent:
                 code.add("{}.keys().isdisjoint({})", table, absent)
-        if not self._add_parts(code, values, merged):
-            return None
         if self._empty:
             code.add("not any({})", tuple(self._empty))
-        # The keys of dictionaries are compared.
-        sized = [*zip(self._sized, self._lengths, strict=True)][len(self._full) :]
-        for held, length in sized:
-            code.add(f"len({{}}) == {length}", held)
         for held, names in zip(self.classes, self._class_names, strict=True):
             code.add("tuple({}) == {}", held, names)
-        for read, names, states in (
-            (self.functions, _FUNCTION, self._codes),
-            (self.tensors, _TENSOR, self._tensor_states),
-            (self._metas, _META, self._meta_states),
+        if not self._add_parts(code, values, merged):
+            return None
+        for owners, names, found in (
+            (self.functions, _FUNCTION, values),
+            (self._metas, _META, iter(self._meta_states)),
         ):
-            for owner, state in zip(read, states, strict=True):
-                # The strides of a tensor's state follow its attributes.
-                for name, value in zip(names, state, strict=False):
-                    code.same(owner, f".{name}", value)
-        for tensor, state in zip(self.tensors, self._tensor_states, strict=True):
-            code.add("{}._array.strides == {}", tensor, state[-1])
+            for owner in owners:
+                for name in names:
+                    code.same(owner, f".{name}", next(found))
+        for tensor, (*state, strides) in zip(self.tensors, self._tensor_states, strict=True):
+            for name, value in zip(_TENSOR, state, strict=True):
+                code.same(tensor, f".{name}", value)
+            code.add("{}._array.strides == {}", tensor, strides)
         return code.function()
 
     def _add_parts(self, code: _Checks, values: Iterator[Any], merged: bool) -> bool:
@@ -305,8 +291,9 @@ class Unchanged:
                 for key, value in zip(keys, parts, strict=True):
                     code.same(held, f"[{key!r}]", value)
             code.add("[*{}] == {}", held, keys)
-        for held in lists:
-            for place in range(len(held)):
+        for held, length in zip(lists, self._lengths[len(self._full) :], strict=True):
+            code.add(f"len({{}}) == {length}", held)
+            for place in range(length):
                 code.same(held, f"[{place}]", next(values))
         for name in ("__class__", "__dict__"):
             for instance in self.instances:
@@ -325,11 +312,11 @@ class Unchanged:
             if self.classes and list(map(tuple, self.classes)) != self._class_names:
                 return False
             values, known = self._present(), self._values
-            if not (len(values) == len(known) and all(map(is_, values, known))):
+            if not same_objects(values, known):
                 if len(values) != len(known) or not all(map(_alike, values, known)):
                     return False
                 self._values = values
-            return all(map(is_function, self.functions, self._codes))
+            return True
         except (KeyError, ValueError, RuntimeError):
             # A name or cell is gone, or another thread changes a dictionary now.
             return False
@@ -337,11 +324,12 @@ class Unchanged:
 
 def is_function(function: Any, state: tuple[Any, ...]) -> bool:
     """Whether a function has the same code and defaults: `True` and 1 are equal, so by identity."""
-    return _identical(function_state(function), state)
+    return same_objects(function_state(function), state)
 
 
-def _identical(parts: tuple[Any, ...], known: tuple[Any, ...]) -> bool:
-    return len(parts) == len(known) and all(map(is_, parts, known))
+def same_objects(values: Sequence[Any], known: Sequence[Any]) -> bool:
+    """Whether two sequences hold the same objects."""
+    return len(values) == len(known) and all(map(is_, values, known))
 
 
 def is_value(kind: type) -> bool:
