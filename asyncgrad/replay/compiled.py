@@ -51,8 +51,6 @@ _CHURN = 32
 _PART_CHURN = 12
 #: Parts with fewer instructions take less time if they are called.
 _SHORT = 8
-#: What a replay returns if Python sees other values than in the recorded call.
-_OTHER = object()
 _STALE = (
     "code that was called anew, such as a hook, has changed something that the function can read"
 )
@@ -109,20 +107,25 @@ class Compiled(Generic[_P, _R]):
             return self._awaited(args, kwargs)  # type: ignore[return-value]
         tried: list[Entry] = []
         while True:
-            mode, entry, tensors = self._find(args, kwargs, tried)
+            entry, found = self._find(args, kwargs, tried)
             if entry is None:
                 break
-            result = self._replay(entry, tensors, args, kwargs)
-            if result is not _OTHER:
-                return result
-            tried.append(entry)
-        found = self._begin(mode, tried, args, kwargs)
+            state = [0]
+            try:
+                result = replay_blocking(entry.program, found, state)
+            except UnrepeatableError as error:
+                why = self._failed(entry, error, tried)
+            else:
+                why = self._stale(entry, state)
+                if why is None:
+                    return self._replayed(entry, result, found)
+            if why is not None:
+                return self._eagerly(why, args, kwargs)
         if found.__class__ is partial:
             return found(args, kwargs)
-        signature, reached, recorder = found
-        with Recording(recorder):
+        with Recording(found[-1]):
             result = self._function(*args, **kwargs)
-        self._keep(signature, reached, mode, recorder, result)
+        self._keep(found, result)
         return result
 
     async def _awaited(self, args: Any, kwargs: Any) -> Any:
@@ -137,39 +140,33 @@ class Compiled(Generic[_P, _R]):
                 await turn
         tried: list[Entry] = []
         while True:
-            mode, entry, tensors = self._find(args, kwargs, tried)
+            entry, found = self._find(args, kwargs, tried, awaited=True)
             if entry is None:
                 break
-            program = entry.program
-            why = self._obstacle(entry, awaited=True)
-            if program is not None and why is None:
-                state = [0]
-                watched = entry.reached if entry.callers and entry.calls_users_code else None
-                try:
-                    result = replay(program, tensors, state, watched)
-                    if result.__class__ is CoroutineType:
-                        # Other tasks run meanwhile. A cancellation here ends the pass that runs.
-                        result = await result
-                except UnrepeatableError as error:
-                    if entry.looks and isinstance(error, OtherPathError):
-                        tried.append(entry)
-                        continue
-                    return await self._eagerly(str(error), args, kwargs)
-                if entry.callers and self._is_stale(entry, state):
-                    return await self._eagerly(_STALE, args, kwargs)
-                return self._replayed(entry, result, tensors)
-            return await self._plainly(str(why), args, kwargs)
-        found = self._begin(mode, tried, args, kwargs)
+            state = [0]
+            watched = entry.reached if entry.callers and entry.calls_users_code else None
+            try:
+                result = replay(entry.program, found, state, watched)
+                if result.__class__ is CoroutineType:
+                    # Other tasks run meanwhile. A cancellation here ends the pass that runs.
+                    result = await result
+            except UnrepeatableError as error:
+                why = self._failed(entry, error, tried)
+            else:
+                why = self._stale(entry, state)
+                if why is None:
+                    return self._replayed(entry, result, found)
+            if why is not None:
+                return await self._eagerly(why, args, kwargs)
         if found.__class__ is partial:
             return await found(args, kwargs)
-        signature, reached, recorder = found
         self._recording = True
         try:
-            with Recording(recorder):
+            with Recording(found[-1]):
                 result = await self._function(*args, **kwargs)
         finally:
             self._recording = False
-        self._keep(signature, reached, mode, recorder, result)
+        self._keep(found, result)
         return result
 
     def _in_parts(self, division: Division, args: Any, kwargs: Any) -> Any:
@@ -190,15 +187,16 @@ class Compiled(Generic[_P, _R]):
             # Many calls may start before the first has ended.
             return partial(self._eagerly, "another call was being recorded")
         try:
-            return self._prepare(args, kwargs)
+            return self._prepare(mode, args, kwargs)
         except UnrepeatableError as error:
             return partial(self._plainly, str(error))
 
-    def _find(self, args: Any, kwargs: Any, tried: list[Entry]) -> tuple[Any, Entry | None, Any]:
-        """The modes, the recorded call that this one repeats, and its tensors.
+    def _find(
+        self, args: Any, kwargs: Any, tried: list[Entry], *, awaited: bool = False
+    ) -> tuple[Any, Any]:
+        """The recorded call that this one repeats, with its tensors; or None, with `_begin`'s.
 
-        Recorded calls in `tried` are left out. The modes are None if one is on in which only eager
-        calls work. The recorded call and its tensors are None if this call is to be recorded.
+        Recorded calls in `tried` are left out.
         """
         modes = current()
         mode = PLAIN if modes is DEFAULT else mode_of(modes)
@@ -214,48 +212,41 @@ class Compiled(Generic[_P, _R]):
                     and entry.reached.holds()
                     and (entry.stream is None or entry.stream.device.default_stream is entry.stream)
                 ):
-                    return mode, entry, tensors
-        return mode, None, None
+                    why = self._obstacle(entry, awaited)
+                    return (entry, tensors) if why is None else (None, partial(self._plainly, why))
+        return None, self._begin(mode, tried, args, kwargs)
 
-    def _obstacle(self, entry: Entry, *, awaited: bool = False) -> str | None:
+    def _obstacle(self, entry: Entry, awaited: bool) -> str | None:
         """Why a recorded call can't be replayed here, or None."""
         program, graph = entry.program, entry.graph
         if program is None:
-            return entry.reason
+            return str(entry.reason)
         if graph is not None and graph.reason is not None:
             return f"passes through the graph of its results: {graph.reason}"
         if program.passes and not awaited and awaited_here():
             return "a pass on an event loop is awaited"
         return None if is_quiet() else "NumPy's errors are raised"
 
-    def _replay(self, entry: Entry, tensors: Any, args: Any, kwargs: Any) -> Any:
-        program = entry.program
-        obstacle = self._obstacle(entry)
-        if program is None or obstacle is not None:
-            return self._plainly(str(obstacle), args, kwargs)
-        state = [0]
-        try:
-            result = replay_blocking(program, tensors, state)
-        except UnrepeatableError as error:
-            if entry.looks and isinstance(error, OtherPathError):
-                return _OTHER
-            # The function is called, so that an error comes from its own lines.
-            return self._eagerly(str(error), args, kwargs)
-        if entry.callers and self._is_stale(entry, state):
-            return self._eagerly(_STALE, args, kwargs)
-        return self._replayed(entry, result, tensors)
+    def _failed(self, entry: Entry, error: UnrepeatableError, tried: list[Entry]) -> str | None:
+        """Why the function is called after a replay has failed; None if others may be tried."""
+        if entry.looks and isinstance(error, OtherPathError):
+            tried.append(entry)
+            return None
+        return str(error)
 
-    def _is_stale(self, entry: Entry, state: list[int]) -> bool:
-        """Whether a replay may have used values that user code has changed meanwhile.
+    def _stale(self, entry: Entry, state: list[int]) -> str | None:
+        """Why a replay may have used values that user code has changed meanwhile, or None.
 
         Raises:
             AutogradError: if so, and the call can't be made again.
         """
-        if state[1:] == [False] or not entry.calls_users_code or entry.reached.holds():
-            return False
+        if not entry.callers or state[1:] == [False] or not entry.calls_users_code:
+            return None
+        if entry.reached.holds():
+            return None
         if state[0] == LASTING:
             raise AutogradError(f"compile: {_STALE}. Leave that code out of the compiled function.")
-        return True
+        return _STALE
 
     def _replayed(self, entry: Entry, result: Any, tensors: Any) -> Any:
         """Count a replay, and give its results their graph."""
@@ -277,8 +268,8 @@ class Compiled(Generic[_P, _R]):
 
     # -- recorded calls ---------------------------------------------------------------------------
 
-    def _prepare(self, args: Any, kwargs: Any) -> Any:
-        """What a recording needs, or how the call is made in parts.
+    def _prepare(self, mode: Any, args: Any, kwargs: Any) -> Any:
+        """What a recording needs, the recorder last, or how the call is made in parts.
 
         Raises:
             UnrepeatableError: if there can be none.
@@ -295,7 +286,7 @@ class Compiled(Generic[_P, _R]):
                 f"compile: {self._recordings} calls of {self._name} were recorded and "
                 f"{self._replays} replayed, because {why}. It is recorded no more. See explain().",
                 RuntimeWarning,
-                stacklevel=4,
+                stacklevel=5,
             )
         if self._cuts.code is not code_of(self._function):
             self._cuts.forget()
@@ -322,7 +313,7 @@ class Compiled(Generic[_P, _R]):
             strict=self._fullgraph,
             waits=self._waits or self._passing,
         )
-        return signature, reached, Recorder(call)
+        return signature, reached, mode, Recorder(call)
 
     def _reached(self, signature: Signature, args: Any) -> Reached:
         """What the function can read: as known of a recorded call, if all of that is as it was."""
@@ -332,10 +323,9 @@ class Compiled(Generic[_P, _R]):
                 return reached
         return Reached(self._function, *given)
 
-    def _keep(
-        self, signature: Signature, reached: Reached, mode: Any, recorder: Recorder, result: Any
-    ) -> Entry | None:
+    def _keep(self, found: Any, result: Any) -> Entry | None:
         """Keep what was recorded, or why it can't be repeated; None if nothing is to be kept."""
+        signature, reached, mode, recorder = found
         entry = Entry(signature, reached, mode, default_dtype())
         unchanged = reached.holds()
         try:
@@ -447,15 +437,15 @@ class Part(Compiled[Any, Any]):
         super().__init__(function, fullgraph=False)
         self._cuts = CutsOfPart(whole, function, takes, start)
 
-    def _prepare(self, args: Any, kwargs: Any) -> Any:
+    def _prepare(self, mode: Any, args: Any, kwargs: Any) -> Any:
         """Prepare a recording; what is another at each call is no part of programs any more."""
         if self._recordings >= _PART_CHURN and self._replays < self._recordings:
             self._cuts.without("almost every call differs from all before")
-        return super()._prepare(args, kwargs)
+        return super()._prepare(mode, args, kwargs)
 
-    def _keep(self, *found: Any) -> Entry | None:
+    def _keep(self, found: Any, result: Any) -> Entry | None:
         """Keep what was recorded, if replaying it brings more than it costs."""
-        entry = super()._keep(*found)
+        entry = super()._keep(found, result)
         if entry is None:
             return None
         if entry.program is not None and entry.program.length < _SHORT:

@@ -64,7 +64,7 @@ class Passes(Changes):
             # Other tasks may read it while the pass is awaited, even if the call undoes the change.
             self.refuse(CHANGED)
         elif task.recorded is None:
-            known = self._passes[task] = WatchedPass(self)
+            known = self._passes[task] = UsersCode(self)
             task.watch = known
             if self.devices:
                 self._check_streams(task.root)
@@ -92,9 +92,7 @@ class Passes(Changes):
     def watch_of(self, task: GraphTask) -> Any:
         """The object that takes reports of user code in a pass; None for a pass of another call."""
         known = self._passes.get(task)
-        if known is None and task in self._recorded:
-            known = WatchedPass(self)
-        return None if known is None else UsersCode(known, self)
+        return UsersCode(self) if known is None and task in self._recorded else known
 
     def function(self, function: Any, args: tuple[Any, ...]) -> Any:
         """Call a `Function`, and note it."""

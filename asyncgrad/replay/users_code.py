@@ -28,6 +28,7 @@ from asyncgrad.core.node import (
 from asyncgrad.core.run_node import accumulate_now, call_apply
 from asyncgrad.core.variable import AccumulateGrad, Variable, requires_grad, view_of
 from asyncgrad.nn.backward_hooks import BackwardHooks, Passage
+from asyncgrad.records import NamedTuple
 from asyncgrad.replay.anew import StandIn, apply_function, hooks_on, versions_of, within
 from asyncgrad.replay.names import names_in
 from asyncgrad.replay.steps import Again, Opaque, Place, Same, UnrepeatableError, Users
@@ -177,30 +178,20 @@ class _NothingError(Exception):
     """There is no code to run."""
 
 
-class _Noted:
+class _Noted(NamedTuple):
     """User code that runs while a pass is recorded."""
 
-    __slots__ = ("arguments", "copies", "function", "given", "node", "target", "task")
-
-    def __init__(
-        self, task: Any, node: Any, function: Any, target: Any, given: Any, arguments: Any
-    ) -> None:
-        self.task = task
-        self.node = node
-        self.function = function
-        self.target = target
-        self.given = _arrays(given)
-        self.arguments = arguments
-        self.copies = [np.array(x) for x in self.given]
+    task: Any
+    node: Any
+    function: Any
+    target: Any
+    arguments: list[Any]
+    #: The arrays that it gets, each with a copy.
+    given: list[tuple[Any, Any]]
 
 
-class UsersCode:
-    """Notes the user code in one pass."""
-
-    def __init__(self, watch: WatchedPass, recorder: Any) -> None:
-        """Keep what knows the gradients of the pass, and what takes the steps."""
-        self._watch = watch
-        self._recorder = recorder
+class UsersCode(WatchedPass):
+    """Watches a pass, and notes the user code in it."""
 
     def began(self, task: Any, node: Any, function: Any, args: tuple[Any, ...]) -> Any:
         """Take the report that code is about to run, by a function of the engine.
@@ -220,22 +211,23 @@ class UsersCode:
         try:
             if current().inference is not recorder.inference:
                 raise UnrepeatableError("its pass starts in inference mode")
-            if self._watch.running:
+            if self._running:
                 raise UnrepeatableError("several coroutines are awaited at once")
             if function is accumulate_now:
                 args = args[:1]
             if not all(isinstance(x, (np.ndarray, np.generic)) for x in _arrays(args)):
                 raise UnrepeatableError("it gets gradients on a device with streams")
             target = self._target(node, function)
-            arguments = [None if x is None else self._watch.place(x) for x in args]
+            arguments = [None if x is None else self.place(x) for x in args]
         except _NothingError:
             return None
         except UnrepeatableError as error:
             recorder.refuse(f"{name_of(node)}: {error}")
             return None
         recorder.check_unchanged()
-        self._watch.running += 1
-        return _Noted(task, node, function, target, args, arguments)
+        self._running = True
+        given = [(x, np.array(x)) for x in _arrays(args)]
+        return _Noted(task, node, function, target, arguments, given)
 
     def _target(self, node: Any, function: Any) -> Any:
         """The template of the node that a replay calls the function with."""
@@ -268,21 +260,21 @@ class UsersCode:
 
     def ended(self, noted: _Noted, result: Any) -> Any:
         """Take the report that the code has run, and return its result in new arrays."""
-        recorder, watch = self._recorder, self._watch
-        watch.running -= 1
+        recorder = self._recorder
+        self._running = False
         node, function = noted.node, noted.function
         recorder.check_unchanged()
         if recorder.reason is not None:
             return result
-        for value, copy in zip(noted.given, noted.copies, strict=True):
+        for value, copy in noted.given:
             if np.asarray(value).tobytes() != copy.tobytes():
                 recorder.refuse(f"{name_of(node)}: code of the user's changes a gradient in place")
                 return result
         if noted.target is None:
-            watch.passed_on(result)
+            self._passed_on(result)
             return result
         if function is accumulate_now:
-            watch.committed.add(node)
+            self.committed.add(node)
             outs: Any = Same(None)
         else:
             # The result gets arrays of its own. The code may return an array that is another
@@ -306,7 +298,7 @@ class UsersCode:
         )
         recorder.call_anew(step)
         # If the code was awaited, its node is among those launched until it has ended.
-        watch.called.append((step, node in noted.task.launched))
+        self.called.append((step, node in noted.task.launched))
         return result
 
 

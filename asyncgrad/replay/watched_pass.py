@@ -29,15 +29,15 @@ from asyncgrad.replay.steps import Again, Compute, Place, Same, UnrepeatableErro
 class WatchedPass:
     """Watches one pass, which calls rules and adds gradients by this."""
 
-    def __init__(self, recorder: KnownArrays) -> None:
+    def __init__(self, recorder: Any) -> None:
         """Start without gradients; `recorder` takes the steps."""
         self._recorder = recorder
         #: What is committed at the end of the pass: leaves with their gradients.
         self.staged: list[tuple[Any, Any]] = []
-        #: The steps that call user code, each with whether the code was awaited; and how many calls
-        #: of user code run now.
+        #: The steps that call user code, each with whether the code was awaited; and whether some
+        #: runs now.
         self.called: list[tuple[Again, bool]] = []
-        self.running = 0
+        self._running = False
         #: The leaves whose gradients are committed already.
         self.committed: set[Any] = set()
         #: The namespace that rules compute with.
@@ -150,7 +150,7 @@ class WatchedPass:
             recorder.constants.add(place)
         return place if place is not None and not recorder.views else recorder.place_of(gradient)
 
-    def passed_on(self, gradients: tuple[Any, ...]) -> None:
+    def _passed_on(self, gradients: tuple[Any, ...]) -> None:
         """Note the gradients of a node that has passed on its own, or zeros."""
         recorder = self._recorder
         for gradient in gradients:
