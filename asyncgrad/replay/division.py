@@ -6,7 +6,7 @@ are compiled, each as a function of the variables that it reads.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import cached_property, partial
 from itertools import zip_longest
@@ -170,8 +170,8 @@ class Cuts:
             return False
         held, start = self._variables(args, kwargs)
         unknown = {name for name, value in held if not _is_followed(value)}
-        read = bool(unknown) and self._divide(partial(_reading, unknown, start))
-        named = error.name is not None and self._divide(partial(_naming, (error.name,)))
+        read = bool(unknown) and self._divide(lambda flow: flow.reading(unknown, start))
+        named = error.name is not None and self._divide(partial(Flow.naming, names=[error.name]))
         return self.divide(str(error), []) or read or named
 
     def note_values(self, args: Any, kwargs: Any, reached: Reached) -> None:
@@ -179,9 +179,11 @@ class Cuts:
         variables, start = self._variables(args, kwargs)
         for name, value in variables:
             if type(value) in _PLAIN_VALUES:
-                self._note_value(name, name, value, partial(_reading, {name}, start))
+                self._note_value(
+                    name, name, value, partial(Flow.reading, names={name}, start=start)
+                )
         for key, name, value in reached.named(_PLAIN_VALUES):
-            self._note_value(key, name, value, partial(_naming, (name,)))
+            self._note_value(key, name, value, partial(Flow.naming, names=[name]))
 
     def _note_value(
         self, key: Any, name: str, value: Any, points: Callable[[Flow], set[int]]
@@ -241,7 +243,7 @@ class Cuts:
         """
         names = [path.split(".")[::-1] for path in paths]
         for named in zip_longest(*names, fillvalue=""):
-            if self._divide(partial(_naming, named)):
+            if self._divide(partial(Flow.naming, names=named)):
                 return True
         changed = {name for path in names for name in path}
         return self._divide(Flow.changing) or self._divide(
@@ -316,16 +318,6 @@ def _not_followed(flow: Flow, owner: Any) -> set[int]:
         except UnrepeatableError:
             found.add(point)
     return found
-
-
-def _naming(names: Sequence[str], flow: Flow) -> set[int]:
-    """The points from which code reads what has one of some names."""
-    return {point for name in names for point in flow.naming(name)}
-
-
-def _reading(names: Iterable[str], start: int | None, flow: Flow) -> set[int]:
-    """The points from which code reads what variables hold at a point."""
-    return {point for name in names for point in flow.reading(start, name)}
 
 
 def code_of(function: Any) -> Any:

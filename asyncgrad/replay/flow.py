@@ -213,7 +213,7 @@ class Flow:
             names.update(one.co_name for one in changing)
             codes = [one for one in codes if one not in changing]
             changing = [one for one in codes if not names.isdisjoint(one.co_names)]
-        return {point for name in names for point in self.naming(name)}
+        return self.naming(names)
 
     def lines(self, points: Iterable[int]) -> str:
         """The lines at which points are, in words."""
@@ -221,24 +221,23 @@ class Flow:
         found = {numbers[max(s for s in numbers if s <= point)] for point in points}
         return f"{self.code.co_filename}:{', '.join(map(str, sorted(x for x in found if x)))}"
 
-    def naming(self, name: str) -> set[int]:
-        """The points from which code reads a global, an outer variable or an attribute."""
+    def naming(self, names: Container[str]) -> set[int]:
+        """The points from which code reads globals, outer variables or attributes of some names."""
         return self._before(
             lambda one: (
-                one.it.argval == name and one.it.opname[:5] == "LOAD_" and name not in one.reads
+                one.it.opname[:5] == "LOAD_"
+                and one.it.argval in names
+                and one.it.argval not in one.reads
             )
         )
 
-    def reading(self, start: int | None, name: str) -> set[int]:
-        """The points from which code reads what a variable holds at a point, None for the start."""
-        found: set[int] = set()
-        todo = [self._first if start is None else start]
-        while todo:
-            place = todo.pop()
-            if place not in found:
-                found.add(place)
-                if name not in self._all[place].writes:
-                    todo += self._nexts(place)
+    def reading(self, names: Iterable[str], start: int | None) -> set[int]:
+        """The points from which code reads what variables hold at a point, None for the start."""
+        return {point for name in names for point in self._reading(name, start)}
+
+    def _reading(self, name: str, start: int | None) -> set[int]:
+        setting = {place for place, one in self._all.items() if name in one.writes}
+        found = self.reach(self._first if start is None else start, setting)
         return self._before(lambda one: name in one.reads and one.it.offset in found)
 
     def _before(self, wanted: Callable[[Instruction], bool]) -> set[int]:

@@ -43,7 +43,8 @@ class _StayError(Exception):
 class _Value(NDArrayOperatorsMixin):
     """Stands for an array in a rule that is noted, and computes on an array of that layout."""
 
-    notes: _Notes
+    #: What the rule has done so far.
+    steps: list[Compute]
     place: Place
     array: Any
     #: It was made by the rule, so it may be written to.
@@ -64,43 +65,26 @@ class _Value(NDArrayOperatorsMixin):
         self, function: Any, method: str, *inputs: Any, out: tuple[Any, ...] = (), **options: Any
     ) -> Any:
         """NumPy calls this where a universal function gets the value, as operators do, too."""
-        if method != "__call__" or options:
-            raise _StayError
-        return self.notes.call(function, inputs, out)
-
-
-class _Notes:
-    """What a rule does."""
-
-    def __init__(self) -> None:
-        self.steps: list[Compute] = []
-
-    def call(self, function: Any, inputs: tuple[Any, ...], targets: tuple[Any, ...]) -> Any:
-        """Call a universal function, and note it; a target is written to."""
-        if function.nout != 1:
+        if method != "__call__" or options or function.nout != 1:
             raise _StayError
         for x in inputs:
             if not isinstance(x, (_Value, float, int)) or isinstance(x, np.generic):
                 raise _StayError
         result = function(*[x.array if isinstance(x, _Value) else x for x in inputs])
-        made = self._note(function, inputs, result)
-        if not targets:
-            return made
-        (target,) = targets
-        if not (isinstance(target, _Value) and target.own) or (
-            Layout(target.array).key != Layout(result).key
-        ):
-            raise _StayError
-        target.place, target.array = made.place, made.array
-        return target
-
-    def _note(self, function: Any, inputs: tuple[Any, ...], result: Any) -> _Value:
         if result.__class__ is not np.ndarray or not result.ndim:
             raise _StayError
         arguments = tuple([x.place if isinstance(x, _Value) else x for x in inputs])
         place = Place(result)
         self.steps.append(Compute(function.__name__, function, arguments, place, 0))
-        return _Value(self, place, result, True)
+        if not out:
+            return _Value(self.steps, place, result, True)
+        (target,) = out
+        if not (isinstance(target, _Value) and target.own) or (
+            Layout(target.array).key != Layout(result).key
+        ):
+            raise _StayError
+        target.place, target.array = place, result
+        return target
 
 
 class _Compiled(dict[str, Any]):
@@ -193,7 +177,11 @@ def _replaced(step: Any) -> list[Any]:
     ]
     found = _found(step, universal, places, layouts)
     if found is None:
-        return [step] if universal is None else _renamed(step, universal)
+        sample = step.outs.sample
+        if universal is None or not sample.ndim or sample.dtype.char not in "fdgFDG":
+            # Half precision has kernels of its own.
+            return [step]
+        return [Compute(step.name, universal, step.arguments, step.outs, step.cost)]
     inputs, notes, result = found
     named = dict(zip(inputs, places, strict=True))
     made = []
@@ -203,14 +191,6 @@ def _replaced(step: Any) -> list[Any]:
         arguments = tuple([named.get(x, x) if isinstance(x, Place) else x for x in note.arguments])
         made.append(Compute(note.name, note.function, arguments, out, step.cost // len(notes)))
     return made
-
-
-def _renamed(step: Compute, universal: Any) -> list[Any]:
-    """An op that is one universal function; half precision has kernels of its own."""
-    sample = step.outs.sample
-    if not sample.ndim or sample.dtype.char not in "fdgFDG":
-        return [step]
-    return [Compute(step.name, universal, step.arguments, step.outs, step.cost)]
 
 
 def _found(step: Compute, universal: Any, places: list[Place], layouts: list[Any]) -> Any:
@@ -232,7 +212,7 @@ def _noted(step: Compute, universal: Any, places: list[Place], layouts: list[Any
     arrays = [_array(number, layout) for number, layout in enumerate(layouts)]
     if not all(array is not None for array in arrays):
         return None
-    notes = _Notes()
+    notes: list[Compute] = []
     values = {
         place: _Value(notes, own, array, False)
         for place, own, array in zip(places, inputs, arrays, strict=True)
@@ -256,16 +236,16 @@ def _noted(step: Compute, universal: Any, places: list[Place], layouts: list[Any
         return None
     if (
         not isinstance(result, _Value)
-        or not notes.steps
-        or notes.steps[-1].outs is not result.place
+        or not notes
+        or notes[-1].outs is not result.place
         or wanted.__class__ is not np.ndarray
         or Layout(wanted).key != Layout(result.array).key
         or wanted.tobytes() != result.array.tobytes()
     ):
         return None
-    for note in notes.steps:
+    for note in notes:
         note.outs.sample = Layout(note.outs.sample)
-    return inputs, notes.steps, result.place
+    return inputs, notes, result.place
 
 
 def _array(number: int, layout: Any) -> Any:
@@ -295,12 +275,13 @@ def operands_of(step: Compute) -> tuple[Any, ...]:
     if isinstance(step.function, np.ufunc) and step.function in _ARITHMETIC:
         dtype = step.outs.sample.dtype
         if dtype.kind == "f" and all(place.sample.dtype == dtype for place in step.read):
-            return tuple([_converted(x, dtype) if type(x) in {int, float} else x for x in operands])
+            return tuple(
+                [
+                    _array_of(x, copysign(1.0, x), dtype) if type(x) in {int, float} else x
+                    for x in operands
+                ]
+            )
     return operands
-
-
-def _converted(number: float, dtype: Any) -> Any:
-    return _array_of(number, copysign(1.0, number), dtype)
 
 
 @lru_cache(1024)
@@ -319,11 +300,7 @@ _MOST = 1024
 
 
 def _shown(template: Any, places: list[Place]) -> Any:
-    """A template as a key: places by their number, plain values by their bits.
-
-    Raises:
-        _StayError: for other values, which no arithmetic is done with.
-    """
+    """A template as a key: places by their number, plain values by their bits."""
     kind = template.__class__
     if kind is Place:
         return places.index(template)
@@ -334,4 +311,5 @@ def _shown(template: Any, places: list[Place]) -> Any:
     if template is None or kind in {bool, int, float}:
         # Equal values of two types, and zeros of two signs, differ. Version 2 writes no references.
         return marshal.dumps(template, 2)
+    # No arithmetic is done with others.
     raise _StayError
