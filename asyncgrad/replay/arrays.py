@@ -215,10 +215,9 @@ class KnownArrays:
         return self.found(array) is not None or id(array) in self._holders
 
     def template(self, value: Any, *, tensors: bool = False) -> Any:
-        """A value with places for its arrays, and for tensors if these are not to be kept.
+        """A value with places for its arrays; with `tensors`, its tensors are passed on as such.
 
-        Raises:
-            UnrepeatableError: for what a replay could not make again.
+        What a replay could not make again is refused.
         """
         if (known := self.known.get(id(value))) is not None and not self.views:
             return known

@@ -242,11 +242,9 @@ class ChangedMemory(KnownArrays):
 
 
 def _put(holder: Any, owners: Any, put: Any, array: Any, *args: Any) -> None:
-    """Change an array in place by `put`.
+    """Change an array in place by `put`; `holder` has the version counter, if others see that.
 
-    Args:
-        holder: a tensor that has the version counter, None if others don't see that.
-        owners: all tensors that are known to lie in that memory, for what orders steps.
+    What orders steps reads `owners`: all tensors that are known to lie in that memory.
     """
     if holder is not None:
         bump_version(holder)

@@ -103,12 +103,8 @@ class Changes(ChangedMemory):
     ) -> Any:
         """Call a function that a replay calls anew, without recording what it does inside.
 
-        Args:
-            function: what is called.
-            args: its positional arguments. Iterators are turned into lists.
-            kwargs: its keyword arguments.
-            effect: it changes something; otherwise it takes arrays and depends on nothing else.
-            values: it takes the values of tensors, and not their history.
+        With `effect` it changes something; otherwise it takes arrays and depends on nothing else.
+        With `values` it takes the values of tensors, and not their history.
         """
         args = tuple([list(x) if hasattr(x, "__next__") else x for x in args])
         named = function.func if isinstance(function, partial) else function

@@ -235,11 +235,7 @@ class Compiled(Generic[_P, _R]):
         return str(error)
 
     def _stale(self, entry: Entry, state: list[int]) -> str | None:
-        """Why a replay may have used values that user code has changed meanwhile, or None.
-
-        Raises:
-            AutogradError: if so, and the call can't be made again.
-        """
+        """Why the call is made again if user code has changed what the replay may have used."""
         if not entry.callers or state[1:] == [False] or not entry.calls_users_code:
             return None
         if entry.reached.holds():
@@ -269,11 +265,7 @@ class Compiled(Generic[_P, _R]):
     # -- recorded calls ---------------------------------------------------------------------------
 
     def _prepare(self, mode: Any, args: Any, kwargs: Any) -> Any:
-        """What a recording needs, the recorder last, or how the call is made in parts.
-
-        Raises:
-            UnrepeatableError: if there can be none.
-        """
+        """What a recording needs, the recorder last, or how the call is made in parts."""
         if self._gave_up is not None:
             raise UnrepeatableError(self._gave_up)
         self._recordings += 1

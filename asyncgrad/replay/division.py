@@ -97,15 +97,11 @@ class Cuts:
     def __init__(
         self, function: Any, part: Callable[..., Any], most_values: int, *, divides: bool
     ) -> None:
-        """Keep the function; it is not divided yet.
+        """Keep the function, which is not divided yet, and never without `divides`.
 
-        Args:
-            function: what is divided.
-            part: makes a compiled function of these cuts, a part, the variables that the part
-                takes, and the point at which it begins.
-            most_values: with how many values of a variable, global or attribute the function is
-                recorded before it is divided where it reads these.
-            divides: False if it is never divided.
+        `part` makes a compiled function of these cuts, a part, the variables that the part takes,
+        and the point at which it begins. With more than `most_values` values of a variable, global
+        or attribute, the function is divided where it reads that.
         """
         self._function = function
         self._part = part

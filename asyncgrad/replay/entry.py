@@ -73,11 +73,7 @@ class Entry:
     graph: Graph | None = None
 
     def make_program(self, recorder: Recorder, result: Any, *, unchanged: bool) -> None:
-        """Make the program of a call that was recorded, and has returned a result.
-
-        Raises:
-            UnrepeatableError: if there can be none.
-        """
+        """Make the program of a call that was recorded, and has returned a result."""
         found = Returned(recorder)
         outputs = returned = found.template(result)
         if len(found.values) < len(recorder.values):

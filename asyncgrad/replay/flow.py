@@ -51,11 +51,7 @@ class Flow:
     """Which instructions of a function follow which, and where it can be divided."""
 
     def __init__(self, function: types.FunctionType) -> None:
-        """Follow the code.
-
-        Raises:
-            UnrepeatableError: if parts can't be taken out of it.
-        """
+        """Follow the code, or raise if parts can't be taken out of it."""
         code = self.code = function.__code__
         self.function = function
         self._state = function_state(function)
@@ -271,10 +267,8 @@ class Flow:
     def part(self, start: int | None, exits: frozenset[int], exit_numbers: dict[Any, int]) -> Any:
         """A part of the function, from its first point, None for the arguments alone, to `exits`.
 
-        `exit_numbers` gets the numbers of exits, by point and variables.
-
-        Returns:
-            A function with the part's code, and the variable for each parameter; None: no value.
+        `exit_numbers` gets the numbers of exits, by point and variables. With the part comes the
+        variable for each of its parameters, None for no value.
         """
         code = self.code
         body, read = set[int](), set[str]()

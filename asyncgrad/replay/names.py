@@ -96,13 +96,9 @@ class Names(NamedTuple):
 
 @functools.lru_cache(1024)
 def names_in(code: types.CodeType, outer: tuple[str, ...]) -> Names:
-    """The names in code and in the functions defined there.
+    """The names in code, of which `outer` are variables of an enclosing function, and within it.
 
-    Args:
-        outer: the variables that belong to an enclosing function.
-
-    Raises:
-        UnrepeatableError: if it sets globals or outer variables, imports, or suspends its task.
+    Code that sets globals or outer variables, imports, or suspends its task is refused.
     """
     found: set[tuple[str, ...]] = set()
     stored: set[str] = set()
@@ -282,15 +278,10 @@ def names_of_methods(kinds: list[Any], names: set[str]) -> set[str]:
 
 
 def call_of(instructions: list[dis.Instruction], outer: tuple[str, ...] = ()) -> tuple[int, str]:
-    """Where a function is called that the first instruction has put onto the stack.
+    """Where a function is called that the first instruction has put onto the stack; 0 if unknown.
 
-    Args:
-        outer: the variables that belong to an enclosing function.
-
-    Returns:
-        The place, 0 if it is not found, and what stands for the second argument among the names.
-        Instructions make it that end with two values above the function; the third argument, if
-        there is one, is above it.
+    And what stands for the second argument among the names. The instructions that make it end with
+    two values above the function; the third argument, if there is one, is above it.
     """
     depth, second = 0, list[dis.Instruction]()
     for place, one in enumerate(instructions[1:], 1):

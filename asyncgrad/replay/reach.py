@@ -74,14 +74,8 @@ class Reached(Unchanged):
     ) -> None:
         """Follow a function and those of its arguments that are no plain values.
 
-        Args:
-            function: what is called.
-            arguments: those that are compared as a whole.
-            records: the classes of those that are compared field by field.
-            given: what it gets by place.
-
-        Raises:
-            UnrepeatableError: if something can't be followed.
+        Some `arguments` are compared as a whole; of others, which are compared field by field,
+        `records` has the classes. `given` is what the function gets by place.
         """
         super().__init__()
         #: Where this started: see `start_of`.

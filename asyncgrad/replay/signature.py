@@ -37,11 +37,7 @@ class Signature(Comparison):
     """
 
     def __init__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Describe the arguments.
-
-        Raises:
-            UnrepeatableError: if a program can't start from one of the tensors.
-        """
+        """Describe the arguments; a tensor that a program can't start from is refused."""
         #: The tensors, each once, and the values that are followed: functions, modules, instances,
         #: and strings, which may be names of attributes.
         self.tensors: list[Any] = []
