@@ -12,8 +12,6 @@ import sys
 from functools import partial
 from typing import Any
 
-import numpy as np
-
 from asyncgrad.core.modes import current
 from asyncgrad.core.node import OpNode
 from asyncgrad.core.variable import Variable
@@ -45,8 +43,6 @@ _CONSTANTS_OF = frozenset({
     "new_tensor", "ones", "ones_like", "scalar_tensor", "tensor", "tril_indices", "triu_indices",
     "zeros", "zeros_like",
 })  # fmt: skip
-#: The ops met so far that make one array from tensors and plain values.
-_ordinary: dict[str, Any] = {}
 #: The values that Python sees are compared for tensors of at most so many elements.
 _SMALL = 16
 
@@ -109,32 +105,11 @@ class Recorder(Passes):
         self, op: Op, inputs: tuple[Any, ...], attributes: tuple[Any, ...], out: Any
     ) -> None:
         """Take the report of an op: its tensors, its other arguments and its result."""
-        if self.reason is not None:
-            return
-        array, name, known = out._array, op.name, self.known
-        try:
-            if (
-                _ordinary.get(name) is op
-                and array.__class__ is np.ndarray
-                and id(array) not in known
-                and not (self.views or self.called)
-            ):
-                # The usual case: one new array, from tensors and plain values.
-                arguments = []
-                for x in inputs:
-                    place = None if x._batched or id(x) in self.sources else known.get(id(x._array))
-                    arguments.append(place or self.array_of(x))
-                if attributes:
-                    arguments += map(self.template, attributes)
-                kernel = inputs[0]._metadata.kernels[name]
-                node = out._edge
-                is_op = node.__class__ is OpNode
-                cost = node.cost if is_op else _cost(op, inputs, attributes, out)
-                self.compute(name, kernel, tuple(arguments), array, cost)
-            else:
+        if self.reason is None:
+            try:
                 self._computed(op, inputs, attributes, out)
-        except UnrepeatableError as error:
-            self.refuse(f"{op.name}: {error}")
+            except UnrepeatableError as error:
+                self.refuse(f"{op.name}: {error}")
 
     def _computed(self, op: Any, inputs: Any, attributes: Any, out: Any) -> None:
         name = op.name
@@ -151,12 +126,6 @@ class Recorder(Passes):
         known: Any = OPS.get(name)
         if known is not op or not op.repeats:
             raise UnrepeatableError(f"{name} is not repeated")
-        if not (
-            "index" in op.attributes
-            or op.inputs == ("*xs",)
-            or (op.attributes and op.attributes[-1] == "kept")
-        ):
-            _ordinary[name] = op
         kernel = metadata.kernels[name]
         changes = name in {"put", "put_add"}
         if not changes and self.found(out._array) is not None:
@@ -260,6 +229,8 @@ class Recorder(Passes):
 
 def _cost(op: Any, inputs: tuple[Any, ...], attributes: tuple[Any, ...], out: Any) -> Any:
     """The expected nanoseconds of an op."""
+    if out._edge.__class__ is OpNode:
+        return out._edge.cost
     if op.cost is None or op.inputs == ("*xs",):
         return max(inputs[0]._metadata.cost, out._metadata.cost)
     return op.cost(*inputs, *attributes)

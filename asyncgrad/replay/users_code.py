@@ -34,6 +34,8 @@ from asyncgrad.replay.names import names_in
 from asyncgrad.replay.steps import Again, Opaque, Place, Same, UnrepeatableError, Users
 from asyncgrad.replay.watched_pass import WatchedPass
 
+#: Stands for the target of no code.
+_NOTHING = object()
 #: Values that a hook may hold.
 _PLAIN = frozenset({type(None), bool, int, float, complex, str, bytes})
 
@@ -174,10 +176,6 @@ def check_waits(steps: list[Any], called: list[tuple[Again, bool]]) -> None:
                 raise UnrepeatableError(f"{step.name} may wait for {other.name}")
 
 
-class _NothingError(Exception):
-    """There is no code to run."""
-
-
 class _Noted(NamedTuple):
     """User code that runs while a pass is recorded."""
 
@@ -218,9 +216,9 @@ class UsersCode(WatchedPass):
             if not all(isinstance(x, (np.ndarray, np.generic)) for x in _arrays(args)):
                 raise UnrepeatableError("it gets gradients on a device with streams")
             target = self._target(node, function)
+            if target is _NOTHING:
+                return None
             arguments = [None if x is None else self.place(x) for x in args]
-        except _NothingError:
-            return None
         except UnrepeatableError as error:
             recorder.refuse(f"{name_of(node)}: {error}")
             return None
@@ -254,9 +252,7 @@ class UsersCode(WatchedPass):
         }[function]
         for hook in hooks:
             _check_lasting(hook, recorder.call.reached.has_met)
-        if not hooks:
-            raise _NothingError
-        return Same(_stand_in(node))
+        return Same(_stand_in(node)) if hooks else _NOTHING
 
     def ended(self, noted: _Noted, result: Any) -> Any:
         """Take the report that the code has run, and return its result in new arrays."""

@@ -7,8 +7,8 @@ note what goes into a rule or a sum, and what comes out.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -53,18 +53,20 @@ class WatchedPass:
         """Call a node's rule, or its pull number `at`, and note what it computes."""
         run = rule.run if at is None else rule.pulls[at]
         received = run(F, gradient, saved)
-        recorder = self._recorder
-        if recorder.reason is None:
-            # `_note` without its call: nearly all reports are of rules.
-            try:
-                self._computed(node, rule, run, F, gradient, saved, received)
-            except UnrepeatableError as error:
-                recorder.refuse(str(error))
+        self._note(self._computed, node, rule, run, F, gradient, saved, received)
         return received
 
-    def adding(self, F: Any) -> _Sums:
+    def adding(self, F: Any) -> Any:
         """The namespace in which gradients are added, so that the sums are noted."""
-        return _Sums(F, partial(self._note, self._added))
+        return SimpleNamespace(accumulate=partial(self._accumulate, F))
+
+    def _accumulate(
+        self, F: Any, value: Any, owned: bool, gradient: Any, gradient_owned: bool
+    ) -> Any:
+        """Add two gradients as the pass's namespace does."""
+        made = F.accumulate(value, owned, gradient, gradient_owned)
+        self._note(self._added, value, gradient, made[0])
+        return made
 
     def copied(self, gradient: Any, copy: Any) -> None:
         """Note that a copy is committed in the place of a gradient."""
@@ -97,10 +99,7 @@ class WatchedPass:
         known, views, steps = recorder.known, recorder.views, recorder.steps
         if F is not self._F.value:
             self._F = Same(F)
-        # A gradient that is no tuple is known in most cases, without a call.
-        place: Any = None if views else known.get(id(gradient))
-        place = place or self.place(gradient)
-        arguments = (self._F, place, saved_in(recorder, node, saved))
+        arguments = (self._F, self.place(gradient), saved_in(recorder, node, saved))
         several = received.__class__ is tuple
         outs: list[Place | None] = []
         new: list[Place] = []
@@ -222,17 +221,3 @@ def is_one(gradient: Any) -> bool:
 def _sum_in(dtype: Any, strides: tuple[int, ...], x: Any, y: Any) -> Any:
     """The sum in a given layout: eager passes add in place where they can."""
     return np.add(x, y, np.ndarray(x.shape, dtype, None, 0, strides))
-
-
-@dataclass(slots=True, eq=False, repr=False)
-class _Sums:
-    """Adds gradients, and reports the sums."""
-
-    _F: Any
-    _report: Callable[..., None]
-
-    def accumulate(self, value: Any, owned: bool, gradient: Any, gradient_owned: bool) -> Any:
-        """Add two gradients as the pass's namespace does."""
-        made = self._F.accumulate(value, owned, gradient, gradient_owned)
-        self._report(value, gradient, made[0])
-        return made
