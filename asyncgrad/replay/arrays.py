@@ -122,11 +122,9 @@ class KnownArrays:
         """Give a place to an array that a step makes, or that is constant."""
         place = self.known[id(array)] = Place(array)
         self.places.append(place)
-        if array.__class__ is not np.ndarray:
-            if (device := device_of(array)) is not None:
-                self.devices.add(device)
-            self.has_views = self.has_views or getattr(array, "base", None) is not None
-        elif array.base is not None:
+        if array.__class__ is not np.ndarray and (device := device_of(array)) is not None:
+            self.devices.add(device)
+        if getattr(array, "base", None) is not None:
             self.has_views = True
         return place
 
@@ -188,9 +186,7 @@ class KnownArrays:
 
     def place_of(self, array: Any) -> Place:
         """The place of an array."""
-        place = self.known.get(id(array))
-        if place is None or self.views:
-            place = self.found(array)
+        place = self.found(array)
         if place is None:
             source = self._holders.get(id(array))
             if source is None:
@@ -219,15 +215,13 @@ class KnownArrays:
 
         What a replay could not make again is refused.
         """
-        if (known := self.known.get(id(value))) is not None and not self.views:
+        if (known := self.found(value)) is not None:
             return known
         kind = type(value)
         if kind in CONSTANTS:
             return value
         if isinstance(value, tuple) and (parts := self._parts(value, tensors)) is not None:
             return parts
-        if (known := self.found(value)) is not None:
-            return known
         if is_array(value):
             return self.place_of(value)
         if issubclass(kind, (type, np.dtype)):
@@ -246,17 +240,16 @@ class KnownArrays:
 
     def _parts(self, value: Any, tensors: bool) -> Any:
         """The template of a tuple; None if it is of another type and holds arrays."""
-        is_plain = type(value) is tuple
-        parts: Any = ()
-        if is_plain and not self.views:
-            # Most of them hold known arrays and nothing else.
-            parts = tuple(map(self.known.get, map(id, value)))
-            if None not in parts:
-                return parts
         parts = tuple([self.template(part, tensors=tensors) for part in value])
         if all(map(is_, parts, value)):
             return value
-        return parts if is_plain else None if places_in(parts) or sources_in(parts) else value
+        return (
+            parts
+            if type(value) is tuple
+            else None
+            if places_in(parts) or sources_in(parts)
+            else value
+        )
 
     def before(self, tensor: Any) -> Source | Gradient | None:
         """The template of a tensor that the call has not made, or of a leaf's `.grad`."""

@@ -96,7 +96,6 @@ class WatchedPass:
     ) -> None:
         """Give places to what a rule has made, and note how to compute it again."""
         recorder = self._recorder
-        known, views, steps = recorder.known, recorder.views, recorder.steps
         if F is not self._F.value:
             self._F = Same(F)
         arguments = (self._F, self.place(gradient), saved_in(recorder, node, saved))
@@ -106,9 +105,9 @@ class WatchedPass:
         for value in received if several else (received,):
             out = None
             if value is not None:
-                out = recorder.found(value) if views else known.get(id(value))
+                out = recorder.found(value)
                 if out is None:
-                    if value.__class__ is not np.ndarray and not is_array(value):
+                    if not is_array(value):
                         raise UnrepeatableError(f"the gradient of {name_of(node)} is no array")
                     out = recorder.new(value)
                     new.append(out)
@@ -118,9 +117,9 @@ class WatchedPass:
             made = tuple(outs) if several else outs[0]
             step = Compute(name, run, arguments, made, node.cost)
             if rule.over is None and rule.apart is None:
-                steps.append(step)
+                recorder.steps.append(step)
             else:
-                steps += steps_of(step, rule, received, outs, new)
+                recorder.steps += steps_of(step, rule, received, outs, new)
 
     def _added(self, left: Any, right: Any, made: Any) -> None:
         """Note that a pass has added two gradients, perhaps in the memory of one."""
@@ -143,11 +142,9 @@ class WatchedPass:
         if gradient.__class__ is tuple or gradient.__class__ is list:
             return tuple([None if part is None else self.place(part) for part in gradient])
         recorder = self._recorder
-        place = recorder.known.get(id(gradient))
-        if place is None and is_one(gradient):
-            place = recorder.new(gradient)
-            recorder.constants.add(place)
-        return place if place is not None and not recorder.views else recorder.place_of(gradient)
+        if id(gradient) not in recorder.known and is_one(gradient):
+            recorder.constants.add(recorder.new(gradient))
+        return recorder.place_of(gradient)
 
     def _passed_on(self, gradients: tuple[Any, ...]) -> None:
         """Note the gradients of a node that has passed on its own, or zeros."""
