@@ -59,14 +59,12 @@ class ChangedMemory(KnownArrays):
     def changing(self, tensor: Any) -> None:
         """Take note of a tensor that is about to be changed in place."""
         array = tensor._array
-        if is_inference(tensor):
-            own = False
-        elif not self._owners(array):
+        if self._owners(array):
+            own = tensor._edge is None and not (current().grad and requires_grad(tensor))
+        else:
             array = self._owner(array)
             own = array is not None
-        else:
-            own = tensor._edge is None and not (current().grad and requires_grad(tensor))
-        if not own:
+        if not own or is_inference(tensor):
             raise UnrepeatableError(_SHARED)
         self._changing = tensor
         place = self.known.get(id(array))

@@ -54,7 +54,6 @@ _SHORT = 8
 _STALE = (
     "code that was called anew, such as a hook, has changed something that the function can read"
 )
-_MODES = "a mode is on that only eager calls know"
 
 
 class Compiled(Generic[_P, _R]):
@@ -182,7 +181,7 @@ class Compiled(Generic[_P, _R]):
         if why is not None:
             return partial(self._eagerly, why)
         if mode is None:
-            return partial(self._plainly, _MODES)
+            return partial(self._plainly, "a mode is on that only eager calls know")
         if self._recording:
             # Many calls may start before the first has ended.
             return partial(self._eagerly, "another call was being recorded")

@@ -17,7 +17,7 @@ from typing import Any
 from asyncgrad.replay.instructions import Instruction, loads, units
 from asyncgrad.replay.names import makes_manager
 from asyncgrad.replay.steps import UnrepeatableError
-from asyncgrad.replay.unchanged import function_state, is_function
+from asyncgrad.replay.unchanged import function_state, same_objects
 
 #: The versions of Python whose byte code is known here.
 _KNOWN = (3, 11), (3, 12), (3, 13)
@@ -91,7 +91,8 @@ class Flow:
 
     def holds(self) -> bool:
         """Whether the function has the code and defaults that were followed."""
-        return is_function(self.function, self._state)
+        # `True` and 1 are equal.
+        return same_objects(function_state(self.function), self._state)
 
     def _measured(self) -> dict[int, int]:
         """How many values are on the stack before each instruction that is reached."""

@@ -39,6 +39,8 @@ from asyncgrad.replay.steps import UnrepeatableError
 BY_CLASS = "chooses a function by the class of its argument"
 #: Programs add functions to those that are known there.
 _DIVERGENCES = f"{HOLDERS}.kl"
+#: Classes that are as they are.
+_LASTING = BUILTINS.union(NUMBERS, [types.SimpleNamespace, contextlib.nullcontext])
 #: What a class statement puts into a class by itself.
 _ITS_OWN = frozenset({"__dict__", "__weakref__"})
 
@@ -143,20 +145,15 @@ def follow_class(follower: Follower, kind: Any, where: str, *, itself: bool = Tr
         follower.owners.stored.add(ANY)
     if kind is str or kind.__module__ in PURE_NAMES or issubclass(type(kind), enum.EnumMeta):
         follower.owners.free.add(SHOWING)
-    if kind in BUILTINS:
-        return
-    module = kind.__module__
-    if is_own(module):
-        check_reporting(module, kind.__name__, where)
+    if is_own(kind.__module__):
+        check_reporting(kind.__module__, kind.__name__, where)
         follower.own_class(kind)
         return
-    if module in PURE_NAMES:
+    if kind in _LASTING or kind.__module__ in PURE_NAMES:
         return
-    if kind in {types.SimpleNamespace, contextlib.nullcontext} or kind in NUMBERS:
-        return
-    if module.startswith("numpy") or not isinstance(kind, type):
+    if kind.__module__.startswith("numpy"):
         raise UnrepeatableError(f"{where} is {kind.__name__}")
-    if type(kind) is not type and not issubclass(type(kind), (enum.EnumMeta,)):
+    if type(kind) is not type and not issubclass(type(kind), enum.EnumMeta):
         raise UnrepeatableError(f"{where} is a class with a metaclass")
     for base in kind.__mro__:
         known = base is not kind and id(base) in seen

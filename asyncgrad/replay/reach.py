@@ -318,7 +318,6 @@ def _refusing(why: str) -> Callable[[Follower, Any, str], None]:
     return refuse
 
 
-_by_class = _refusing(BY_CLASS)
 #: How values of some types are followed.
 _BY_TYPE: dict[type, Any] = {
     Tensor: lambda *_: None,
@@ -350,7 +349,7 @@ _BY_TYPE: dict[type, Any] = {
     functools.cached_property: lambda follower, value, where: follower.follow_attribute(
         value, "func", where
     ),
-    functools.singledispatchmethod: _by_class,
+    functools.singledispatchmethod: _refusing(BY_CLASS),
     type(functools.lru_cache(len)): _refusing("keeps earlier results"),
     staticmethod: _wrapped,
     classmethod: _wrapped,

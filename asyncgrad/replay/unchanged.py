@@ -322,11 +322,6 @@ class Unchanged:
             return False
 
 
-def is_function(function: Any, state: tuple[Any, ...]) -> bool:
-    """Whether a function has the same code and defaults: `True` and 1 are equal, so by identity."""
-    return same_objects(function_state(function), state)
-
-
 def same_objects(values: Sequence[Any], known: Sequence[Any]) -> bool:
     """Whether two sequences hold the same objects."""
     return len(values) == len(known) and all(map(is_, values, known))
