@@ -289,6 +289,9 @@ class Flow:
         while takes and takes[-1] is None:
             # What is no argument has no value.
             takes.pop()
+        if not (read - inputs).isdisjoint(code.co_varnames[: len(takes)]):
+            # Nothing is left of the function but its error.
+            raise UnrepeatableError("it reads a variable that has no value")
         text = bytearray(bytes([dis.opmap["NOP"], 0]) * (len(code.co_code) // _UNIT))
         text[: self._first] = code.co_code[: self._first]
         for place in body:
@@ -297,17 +300,8 @@ class Flow:
         occupied = {x for place in body for x in range(place, self._all[place].end)}
         constants = self._constants(body)
         jumps: list[tuple[int, int]] = []
-        begin = self._first
-        unset = [n for n in range(len(takes)) if code.co_varnames[n] in read - inputs]
-        for number in unset:
-            # It is an argument here, and has no value.
-            deletion = units("DELETE_FAST", number)
-            if not occupied.isdisjoint(range(begin, begin + len(deletion))):
-                raise UnrepeatableError("there is no room to delete a variable")
-            text[begin : begin + len(deletion)] = deletion
-            begin += len(deletion)
         if start is not None and start != self._first:
-            jumps.append((begin, start))
+            jumps.append((self._first, start))
         for point, names in left.items():
             ordered = tuple(sorted(names))
             number = exit_numbers.setdefault((point, ordered), len(exit_numbers))
@@ -325,21 +319,19 @@ class Flow:
             if len(jump) != 2 * _UNIT or not occupied.isdisjoint(span) or taken & set(span):
                 raise UnrepeatableError("there is no room for a jump")
             text[place : place + len(jump)] = jump
-        changes: dict[str, Any] = {}
-        if start is not None:
-            changes = {
-                "co_argcount": len(takes),
-                "co_posonlyargcount": 0,
-                "co_kwonlyargcount": 0,
-                "co_flags": code.co_flags & ~(4 | 8),
-            }
         most = max((len(names) for names in left.values()), default=0) + 2
         made = code.replace(
             co_code=bytes(text),
             co_consts=tuple(constants),
             co_stacksize=max(code.co_stacksize, most),
-            **changes,
         )
+        if start is not None:
+            made = made.replace(
+                co_argcount=len(takes),
+                co_posonlyargcount=0,
+                co_kwonlyargcount=0,
+                co_flags=code.co_flags & ~(4 | 8),
+            )
         return self._function(made, body, defaults=start is None), takes
 
     def _constants(self, body: set[int]) -> list[Any]:
