@@ -114,7 +114,11 @@ class Entry:
         """Find out what may call user code before the function reads more, or returns values."""
         found: list[Any] = []
         for step in steps:
-            callers = _callers_of(step)
+            callers: list[Any] = []
+            if step.__class__ is Again and step.effect:
+                given = *step.arguments, *step.keywords.values()
+                held = [x.value for x in given if x.__class__ is Same]
+                callers = [True] if step.users else [x for x in held if isinstance(x, CALLERS)]
             if callers:
                 found += [x for x in callers if x not in found]
             elif step.__class__ is not Commit:
@@ -126,16 +130,6 @@ class Entry:
     def calls_users_code(self) -> bool:
         """Whether a replay calls user code before the function reads more."""
         return any(caller is True or calls_users_code(caller) for caller in self.callers)
-
-
-def _callers_of(step: Any) -> list[Any]:
-    """What a step calls that may call user code."""
-    if step.__class__ is not Again or not step.effect:
-        return []
-    given = *step.arguments, *step.keywords.values()
-    held = [x.value for x in given if x.__class__ is Same]
-    callers = [x for x in held if isinstance(x, CALLERS)]
-    return callers if step.users is None else [True]
 
 
 def _holds_values(template: Any) -> bool:

@@ -23,7 +23,7 @@ _LOOKS = frozenset({("seen", "item"), ("seen", "tolist")})
 _FLOAT = ("seen", "item", "_one_number", "_real_number", "__float__")
 #: Instructions that do nothing with a number, and how many values they take from the stack.
 _TAKES = {
-    "CACHE": 0, "NOP": 0, "RESUME": 0, "PUSH_NULL": 0, "LOAD_CONST": 0,
+    "CACHE": 0, "NOP": 0, "RESUME": 0, "PUSH_NULL": 0, "KW_NAMES": 0, "LOAD_CONST": 0,
     "LOAD_GLOBAL": 0, "LOAD_DEREF": 0, "LOAD_ATTR": 1, "LOAD_METHOD": 1, "BINARY_OP": 2,
     "BINARY_SUBSCR": 2, "COMPARE_OP": 2, "UNARY_NEGATIVE": 1,
 }  # fmt: skip
@@ -114,17 +114,6 @@ def _is_call_of(name: str, instructions: list[Any]) -> bool:
     )
 
 
-def _effect(instruction: Any) -> tuple[int, int]:
-    """How many values an instruction takes from the stack, -1 if unknown, and how many it gives."""
-    name, count = instruction.opname, instruction.arg or 0
-    if name == "CALL" or name == "CALL_KW":
-        return count + 2 + (name == "CALL_KW"), 1
-    if name in {"PRECALL", "KW_NAMES"}:
-        return 0, 0
-    taken = 0 if name.startswith("LOAD_FAST") else _TAKES.get(name, -1)
-    return taken, taken + dis.stack_effect(instruction.opcode, instruction.arg)
-
-
 def _step(stack: list[bool], held: set[str], instruction: Any, name: str, count: int) -> bool:
     """Follow one instruction; False if it may use the number."""
     if name in {"STORE_FAST", "STORE_FAST_STORE_FAST", "STORE_FAST_LOAD_FAST"} or (
@@ -159,8 +148,16 @@ def _step(stack: list[bool], held: set[str], instruction: Any, name: str, count:
     if name == "COPY":
         stack.append(stack[-count])
         return True
-    taken, given = _effect(instruction)
-    if taken < 0 or any(stack[len(stack) - taken :]) or len(stack) <= taken + 2:
+    if name == "PRECALL":
+        return True
+    if name in {"CALL", "CALL_KW"}:
+        taken, given = count + 2 + (name == "CALL_KW"), 1
+    elif name in _TAKES:
+        taken = _TAKES[name]
+        given = taken + dis.stack_effect(instruction.opcode, instruction.arg)
+    else:
+        return False
+    if any(stack[len(stack) - taken :]) or len(stack) <= taken + 2:
         return False
     del stack[len(stack) - taken :]
     stack += [False] * given
