@@ -58,11 +58,7 @@ class KnownArrays:
         self.given: set[Place] = set()
         #: Places of memory that no step has made; constants may be left out.
         self.foreign: set[Place] = set()
-        #: Some array is a view of another.
-        self.has_views = False
         self.places: list[Place] = []
-        #: Some step makes a list for intermediate values.
-        self.lists = False
         #: The devices with streams that arrays are on.
         self.devices: set[Any] = set()
         #: By the identity of an array: its place.
@@ -124,8 +120,6 @@ class KnownArrays:
         self.places.append(place)
         if array.__class__ is not np.ndarray and (device := device_of(array)) is not None:
             self.devices.add(device)
-        if getattr(array, "base", None) is not None:
-            self.has_views = True
         return place
 
     def compute(self, name: str, function: Any, arguments: Any, array: Any, cost: int = 0) -> Place:

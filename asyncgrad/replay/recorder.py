@@ -137,7 +137,6 @@ class Recorder(Passes):
         kept = attributes[-1] if op.attributes and op.attributes[-1] == "kept" else None
         if kept.__class__ is list and id(kept) not in self.known:
             # The op puts intermediate values into this list, for its gradient.
-            self.lists = True
             self.compute("list", list, (), kept)
         arguments = (*arrays, *map(self.template, attributes))
         if name == "getitem" and places_in(arguments[1]):
