@@ -180,7 +180,7 @@ class KnownArrays:
 
     def place_of(self, array: Any) -> Place:
         """The place of an array."""
-        place = self.found(array)
+        place = self.found(array) if self.views else self.known.get(id(array))
         if place is None:
             source = self._holders.get(id(array))
             if source is None:
@@ -209,7 +209,8 @@ class KnownArrays:
 
         What a replay could not make again is refused.
         """
-        if (known := self.found(value)) is not None:
+        known = self.found(value) if self.views else self.known.get(id(value))
+        if known is not None:
             return known
         kind = type(value)
         if kind in CONSTANTS:
