@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import prod
+from collections.abc import Callable
 from typing import Any
 
 from asyncgrad.ops.batch_rules import Call, broadcast, by_example, full, in_front
@@ -21,71 +21,6 @@ def _parted(x: Any, size: int) -> Any:
 # -- products -------------------------------------------------------------------------------------
 
 
-def mm(call: Call, x: Any, y: Any) -> Any:
-    size = call.size
-    if call.flags == (True, True):
-        return R.bmm(x, y)
-    if call.flags[0]:
-        return _parted(R.mm(_merged(x), y), size)
-    k, n = y.shape[1:]
-    wide = R.reshape(R.permute(y, (1, 0, 2)), (k, size * n))
-    return R.permute(R.reshape(R.mm(x, wide), (x.shape[0], size, n)), (1, 0, 2))
-
-
-def mv(call: Call, x: Any, y: Any) -> Any:
-    out = mm(call, x, R.reshape(y, (*y.shape, 1)))
-    return R.reshape(out, out.shape[:-1])
-
-
-def dot(call: Call, x: Any, y: Any) -> Any:
-    product = broadcast(call._replace(name="mul"), x, y)
-    return R.sum(product, (1,), False)
-
-
-def outer(call: Call, x: Any, y: Any) -> Any:
-    return broadcast(call._replace(name="mul"), R.reshape(x, (*x.shape, 1)), _before_last(y))
-
-
-def _before_last(y: Any) -> Any:
-    """Insert an axis of length 1 before the last."""
-    return R.reshape(y, (*y.shape[:-1], 1, y.shape[-1]))
-
-
-def linear(call: Call, x: Any, weight: Any, bias: Any = None) -> Any:
-    flags = call.flags
-    if not flags[1]:
-        out = R.linear(x, weight) if flags[0] else None
-        if out is None:
-            # Only the bias is batched.
-            out = in_front(R.linear(x, weight), call.size)
-    else:
-        shape = x.shape[flags[0] :]
-        inner = shape[-1]
-        rows = (prod(shape[:-1]), inner)
-        x = R.reshape(x, (call.size, *rows) if flags[0] else rows)
-        turned = R.permute(weight, (0, 2, 1))
-        out = mm(Call("mm", call.size, (flags[0], True)), x, turned)
-        out = R.reshape(out, (call.size, *shape[:-1], weight.shape[1]))
-    if bias is None:
-        return out
-    return broadcast(Call("add", call.size, (True, flags[2])), out, bias)
-
-
-def addmm(call: Call, bias: Any, x: Any, y: Any, beta: Any, alpha: Any) -> Any:
-    product = (
-        mm(Call("mm", call.size, call.flags[1:]), x, y)
-        if any(call.flags[1:])
-        else in_front(R.mm(x, y), call.size)
-    )
-    if alpha != 1:
-        product = R.mul_scalar(product, alpha)
-    if beta == 0:
-        return product
-    if beta != 1:
-        bias = R.mul_scalar(bias, beta)
-    return broadcast(Call("add", call.size, (True, call.flags[0])), product, bias)
-
-
 def contract(call: Call, x: Any, y: Any, x_labels: Any, y_labels: Any, out_labels: Any) -> Any:
     # An outer level may have added its own label already: the count makes this one unique.
     batch = f"batch {len({*x_labels, *y_labels})}"
@@ -94,6 +29,46 @@ def contract(call: Call, x: Any, y: Any, x_labels: Any, y_labels: Any, out_label
         for own, flag in zip((x_labels, y_labels), call.flags, strict=True)
     )
     return R.contract(x, y, x_labels, y_labels, (batch, *out_labels))
+
+
+def _product(x_labels: str, y_labels: str, out_labels: str) -> Callable[[Call, Any, Any], Any]:
+    """The rule of a product that is a contraction with these labels."""
+    labels = tuple(x_labels), tuple(y_labels), tuple(out_labels)
+    return lambda call, x, y: contract(call, x, y, *labels)
+
+
+mm = _product("ik", "kj", "ij")
+mv = _product("ik", "k", "i")
+dot = _product("k", "k", "")
+outer = _product("i", "j", "ij")
+
+
+def linear(call: Call, x: Any, weight: Any, bias: Any = None) -> Any:
+    flags = call.flags[:2]
+    if flags[1]:
+        rows = tuple(range(len(x.shape) - 1 - flags[0]))
+        labels = (*rows, "k"), ("j", "k"), (*rows, "j")
+        out = contract(call._replace(flags=flags), x, weight, *labels)
+    else:
+        # The rows of a batch are more rows.
+        out = R.linear(x, weight)
+    if bias is None:
+        return out
+    return broadcast(Call("add", call.size, (any(flags), call.flags[2])), out, bias)
+
+
+def addmm(call: Call, bias: Any, x: Any, y: Any, beta: Any, alpha: Any) -> Any:
+    flags = call.flags[1:]
+    product = (
+        mm(call._replace(flags=flags), x, y) if any(flags) else in_front(R.mm(x, y), call.size)
+    )
+    if alpha != 1:
+        product = R.mul_scalar(product, alpha)
+    if beta == 0:
+        return product
+    if beta != 1:
+        bias = R.mul_scalar(bias, beta)
+    return broadcast(Call("add", call.size, (True, call.flags[0])), product, bias)
 
 
 # -- images ---------------------------------------------------------------------------------------
