@@ -229,7 +229,6 @@ def factor(d: Callable[..., Any] | Over) -> Part:
 
 
 def _over(F: Any, g: Any, divisor: Any) -> Any:
-    """Divide a gradient by a divisor's conjugate."""
     return F.div(g, F.conj(divisor) if divisor.dtype.kind == "c" else divisor)
 
 
@@ -263,12 +262,7 @@ def binary(
 ) -> Op:  # fmt: skip
     """An elementwise op with two inputs, broadcast against one another.
 
-    Args:
-        name: PyTorch's name.
-        dx: the local derivative by the first input, from any of `x`, `y` and `out`.
-        dy: the same by the second.
-        forward: the raw function `forward(xp, x, y)`, or the library's name of it, if not `name`.
-        more: fields of `Op`; `linear=True` pushes tangents by the rules that pull gradients.
+    The arguments are those of `unary`, with the local derivatives by the first and second input.
     """
     return _elementwise(name, {"x": dx, "y": dy}, forward, broadcasts=True, **more)
 
@@ -340,6 +334,8 @@ def operation(
         attributes = _attributes(forward, names)
     options = tuple(attributes.split() if isinstance(attributes, str) else attributes)
     more.setdefault("batch", batch_rules.by_attributes(options))
+    # What passes a gradient on makes no new array.
+    more.setdefault("fresh", not more.get("passes"))
     parts = _parts(pulls or {})
     if more.get("renews") and len(parts) > 1:
         raise ValueError(f"{name}: an op that renews its output has one pull, not {list(parts)}")
@@ -359,11 +355,6 @@ def operation(
         together=together,
         **more,
     )
-
-
-def raising(*ops: Op) -> tuple[Op, ...]:
-    """Rows of functions that raise for some values."""
-    return tuple([op._replace(raises=True) for op in ops])
 
 
 class Refused:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable, Sequence
 from operator import itemgetter
 from types import FunctionType
@@ -13,9 +14,6 @@ from asyncgrad.core.variable import counter_of
 from asyncgrad.core.versions import VersionCounter
 from asyncgrad.ops.generated import code_of, expression
 from asyncgrad.ops.op import Op, Part
-
-#: The sets that `_keepable` has made, so that equal sets are shared.
-_kept_names: dict[frozenset[str], frozenset[str]] = {}
 
 
 class Plan:
@@ -31,11 +29,11 @@ class Plan:
         """
         parts = [op.pulls.get(op.inputs[place]) for place in wanted]
         shapes = [f"{op.inputs[p]}_shape" if p in broadcast else "" for p in wanted]
-        known: dict[str, None] = {}
-        for part, shape in zip(parts, shapes, strict=True):
-            if part is not None:
-                known.update(dict.fromkeys((*part.names, shape) if shape else part.names))
-        names = tuple(known)
+        used = [
+            () if part is None else (*part.names, shape) if shape else part.names
+            for part, shape in zip(parts, shapes, strict=True)
+        ]
+        names = tuple(dict.fromkeys(itertools.chain.from_iterable(used)))
         #: The saved values: (kind, place among the values of that kind).
         self.sources = tuple([_source(op, name) for name in names])
         #: Which saved values are arrays: (position, input or -1 for the output).
@@ -54,10 +52,6 @@ class Plan:
         by = [f"{op.inputs[p]}{' broadcast' * (p in broadcast)}" for p in wanted]
         self._label = f"gradient of {op.name} by {', '.join(by)}"
         run, pulls = _run(op, wanted, parts, names, shapes, self._label)
-        used = [
-            () if part is None else (*part.names, shape) if shape else part.names
-            for part, shape in zip(parts, shapes, strict=True)
-        ]
         self._op = op
         self._save: Callable[..., None] | None = None
         self.rule = Rule(
@@ -185,10 +179,9 @@ def _source(op: Op, name: str) -> tuple[str, int]:
     )
 
 
+@functools.cache
 def _keepable(op: Op) -> frozenset[str]:
-    """All names that nodes of this op may save. Equal sets are one object."""
-    found = frozenset(op.keepable).union(*[part.names for part in op.pulls.values()])
-    return _kept_names.setdefault(found, found)
+    return frozenset(op.keepable).union(*[part.names for part in op.pulls.values()])
 
 
 def tuple_of(values: Sequence[str]) -> str:

@@ -78,11 +78,8 @@ def _leaky_relu(xp: Library, out: Array | None, x: Array, slope: float) -> Any:
 def _leaky_slope(xp: Library, out: Array | None, x: Array, slope: float) -> Any:
     """1 for positive elements, the slope for others."""
     positive = x > 0
-    if out is None:
-        d = positive.astype(x.dtype)
-    else:
-        d = out
-        d[...] = positive
+    d = xp.empty_like(x) if out is None else out
+    d[...] = positive
     if 0 <= slope <= 1:
         return at_least(xp, d, d, slope)
     d *= -slope

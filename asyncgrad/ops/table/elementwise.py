@@ -96,8 +96,6 @@ def _integer_division(name: str, function: Callable[..., Any]) -> Callable[..., 
 
 
 def _refusing_bool(words: str) -> Callable[[Any], None]:
-    """Make a check that raises for booleans."""
-
     def check(x: Any) -> None:
         if x._metadata.dtype.kind == "b":
             raise RuntimeError(words)
@@ -118,7 +116,6 @@ def _relu(xp: Library, x: Array) -> Any:
 
 
 def _refuse_bool_difference(x: Any, y: Any) -> None:
-    """Raise for a difference with booleans, as PyTorch does."""
     found = [
         operand._metadata.dtype.kind == "b"
         if isinstance(operand, Variable)
@@ -224,8 +221,6 @@ _wide_tanh_gradient = widening(_tanh_gradient)
 
 @elementwise(2)
 def _sigmoid_gradient(xp: Library, out: Array | None, g: Array, y: Array) -> Any:
-    if not y.ndim:
-        return g * (y - y * y)
     d = xp.multiply(y, y, out)
     xp.subtract(y, d, d)
     return xp.multiply(g, d, d)
@@ -240,7 +235,6 @@ def _sgn_pull(F: Namespace, g: Value, x: Value, out: Value) -> Any:
 
 
 def _signed(F: Namespace, t: Value, x: Value) -> Any:
-    """The push of `abs`."""
     return real(F, F.chain(t, F.sgn(x)))
 
 
@@ -346,11 +340,8 @@ def _number_power_derivative(F: Namespace, x: Value, out: Value, scalar: Number)
 
 
 def _number_power(xp: Library, x: Array, scalar: Number) -> Any:
-    return (
-        _pow(xp, x.dtype.type(scalar), x)
-        if x.dtype.kind in "fc"
-        else _pow(xp, xp.asarray(scalar, dtype=x.dtype), x)
-    )
+    dtype = x.dtype
+    return _pow(xp, dtype.type(scalar) if dtype.kind in "fc" else xp.asarray(scalar, dtype), x)
 
 
 # -- choices --------------------------------------------------------------------------------------
@@ -396,14 +387,11 @@ def ufunc(name: str, d: Callable[..., Any] | Over, doc: str, function: str = "",
 
 
 def _property(name: str, what: str) -> Op:
-    """Where elements have a property."""
     doc = f"Where elements are {what}: bool, without a gradient."
     return unary(name, forward=name, doc=doc, in_place=False, out=False)
 
 
 def _infinite(name: str, sign: str, beyond: Callable[[Any, Any], Any]) -> Op:
-    """Where elements are infinite and of one sign."""
-
     def forward(xp: Library, x: Array) -> Any:
         return xp.isinf(x) & beyond(x, 0)
 
@@ -412,7 +400,6 @@ def _infinite(name: str, sign: str, beyond: Callable[[Any, Any], Any]) -> Op:
 
 
 def _comparison(name: str, forward: Any, relation: str, **more: Any) -> Op:
-    """Where a relation holds between two elements, or an element and a number."""
     doc = f"Where `input` {relation} `other`, broadcast: bool, without a gradient."
     return binary(name, forward=forward, exact=True, doc=doc, **more)
 
@@ -442,7 +429,6 @@ def _logical_of_two(name: str, relation: str) -> Op:
 def _of_integers(
     name: str, what: str, kinds: str = "iu", function: str = "", numbers: str = "either"
 ) -> Op:
-    """A function of two integers, or booleans, without a derivative."""
     forward = _only(kinds, name, function)
     return binary(name, forward=forward, numbers=numbers, doc=f"{what}, broadcast.")
 
@@ -493,7 +479,6 @@ def _constant(name: str, forward: Callable[..., Any], what: str = "", **more: An
 
 
 def _constant_quotient(name: str, function: Callable[..., Any]) -> Op:
-    """A rounded quotient, with derivative 0."""
     zero = {key: lambda F, g: F.zero(g) for key in ("x", "y")}
     return binary(
         name,
@@ -515,7 +500,6 @@ def _shift(name: str, forward: Any, node: str, **more: Any) -> Op:
         attributes="scalar",
         pulls={"x": lambda F, g: g},
         linear=True,
-        fresh=False,
         passes=True,
         node=node,
         **more,
@@ -535,7 +519,6 @@ def _remainder(
 
 
 def _of_parts(xp: Library, x: Array, y: Array) -> Any:
-    """Complex numbers from real and imaginary parts."""
     dtype = xp.result_type(x.dtype, xp.complex64)
     shape = x.shape if x.shape == y.shape else xp.broadcast_shapes(x.shape, y.shape)
     out = xp.empty(shape, dtype)

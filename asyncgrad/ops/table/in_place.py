@@ -8,6 +8,7 @@ from asyncgrad.core.variable import Variable
 from asyncgrad.ops import batch_rules
 from asyncgrad.ops.memory import unlocked
 from asyncgrad.ops.op import linear, operation
+from asyncgrad.ops.table.shape import inverse
 from asyncgrad.ops.table.strided import Strides, in_memory, strides_of
 from asyncgrad.types import Array, Library
 
@@ -64,8 +65,8 @@ class Route:
         order = self._order
         if order is None:
             return getattr(xp, make)(shape, dtype=dtype)
-        back = sorted(range(len(order)), key=order.__getitem__)
-        return getattr(xp, make)([shape[axis] for axis in order], dtype=dtype).transpose(back)
+        made = getattr(xp, make)([shape[axis] for axis in order], dtype=dtype)
+        return made.transpose(inverse(order))
 
 
 def _put_view(xp: Library, x: Array, shape: tuple[int, ...], route: Route) -> Any:

@@ -15,11 +15,11 @@ import numpy as np
 
 from asyncgrad.devices.fp_errors import without_fp_errors
 from asyncgrad.ops import batch_rules
-from asyncgrad.ops.add_at import CHANGED_AT, add_at
 from asyncgrad.ops.arguments import greatest
 from asyncgrad.ops.dtype import is_half
 from asyncgrad.ops.op import Op, Refused, linear, operation
 from asyncgrad.ops.table.shape import in_order
+from asyncgrad.ops.table.strided import CHANGED_AT, add_at
 from asyncgrad.ops.tensors.sparse_rows import Rows
 from asyncgrad.types import Array, Library, Namespace, Shape, Value
 
@@ -92,7 +92,6 @@ def _flat_numbers(x: Array, index: tuple[Any, ...]) -> Any:
 
 
 def _in_memory_order(x: Array) -> bool:
-    """Whether an array is a C-contiguous host array."""
     return x.__class__ is np.ndarray and bool(x.flags.c_contiguous)
 
 
@@ -126,8 +125,6 @@ def _are_distinct(out: Array, index: tuple[Any, ...], g: Array) -> bool:
     if g.size < _FEW or len(index) > 1 or out.__class__ is not np.ndarray:
         return False
     places = index[0]
-    if places.__class__ is slice:
-        return False
     if places.dtype == bool:
         return True
     found = np.zeros(len(out), bool)
@@ -149,7 +146,12 @@ def _add_at(xp: Library, out: Array, index: tuple[Any, ...], g: Array) -> None:
         out[index] += g
     elif g.size < _FEW or not out.flags.c_contiguous:
         add_at(xp, out, index, g)
-    elif len(index) == 1 and index[0].ndim == 1 and _are_long_rows(out, g):
+    elif (
+        len(index) == 1 == index[0].ndim
+        and out.__class__ is np.ndarray
+        and g.shape[1:] == out.shape[1:]
+        and g.size >= _LONG * len(g)
+    ):
         for place, row in zip(index[0].tolist(), g, strict=True):
             out[place] += row
     elif len(index) == 1:
@@ -175,11 +177,6 @@ def _add_flat(xp: Library, out: Array, index: tuple[Any, ...], g: Array) -> None
     if numbers is None:
         numbers = _numbers(xp, out.shape, index)
     add_at(xp, out.reshape(-1), numbers.reshape(-1), g.reshape(-1))
-
-
-def _are_long_rows(out: Array, g: Array) -> bool:
-    """Whether whole, long rows are added to a host array."""
-    return out.__class__ is np.ndarray and g.shape[1:] == out.shape[1:] and g.size >= _LONG * len(g)
 
 
 def _numbers(xp: Library, shape: tuple[int, ...], index: tuple[Any, ...]) -> Any:
@@ -214,11 +211,6 @@ def _put_add(xp: Library, x: Array, value: Array, index: tuple[Any, ...]) -> Any
     return x
 
 
-def _multiply_at(xp: Library, x: Array, y: Array, index: tuple[Any, ...]) -> Any:
-    """A copy with elements multiplied at an index, once for each repetition of the index."""
-    return _changed_at(xp, "multiply", x, y, index)
-
-
 def _changed_at(xp: Library, name: str, x: Array, y: Array, index: tuple[Any, ...]) -> Any:
     """A copy to which a function of pairs is applied at an index, once for each repetition."""
     if xp.ndarray is not np.ndarray and (name == "multiply" or x.dtype.char not in CHANGED_AT):
@@ -236,7 +228,6 @@ def _changed_at(xp: Library, name: str, x: Array, y: Array, index: tuple[Any, ..
 
 
 def _factors(F: Namespace, x: Value, y: Value, index: tuple[Any, ...]) -> Any:
-    """The factor of each element."""
     return F.scatter_multiply(F.add_scalar(F.zero(x), 1), y, index)
 
 
@@ -342,7 +333,6 @@ _WHOLE = slice(None)
 
 
 def _into_zeros(name: str, forward: Callable[..., Any]) -> Op:
-    """An op that puts values at an index of a new array of zeros."""
     return linear(
         name,
         forward,
@@ -431,7 +421,6 @@ OPS = (
         "to_dense",
         lambda xp, x: x.dense() if isinstance(x, Rows) else x.copy(),
         lambda F, g: g,
-        fresh=False,
         passes=True,
         repeats=False,
     ),
@@ -461,7 +450,7 @@ OPS = (
     ),
     operation(
         "scatter_multiply",
-        _multiply_at,
+        lambda xp, x, y, index: _changed_at(xp, "multiply", x, y, index),
         "x y",
         pulls={
             "x": lambda F, g, x, y, index: F.chain(g, _factors(F, x, y, index)),

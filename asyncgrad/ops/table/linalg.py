@@ -242,7 +242,6 @@ OPS = (
         "adjoint",
         adjoint,
         lambda F, g: F.adjoint(g),
-        fresh=False,
         passes=True,
         view=True,
         batch=batch_rules.same,

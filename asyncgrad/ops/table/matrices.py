@@ -20,7 +20,7 @@ from asyncgrad.devices.fp_errors import call_without_fp_errors, without_fp_error
 from asyncgrad.errors import LinAlgError
 from asyncgrad.ops import batch_rules
 from asyncgrad.ops.fused import silent
-from asyncgrad.ops.op import Refused, fused, operation, raising
+from asyncgrad.ops.op import Refused, fused, operation
 from asyncgrad.ops.table.linalg import adjoint, conjugate, real
 from asyncgrad.ops.table.shape import in_order
 from asyncgrad.types import Array, Library, Namespace, Value
@@ -600,8 +600,6 @@ def _results(
     attributes: str = "kept",
     **rules: Any,
 ) -> Any:  # fmt: skip
-    """The ops of a decomposition's results."""
-
     def one(place: int, name: str) -> Any:
         def forward(xp: Library, x: Array, *given: Any) -> Any:
             return _part_of(given[-1], decompose, xp, x, place, *given[:-1])
@@ -615,7 +613,6 @@ def _results(
             pulls={"x": pull},
             pushes={"x": push},
             node=node,
-            cost=decomposition_cost,
         )
 
     return [one(place, name) for place, name in enumerate(names)]
@@ -763,7 +760,7 @@ def _exponential_moved(F: Namespace, t: Value, x: Value) -> Any:
     return F.narrow(F.narrow(out, last, n, n), last - 1, 0, n)
 
 
-OPS = raising(
+_ROWS = (
     operation(
         "solve",
         _solve,
@@ -775,7 +772,6 @@ OPS = raising(
             "y": lambda F, t, x, upper: F.solve(x, t, upper),
         },
         node="LinalgSolveExBackward0",
-        cost=decomposition_cost,
     ),
     operation(
         "inv",
@@ -789,7 +785,6 @@ OPS = raising(
         pulls={"x": _inverse_back},
         pushes={"x": _inverse_push},
         node="LinalgInvExBackward0",
-        cost=decomposition_cost,
     ),
     operation(
         "pinv",
@@ -799,7 +794,6 @@ OPS = raising(
         pulls={"x": _pseudo_inverse_back},
         pushes={"x": _pseudo_inverse_push},
         node="LinalgPinvBackward0",
-        cost=decomposition_cost,
     ),
     operation(
         "det",
@@ -811,14 +805,12 @@ OPS = raising(
             )
         },
         node="LinalgDetBackward0",
-        cost=decomposition_cost,
     ),
     operation(
         "cofactors",
         _cofactors,
         pulls={"x": fused(_cofactors_gradient, _cofactors_back)},
         pushes={"x": _cofactors_tangent},
-        cost=decomposition_cost,
     ),
     operation(
         "log_abs_det",
@@ -826,7 +818,6 @@ OPS = raising(
         pulls={"x": lambda F, g, x: _scalar_times(F, g, _adjoint(F, _inverse(F, x)))},
         pushes={"x": lambda F, t, x: real(F, _trace(F, F.bmm(_inverse(F, x), t)))},
         node="LinalgSlogdetBackward0",
-        cost=decomposition_cost,
     ),
     operation(
         "det_sign",
@@ -834,7 +825,6 @@ OPS = raising(
         pulls={"x": _sign_back},
         pushes={"x": _sign_push},
         node="LinalgSlogdetBackward0",
-        cost=decomposition_cost,
     ),
     operation(
         "gaps",
@@ -857,13 +847,10 @@ OPS = raising(
         pulls={"x": _cholesky_back},
         pushes={"x": _cholesky_push},
         node="LinalgCholeskyExBackward0",
-        cost=decomposition_cost,
     ),
     # The completing vectors are not unique, so they have no derivative.
-    operation(
-        "svd_rest", solved(_rest_of_svd, "svd", NOT_FINITE), "x", "left", cost=decomposition_cost
-    ),
-    operation("qr_rest", _rest_of_qr, pulls={"x": Refused("qr_rest")}, cost=decomposition_cost),
+    operation("svd_rest", solved(_rest_of_svd, "svd", NOT_FINITE), "x", "left"),
+    operation("qr_rest", _rest_of_qr, pulls={"x": Refused("qr_rest")}),
     *_results(
         _reduced, "LinalgQrBackward0", ("qr_q", "qr_r"), q=(_q_back, _q_push), r=(_r_back, _r_push)
     ),
@@ -898,7 +885,6 @@ OPS = raising(
         pulls={"x": _lu_back},
         pushes={"x": _lu_push},
         node="LinalgLuFactorExBackward0",
-        cost=decomposition_cost,
         batch=batch_rules.same,
     ),
     operation(
@@ -912,3 +898,5 @@ OPS = raising(
         batch=batch_rules.same,
     ),
 )
+#: All of them may raise, and most take as long as a decomposition.
+OPS = tuple([row._replace(raises=True, cost=row.cost or decomposition_cost) for row in _ROWS])

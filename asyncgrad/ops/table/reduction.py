@@ -108,7 +108,6 @@ def _spread(
 
 
 def _count(shape: tuple[int, ...], dims: tuple[int, ...]) -> int:
-    """How many elements are reduced to one."""
     return math.prod([shape[dim] for dim in dims])
 
 
@@ -447,7 +446,6 @@ def _nanmedian(xp: Library, x: Array) -> Any:
 
 
 def _sorted(xp: Library, x: Array) -> Any:
-    """All elements sorted, NaN last."""
     return xp.sort(sortable(x.reshape(-1)))
 
 

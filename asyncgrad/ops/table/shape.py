@@ -71,10 +71,7 @@ class Named(tuple[int, ...]):
 @lru_cache(1024)
 def inverse(order: tuple[int, ...]) -> tuple[int, ...]:
     """The inverse of a permutation."""
-    back = [0] * len(order)
-    for i, axis in enumerate(order):
-        back[axis] = i
-    return tuple(back)
+    return tuple(sorted(range(len(order)), key=order.__getitem__))
 
 
 def _pad_zeros(xp: Library, g: Array, shape: tuple[int, ...], dim: int, start: int) -> Any:
@@ -176,7 +173,6 @@ def _clone(xp: Library, x: Array, order: Literal["C", "K"] = "K") -> Any:
 
 @lru_cache(64)
 def _triangle(rows: int, columns: int, diagonal: int) -> Any:
-    """The mask of a matrix's elements on and below a diagonal."""
     return np.tri(rows, columns, diagonal, bool)
 
 
@@ -254,36 +250,33 @@ _REPEATED: dict[str, Callable[[int, int, int], tuple[slice, slice]]] = {
 }  # fmt: skip
 
 
-class _Frame:
-    """The indices of an array that is padded by its own elements."""
-
-    def __init__(self, shape: Shape, widths: Sequence[tuple[int, int]], mode: str) -> None:
-        pairs = list(zip(shape, widths, strict=True))
-        self.shape = tuple(n + before + after for n, (before, after) in pairs)
-        #: Where the array itself is.
-        self.inner = tuple(slice(before, before + n) for n, (before, _) in pairs)
-        #: An axis, what is padded along it, and where that is copied from. Axes come in order, so
-        #: that what a later one copies is padded along the earlier ones.
-        self.strips: list[tuple[int, Any, Any]] = []
-        for axis, (n, (before, after)) in enumerate(pairs):
-            lead, rest = (slice(None),) * axis, self.inner[axis + 1 :]
-            places = slice(0, before), slice(before + n, None)
-            sources = _REPEATED[mode](n, before, after)
-            for width, place, source in zip((before, after), places, sources, strict=True):
-                if width:
-                    self.strips.append((axis, (*lead, place, *rest), (*lead, source, *rest)))
-
-
 #: The same layer pads arrays of the same shapes again and again.
-_frame_of = lru_cache(256)(_Frame)
+@lru_cache(256)
+def _frame_of(shape: Shape, widths: Sequence[tuple[int, int]], mode: str) -> tuple[Any, ...]:
+    """The shape of an array that is padded by its own elements, its place there, and the strips.
+
+    A strip is an axis, what is padded along it, and where that is copied from. Axes come in order,
+    so that what a later one copies is padded along the earlier ones.
+    """
+    pairs = list(zip(shape, widths, strict=True))
+    inner = tuple(slice(before, before + n) for n, (before, _) in pairs)
+    strips: list[tuple[int, Any, Any]] = []
+    for axis, (n, (before, after)) in enumerate(pairs):
+        lead, rest = (slice(None),) * axis, inner[axis + 1 :]
+        places = slice(0, before), slice(before + n, None)
+        sources = _REPEATED[mode](n, before, after)
+        for width, place, source in zip((before, after), places, sources, strict=True):
+            if width:
+                strips.append((axis, (*lead, place, *rest), (*lead, source, *rest)))
+    return tuple(n + before + after for n, (before, after) in pairs), inner, strips
 
 
 def _frame(xp: Library, x: Array, widths: tuple[tuple[int, int], ...], mode: str) -> Any:
     """Pad each axis by (before, after) of its own elements."""
-    frame = _frame_of(x.shape, widths, mode)
-    out = xp.empty(frame.shape, x.dtype)
-    out[frame.inner] = x
-    for _, place, source in frame.strips:
+    shape, inner, strips = _frame_of(x.shape, widths, mode)
+    out = xp.empty(shape, x.dtype)
+    out[inner] = x
+    for _, place, source in strips:
         out[place] = out[source]
     return out
 
@@ -291,16 +284,16 @@ def _frame(xp: Library, x: Array, widths: tuple[tuple[int, int], ...], mode: str
 def _unframe(xp: Library, x: Array, widths: tuple[tuple[int, int], ...], mode: str) -> Any:
     """Add each padded element to the one that it is a copy of."""
     shape = tuple(n - sum(w) for n, w in zip(x.shape, widths, strict=True))
-    frame = _frame_of(shape, widths, mode)
+    _, inner, strips = _frame_of(shape, widths, mode)
     sums = x.copy()
-    for axis, place, source in reversed(frame.strips):
+    for axis, place, source in reversed(strips):
         strip = sums[place]
         sums[source] += strip.sum(axis, keepdims=True) if mode == "replicate" else strip
-    return sums[frame.inner].copy()
+    return sums[inner].copy()
 
 
 #: A view of all elements.
-_view = partial(linear, fresh=False, passes=True, view=True)
+_view = partial(linear, passes=True, view=True)
 
 OPS = (
     linear(
@@ -371,11 +364,10 @@ OPS = (
         _clone,
         lambda F, g: g,
         attributes="order",
-        fresh=False,
         passes=True,
         batch=batch_rules.same,
     ),
-    linear("pin_memory", _pinned, lambda F, g: g, fresh=False, passes=True, batch=batch_rules.same),
+    linear("pin_memory", _pinned, lambda F, g: g, passes=True, batch=batch_rules.same),
     linear(
         "to",
         _to,

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from itertools import accumulate
 from math import prod
+from operator import mul
 from typing import Any
 
 import numpy as np
 
 from asyncgrad.ops import batch_rules
-from asyncgrad.ops.add_at import add_at
+from asyncgrad.ops.dtype import is_half
 from asyncgrad.ops.op import linear, operation
 from asyncgrad.records import NamedTuple
 from asyncgrad.types import Array, Library, Namespace, Shape, Value
+
+#: The dtypes of which all versions of CuPy change elements at places, without uint64.
+CHANGED_AT = "fdiI"
 
 
 class Strides(NamedTuple):
@@ -31,22 +36,14 @@ class Strides(NamedTuple):
 
     def places(self) -> Any:
         """The place of each element, as an array."""
-        places = np.full((1,) * len(self.shape), self.start)
-        for axis, (n, step) in enumerate(zip(self.shape, self.steps, strict=True)):
-            places = places + (np.arange(n) * step).reshape(
-                [-1 if i == axis else 1 for i in range(len(self.shape))]
-            )
-        return places
+        axes = np.ix_(*[np.arange(n) * s for n, s in zip(self.shape, self.steps, strict=True)])
+        return sum(axes, np.full((1,) * len(self.shape), self.start))
 
 
 def row_major(shape: tuple[int, ...]) -> tuple[int, ...]:
     """The strides of an array in C order, in elements."""
-    strides: list[int] = []
-    step = 1
-    for size in reversed(shape):
-        strides.append(step)
-        step *= max(size, 1)
-    return tuple(reversed(strides))
+    steps = accumulate([max(size, 1) for size in reversed(shape)], mul, initial=1)
+    return tuple(steps)[-2::-1]
 
 
 def strides_of(array: Array) -> tuple[int, ...]:
@@ -105,6 +102,24 @@ def in_memory(x: Array, wanted: Strides, steps: tuple[int, ...]) -> Any:
 def _span(*parts: Strides) -> tuple[int, int]:
     reaches = [part.reach for part in parts]
     return min(low for low, _ in reaches), max(high for _, high in reaches)
+
+
+def add_at(xp: Library, out: Array, index: Any, g: Array) -> None:
+    """`xp.add.at`, also for dtypes that CuPy's does not take."""
+    dtype = out.dtype
+    if dtype.char in CHANGED_AT or out.__class__ is np.ndarray:
+        xp.add.at(out, index, g)
+    elif dtype.kind == "c":
+        xp.add.at(out.real, index, g.real)
+        xp.add.at(out.imag, index, g.imag)
+    elif dtype.itemsize == 8:
+        # The sums have the same bits.
+        xp.add.at(out.view("u8"), index, g.view("u8"))
+    else:
+        wider = np.float32 if is_half(dtype) else np.int32
+        wide = out.astype(wider)
+        xp.add.at(wide, index, g.astype(wider))
+        out[...] = wide.astype(dtype)
 
 
 def _restride(xp: Library, x: Array, source: Strides, target: Strides, shared: Strides) -> Any:

@@ -29,8 +29,7 @@ def _special(
     """
 
     if not public and not function:
-        words = "".join([word.capitalize() for word in name.split("_")])
-        more.setdefault("node", f"Special{words}Backward0")
+        more["node"] = f"Special{name.title().replace('_', '')}Backward0"
     public = public or f"special.{name}"
     forward = without_fp_errors(lambda xp, x: _computed(name, function or name, x))
     return unary(name, d, forward, wide=True, doc=doc, public=public, **more)
@@ -251,7 +250,6 @@ OPS = (
         "i0e",
         lambda F, x, out: F.i1e(x) - F.sgn(x) * out,
         "`i0`, times `exp(-|x|)`.",
-        node="SpecialI0EBackward0",
     ),
     _special(
         "i1",
@@ -264,7 +262,6 @@ OPS = (
         "i1e",
         lambda F, x, out: F.i0e(x) - F.sgn(x) * out - _bessel_over_itself(F, x, out, scaled=True),
         "`i1`, times `exp(-|x|)`.",
-        node="SpecialI1EBackward0",
     ),
     binary(
         "heaviside",
