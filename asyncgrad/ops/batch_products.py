@@ -127,9 +127,3 @@ def batch_norm(call: Call, x: Any, weight: Any, bias: Any, eps: float, kept: Any
     x, weight, bias = full(call, (x, weight, bias))
     out = R.batch_norm(_channels_merged(x), _merged(weight), _merged(bias), eps, [])
     return _channels_parted(out, call.size)
-
-
-def attention(call: Call, *arguments: Any) -> Any:
-    q, k, v = full(call, arguments[:3])
-    mask, causal, scale, _ = arguments[3:]
-    return R.attention(q, k, v, mask, causal, scale, [])

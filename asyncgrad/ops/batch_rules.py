@@ -127,7 +127,9 @@ def over_axes(call: Call, *arguments: Any) -> Any:
     """Leave the batch axis in front, and shift the axes that attributes name, if any do."""
     count = len(call.flags)
     attributes = [
-        _FOR_BATCH[name](value, call.size) if name in _FOR_BATCH else value
+        _FOR_BATCH[name](value, call.size)
+        if name in _FOR_BATCH
+        else ([] if name == "kept" else value)
         for name, value in zip(call.attributes, arguments[count:], strict=True)
     ]
     return getattr(R, call.name)(*full(call, arguments[:count]), *attributes)
@@ -225,10 +227,6 @@ def loss(call: Call, x: Any, y: Any, parameter: Any, scale: Any, each: bool) -> 
     if each:
         return out
     return R.mul_scalar(R.sum(out, tuple(range(1, len(out.shape))), False), scale)
-
-
-def over_last(call: Call, x: Any, count: int, eps: float, kept: Any) -> Any:
-    return getattr(R, call.name)(x, count, eps, [])
 
 
 def layer_norm(call: Call, x: Any, *arguments: Any) -> Any:

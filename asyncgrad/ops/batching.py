@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Sequence
+from math import prod
 from typing import Any
 
 from asyncgrad._unbound import unbound
@@ -74,16 +75,13 @@ def _example(batch: Metadata) -> Metadata:
         if len(_examples) >= _CACHE_LIMIT:
             _examples.clear()
         shape = batch.shape[1:]
-        size = 1
-        for n in shape:
-            size *= n
         record = _examples[batch] = Metadata(
             shape,
             batch.dtype,
             batch.device,
             batch.F,
             user_dtype=batch.user_dtype,
-            size=size,
+            size=prod(shape),
             cost=batch.cost,
             is_complex=batch.is_complex,
             is_float=batch.dtype.kind == "f",
@@ -209,7 +207,6 @@ def mapped_along(
 
 
 def _again(like: tuple[Any, ...], parts: list[Any]) -> Any:
-    """Rebuild a tuple or named tuple with other parts."""
     kind: Any = type(like)
     return kind(*parts) if hasattr(like, "_fields") else kind(parts)
 
@@ -270,8 +267,7 @@ def _stack(tensors: Sequence[Any]) -> Any:
 
 def drawn(draw: Callable[[tuple[int, ...]], Any], shape: tuple[int, ...]) -> Any:
     """Draw random numbers within a `vmap`: different ones for each example, or the same for all."""
-    level: Level = current().batch
-    check_randomness()
+    level = check_randomness()
     with Mode(batch=level.outer):
         if level.randomness == "same":
             return draw(shape)
@@ -280,8 +276,7 @@ def drawn(draw: Callable[[tuple[int, ...]], Any], shape: tuple[int, ...]) -> Any
 
 def drawn_for(function: Callable[[Any], Any], x: Any) -> Any:
     """Call a random function on the tensor that holds the batch; None for "same" randomness."""
-    level: Level = current().batch
-    check_randomness()
+    level = check_randomness()
     if level.randomness == "same":
         return None
     with Mode(batch=level.outer):
@@ -293,10 +288,9 @@ def drawn_of(function: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(function)
     def drawn(*args: Any, **kwargs: Any) -> Any:
-        level = current().batch
-        if level is None:
+        if current().batch is None:
             return function(*args, **kwargs)
-        check_randomness()
+        level = check_randomness()
         if level.randomness == "same":
             _refuse_parameters(level, args)
             with Mode(batch=level.outer):
@@ -324,10 +318,9 @@ def drawn_into(fill: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(fill)
     def filled(input: Any, *args: Any, **kwargs: Any) -> Any:
-        level = current().batch
-        if level is None:
+        if current().batch is None:
             return fill(input, *args, **kwargs)
-        check_randomness()
+        level = check_randomness()
         own = getattr(input, "_batched", False) and input._level is level
         if level.randomness == "same":
             _refuse_parameters(level, (*args, *kwargs.values()))
@@ -356,11 +349,13 @@ def drawn_into(fill: Callable[..., Any]) -> Callable[..., Any]:
     return filled
 
 
-def check_randomness() -> None:
-    """Raise within a `vmap` whose `randomness` is "error"."""
-    if current().batch.randomness == "error":
+def check_randomness() -> Level:
+    """The level of the innermost `vmap`; raises if its `randomness` is "error"."""
+    level: Level = current().batch
+    if level.randomness == "error":
         raise AutogradError(
             "vmap: called random operation while in randomness error mode. Please either use the "
             "'same' or 'different' randomness flags on vmap or perform the randomness operation "
             "out of vmap"
         )
+    return level

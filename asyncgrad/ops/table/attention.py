@@ -16,7 +16,7 @@ import numpy as np
 
 from asyncgrad.devices.arena import reshaped
 from asyncgrad.devices.pieces import here
-from asyncgrad.ops import batch_products
+from asyncgrad.ops import batch_rules
 from asyncgrad.ops.bfloat16 import floating_info
 from asyncgrad.ops.fused import FEW, compiled, number, share, silent
 from asyncgrad.ops.op import fused_together, operation
@@ -67,15 +67,10 @@ def _tiles(shape: tuple[int, ...], keys: int, most: int, parts: int, causal: boo
 
 
 def _later(xp: Library, queries: int, keys: int) -> Any:
-    """Which keys come after which queries."""
-    if xp.ndarray is np.ndarray and queries * keys <= _TILE:
-        return _known_later(queries, keys)
     return xp.arange(queries)[:, None] < xp.arange(keys)
 
 
-@functools.lru_cache(16)
-def _known_later(queries: int, keys: int) -> Any:
-    return np.arange(queries)[:, None] < np.arange(keys)
+_known_later = functools.lru_cache(16)(functools.partial(_later, np))
 
 
 @functools.lru_cache(64)
@@ -107,7 +102,9 @@ class _Mask:
             else:
                 scores += part
         if self.causal:
-            later = _later(xp, rows.stop - rows.start, scores.shape[-1] - rows.start)
+            seen = rows.stop - rows.start, scores.shape[-1] - rows.start
+            known = xp.ndarray is np.ndarray and prod(seen) <= _TILE
+            later = _known_later(*seen) if known else _later(xp, *seen)
             xp.copyto(scores[..., rows.start :], -xp.inf, where=later)
 
     def added(
@@ -255,7 +252,6 @@ def _scores(xp: Library, x: Array, y: Array) -> Any:
 def _share_tiles(
     xp: Library, compute: Callable[[Any], object], q: Array, k: Array, causal: bool, over: Any
 ) -> None:
-    """Compute the tiles of groups of queries."""
     most = _TILE // q.shape[1] if xp.ndarray is np.ndarray else _TILE_OF_DEVICE
     parts = _CAUSAL_PARTS if causal and over is not None else 1
     share(xp, compute, _tiles(q.shape, k.shape[2], most, parts, causal))
@@ -407,7 +403,7 @@ OPS = (
         wide=True,
         node="ScaledDotProductFlashAttentionForCpuBackward0",
         cost=lambda q, k, *_: 30_000 + 3 * product_cost(q._metadata.size * k._metadata.shape[-2]),
-        batch=batch_products.attention,
+        batch=batch_rules.over_axes,
     ),
     operation(
         "attention_weights",

@@ -271,7 +271,7 @@ def _over_last(
             pushes={"x": through},
             node=node,
             cost=_cost,
-            batch=batch_rules.over_last,
+            batch=batch_rules.layer_norm,
         ),
         operation(
             name,
@@ -326,7 +326,6 @@ def _channel_dots(xp: Library, x: Array, y: Array) -> Any:
 
 
 def _channel_moments(xp: Library, x: Array) -> tuple[Any, Any]:
-    """The mean and the variance of each channel."""
     x = _channels(x)
     n = number(xp, x.shape[0] * x.shape[2], x.dtype)
     mean = _summed(lambda block: _channel_sums(xp, x[block]), x) / n
@@ -392,7 +391,6 @@ def _batch_by_input(
     xp: Library, g: Array, x: Array, weight: Array, mean: Array, inverse: Array, by_weight: Array,
     by_bias: Array,
 ) -> Any:  # fmt: skip
-    """The gradient by the input, from those by weight and bias."""
     scale = inverse * weight
     share = scale / number(xp, -x.shape[0] * x.shape[2], x.dtype)
     slope = share * inverse * by_weight
