@@ -54,13 +54,14 @@ from asyncgrad.ops.api import index as indexing
 from asyncgrad.ops.api import shape as shaping
 from asyncgrad.ops.api.data import by_size_or_data
 from asyncgrad.ops.arguments import check_bool, one_dim
+from asyncgrad.ops.dispatch import operator_dispatch
 from asyncgrad.ops.dtype import DType
 from asyncgrad.ops.dtype_device import as_dtype, as_memory_format, layout, memory_format
 from asyncgrad.ops.forward import tangent_of
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.namespace import metadata_of
 from asyncgrad.ops.promotion import as_number, category, default_dtype
-from asyncgrad.ops.registry import OPERATORS, REFLECTED
+from asyncgrad.ops.registry import OPS
 from asyncgrad.ops.storage import Storage, address, part_of, storage_of
 from asyncgrad.ops.table.strided import strides_of
 from asyncgrad.ops.tensors import copies, in_place
@@ -955,12 +956,12 @@ _OPERATORS = {
 def _attach_functions() -> None:
     """Add operators, and the methods and in-place methods that the chapters list, to `Tensor`."""
     for name in ("eq", "ne", "lt", "le", "gt", "ge"):
-        setattr(Tensor, f"__{name}__", getattr(OPERATORS, name))
+        setattr(Tensor, f"__{name}__", operator_dispatch(OPS[name]))
     for name, function in _OPERATORS.items():
-        setattr(Tensor, f"__{name}__", getattr(OPERATORS, function))
-        setattr(Tensor, f"__r{name}__", getattr(REFLECTED, function))
+        setattr(Tensor, f"__{name}__", operator_dispatch(OPS[function]))
+        setattr(Tensor, f"__r{name}__", operator_dispatch(OPS[function], reflected=True))
         setattr(Tensor, f"__i{name}__", in_place.operator(getattr(R, function), f"{function}_"))
-    Tensor.__rdiv__ = REFLECTED.div  # type: ignore[method-assign]
+    Tensor.__rdiv__ = operator_dispatch(OPS["div"], reflected=True)  # type: ignore[method-assign]
     for chapter in CHAPTERS:
         for name in chapter.METHODS:
             function = getattr(chapter, name)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from asyncgrad.ops.dispatch import dispatch_of, operator_dispatch, tensors_dispatch
+from asyncgrad.ops.dispatch import dispatch_of, tensors_dispatch
 from asyncgrad.ops.namespace import OPS, RECORDED, add_raw_function
 from asyncgrad.ops.op import Op
 from asyncgrad.ops.promotion import promote_binary
@@ -41,22 +41,6 @@ CHAPTERS = (
 )  # fmt: skip
 
 
-class _Operators:
-    """The functions that Python's operators call, by the names of their ops."""
-
-    def __init__(self, *, reflected: bool) -> None:
-        self._reflected = reflected
-
-    def __getattr__(self, name: str) -> Any:
-        return operator_dispatch(OPS[name], reflected=self._reflected)
-
-
-#: What Python's operators call: these return `NotImplemented` for foreign types.
-OPERATORS = _Operators(reflected=False)
-#: The same with exchanged operands.
-REFLECTED = _Operators(reflected=True)
-
-
 def add_op(op: Op) -> Callable[..., Any]:
     """Add an op that the table does not have.
 
@@ -86,4 +70,4 @@ for _op in OPS.values():
 RECORDED.mh = RECORDED.adjoint
 RECORDED.chain = lambda g, d: g * (RECORDED.conj(d) if d._metadata.is_complex else d)
 
-__all__ = ["OPERATORS", "OPS", "RECORDED", "REFLECTED", "add_op"]
+__all__ = ["OPS", "RECORDED", "add_op"]
