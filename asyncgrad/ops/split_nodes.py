@@ -63,24 +63,14 @@ class _Parts(Node):
 _JOINED = Rule("SplitBackward0", _joined, fresh=True)
 
 
-class SplitBackward0(_Parts):
-    """The node of `split` and `chunk` into parts of equal length."""
-
-    __slots__ = ()
+def _class(name: str, *, lack_axis: bool = False) -> Any:
+    return type(name, (_Parts,), {"__slots__": (), "lack_axis": lack_axis})
 
 
-class SplitWithSizesBackward0(_Parts):
-    """The node of `split` into parts of given lengths."""
-
-    __slots__ = ()
-
-
-class UnbindBackward0(_Parts):
-    """The node of `unbind`, whose parts lack the split axis."""
-
-    __slots__ = ()
-
-    lack_axis = True
+#: The nodes of `split` into parts of equal and of given lengths, and of `unbind`.
+SplitBackward0 = _class("SplitBackward0")
+SplitWithSizesBackward0 = _class("SplitWithSizesBackward0")
+UnbindBackward0 = _class("UnbindBackward0", lack_axis=True)
 
 
 def several(
