@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any
 
-import numpy as np
-
 from asyncgrad.aliases import Array
 from asyncgrad.choices import Reduction, words
 from asyncgrad.core.frames import warn
@@ -137,18 +135,12 @@ def filled_shape(name: str, shape: tuple[int, ...], size: int) -> tuple[int, ...
         raise RuntimeError(f"{name}: only one dimension can be inferred, got shape {list(shape)}")
     if any(n < -1 for n in shape):
         raise RuntimeError(f"{name}: invalid shape dimension in {list(shape)}")
-    if unknown:
-        if known == size == 0:
-            raise RuntimeError(
-                f"{name}: cannot reshape tensor of 0 elements into shape {list(shape)} because the "
-                f"unspecified dimension size -1 can be any value and is ambiguous"
-            )
-        if known == 0 or size % known:
-            raise RuntimeError(f"{name}: shape '{list(shape)}' is invalid for input of size {size}")
-        return tuple(size // known if n == -1 else n for n in shape)
-    if known != size:
-        raise RuntimeError(f"{name}: shape '{list(shape)}' is invalid for input of size {size}")
-    return shape
+    if unknown and known == size == 0:
+        raise RuntimeError(
+            f"{name}: cannot reshape tensor of 0 elements into shape {list(shape)} because the "
+            f"unspecified dimension size -1 can be any value and is ambiguous"
+        )
+    raise RuntimeError(f"{name}: shape '{list(shape)}' is invalid for input of size {size}")
 
 
 def greatest(array: Array) -> Any:
@@ -160,17 +152,6 @@ def is_expandable(shape: tuple[int, ...], to: tuple[int, ...]) -> bool:
     """Whether a shape can be expanded to another, by axes of length 1 and new leading axes."""
     lead = len(to) - len(shape)
     return lead >= 0 and all(m in {1, n} for m, n in zip(shape, to[lead:], strict=True))
-
-
-def plain_index(index: Any) -> Any:
-    """The index with each tensor replaced by its array."""
-    if isinstance(index, tuple):
-        return tuple(plain_index(part) for part in index)
-    if isinstance(index, Variable):
-        return index._array
-    if isinstance(index, list):
-        return np.asarray([plain_index(part) for part in index])
-    return index
 
 
 def check_constant(name: str, what: str, tensor: Variable) -> None:
