@@ -44,22 +44,16 @@ class Geometry(NamedTuple):
     dilation: tuple[int, ...]
     groups: int
 
+    @functools.lru_cache(REMEMBERED)  # noqa: B019  by value: geometries are few
     def out_shape(self, image: tuple[int, ...], kernel: tuple[int, ...]) -> tuple[int, ...]:
         """The shape of the output image."""
-        return _out_shape(image, kernel, self)
-
-
-@functools.lru_cache(REMEMBERED)
-def _out_shape(
-    image: tuple[int, ...], kernel: tuple[int, ...], geometry: Geometry
-) -> tuple[int, ...]:
-    stride, padding, dilation, _ = geometry
-    return tuple(
-        (n + before + after - d * (k - 1) - 1) // s + 1
-        for n, k, s, (before, after), d in zip(
-            image, kernel, stride, padding, dilation, strict=True
+        axes = zip(image, kernel, *self[:3], strict=True)
+        return tuple(
+            [
+                (n + before + after - d * (k - 1) - 1) // s + 1
+                for n, k, s, (before, after), d in axes
+            ]
         )
-    )
 
 
 def padded(xp: Library, x: Array, padding: tuple[tuple[int, int], ...], value: float = 0) -> Any:

@@ -25,7 +25,6 @@ _BERNOULLI = (
 
 
 def _each(function: Any) -> Any:
-    """Apply a function of one number to each element."""
     ufunc = np.frompyfunc(function, 1, 1)
     return lambda x: np.asarray(ufunc(x), np.float64)
 
@@ -197,44 +196,35 @@ _ABOUT_TWO = [*((-1.0) ** _POWERS * zeta(_POWERS, 2.0) / _POWERS).tolist(), 1 - 
 # -- Bessel functions -----------------------------------------------------------------------------
 
 
-def _bessel(order: int, x: Any, *, scaled: bool) -> Any:
-    """Modified Bessel function of the first kind: A&S 9.6.10, and 9.7.1 from 20 on."""
-    size = np.abs(np.asarray(x, np.float64))
-    near = np.where(size < 20, size, 0.0)
-    quarter = near * near / 4
-    total = term = near / 2 if order else np.ones_like(near)
-    for k in range(1, 56):
-        term = term * quarter / (k * (k + order))
-        total = total + term
-    far = np.where(size < 20, 20.0, size)
-    tail = part = np.ones_like(far)
-    for k in range(1, 38):
-        part = part * ((2 * k - 1) ** 2 - 4 * order) / (8 * k) / far
-        tail = tail + part
-    tail = tail / (np.sqrt(far) * math.sqrt(2 * math.pi))
-    if scaled:
-        total = total * np.exp(-near)
-    else:
-        tail = np.exp(far) * tail
-    found = np.where(size < 20, total, np.where(size != size, size, tail))
-    return np.copysign(found, x) if order else found
+def _bessel(order: int, *, scaled: bool) -> Any:
+    """A modified Bessel function of the first kind: A&S 9.6.10, and 9.7.1 from 20 on.
+
+    If it is `scaled`, it is multiplied by `exp(-|x|)`.
+    """
+
+    def compute(x: Any) -> Any:
+        size = np.abs(np.asarray(x, np.float64))
+        near = np.where(size < 20, size, 0.0)
+        quarter = near * near / 4
+        total = term = near / 2 if order else np.ones_like(near)
+        for k in range(1, 56):
+            term = term * quarter / (k * (k + order))
+            total = total + term
+        far = np.where(size < 20, 20.0, size)
+        tail = part = np.ones_like(far)
+        for k in range(1, 38):
+            part = part * ((2 * k - 1) ** 2 - 4 * order) / (8 * k) / far
+            tail = tail + part
+        tail = tail / (np.sqrt(far) * math.sqrt(2 * math.pi))
+        if scaled:
+            total = total * np.exp(-near)
+        else:
+            tail = np.exp(far) * tail
+        found = np.where(size < 20, total, np.where(size != size, size, tail))
+        return np.copysign(found, x) if order else found
+
+    return compute
 
 
-def i0(x: Any) -> Any:
-    """The modified Bessel function of the first kind, of order 0."""
-    return _bessel(0, x, scaled=False)
-
-
-def i0e(x: Any) -> Any:
-    """`i0` times `exp(-|x|)`."""
-    return _bessel(0, x, scaled=True)
-
-
-def i1(x: Any) -> Any:
-    """The modified Bessel function of the first kind, of order 1."""
-    return _bessel(1, x, scaled=False)
-
-
-def i1e(x: Any) -> Any:
-    """`i1` times `exp(-|x|)`."""
-    return _bessel(1, x, scaled=True)
+i0, i1 = _bessel(0, scaled=False), _bessel(1, scaled=False)
+i0e, i1e = _bessel(0, scaled=True), _bessel(1, scaled=True)

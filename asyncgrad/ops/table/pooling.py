@@ -40,9 +40,11 @@ class Window(NamedTuple):
     image: tuple[int, ...]
     out: tuple[int, ...]
 
+    @functools.lru_cache(1024)  # noqa: B019  by value: windows are few
     def sides(self) -> tuple[tuple[int, int], ...]:
         """The padding (or cropping, if negative) with which the windows fit exactly."""
-        return _sides(self)
+        axes = zip(*self, strict=True)
+        return tuple([(p, (m - 1) * s + d * (k - 1) + 1 - n - p) for k, s, p, d, n, m in axes])
 
     def steps(self, axis: int) -> Iterator[slice]:
         """For each place of a window along an axis, the slice of that place in all windows."""
@@ -66,12 +68,6 @@ class Window(NamedTuple):
         """Whether windows may overlap."""
         axes = zip(self.kernel, self.stride, self.dilation, strict=True)
         return any(d * (k - 1) >= s for k, s, d in axes)
-
-
-@functools.lru_cache(1024)
-def _sides(window: Window) -> tuple[tuple[int, int], ...]:
-    axes = zip(*window, strict=True)
-    return tuple([(p, (m - 1) * s + d * (k - 1) + 1 - n - p) for k, s, p, d, n, m in axes])
 
 
 def _planes(x: Array) -> Any:
