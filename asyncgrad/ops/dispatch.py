@@ -206,7 +206,6 @@ _NAMES: dict[str, Any] = {
 
 
 def _made(op: Op, form: str, **values: Any) -> Callable[..., Any]:
-    """One form of an op's dispatch function."""
     names: dict[str, Any] = {"__name__": __name__, "op": op, **values}
 
     def code(made: Any) -> CodeType:
@@ -227,7 +226,6 @@ def _text_of(op: Op, form: str) -> str:
 
 
 def _names_in(text: str, op: Op, form: str, function: Any) -> dict[str, Any]:
-    """What the names in a function's text stand for."""
     known = {**_NAMES, "function": function, "cost_of": op.cost}
     known |= {"Tensor": variable.new_tensor, "seen_by": {}, "plans": {}}
     if form != "tensors":

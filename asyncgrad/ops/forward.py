@@ -91,7 +91,6 @@ def push_tangents(
 def _pushed(
     op: Op, inputs: tuple[Any, ...], attributes: tuple[Any, ...], out: Any, tangents: Any
 ) -> Any:
-    """The tangent of an op's result at one level."""
     values = {"out": out, "out_shape": out._metadata.shape}
     values.update(zip(op.attributes, attributes, strict=True))
     if op.inputs == ("*xs",):

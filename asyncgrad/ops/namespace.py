@@ -228,8 +228,6 @@ def add_raw_function(op: Op) -> None:
 
 
 def _of_real(name: str, function: Any) -> Any:
-    """Wrap a function to refuse complex numbers."""
-
     def call(x: Any, *others: Any) -> Any:
         if x.dtype.kind == "c":
             refuse(name, x.dtype)

@@ -78,12 +78,8 @@ def watch(made: Any, tensors: tuple[Any, ...]) -> None:
     The node keeps their values as attributes; saved operands are watched anyway.
     """
     if made.__class__ is OpNode:
-        counters: tuple[Any, ...] = ()
-        versions: tuple[int, ...] = ()
-        for tensor in tensors:
-            counter = tensor._counter or counter_of(tensor)
-            counters += (counter,)
-            versions += (counter.value,)
+        counters = tuple([tensor._counter or counter_of(tensor) for tensor in tensors])
+        versions = tuple([counter.value for counter in counters])
         guard = made.guard
         if guard is not None:
             several = guard.__class__ is tuple

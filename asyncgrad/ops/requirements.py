@@ -111,7 +111,10 @@ def checks(
         condition, _, words = text.partition("  # ")
         said = f"f{words!r}" if words else repr(f"expected {condition}")
         used = set(re.findall(r"\w+", " ".join([condition, *re.findall(r"{.*?}", words)])))
-        optional = [x for x in kinds if x in used and _may_be_none(x, kinds[x], condition)]
+        optional = [
+            x for x, kind in kinds.items()
+            if x in used and kind.endswith("| None") and not re.search(rf"\b{x} is ", condition)
+        ]  # fmt: skip
         given = "".join([f"{x} is not None and " for x in optional])
         names |= {x: known[x] for x in used & known.keys() if x not in kinds}
         names |= {"unmet": unmet, error.__name__: error}
@@ -126,10 +129,6 @@ def checks(
             f"        raise unmet({title!r}, {said}, {error.__name__}{found})\n"
         )
     return "".join(lines)
-
-
-def _may_be_none(x: str, kind: str, condition: str) -> bool:
-    return kind.endswith("| None") and not re.search(rf"\b{x} is ", condition)
 
 
 def _read(found: re.Match[str], kinds: Mapping[str, str]) -> str:

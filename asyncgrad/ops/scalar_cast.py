@@ -30,16 +30,16 @@ def fitted(name: str, number: Any, dtype: Any) -> Any:
     real = number
     if isinstance(number, complex):
         if number.imag:
-            raise _overflow(name, number, dtype)
+            raise overflow(name, number, dtype)
         real = number.real
     if kind in "iu":
         return _whole(name, real, dtype)
     try:
         real = float(real)
     except OverflowError:
-        raise _overflow(name, number, dtype) from None
+        raise overflow(name, number, dtype) from None
     if _WITHIN < abs(real) < math.inf and abs(real) > float(floating_info(dtype).max):
-        raise _overflow(name, number, dtype)
+        raise overflow(name, number, dtype)
     return real
 
 
@@ -50,7 +50,7 @@ def _whole(name: str, number: Any, dtype: Any) -> int:
         # A negative number down to `-largest` wraps around to an unsigned integer.
         lowest = -largest
     if not lowest <= number <= largest:
-        raise _overflow(name, number, dtype)
+        raise overflow(name, number, dtype)
     whole = int(number)
     return whole % (largest + 1) if whole < smallest else whole
 
@@ -61,7 +61,8 @@ def _limits(dtype: Any) -> tuple[int, int]:
     return info.min, info.max
 
 
-def _overflow(name: str, number: Any, dtype: Any) -> RuntimeError:
+def overflow(name: str, value: Any, dtype: Any) -> RuntimeError:
+    """The error for a number, or numbers, that a dtype can't hold."""
     return RuntimeError(
-        f"{name}: value cannot be converted to type {dtype} without overflow: {number!r}"
+        f"{name}: value cannot be converted to type {dtype} without overflow: {value}"
     )

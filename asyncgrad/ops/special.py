@@ -19,7 +19,6 @@ from asyncgrad.ops.dtype import FLOATING, check_dtype
 
 
 def _scipys() -> Any:
-    """SciPy's functions by name."""
     if "scipy.special" not in sys.modules:
         import scipy
 

@@ -14,22 +14,23 @@ from asyncgrad.ops.table.shape import in_order
 from asyncgrad.types import Array, Library, Namespace, Value
 
 
+def _scaled(out: Array, scale: float, dtype: Any) -> Any:
+    if scale != 1:
+        out *= scale
+    return out.astype(dtype, copy=False)
+
+
 @silent
 def _complex(xp: Library, x: Array, dims: tuple[int, ...], forward: bool, scale: float) -> Any:
     function, norm = (xp.fft.fftn, "backward") if forward else (xp.fft.ifftn, "forward")
-    out = function(x, axes=dims, norm=norm)
-    if scale != 1:
-        out *= scale
-    return out.astype(x.dtype, copy=False)
+    return _scaled(function(x, axes=dims, norm=norm), scale, x.dtype)
 
 
 @silent
 def _halved(xp: Library, x: Array, dim: int, scale: float) -> Any:
     """The transform of real numbers, without the half that is the conjugate of the other."""
-    out = xp.fft.rfft(x, axis=dim)
-    if scale != 1:
-        out *= scale
-    return in_order(out.astype(xp.result_type(x.dtype, xp.complex64), copy=False))
+    dtype = xp.result_type(x.dtype, xp.complex64)
+    return in_order(_scaled(xp.fft.rfft(x, axis=dim), scale, dtype))
 
 
 def _halved_back(F: Namespace, g: Value, x_shape: tuple[int, ...], dim: int, scale: float) -> Any:
@@ -40,9 +41,7 @@ def _halved_back(F: Namespace, g: Value, x_shape: tuple[int, ...], dim: int, sca
 def _joined(xp: Library, x: Array, dim: int, length: int, scale: float) -> Any:
     """The inverse of `_halved`; the length decides whether there is a middle element."""
     out = xp.fft.irfft(x, length, axis=dim, norm="forward")
-    if scale != 1:
-        out *= scale
-    return in_order(out.astype(x.real.dtype, copy=False))
+    return in_order(_scaled(out, scale, x.real.dtype))
 
 
 def _joined_back(

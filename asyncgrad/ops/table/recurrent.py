@@ -269,7 +269,6 @@ def _plain_push(
 
 
 def _plain(activation: str) -> Op:
-    """The op of the plain layer with an activation."""
     is_tanh = activation == "tanh"
 
     @silent
@@ -589,7 +588,6 @@ _GRU_ORDER = (0, 1, 2)
 
 @silent
 def _gru(xp: Library, z: Array, h: Array, w: Array, b: Array, kept: list[Any]) -> Any:
-    """The states after all steps."""
     steps, batch, width = z.shape
     size = width // 3
     gates = _by_gate(xp, _GRU_ORDER, z)

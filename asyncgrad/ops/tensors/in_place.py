@@ -87,9 +87,8 @@ def operator(function: Callable[[Any, Any], Any], name: str) -> Any:
         try:
             return change(self, name, function, other)
         except TypeError:
-            if isinstance(other, Variable) or as_number(other) is not None:
-                raise
-            if knows_no_tensors(name, other):
+            known = isinstance(other, Variable) or as_number(other) is not None
+            if known or knows_no_tensors(name, other):
                 raise
             # Python asks the other operand, as it does without the assignment.
             return NotImplemented

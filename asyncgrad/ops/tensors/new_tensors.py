@@ -15,6 +15,7 @@ from asyncgrad.ops.arguments import check_bool, one_shape
 from asyncgrad.ops.dtype_device import as_device
 from asyncgrad.ops.namespace import metadata_of
 from asyncgrad.ops.promotion import category
+from asyncgrad.ops.scalar_cast import overflow
 
 
 def place_of(name: str, device: Any = None, like: Any = None) -> Device:
@@ -101,8 +102,5 @@ def fitting(name: str, values: Any, dtype: Any) -> Any:
         lowest = limits.min or -limits.max
         fits = bool(np.all((values >= lowest) & (values <= limits.max)))
     if not fits:
-        raise RuntimeError(
-            f"{name}: value cannot be converted to type {dtype} without overflow: "
-            f"{values.ravel()!s}"
-        )
+        raise overflow(name, values.ravel(), dtype)
     return call_without_fp_errors(values.astype, dtype)

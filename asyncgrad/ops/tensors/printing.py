@@ -100,7 +100,6 @@ def _edges(values: np.ndarray[Any, Any], count: int) -> np.ndarray[Any, Any]:
 
 
 def _places(length: int, count: int) -> list[int]:
-    """The indices shown along an axis."""
     cut = length > 2 * count
     return [*range(count), *range(length - count, length)] if cut else [*range(length)]
 
