@@ -162,7 +162,7 @@ def take_report(
     task: PassState, node: Node, gradients: Sequence[Gradient] | None, fresh: bool,
     following: tuple[StoredEdge, ...] | None = None,
 ) -> None:  # fmt: skip
-    """Take the gradients of a node that was handed out by `PassState.launch`.
+    """Take the last gradients of a node that was handed out, and release what it has saved.
 
     They go along all of its edges, or along those `following`. Raises ValueError for a node that
     was not handed out, or has reported already.
@@ -170,6 +170,8 @@ def take_report(
     if node not in task.launched:
         raise ValueError(f"{node!r} was not handed out by this pass, or has reported already")
     if task.state is RUNNING:
+        if not task.keep_graph:
+            node.release_saved(task.freed)
         deliver(task, node, following or stored_edges(node), gradients, fresh)
     # Last, because an interrupt may come before: without a report the pass must not go on.
     task.launched.pop(node, None)

@@ -8,7 +8,7 @@ write neither, so every thread computes the same bits. `InputBuffer` fixes the o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -67,8 +67,8 @@ def share(task: PassState, helpers: Helpers, node: OpNode, gradient: NodeGradien
     if node.cost < 2 * HEAVY_NS or not helpers.splits() or not _is_ordinary(task, node, gradient):
         return False
     rule = node.rule
-    pulls = rule.apart
-    if pulls is None:
+    pulls = rule.pulls
+    if pulls is None or not rule.apart:
         return False
     # Here the gradient of the first edge is computed that does not lead to a leaf, so that the pass
     # can go on with that node. A helper computes the others meanwhile.
@@ -138,19 +138,9 @@ def _run_lent(
             received = run_rule(node, run, node.output_metadata.F, gradient, None)
             if node.following.__class__ is not tuple:
                 received = (received,)
-        task.inbox.append(partial(_take, task, node, received, fresh, edges))
+        task.inbox.append(partial(take_report, task, node, received, fresh, edges))
     except BaseException as error:
         task.inbox.append(partial(task.fail, error, node))
     finally:
         # An error's traceback holds this frame, which must not keep the graph alive.
         del task, node, gradient, run, received, edges
-
-
-def _take(
-    task: PassState, node: OpNode, received: Sequence[Gradient] | None, fresh: bool,
-    edges: tuple[StoredEdge, ...] | None,
-) -> None:  # fmt: skip
-    """Take the gradients that a helper has computed; with them the node has run completely."""
-    if task.state is RUNNING and not task.keep_graph:
-        node.release_saved(task.freed)
-    take_report(task, node, received, fresh, edges)

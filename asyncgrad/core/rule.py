@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     Run: TypeAlias = Callable[[Namespace, NodeGradient, Saved], Any]
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Rule:
     """One entry of the table, for one choice of the inputs that require grad.
 
@@ -22,53 +24,37 @@ class Rule:
     gradient for the node's single next edge, or a tuple with one for each next edge.
     """
 
-    __slots__ = (
-        "apart", "arity", "arrays", "fresh", "keepable", "name", "names", "needs", "outliving",
-        "over", "passes", "places", "plain", "pulls", "renew", "run", "saves", "variant",
-    )  # fmt: skip
-
-    def __init__(
-        self, name: str, run: Run, *, pulls: tuple[Run, ...] | None = None,
-        needs: tuple[frozenset[int], ...] = (), over: Run | None = None, fresh: bool = False,
-        passes: bool = False, saves: bool = False,
-        outliving: Callable[[Saved], tuple[Any, ...]] | None = None, plain: tuple[str, ...] = (),
-        places: tuple[int, ...] = (0,), arity: int = 1, names: tuple[str, ...] = (),
-        arrays: tuple[tuple[int, int], ...] = (), apart: bool = False,
-        variant: Callable[[dict[str, Any]], str] | None = None,
-        renew: Callable[[Namespace, Saved], Any] | None = None,
-        keepable: frozenset[str] = frozenset(),
-    ) -> None:  # fmt: skip
-        #: The node's name, as PyTorch spells it.
-        self.name = name
-        #: Computes the name where it depends on the call, from the saved values in `plain`.
-        self.variant = variant
-        self.run = run
-        #: `run` split by next edge: a pass that needs few inputs calls only their pulls.
-        self.pulls = pulls
-        #: For each pull, the positions of the saved values that it uses.
-        self.needs = needs
-        #: What does the same as `run`, and may overwrite the gradient; None if there is none.
-        self.over = over
-        #: The pulls, which may run in parallel as `run` does no more than they do; else None.
-        self.apart = pulls if apart else None
-        #: Nothing else refers to what `run` returns: it may be kept or added into.
-        self.fresh = fresh
-        #: With one next edge: `run` returns the gradient itself, or a view of it.
-        self.passes = passes
-        #: `saved` holds arrays, or values that stand for some, and is released after the run.
-        self.saves = saves
-        #: Extracts the saved values that are not arrays from `saved`; None if there are none.
-        self.outliving = outliving
-        #: The names of those values.
-        self.plain = plain
-        #: The positions of the inputs that the next edges belong to, and the number of inputs.
-        self.places = places
-        self.arity = arity
-        #: The names of saved values, and which of these are arrays: pairs of a position and the
-        #: input's number (-1 for the output).
-        self.names = names
-        self.arrays = arrays
-        #: Computes the saved output again, `renew(F, saved)`; None where it must not change.
-        self.renew = renew
-        #: The names of values that are saved if other inputs require grad.
-        self.keepable = keepable
+    #: The node's name, as PyTorch spells it.
+    name: str
+    run: Run
+    #: `run` split by next edge: a pass that needs few inputs calls only their pulls.
+    pulls: tuple[Run, ...] | None = None
+    #: For each pull, the positions of the saved values that it uses.
+    needs: tuple[frozenset[int], ...] = ()
+    #: What does the same as `run`, and may overwrite the gradient; None if there is none.
+    over: Run | None = None
+    #: `run` does no more than the pulls do, so these may run in parallel instead.
+    apart: bool = False
+    #: Nothing else refers to what `run` returns: it may be kept or added into.
+    fresh: bool = False
+    #: With one next edge: `run` returns the gradient itself, or a view of it.
+    passes: bool = False
+    #: `saved` holds arrays, or values that stand for some, and is released after the run.
+    saves: bool = False
+    #: Extracts the saved values that are not arrays from `saved`; None if there are none.
+    outliving: Callable[[Saved], tuple[Any, ...]] | None = None
+    #: The names of those values.
+    plain: tuple[str, ...] = ()
+    #: Computes the node's name where it depends on the call, from the values in `plain`.
+    variant: Callable[[dict[str, Any]], str] | None = None
+    #: The positions of the inputs that the next edges belong to, and the number of inputs.
+    places: tuple[int, ...] = (0,)
+    arity: int = 1
+    #: The names of saved values, and which of these are arrays: pairs of a position and the
+    #: input's number (-1 for the output).
+    names: tuple[str, ...] = ()
+    arrays: tuple[tuple[int, int], ...] = ()
+    #: Computes the saved output again, `renew(F, saved)`; None where it must not change.
+    renew: Callable[[Namespace, Saved], Any] | None = None
+    #: The names of values that are saved if other inputs require grad.
+    keepable: frozenset[str] = frozenset()

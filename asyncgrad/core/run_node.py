@@ -354,19 +354,12 @@ def in_own_dtypes(task: PassState, node: Node, gradient: NodeGradient) -> list[G
     several = metadata.__class__ is tuple
     gradients = list(gradient) if several else [gradient]
     if node.__class__ is AccumulateGrad and autograd_meta(node.variable).grad_dtype is not None:
-        gradients[0] = _in_grad_dtype(task, node.variable, gradients[0])
+        dtype = grad_dtype(node.variable)
+        if gradient is not None and dtype is not None and gradient.dtype != dtype:
+            convert = metadata.F.in_dtype if task.recorded is None else task.recorded.to
+            gradients[0] = convert(gradient, dtype)
     elif task.recorded is None:
         for place, facts in enumerate(metadata if several else (metadata,)):
             if gradients[place] is not None:
                 gradients[place] = facts.F.in_own_dtype(gradients[place], facts.dtype)
     return gradients
-
-
-def _in_grad_dtype(task: PassState, variable: Variable, gradient: Gradient) -> Gradient:
-    """Convert a leaf's gradient to the dtype that the leaf asks for."""
-    dtype = grad_dtype(variable)
-    if gradient is None or dtype is None or gradient.dtype == dtype:
-        return gradient
-    if task.recorded is not None:
-        return task.recorded.to(gradient, dtype)
-    return variable._metadata.F.in_dtype(gradient, dtype)

@@ -116,7 +116,7 @@ class WatchedPass:
             name = rule.name if rule.variant is None else name_of(node)
             made = tuple(outs) if several else outs[0]
             step = Compute(name, run, arguments, made, node.cost)
-            if rule.over is None and rule.apart is None:
+            if rule.over is None and not rule.apart:
                 recorder.steps.append(step)
             else:
                 recorder.steps += steps_of(step, rule, received, outs, new)
@@ -189,7 +189,7 @@ def steps_of(
     else:
         return (step,)
     whole = step.function is rule.run
-    pulls = rule.apart
+    pulls = rule.pulls if rule.apart else None
     if not whole or not several or pulls is None:
         if whole and not several:
             step.over = rule.over
