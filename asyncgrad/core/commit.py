@@ -17,6 +17,7 @@ from asyncgrad.core import commit_turns
 from asyncgrad.core.locks import acquiring
 from asyncgrad.core.prepared import Prepared, exchange, recorded_sum, refuse, renewed, restoring
 from asyncgrad.core.variable import (
+    REPLACES,
     AutogradMeta,
     Staged,
     Variable,
@@ -36,20 +37,19 @@ _last = 0
 #: Gradients with at least this many elements are not copied in one go.
 _LARGE = 1 << 18
 
-#: A leaf's record with the tensor that becomes its `.grad`; and a `.grad` with what is added to it:
+#: A leaf's record with the tensor that becomes its `.grad`; or a `.grad` with what is added to it:
 #: an array or sparse rows. A `.grad` of sparse rows takes over the rows that are their sum, and a
 #: `partial` is called that writes the new values. The list says how far that has come: [0] at
-#: first, [1] when it is done; for `add_into` how many elements, for a `partial` as below.
-_Whole = tuple[AutogradMeta, Variable, list[int]]
-_Part = tuple[Variable, Any, list[int]]
-_Changes = tuple[list[_Whole], list[_Whole], list[_Part]]
+#: first ([REPLACES] if a tensor takes the place of a `.grad`, and is not added to it), [1] when it
+#: is done; for `add_into` how many elements, for a `partial` as below.
+_Change = tuple[AutogradMeta | Variable, Any, list[int]]
 #: A `partial` has written the new values, and then the version was raised.
 _WRITTEN, _COUNTED = 1, 2
 
 
 def commit(
     staged: Sequence[Staged], recorded: Namespace, wait: bool,
-    prepared: Sequence[Prepared] = (), begin: Callable[[], _Changes | None] | None = None,
+    prepared: Sequence[Prepared] = (), begin: Callable[[], list[_Change] | None] | None = None,
     end: Callable[[], None] | None = None, task: Any = None,
 ) -> bool:  # fmt: skip
     """Add every staged gradient to its variable's `.grad`, or none.
@@ -84,7 +84,7 @@ def commit(
                 changes = given or (
                     _changes(staged) if recorded is None else _made_anew(staged, recorded)
                 )
-                whole: Any = changes, [(one, [], []) for one in prepared], end
+                whole: Any = changes, [(one, []) for one in prepared], end
             _unfinished = whole
             try:
                 _apply_all(*whole)
@@ -120,11 +120,9 @@ def check_staged(staged: Sequence[Staged]) -> None:
             metadata.F.check_writeable(grad._array)
 
 
-def _changes(staged: Sequence[Staged]) -> _Changes:
-    """The arguments for `_apply`. Everything that can fail happens here."""
-    replaced: list[_Whole] = []
-    fresh: list[_Whole] = []
-    added: list[_Part] = []
+def _changes(staged: Sequence[Staged]) -> list[_Change]:
+    """The changes that add what is staged. Everything that can fail happens here."""
+    changes: list[_Change] = []
     #: For each `.grad` that is, or becomes, one of sparse rows, or that is retained by a computed
     #: tensor: the present one, the array and metadata of the new one, and whether the present one
     #: may change.
@@ -147,15 +145,13 @@ def _changes(staged: Sequence[Staged]) -> _Changes:
             if gradient.dtype != metadata.dtype:
                 gradient = F.in_dtype(gradient, metadata.dtype)
             # What `retain_grad` has kept does not change: each pass sets a new tensor.
-            changes = not meta.retains_grad
-            if changes and before.__class__ is F.array_type:
-                if owned is None:
-                    added.append((grad, partial(setitem, before, ..., gradient), [0]))
-                else:
-                    added.append((grad, gradient, [0]))
+            in_place = not meta.retains_grad
+            if in_place and before.__class__ is F.array_type:
+                change = partial(setitem, before, ..., gradient) if owned is None else gradient
+                changes.append((grad, change, [0]))
                 continue
         else:
-            before, changes = None, False
+            before, in_place = None, False
             dtype = gradient.dtype
             if (
                 meta.grad_dtype is None
@@ -171,63 +167,52 @@ def _changes(staged: Sequence[Staged]) -> _Changes:
                 if dtype != metadata.dtype:
                     metadata = F.metadata_of(gradient)
             if gradient.__class__ is F.array_type and meta not in sums:
-                fresh.append((meta, wrap(gradient, metadata), [0]))
+                changes.append((meta, wrap(gradient, metadata), [0]))
                 continue
         before = sums[meta][1] if meta in sums else before
-        # NumPy's sum of two 0-d arrays is a scalar.
-        sums[meta] = grad, F.as_array(_sum(F.xp.add, before, gradient, owned)), metadata, changes
-    for meta, (grad, total, metadata, changes) in sums.items():
-        if changes and total.__class__ is grad._array.__class__:
-            added.append((grad, total, [0]))
+        if before is not None:
+            # NumPy's sum of two 0-d arrays is a scalar.
+            gradient = gradient.copy() if owned is None else F.as_array(F.xp.add(before, gradient))
+        sums[meta] = grad, gradient, metadata, in_place
+    for meta, (grad, total, metadata, in_place) in sums.items():
+        if in_place and total.__class__ is grad._array.__class__:
+            changes.append((grad, total, [0]))
         else:
-            (fresh if grad is None else replaced).append((meta, wrap(total, metadata), [0]))
-    return replaced, fresh, added
-
-
-def _sum(add: Any, before: Any, gradient: Any, owned: bool | None) -> Any:
-    if before is None:
-        return gradient
-    return gradient.copy() if owned is None else add(before, gradient)
+            progress = [0 if grad is None else REPLACES]
+            changes.append((meta, wrap(total, metadata), progress))
+    return changes
 
 
 def _apply_all(
-    changes: _Changes, prepared: Sequence[tuple[Prepared, list[Any], list[Any]]],
+    changes: list[_Change], prepared: Sequence[tuple[Prepared, list[_Change]]],
     end: Callable[[], None] | None,
 ) -> None:  # fmt: skip
     """Apply changes, and then what devices have computed: that of each leaf after the one before.
 
     `.grad`s may share memory, so each is compared with what it was when the others have changed.
     """
-    _apply(*changes)
-    for one, replaced, added in prepared:
-        if not replaced and not added:
-            exchange(one, replaced, added)
-        _apply(replaced, [], added)
+    _apply(changes)
+    for one, own in prepared:
+        if not own:
+            exchange(one, own)
+        _apply(own)
     if end is not None:
         end()
 
 
-def _apply(replaced: list[_Whole], fresh: list[_Whole], added: list[_Part]) -> None:
-    """Update every `.grad`; called again after an interrupt, or within it, it does what is left.
-
-    Args:
-        replaced: the tensors that replace a `.grad`.
-        fresh: those of leaves without one; if the pass has reached a leaf twice, the second is
-            added to the first.
-        added: what is added to other `.grad`s, or takes the place of their values.
-    """
-    for meta, tensor, done in replaced:
-        if not done[0]:
-            meta.grad = tensor
-            done[0] = 1
-    for meta, tensor, done in fresh:
-        if not done[0]:
-            if meta.grad is None:
-                meta.grad = tensor
-                done[0] = 1
-            elif meta.grad is not tensor:
-                added.append((meta.grad, tensor._array, done))
-    for grad, gradient, done in added:
+def _apply(changes: list[_Change]) -> None:
+    """Update every `.grad`; called again after an interrupt, or within it, it does what is left."""
+    target: Any
+    for target, gradient, done in changes:
+        if target.__class__ is AutogradMeta:
+            if done[0] <= 0:
+                if target.grad is None or done[0] == REPLACES:
+                    target.grad = gradient
+                    done[0] = 1
+                elif target.grad is not gradient:
+                    # The pass has reached a leaf without a `.grad` twice.
+                    changes.append((target.grad, gradient._array, done))
+            continue
         if gradient.__class__ is partial:
             if not done[0]:
                 # Nothing runs between these two: Python handles signals after the second.
@@ -235,19 +220,19 @@ def _apply(replaced: list[_Whole], fresh: list[_Whole], added: list[_Part]) -> N
                 gradient()
             if done[0] == _WRITTEN:
                 # Not before: what another thread prepares from the old values would look valid.
-                bump_version(grad)
+                bump_version(target)
                 done[0] = _COUNTED
             continue
         if not done[0]:
-            bump_version(grad)
-        array, F = grad._array, grad._metadata.F
+            bump_version(target)
+        array, F = target._array, target._metadata.F
         if array.__class__ is F.array_type:
             F.add_into(array, gradient, done)
         else:
             array.become(gradient, done)
 
 
-def _made_anew(staged: Sequence[Staged], recorded: Namespace) -> _Changes:
+def _made_anew(staged: Sequence[Staged], recorded: Namespace) -> list[_Change]:
     """As `_changes`, with sums that can be differentiated: every `.grad` becomes a new tensor."""
     sums: dict[AutogradMeta, Any] = {}
     for variable, gradient, _ in staged:
@@ -258,7 +243,7 @@ def _made_anew(staged: Sequence[Staged], recorded: Namespace) -> _Changes:
         if dtype is not None and gradient._metadata.dtype != dtype:
             gradient = recorded.to(gradient, dtype)
         sums[meta] = recorded_sum(variable, sums.get(meta, meta.grad), gradient, recorded)
-    return [(meta, total, [0]) for meta, total in sums.items()], [], []
+    return [(meta, total, [REPLACES]) for meta, total in sums.items()]
 
 
 def commit_revocably(
@@ -307,7 +292,7 @@ def commit_revocably(
         if task is not None:
             task.revoke = revoke
 
-    def put_back() -> _Changes:
+    def put_back() -> list[_Change]:
         # All are checked before any is restored. To restore one raises the version of every `.grad`
         # that shares its memory, and those would then look changed.
         unchanged = [
@@ -315,8 +300,8 @@ def commit_revocably(
             for old, (new, version) in zip(before, after, strict=True)
             if new is not None and old[0].grad is new and version_of(new) == version
         ]
-        replaced = [(meta, grad, [0]) for _, meta, grad, _ in unchanged]
-        return replaced, [], [(grad, kept, [0]) for new, _, grad, kept in unchanged if grad is new]
+        replaced: list[_Change] = [(meta, grad, [REPLACES]) for _, meta, grad, _ in unchanged]
+        return replaced + [(grad, kept, [0]) for new, _, grad, kept in unchanged if grad is new]
 
     def revoke(wait: bool) -> bool:
         return (wait or copied < _LARGE) and commit((), None, wait, (), put_back)

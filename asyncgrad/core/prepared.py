@@ -8,7 +8,7 @@ from sys import getrefcount
 from typing import Any, NoReturn
 
 from asyncgrad.aliases import Gradient, Namespace
-from asyncgrad.core.variable import Variable, autograd_meta, grad_dtype, version_of, wrap
+from asyncgrad.core.variable import REPLACES, Variable, autograd_meta, grad_dtype, version_of, wrap
 from asyncgrad.errors import AutogradError
 from asyncgrad.records import NamedTuple
 
@@ -102,23 +102,21 @@ def renewed(prepared: Prepared) -> Prepared:
     return again
 
 
-def exchange(prepared: Prepared, replaced: list[Any], added: list[Any]) -> None:
-    """Put a leaf's change into one of two empty lists; prepare it again if `.grad` has changed."""
+def exchange(prepared: Prepared, changes: list[Any]) -> None:
+    """Put a leaf's change into an empty list; prepare it again if `.grad` has changed."""
     prepared = renewed(prepared)
     grad, after, variable = prepared.grad, prepared.after, prepared.staged[0]
-    into = replaced
-    change: Any = autograd_meta(variable), after, [0]
+    change: Any = autograd_meta(variable), after, [REPLACES]
     if not isinstance(after, Variable):
-        into = added
         if prepared.kept is None:
             write = partial(setattr, grad, "_array", after)
         else:
             assign = variable._metadata.F.assign
             write = partial(prepared.within, assign, prepared.before, after)
         change = grad, write, [0]
-    if not replaced and not added:
+    if not changes:
         # Otherwise a commit in a signal handler or `__del__` has done this since the call began.
-        into.append(change)
+        changes.append(change)
 
 
 def restoring(one: Prepared) -> Callable[[], None]:

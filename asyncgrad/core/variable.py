@@ -126,6 +126,8 @@ class AccumulateGrad(Node):
 #: What is to be added to a `.grad`: the leaf, its gradient, and whether nothing else refers to the
 #: gradient's array. None in place of the latter: the gradient replaces the `.grad`, and is copied.
 Staged: TypeAlias = tuple[Variable, Gradient, bool | None]
+#: How far a change of a `.grad` has come at first, if a tensor takes the place of that `.grad`.
+REPLACES: Final = -1
 
 # Set in `asyncgrad/_wiring.py`.
 #: Makes an empty tensor of the public class.
