@@ -16,13 +16,14 @@ from asyncgrad.core.modes import current, install
 from asyncgrad.core.node import Node, OpNode, extras_of, first_metadata, name_of
 from asyncgrad.core.saved_values import (
     as_saved,
-    attribute_guards,
     guards_by_position,
+    guards_of,
     refuse_modified,
     saved_edge,
     values_of,
 )
 from asyncgrad.core.variable import AccumulateGrad, Variable, counter_of, gradient_edge, wrap
+from asyncgrad.core.versions import VersionCounter
 from asyncgrad.errors import AutogradError
 from asyncgrad.records import NamedTuple
 
@@ -183,47 +184,36 @@ def save(variable: Variable) -> SavedTensor:
 
 
 def pack(
-    node: OpNode, hooks: SavedHooks, positions: tuple[int, ...] | None = None,
+    node: OpNode, hooks: SavedHooks, slot: tuple[int, int | None] | None = None,
     out: Variable | None = None,
 ) -> None:  # fmt: skip
-    """Let hooks pack the arrays that a table node has saved, or those at some positions.
+    """Let hooks pack the operands and output that a table node has saved, or the array in one slot.
 
-    `out` is the node's result, if it has only just been made.
+    `out` is the node's result, if it has only just been made. A slot is a position and, for an
+    array in a tuple of indices, the place there.
     """
-    arrays = node.rule.arrays
-    if out is not None and any(where < 0 for _, where in arrays):
+    arrays = dict(node.rule.arrays)
+    if out is not None and -1 in arrays.values():
         counter_of(out)
     values = list(values_of(node))
-    counters = guards_by_position(node)
-    for position, where in arrays:
-        if positions is None or position in positions:
-            array = values[position]
-            metadata = first_metadata(node).F.metadata_of(array)
-            variable = restored(array, metadata, saved_edge(node, where))
-            counter, _ = counters.pop(position, (None, 0))
+    guards, versions = map(list, guards_of(node))
+    numbers = {position: number for number, position in enumerate(guards_by_position(node))}
+    for position, part in [(position, None) for position in arrays] if slot is None else [slot]:
+        value = values[position]
+        array = value if part is None else value[part]
+        edge = saved_edge(node, arrays.get(position))
+        variable = restored(array, first_metadata(node).F.metadata_of(array), edge)
+        number = numbers.get(position)
+        if number is not None:
             if variable._counter is None:
-                variable._counter = counter
-            values[position] = SavedTensor(variable, hooks)
-            values[position].as_output()
+                variable._counter = guards[number]
+            # Changes to what hooks keep can't be detected: this counter never changes.
+            guards[number], versions[number] = VersionCounter(), 0
+        packed = SavedTensor(variable, hooks)
+        packed.as_output()
+        values[position] = packed if part is None else (*value[:part], packed, *value[part + 1 :])
     node.saved = as_saved(values)
-    # Packed values are no longer watched: changes to what hooks keep can't be detected.
-    guards, versions = attribute_guards(node)
-    node.guard = (*[counter for counter, _ in counters.values()], *guards)
-    node.version = (*[version for _, version in counters.values()], *versions)
-    extras_of(node).packed = True
-
-
-def pack_attribute(node: OpNode, hooks: SavedHooks, position: int, part: int | None) -> None:
-    """Let hooks pack an array that a table node has saved though it is no operand: indices.
-
-    The array is the value at a position, or a part of it.
-    """
-    values = list(values_of(node))
-    value = values[position]
-    array = value if part is None else value[part]
-    packed = SavedTensor(wrap(array, first_metadata(node).F.metadata_of(array)), hooks)
-    values[position] = packed if part is None else (*value[:part], packed, *value[part + 1 :])
-    node.saved = as_saved(values)
+    node.guard, node.version = tuple(guards), tuple(versions)
     extras_of(node).packed = True
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from asyncgrad.aliases import StoredEdge, Value
+from asyncgrad.aliases import Value
 from asyncgrad.core.node import Freed, OpNode, first_metadata, refuse_freed
-from asyncgrad.core.saved import SavedHooks, SavedTensor, pack, pack_attribute, restored
+from asyncgrad.core.saved import SavedHooks, SavedTensor, pack, restored
 from asyncgrad.core.saved_values import check_version, guards_by_position, saved_edge, values_of
 from asyncgrad.core.versions import VersionCounter
 from asyncgrad.errors import AutogradError, GraphFreedError
@@ -47,7 +47,7 @@ class RawSaved:
         value = self._value()
         if value.__class__ is SavedTensor:
             return value.data
-        edge = None if self._where == -1 else self._edge()
+        edge = None if self._where == -1 else saved_edge(self._node, self._where)
         return restored(value, first_metadata(self._node).F.metadata_of(value), edge)
 
     @property
@@ -58,7 +58,8 @@ class RawSaved:
 
     def tensor(self) -> Any:
         """The saved tensor, with its edge; raises if it has been changed in place."""
-        node, value, edge = self._node, self._value(), self._edge()
+        node, value = self._node, self._value()
+        edge = saved_edge(node, self._where)
         if value.__class__ is SavedTensor:
             return value.unpack(node, edge)
         if self._where is not None and node.guard is not None:
@@ -79,9 +80,6 @@ class RawSaved:
         value = values_of(self._node)[self._position]
         return value if self._part is None else value[self._part]
 
-    def _edge(self) -> StoredEdge:
-        return None if self._where is None else saved_edge(self._node, self._where)
-
     def register_hooks(
         self, pack_hook: Callable[[Any], Any], unpack_hook: Callable[[Any], Any]
     ) -> None:
@@ -96,11 +94,8 @@ class RawSaved:
         if value.__class__ is SavedTensor:
             value.register_hooks(pack_hook, unpack_hook)
             return
-        hooks = SavedHooks(pack_hook, unpack_hook)
-        if self._where is None:
-            pack_attribute(self._node, hooks, self._position, self._part)
-        else:
-            pack(self._node, hooks, (self._position,))
+        slot = self._position, self._part
+        pack(self._node, SavedHooks(pack_hook, unpack_hook), slot)
 
 
 def saved_attribute(node: OpNode, name: str) -> Any:

@@ -42,24 +42,24 @@ def as_saved(values: Sequence[Any]) -> Saved:
     return values[0] if len(values) == 1 else tuple(values)
 
 
-def saved_edge(node: OpNode, where: int) -> StoredEdge:
-    """The edge of a saved value: an input's edge, or the node itself for an output."""
-    if where < 0:
+def saved_edge(node: OpNode, where: int | None) -> StoredEdge:
+    """The edge of a saved value: an input's edge, the node itself for -1, an output; else None."""
+    if where == -1:
         return node
     places = node.rule.places
-    return stored_edges(node)[places.index(where)] if where in places else None
+    return None if where not in places else stored_edges(node)[places.index(where)]
 
 
 def guards_by_position(node: OpNode) -> dict[int, tuple[Any, int]]:
     """The counters and expected versions of a table node's saved values, by position."""
-    guards, versions = _guards(node)
+    guards, versions = guards_of(node)
     # `Plan.save` stores the counters of inputs first, then the output's if that is saved.
     places = [position for position, where in node.rule.arrays if where >= 0]
     places += [position for position, where in node.rule.arrays if where < 0]
     return dict(zip(places, zip(guards, versions, strict=True), strict=False))
 
 
-def _guards(node: OpNode) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+def guards_of(node: OpNode) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
     """A table node's counters and expected versions, as tuples."""
     guards = node.guard
     if guards is None:
@@ -69,19 +69,11 @@ def _guards(node: OpNode) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
 
 def _replace_counter(node: OpNode, old: VersionCounter | None, new: VersionCounter) -> None:
     """Check another counter instead of one; the order stays that of `guards_by_position`."""
-    guards, versions = _guards(node)
+    guards, versions = guards_of(node)
     node.guard = tuple([new if guard is old else guard for guard in guards])
     node.version = tuple(
         [new.value if g is old else v for g, v in zip(guards, versions, strict=True)]
     )
-
-
-def attribute_guards(node: OpNode) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-    """Counters and expected versions of tensors that the node keeps as attributes."""
-    if node.guard.__class__ is not tuple:
-        return (), ()
-    own = len(node.rule.arrays)
-    return node.guard[own:], node.version[own:]
 
 
 def run_rule(
@@ -193,7 +185,7 @@ def keep_old_values(edge: StoredEdge, variable: Variable, since: int) -> None:
         if not isinstance(node, OpNode) or node.sequence_nr <= since:
             continue
         stack += stored_edges(node)
-        if counter not in _guards(node)[0]:
+        if counter not in guards_of(node)[0]:
             continue
         values = list(values_of(node))
         for position, where in node.rule.arrays:

@@ -180,6 +180,25 @@ def test_hooks_of_one_saved_tensor(T, log):
     log((yield T.autograd.grad(g.sum(), x)))
 
 
+@both
+def test_only_what_hooks_have_not_packed_is_checked_for_changes(T, log):
+    """Of each saved tensor, in whatever order the two are packed."""
+    x = leaf(T, 3.0)
+    for names in ("self other", "other self", "self", "other"):
+        for changed in range(2):
+            values = x * 1, x * 2
+            y = values[0] * values[1]
+            for name in names.split():
+                saved = getattr(y.grad_fn, f"_raw_saved_{name}")
+                saved.register_hooks(lambda t: t.clone(), lambda t: t)
+            with T.no_grad():
+                values[changed].mul_(5)
+            try:
+                log((yield T.autograd.grad(y.sum(), x)))
+            except RuntimeError as error:
+                log(error)
+
+
 @pytest.mark.parametrize("packed", [False, True])
 @pytest.mark.parametrize("name", ["self", "result", "condition"])
 def test_hooks_come_too_late_once_the_value_is_freed(name, packed):
