@@ -15,7 +15,7 @@ from typing import Any
 from asyncgrad.aliases import Namespace
 from asyncgrad.core import commit_turns
 from asyncgrad.core.locks import acquiring
-from asyncgrad.core.prepared import Prepared, exchange, recorded_sum, refuse, renewed, restoring
+from asyncgrad.core.prepared import Prepared, check_fit, exchange, recorded_sum, renewed, restoring
 from asyncgrad.core.variable import (
     REPLACES,
     AutogradMeta,
@@ -110,14 +110,9 @@ def commit(
 def check_staged(staged: Sequence[Staged]) -> None:
     """Raise what `commit` would raise, for those who must not fail once others rely on them."""
     for variable, gradient, _ in staged:
-        metadata = variable._metadata
-        if tuple(gradient.shape) != metadata.shape:
-            refuse(variable, gradient.shape)
-        grad = autograd_meta(variable).grad
+        grad = check_fit(variable, gradient)
         if grad is not None:
-            if grad._metadata.shape != metadata.shape:
-                refuse(variable, metadata.shape)
-            metadata.F.check_writeable(grad._array)
+            variable._metadata.F.check_writeable(grad._array)
 
 
 def _changes(staged: Sequence[Staged]) -> list[_Change]:
@@ -134,12 +129,12 @@ def _changes(staged: Sequence[Staged]) -> list[_Change]:
         if gradient.__class__ is not F.array_type:
             gradient = F.as_array(gradient)
         if gradient.shape != metadata.shape:
-            refuse(variable, gradient.shape)
+            check_fit(variable, gradient)
         grad = meta.grad
         if grad is not None:
             before = grad._array
             if before.shape != metadata.shape:
-                refuse(variable, metadata.shape)
+                check_fit(variable, gradient)
             F.check_writeable(before)
             metadata = grad._metadata
             if gradient.dtype != metadata.dtype:
@@ -237,12 +232,11 @@ def _made_anew(staged: Sequence[Staged], recorded: Namespace) -> list[_Change]:
     sums: dict[AutogradMeta, Any] = {}
     for variable, gradient, _ in staged:
         meta = autograd_meta(variable)
-        if gradient._metadata.shape != variable._metadata.shape:
-            refuse(variable, gradient._metadata.shape)
+        grad = check_fit(variable, gradient)
         dtype = grad_dtype(variable)
         if dtype is not None and gradient._metadata.dtype != dtype:
             gradient = recorded.to(gradient, dtype)
-        sums[meta] = recorded_sum(variable, sums.get(meta, meta.grad), gradient, recorded)
+        sums[meta] = recorded_sum(variable, sums.get(meta, grad), gradient, recorded)
     return [(meta, total, [REPLACES]) for meta, total in sums.items()]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from sys import getrefcount
-from typing import Any, NoReturn
+from typing import Any
 
 from asyncgrad.aliases import Gradient, Namespace
 from asyncgrad.core.variable import REPLACES, Variable, autograd_meta, grad_dtype, version_of, wrap
@@ -52,13 +52,7 @@ def prepare(
     staged = (variable, gradient, owned, recorded)
     metadata = variable._metadata
     F = metadata.F
-    facts = gradient._metadata if isinstance(gradient, Variable) else gradient
-    if facts.shape != metadata.shape:
-        refuse(variable, facts.shape)
-    meta = autograd_meta(variable)
-    grad = meta.grad
-    if grad is not None and grad._metadata.shape != metadata.shape:
-        refuse(variable, metadata.shape)
+    grad = check_fit(variable, gradient)
     seen = grad is not None and recorded is None and _is_seen(grad)
     before: Any = None if grad is None else grad._array
     version = 0 if grad is None else version_of(grad)
@@ -75,7 +69,7 @@ def prepare(
         after, _ = F.accumulate(before, False, gradient, False)
         if after.dtype != grad._metadata.dtype:
             after = F.in_dtype(after, grad._metadata.dtype)
-        if meta.retains_grad:
+        if autograd_meta(variable).retains_grad:
             # What `retain_grad` has kept does not change: each pass sets a new tensor.
             after = wrap(after, F.metadata_of(after))
         elif seen:
@@ -131,26 +125,25 @@ def recorded_sum(
     variable: Variable, grad: Variable | None, gradient: Gradient, recorded: Namespace
 ) -> Any:
     """The new, recorded `.grad`, with the memory layout of the old one or else of the leaf."""
-    if grad is not None and grad._metadata.shape != variable._metadata.shape:
-        refuse(variable, variable._metadata.shape)
     made = recorded.clone(gradient) if grad is None else recorded.add(grad, gradient)
     array, like = made._array, (variable if grad is None else grad)._array
     made._array = made._metadata.F.keep_gradient(array, like, True, array.dtype)
     return made
 
 
-def refuse(variable: Variable, shape: tuple[int, ...]) -> NoReturn:
-    """Raise for a gradient that does not fit its leaf, or else for a `.grad` that does not."""
-    if shape == variable._metadata.shape:
-        grad = autograd_meta(variable).grad
-        assert grad is not None
+def check_fit(variable: Variable, gradient: Gradient) -> Variable | None:
+    """Raise unless a gradient for a leaf, and its `.grad`, have its shape; returns the `.grad`."""
+    own, shape = variable._metadata.shape, tuple(gradient.shape)
+    if shape != own:
+        raise AutogradError(
+            f"accumulating a gradient of shape {shape} into a leaf of shape {own}: the leaf's data "
+            f"was replaced after the forward pass. Run the forward again after changing .data."
+        )
+    grad = autograd_meta(variable).grad
+    if grad is not None and grad._metadata.shape != own:
         raise AutogradError(
             f"accumulating a gradient of shape {shape} into a .grad of shape "
             f"{grad._metadata.shape}: the leaf's data was replaced by data of another shape. Set "
             f".grad to None after that."
         )
-    raise AutogradError(
-        f"accumulating a gradient of shape {shape} into a leaf of shape "
-        f"{variable._metadata.shape}: the leaf's data was replaced after the forward pass. Run "
-        f"the forward again after changing .data."
-    )
+    return grad
