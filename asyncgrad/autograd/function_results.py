@@ -13,7 +13,7 @@ from asyncgrad.core.frames import warn
 from asyncgrad.core.modes import current
 from asyncgrad.core.node import as_edge, connect
 from asyncgrad.core.node_streams import note_streams
-from asyncgrad.core.saved import SavedTensor, save
+from asyncgrad.core.saved import SavedTensor
 from asyncgrad.core.variable import (
     Variable,
     View,
@@ -220,7 +220,7 @@ def _keep(ctx: FunctionNode, outputs: tuple[Any, ...]) -> None:
             kept.append((None, -1))
             continue
         number = next((i for i, output in enumerate(outputs) if output is value), -1)
-        saved = save(value)
+        saved = SavedTensor(value, current().saved_hooks)
         if number >= 0 and not _among(value, ctx.non_differentiable):
             saved.as_output()
         else:

@@ -185,17 +185,18 @@ def _apply(
             return wanted(F, gradient, unpacked(packed or {}, recorded, node))
 
     several = node.output_metadata.__class__ is tuple
-    return apply_rule(task, node, gradients if several else gradients[0], run)
+    gradient = gradients if several else gradients[0]
+    return apply_rule(task, node, gradient, run, task.recorded)
 
 
 def apply_rule(
-    task: PassState, node: OpNode, gradient: NodeGradient, run: Run
+    task: PassState | None, node: OpNode, gradient: NodeGradient, run: Run, recorded: Namespace
 ) -> tuple[tuple[Gradient, ...], bool]:
     """Call a table node's rule; the gradients for the next edges, and whether they are fresh."""
     several = node.output_metadata.__class__ is tuple
     if gradient is None or (several and all(one is None for one in gradient)):
         return (None,) * len(stored_edges(node)), False
-    F = first_metadata(node).F if task.recorded is None else task.recorded
+    F = first_metadata(node).F if recorded is None else recorded
     received = run_rule(node, run, F, gradient, task)
     return received if node.following.__class__ is tuple else (received,), node.rule.fresh
 
@@ -295,15 +296,11 @@ def call_node(
             node._after_apply()
         return node.conclude(received, None)
     rule = node.rule
-    if all(gradient is None for gradient in gradients):
-        return (None,) * rule.arity
     gradient = gradients if node.output_metadata.__class__ is tuple else gradients[0]
     run = rule.run
     if rule.arrays:
         run = lambda F, gradient, _: rule.run(F, gradient, values_as_tensors(node))  # noqa: E731
-    received = run_rule(node, run, recorded, gradient, None)
-    if node.following.__class__ is not tuple:
-        received = (received,)
+    received, _ = apply_rule(None, node, gradient, run, recorded)
     by_place = dict(zip(rule.places, received, strict=True))
     return tuple(by_place.get(place) for place in range(rule.arity))
 

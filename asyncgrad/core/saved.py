@@ -40,12 +40,13 @@ class SavedHooks(NamedTuple):
 class SavedTensor:
     """One tensor that a node keeps for backward."""
 
-    __slots__ = ("_array", "_counter", "_edge", "_hooks", "_packed", "_variable", "_version",
+    __slots__ = ("_counter", "_edge", "_hooks", "_packed", "_variable", "_version", "array",
                  "metadata")  # fmt: skip
 
     def __init__(self, variable: Variable, hooks: SavedHooks | None) -> None:
         """Save a tensor; if it is an output of the node, call `as_output` afterwards."""
-        self._array: Any = variable._array
+        #: The values, or None if hooks keep them.
+        self.array: Any = variable._array
         self._packed: Any = None
         #: Shape, dtype and device of the tensor.
         self.metadata = variable._metadata
@@ -61,14 +62,9 @@ class SavedTensor:
         """Drop the tensor's edge, which leads to the node itself, and keep only the values."""
         variable = self._variable
         if variable is not None:
-            self._array = variable._array
+            self.array = variable._array
             self._variable = None
         self._edge = None
-
-    @property
-    def array(self) -> Any:
-        """The values, or None if hooks keep them."""
-        return self._array if self._variable is None else self._variable._array
 
     @property
     def data(self) -> Any:
@@ -76,7 +72,7 @@ class SavedTensor:
         if self._hooks is not None:
             return self._packed
         variable = self._variable
-        return wrap(self._array, self.metadata) if variable is None else variable
+        return wrap(self.array, self.metadata) if variable is None else variable
 
     @property
     def unpack_hook(self) -> Callable[[Any], Any] | None:
@@ -109,7 +105,7 @@ class SavedTensor:
         """
         given = self._variable
         if given is None or not (self._edge is None or self._edge.__class__ is AccumulateGrad):
-            array = self._array if given is None else given._array
+            array = self.array if given is None else given._array
             given = wrap(array, self.metadata, self._edge)
             given._counter = self._counter
         before = self._counter.value
@@ -128,7 +124,7 @@ class SavedTensor:
             )
         self._packed = packed
         self._hooks = hooks
-        self._variable = self._array = None
+        self._variable = self.array = None
 
     def unpack(self, node: Node, edge: StoredEdge = None) -> Any:
         """The tensor, with the edge that it had when it was saved, or that of an output."""
@@ -158,11 +154,11 @@ class SavedTensor:
             refuse_modified(node, self.metadata, self._counter, self._version)
         variable = self._variable
         if variable is None:
-            return restored(self._array, self.metadata, edge or self._edge)
+            return restored(self.array, self.metadata, edge or self._edge)
         if variable._counter is self._counter:
             return variable
         # `rebind` has given the leaf a new array since; the saved one is unchanged.
-        return restored(self._array, self.metadata, gradient_edge(variable))
+        return restored(self.array, self.metadata, gradient_edge(variable))
 
 
 def restored(array: Array, metadata: Metadata, edge: StoredEdge) -> Any:
@@ -176,11 +172,6 @@ def restored(array: Array, metadata: Metadata, edge: StoredEdge) -> Any:
         alias._autograd = variable._autograd
         return alias
     return wrap(array, metadata, edge)
-
-
-def save(variable: Variable) -> SavedTensor:
-    """Save a tensor, packed by the current hooks."""
-    return SavedTensor(variable, current().saved_hooks)
 
 
 def pack(

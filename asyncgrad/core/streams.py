@@ -142,7 +142,9 @@ class PassStreams:
                 _, _, node, gradient, _ = heappop(ready)
                 budget -= cost
                 self.running = node
-                received, fresh = apply_rule(task, node, gradient, wanted_rule(task, node))
+                received, fresh = apply_rule(
+                    task, node, gradient, wanted_rule(task, node), task.recorded
+                )
                 self._note_issued(stream)
                 deliver(task, node, stored_edges(node), received, fresh)
                 if budget < 0 or task.inbox or not ready or not self._is_ordinary(task, stream):

@@ -205,7 +205,7 @@ class GraphNode(Node):
             run = partial(_leading_to, self, root, run)
         several = root.output_metadata.__class__ is tuple
         given = [gradient] + [None] * (root.num_inputs - 1) if several else gradient
-        received, state.fresh = apply_rule(task, root, given, run)
+        received, state.fresh = apply_rule(task, root, given, run, task.recorded)
         return received
 
     def _is_unchanged(self) -> bool:

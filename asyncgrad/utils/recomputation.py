@@ -12,7 +12,7 @@ from asyncgrad.core.anomaly import users_stack
 from asyncgrad.core.hook_calls import finished
 from asyncgrad.core.modes import Mode, current
 from asyncgrad.core.recording import made_anew, modes_of, recorders
-from asyncgrad.core.saved import save
+from asyncgrad.core.saved import SavedTensor
 from asyncgrad.core.states import HEAVY_NS
 from asyncgrad.core.variable import Variable
 from asyncgrad.ops.tensors.rng import Generator
@@ -66,8 +66,9 @@ class Frame:
         self.later = later
         #: Tensors are packed by the hooks in force outside, such as an outer checkpoint's. An
         #: example of a batch has no memory of its own to pack.
+        hooks = current().saved_hooks
         self._args: list[Any] = [
-            save(a) if isinstance(a, Variable) and not a._batched else a for a in args
+            SavedTensor(a, hooks) if isinstance(a, Variable) and not a._batched else a for a in args
         ]
         self.holders: list[weakref.ref[Holder]] = []
         #: The metadata of each tensor.
