@@ -8,7 +8,7 @@ other tasks and threads never see its tangents, and they are dropped when the le
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from asyncgrad.aliases import Array, Value
@@ -18,17 +18,10 @@ from asyncgrad.core.modes import Modes
 UNKNOWN = object()
 
 
-class _Key(weakref.ref):  # type: ignore[type-arg]
-    """A weak reference to an array, with its key in the level's dictionary."""
-
-    __slots__ = ("number",)
-    number: int
-
-
 class Level:
     """The tangents of one level of forward mode."""
 
-    __slots__ = ("__weakref__", "_forget", "_tangents", "outer", "recorded")
+    __slots__ = ("__weakref__", "_own", "_tangents", "outer", "recorded")
 
     def __init__(self, outer: Level | None = None, *, recorded: bool = False) -> None:
         """Open a level within `outer`; `recorded`: record tangents in any grad mode."""
@@ -36,8 +29,8 @@ class Level:
         #: The enclosing level, in which this level's tangents have tangents.
         self.outer = outer
         #: By the array's id: a weak reference to the array, and its tangent or None.
-        self._tangents: dict[int, tuple[_Key, Any]] = {}
-        self._forget = _forgetting(weakref.ref(self))
+        self._tangents: dict[int, tuple[weakref.ref[Any], Any]] = {}
+        self._own = weakref.ref(self)
 
     def get(self, array: Array) -> Any:
         """The tangent of an array, None if it is known to have none, else `UNKNOWN`."""
@@ -46,9 +39,9 @@ class Level:
 
     def set(self, array: Array, tangent: Value) -> None:
         """Set an array's tangent: a tensor, or None for none, even if its base has one."""
-        key = _Key(array, self._forget)
-        key.number = id(array)
-        self._tangents[key.number] = (key, tangent)
+        number = id(array)
+        forget = partial(_forget, self._own, number)
+        self._tangents[number] = weakref.ref(array, forget), tangent
 
     def copy(self, array: Array, copied: Array) -> None:
         """Give a copy of an array copies of its tangents, at this level and those around it."""
@@ -78,12 +71,8 @@ class Level:
         return levels[::-1]
 
 
-def _forgetting(level: weakref.ref[Level]) -> Callable[[Any], None]:
-    """The weakref callback that drops a dead array's tangent; it does not keep the level alive."""
-
-    def forget(key: Value) -> None:
-        holder = level()
-        if holder is not None:
-            holder._tangents.pop(key.number, None)
-
-    return forget
+def _forget(level: weakref.ref[Level], number: int, _: Value) -> None:
+    """Drop a dead array's tangent; as a callback it does not keep the level alive."""
+    holder = level()
+    if holder is not None:
+        holder._tangents.pop(number, None)
