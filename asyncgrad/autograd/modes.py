@@ -73,44 +73,31 @@ class AtOnce(Mode):
     def __init__(self, **changes: Value) -> None:
         super().__init__(**changes)
         before = current()
-        changed = before.replace(**changes)
-        install(changed)
-        _calls.set({**_calls.get(), type(self): (self, before, changed)})
+        install(before.replace(**changes))
+        _calls.set({**_calls.get(), type(self): (self, before)})
 
-    def _call(self) -> tuple[Modes, Modes] | None:
-        """The records before and after the call, once, if this is the context's last call."""
+    def _undo(self) -> None:
+        """Undo the call, once, if it was this context's last."""
         calls = _calls.get()
-        mode, *records = calls.get(type(self), (None,))
-        if mode is not self:
-            return None
-        _calls.set({kind: call for kind, call in calls.items() if kind is not type(self)})
-        before, changed = records
-        return before, changed
+        mode, before = calls.get(type(self), (None, None))
+        if mode is self:
+            _calls.set({kind: call for kind, call in calls.items() if kind is not type(self)})
+            install(current().replace(**{name: getattr(before, name) for name in self._changes}))
 
     def __enter__(self) -> Self:
-        """Set the mode again; `__exit__` also undoes the call if it was this context's last."""
-        call = self._call()
-        if call is None:
-            super().__enter__()
-            return self
-        before, changed = call
-        if current() is not changed:
-            install(current().replace(**self._changes))
-        self._note(self._changes, before, changed)
-        return self
+        """Undo the call, and set the mode again until `__exit__`."""
+        self._undo()
+        return super().__enter__()
 
     def __call__(self, function: _F) -> _F:
         """Undo the call: as a decorator, the mode holds in the function only."""
-        call = self._call()
-        if call is not None:
-            before, _ = call
-            install(current().replace(**{name: getattr(before, name) for name in self._changes}))
+        self._undo()
         return super().__call__(function)
 
 
 #: For each kind, the last mode that was called in this context and not entered since, with the
-#: records before and after the call.
-_calls: ContextVar[dict[type[AtOnce], tuple[AtOnce, Modes, Modes]]] = ContextVar(
+#: record before the call.
+_calls: ContextVar[dict[type[AtOnce], tuple[AtOnce, Modes]]] = ContextVar(
     "asyncgrad_calls",
     default={},  # noqa: B039  it is replaced and never changed
 )

@@ -196,10 +196,6 @@ class Mode:
         found = current()
         changed = found.replace(**changes)
         install(changed)
-        self._note(changes, found, changed)
-
-    def _note(self, changes: dict[str, Any], found: Modes, changed: Modes) -> None:
-        """Record what this context's `__exit__` has to restore."""
         _enter((self, changes, found, changed, _entered()))
 
     def __exit__(self, *error: object) -> None:
