@@ -144,11 +144,7 @@ def _stage_or_capture(task: PassState, target: Node, gradient: Gradient, fresh: 
 
 
 def _postpone_leaf(task: PassState, target: Node, sequence_nr: int, overtakes: bool) -> None:
-    """Keep `PassState.postponed` up to date as a gradient comes to a node.
-
-    It comes from the node with `sequence_nr`, before (`overtakes`) nodes with greater ones have
-    reported.
-    """
+    """Keep `PassState.postponed` up to date as a gradient comes, as `deliver` says, to a node."""
     if target.__class__ is AccumulateGrad and target.extras:
         earlier = task.postponed.pop(target, None)
         if earlier is not None and earlier[0] < sequence_nr:

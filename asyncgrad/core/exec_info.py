@@ -106,15 +106,6 @@ class ExecInfo:
                 trimmed.add(node)  # It is requested itself.
 
 
-class Everything:
-    """The set of all nodes."""
-
-    __slots__ = ()
-
-    def __contains__(self, node: Node) -> bool:
-        return True
-
-
 class Inner:
     """The set of all nodes that are not leaves, and some leaves."""
 

@@ -25,7 +25,7 @@ from asyncgrad.aliases import NodeGradient, Owned, Steps, Value
 from asyncgrad.core.conclude import ask, commit_and_call_back
 from asyncgrad.core.delivery import deliver, pass_on, stage_leaf
 from asyncgrad.core.dependencies import count, count_needed
-from asyncgrad.core.exec_info import Everything
+from asyncgrad.core.exec_info import Inner
 from asyncgrad.core.modes import current
 from asyncgrad.core.node import Ending, Freed, Node, stored_edges
 from asyncgrad.core.node_streams import host_cost
@@ -56,7 +56,7 @@ from asyncgrad.core.variable import AccumulateGrad
 from asyncgrad.core.versions import VersionCounter
 
 _CALLBACKS = Ending("Callbacks")
-_EVERY_NODE = Everything()
+_EVERY_RULE = Inner(set())
 _DEVICES = Ending("Devices")
 
 
@@ -102,7 +102,7 @@ class GraphTask(PassState):
         info = self.exec_info
         trimmed: Any = None if info is None else info.trimmed or None
         if self.watch is not None:
-            trimmed = _EVERY_NODE
+            trimmed = _EVERY_RULE
         captures = self.captures if info is not None and info.inner else None
         whole = budget
         node: Any = None
@@ -312,14 +312,13 @@ class GraphTask(PassState):
                     following = stored_edges(node)
                     # Looked up again: the node itself may be what moves the pass to a device.
                     streams = self.streams
-                    if streams is not None:
-                        self.within(streams.deliver, self, node, following, received, fresh)
-                    elif self.recorded is None or self.context is None:
+                    if streams is None and self.recorded is None:
                         deliver(self, node, following, received, fresh)
                     else:
                         # In the context, so that sums are recorded as in this pass, not in its
                         # caller.
-                        self.context.run(deliver, self, node, following, received, fresh)
+                        put = deliver if streams is None else streams.deliver
+                        self.within(put, self, node, following, received, fresh)
                 # Last, because an interrupt may come before: without a report the pass must not go
                 # on.
                 self.launched.pop(node, None)

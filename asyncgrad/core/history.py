@@ -119,18 +119,12 @@ def _keep_extras(meta: AutogradMeta) -> None:
 
 
 def retain_grad(variable: Variable) -> None:
-    """Keep a computed tensor's gradient in its `.grad`; leaves do so anyway.
-
-    Raises:
-        RuntimeError: if the tensor needs no gradient.
-    """
+    """Keep a computed tensor's gradient in its `.grad`; leaves do so anyway."""
     if not requires_grad(variable):
         raise AutogradError(
             "can't retain_grad on Tensor that has requires_grad=False. Call requires_grad_() first."
         )
-    if gradient_edge(variable) is None or variable._edge is None:
-        return
-    if autograd_meta(variable).retains_grad:
-        return
-    retain(variable)
-    autograd_meta(variable).retains_grad = True
+    is_computed = gradient_edge(variable) is not None and variable._edge is not None
+    if is_computed and not autograd_meta(variable).retains_grad:
+        retain(variable)
+        autograd_meta(variable).retains_grad = True

@@ -76,12 +76,9 @@ def again(function: Callable[..., Any], *args: Any) -> Any:
 
 
 def made_anew(recorder: Any, make: Callable[..., _T], *args: Any) -> _T:
-    """Make an array or another object of other such objects; each replay makes it anew.
+    """Make an array or another object of others; a recorder that is still active is told of it.
 
-    Args:
-        recorder: is told of it if it is still active.
-        make: makes the object.
-        args: its arguments.
+    Each replay makes the object anew.
     """
     value = make(*args)
     if recorder in recorders:

@@ -99,12 +99,7 @@ class RawSaved:
 
 
 def saved_attribute(node: OpNode, name: str) -> Any:
-    """A node's `_saved_*` or `_raw_saved_*` attribute.
-
-    Raises:
-        AttributeError: if the node saves nothing of that name.
-        RuntimeError: for a tensor that has been released.
-    """
+    """A node's `_saved_*` or `_raw_saved_*` attribute."""
     raw = name.startswith("_raw_saved_")
     own = name.removeprefix("_raw_saved_" if raw else "_saved_")
     rule = node.rule

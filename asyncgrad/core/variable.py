@@ -157,8 +157,7 @@ def autograd_meta(variable: Variable) -> AutogradMeta:
     meta = variable._autograd
     if meta.__class__ is not AutogradMeta:
         full = AutogradMeta()
-        # Another thread may have made one during the call. From this check to the assignment
-        # Python makes no call, and so does not switch threads.
+        # As in `extras_of`.
         meta = variable._autograd
         if meta.__class__ is not AutogradMeta:
             full.view = meta
@@ -209,8 +208,7 @@ def gradient_edge(variable: Variable) -> Any:
     accumulator.cost = metadata.cost
     accumulator.variable = variable
     latest = ref(accumulator)
-    # Another thread may have made one during a call. From this check to the assignment Python
-    # makes no call, and so does not switch threads.
+    # As in `extras_of`.
     if meta.accumulator is not reference:
         return gradient_edge(variable)
     accumulator.extras = meta.extras
@@ -265,8 +263,7 @@ def counter_of(variable: Variable) -> VersionCounter:
                 "clone to get a normal tensor and use it in autograd."
             )
         counter = VersionCounter()
-        # Another thread may have made one during the call. From this check to the assignment
-        # Python makes no call, and so does not switch threads.
+        # As in `extras_of`.
         if variable._counter is not None:
             return variable._counter
         edge = variable._edge
