@@ -63,26 +63,22 @@ def report(node: Node, error: BaseException) -> None:
             traceback.print_exception(warning.with_traceback(None), chain=False)
 
 
-def _messages(node: Node) -> Iterator[str]:
+def _messages(node: Node | None) -> Iterator[str]:
     """The forward call that made a node, then those of its parents (see `remember`)."""
-    made_at = node.metadata.get("traceback_")
-    if made_at is None:
-        yield (
-            f"Error detected in {name_of(node)}. No forward pass information available. Enable "
-            f"detect anomaly during forward pass for more information."
-        )
-        return
-    start = f"Error detected in {name_of(node)}. Traceback of forward call that caused the error:\n"
-    yield "".join((start, *made_at))
-    parent = node.metadata.get("parent_")
-    seen = {node}
-    while parent is not None and parent not in seen:
-        seen.add(parent)
-        made_at = parent.metadata.get("traceback_")
-        start = f"\n\nPrevious calculation was induced by {name_of(parent)}. "
+    start, effect = "Error detected in", "caused the error"
+    hint = " Enable detect anomaly during forward pass for more information."
+    seen: set[Node] = set()
+    while node is not None and node not in seen:
+        seen.add(node)
+        start = f"{start} {name_of(node)}."
+        made_at = node.metadata.get("traceback_")
         if made_at is None:
-            yield f"{start}No forward pass information available."
+            yield f"{start} No forward pass information available.{hint}"
             return
-        start += "Traceback of forward call that induced the previous calculation:\n"
-        yield "".join((start, *made_at))
-        parent = parent.metadata.get("parent_")
+        yield "".join((f"{start} Traceback of forward call that {effect}:\n", *made_at))
+        start, effect = (
+            "\n\nPrevious calculation was induced by",
+            "induced the previous calculation",
+        )
+        hint = ""
+        node = node.metadata.get("parent_")

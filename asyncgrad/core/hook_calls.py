@@ -75,15 +75,11 @@ def post_hooks(
     following = node.next_edges
     rule = node.rule
     places = range(len(following)) if rule is None else rule.places
-    inputs: tuple[Any, ...] = (None,) * len(following)
-    if received:
-        by_place = dict(zip(places, received, strict=True))
-        inputs = tuple(
-            None
-            if edge.node is None
-            else as_tensor(by_place[i], metadata_at(edge.node, edge.input_nr))
-            for i, edge in enumerate(following)
-        )
+    by_place = dict(zip(places, received, strict=True))
+    inputs = tuple(
+        None if edge.node is None else as_tensor(by_place[i], metadata_at(edge.node, edge.input_nr))
+        for i, edge in enumerate(following)
+    )
     outputs = tuple(as_tensor(g, metadata_at(node, i)) for i, g in enumerate(gradients))
     for hook in tuple(extras_of(node).post.values()):
         result = yield from awaited(hook(inputs, outputs))

@@ -136,15 +136,9 @@ class Node:
         rule = self.rule
         if rule is None:
             return type(self).__name__
-        if rule.variant is None:
+        if rule.variant is None or rule.outliving is None:
             return rule.name
-        saved = self.saved
-        if saved.__class__ is Freed:
-            kept = self.guard
-        else:
-            kept = None if rule.outliving is None else rule.outliving(saved)
-        if kept is None:
-            return rule.name
+        kept = self.guard if self.saved.__class__ is Freed else rule.outliving(self.saved)
         return rule.variant(dict(zip(rule.plain, kept, strict=True)))
 
     def apply(self, gradients: tuple[Any, ...], task: Value) -> Any:

@@ -297,12 +297,8 @@ class PassState:
 
     def is_large(self) -> bool:
         """Whether what is staged is so much that a thread should commit it."""
-        if len(self.staged) > _MANY:
-            return True
-        size = 0
-        for staged in self.staged:
-            size += staged[0]._metadata.size
-        return size > _LARGE
+        sizes = [variable._metadata.size for variable, _, _ in self.staged]
+        return len(sizes) > _MANY or sum(sizes) > _LARGE
 
     def succeed(self) -> None:
         """Note that the gradients are committed."""
