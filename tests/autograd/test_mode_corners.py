@@ -138,6 +138,18 @@ def test_a_mode_that_was_set_is_set_again_on_entry(T, log):
 
 
 @plainly
+def test_a_mode_that_was_set_and_entered_leaves_others_as_they_are(T, log):
+    outer, mode = T.no_grad(), T.autograd.set_detect_anomaly(False)
+    T.set_grad_enabled(False)
+    outer.__enter__()
+    mode.__enter__()
+    outer.__exit__(None, None, None)
+    T.set_grad_enabled(True)
+    mode.__exit__(None, None, None)
+    log(T.is_grad_enabled(), T.is_anomaly_enabled())
+
+
+@plainly
 def test_integers_have_no_tangents(T, log):
     F = T.autograd.forward_ad
     with F.dual_level():
