@@ -133,7 +133,8 @@ def recorded_sum(
 
 def check_fit(variable: Variable, gradient: Gradient) -> Variable | None:
     """Raise unless a gradient for a leaf, and its `.grad`, have its shape; returns the `.grad`."""
-    own, shape = variable._metadata.shape, tuple(gradient.shape)
+    facts = gradient._metadata if isinstance(gradient, Variable) else gradient
+    own, shape = variable._metadata.shape, tuple(facts.shape)
     if shape != own:
         raise AutogradError(
             f"accumulating a gradient of shape {shape} into a leaf of shape {own}: the leaf's data "
