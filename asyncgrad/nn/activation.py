@@ -166,7 +166,6 @@ class PReLU(FunctionModule, function=F.prelu, members=("weight",), shown=("num_p
     Args:
         num_parameters: one slope, or one for each channel.
         init: their initial value.
-        device, dtype: those of the slopes.
     """
 
     def __init__(

@@ -30,12 +30,10 @@ class AdaptiveLogSoftmaxWithLoss(Module):
     """Adaptive log-softmax: a head for frequent classes, and tails for clusters of rare ones.
 
     Args:
-        in_features: the length of the inputs.
         n_classes: the number of classes, which are numbered by falling frequency.
         cutoffs: the first class of each tail, in increasing order.
         div_value: how much narrower each tail is than the one before it.
         head_bias: add a bias to the head.
-        device, dtype: those of the parameters.
 
     Shapes:
         input (n, in_features), target (n,): output (n,), the logarithms of the targets'

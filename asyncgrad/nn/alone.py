@@ -17,9 +17,6 @@ class SyncBatchNorm(_BatchNorm):
         process_group: must be None, as there are no other processes.
 
     The other arguments are those of `BatchNorm1d`.
-
-    Raises:
-        ValueError: if there is a process group; in a call, if the input has less than two axes.
     """
 
     def __init__(
@@ -65,9 +62,6 @@ class DataParallel(Module):
         device_ids: at most one device.
         output_device: without effect.
         dim: without effect.
-
-    Raises:
-        ValueError: if there are several devices.
     """
 
     def __init__(

@@ -28,7 +28,6 @@ class MultiheadAttention(Module):
         kdim: the features of keys, `embed_dim` if None.
         vdim: the features of values, `embed_dim` if None.
         batch_first: inputs are (batch, length, features) instead of (length, batch, features).
-        device, dtype: those of the parameters.
     """
 
     in_proj_weight: Any

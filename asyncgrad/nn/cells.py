@@ -172,9 +172,7 @@ class RNNCell(_OneStateCell):
     Args:
         input_size: the features of the input.
         hidden_size: the size of the state.
-        bias: add biases.
         nonlinearity: "tanh" or "relu".
-        device, dtype: those of the parameters.
     """
 
     def __init__(

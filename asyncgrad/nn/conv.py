@@ -181,17 +181,13 @@ class Conv1d(_PlainConvNd, ndim=1, convolve=F.conv1d):
     """A convolution of lines.
 
     Args:
-        in_channels: the channels of the input.
-        out_channels: the channels of the output.
         kernel_size: the size of the kernel, a number or one for each axis.
         stride: the step of the kernel, likewise.
         padding: the padding on both sides, likewise; "same" for an output of the input's size,
             "valid" for nothing.
         dilation: the distance between the kernel's elements.
         groups: each group of outputs depends only on its group of input channels.
-        bias: add a bias.
         padding_mode: "zeros", "reflect", "replicate" or "circular".
-        device, dtype: those of the parameters.
     """
 
 

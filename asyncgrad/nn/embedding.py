@@ -26,7 +26,6 @@ class Embedding(FunctionModule, function=F.embedding, members=("weight",)):
         sparse: gradients hold only the rows that were looked up.
         _weight: the table, of shape (num_embeddings, embedding_dim).
         _freeze: the table needs no gradient.
-        device, dtype: those of the table.
     """
 
     weight: Parameter
@@ -128,14 +127,7 @@ class EmbeddingBag(FunctionModule, function=F.embedding_bag, members=("weight",)
         norm_type: float = 2.0, scale_grad_by_freq: bool = False, mode: BagMode = "mean",
         sparse: bool = False, include_last_offset: bool = False, padding_idx: int | None = None,
     ) -> Self:  # fmt: skip
-        """Create a module from an existing table.
-
-        Args:
-            embeddings: the table, of two axes.
-            freeze: it needs no gradient.
-
-        The other arguments are those of the class.
-        """
+        """Create a module from an existing table: see `Embedding.from_pretrained`."""
         made = cls(
             *_sizes(embeddings), max_norm, norm_type, scale_grad_by_freq, mode, sparse, embeddings,
             include_last_offset, padding_idx,

@@ -40,12 +40,7 @@ class Upsample(FunctionModule, function=F.interpolate):
 
 
 class _Upsampling2d(Upsample):
-    """The base of upsampling in one way.
-
-    Args:
-        size: the new size; or else
-        scale_factor: the factor of the size.
-    """
+    """The base of upsampling in one way."""
 
     _way: tuple[ResizeMode, bool | None]
 

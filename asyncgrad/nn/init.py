@@ -92,12 +92,7 @@ def trunc_normal_(
     tensor: _T, mean: float = 0.0, std: float = 1.0, a: float = -2.0, b: float = 2.0,
     generator: Generator | None = None,
 ) -> _T:  # fmt: skip
-    """Fill with normal numbers that lie in [a, b]; numbers outside are redrawn.
-
-    Raises:
-        ZeroDivisionError: if `std` is 0.
-        NotImplementedError: for integers and booleans.
-    """
+    """Fill with normal numbers that lie in [a, b]; numbers outside are redrawn."""
     _check_drawn("trunc_normal_", tensor)
     if a > b:
         raise RuntimeError(f"trunc_normal_ expects a <= b, but found a={a} > b={b}")

@@ -75,12 +75,7 @@ class _Lazy:
             super().reset_parameters()  # type: ignore[misc]
 
     def initialize_parameters(self: Any, input: Tensor, *rest: Any, **options: Any) -> None:
-        """Create the parameters for an input; other arguments of `forward` do not matter.
-
-        Raises:
-            RuntimeError: if the input has the wrong number of axes.
-            ValueError: if it does not fit the options.
-        """
+        """Create the parameters for an input; other arguments of `forward` do not matter."""
         count = self._count(input)
         lazy = [*filter(is_lazy, (*self._parameters.values(), *self._buffers.values()))]
         where = {"device": lazy[0].device, "dtype": lazy[0].dtype} if lazy else {}

@@ -44,8 +44,6 @@ class Linear(_Weighted, shown=("in_features", "out_features", "bias")):
     Args:
         in_features: the length of the input's last axis.
         out_features: the length of the output's last axis.
-        bias: add a bias.
-        device, dtype: those of the parameters.
     """
 
     in_features: int
@@ -76,8 +74,6 @@ class Bilinear(
         in1_features: the length of the first input's last axis.
         in2_features: the length of the second's.
         out_features: the length of the output's.
-        bias: add a bias.
-        device, dtype: those of the parameters.
     """
 
     def forward(self, input1: Tensor, input2: Tensor) -> Tensor:  # type: ignore[override,empty-body]

@@ -213,9 +213,6 @@ class Module(Hooked):
         Args:
             args: a dtype, a device, a device and a dtype, or a tensor that has both.
             kwargs: `device=` and `dtype=`.
-
-        Raises:
-            TypeError: if the dtype is neither floating nor complex.
         """
         device, dtype = target_of_to(**arguments_of_to(args, kwargs))
         if dtype is not None and category(dtype) < 2:
@@ -236,10 +233,7 @@ class Module(Hooked):
         return self._apply(lambda tensor: tensor.cpu())
 
     def cuda(self, device: DeviceLike | None = None) -> Self:
-        """Move every parameter and buffer to a CUDA device, in place.
-
-        Args:
-            device: the device; `cuda:0` if None.
+        """Move every parameter and buffer to a CUDA device, `cuda:0` if None, in place.
 
         Raises:
             RuntimeError: if there is no such device; nothing is moved then.
@@ -388,9 +382,6 @@ class Module(Hooked):
             state_dict: tensors by dotted names.
             strict: raise if names are missing or unexpected.
             assign: use the given tensors themselves instead of copying their values.
-
-        Raises:
-            RuntimeError: if shapes do not match, or names do not and `strict` is set.
         """
         return load(self, state_dict, strict, assign)
 

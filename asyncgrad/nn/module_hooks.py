@@ -55,14 +55,12 @@ class Hooked(Members):
     def register_backward_hook(self, hook: Hook) -> RemovableHandle:
         """Call a function with the gradients of the output's node, which PyTorch discourages.
 
-        See `register_full_backward_hook`, which knows the module's arguments.
+        See `register_full_backward_hook`, which knows the module's arguments; a module can't have
+        hooks of both kinds.
 
         Args:
             hook: gets the module, the gradients of the node's inputs and those of its outputs;
                 its result, unless None, replaces the inputs' gradients.
-
-        Raises:
-            RuntimeError: if the module has full backward hooks.
         """
         if self._backward_hooks:
             raise RuntimeError(_BOTH)
@@ -86,9 +84,6 @@ class Hooked(Members):
                 and those of the outputs, as tuples with None where there is no gradient; its
                 result, unless None, replaces the arguments' gradients.
             prepend: before the hooks that are there already.
-
-        Raises:
-            RuntimeError: if the module has hooks of `register_backward_hook`.
         """
         if any(isinstance(hook, HookOnNode) for hook in self._forward_hooks.values()):
             raise RuntimeError(_BOTH)

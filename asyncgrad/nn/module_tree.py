@@ -110,12 +110,7 @@ class Members:
             raise KeyError(f"attribute '{name}' already exists")
 
     def register_parameter(self, name: str, param: Parameter | None) -> None:
-        """Add a parameter, or None for a parameter that the module does not have.
-
-        Raises:
-            KeyError: if the name is taken, empty or has a dot.
-            ValueError: if the parameter is not a leaf.
-        """
+        """Add a parameter, or None for a parameter that the module does not have."""
         self._check_name("parameter", "_parameters", name)
         if param is not None and not isinstance(param, Parameter):
             raise TypeError(
@@ -143,12 +138,7 @@ class Members:
         """Add a tensor that belongs to the module's state but is not trained.
 
         Args:
-            name: the attribute's name.
-            tensor: the buffer, or None for a buffer that the module does not have.
             persistent: include it in the state dict.
-
-        Raises:
-            KeyError: if the name is taken, empty or has a dot.
         """
         self._check_name("buffer", "_buffers", name)
         if tensor is not None and not isinstance(tensor, Tensor):
@@ -163,11 +153,7 @@ class Members:
             self._non_persistent_buffers_set.add(name)
 
     def register_module(self, name: str, module: Members | None) -> None:
-        """Add a module under a name.
-
-        Raises:
-            KeyError: if the name is taken, empty or has a dot.
-        """
+        """Add a module under a name."""
         if module is not None and not isinstance(module, Members):
             raise TypeError(
                 f"{class_of(module)} is not a Module subclass: call it in the `forward` of a "
@@ -195,9 +181,6 @@ class Members:
 
         Args:
             strict: require that there is already a module at the path.
-
-        Raises:
-            AttributeError: if a parent in the path (with `strict`, also its end) is not a module.
         """
         if target == "":
             raise ValueError("Cannot set the submodule without a target name!")

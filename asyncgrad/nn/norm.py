@@ -117,8 +117,6 @@ class BatchNorm1d(_BatchNorm, axes=(2, 3)):
         momentum: the weight of a new batch in the running values; None for their plain mean.
         affine: learn a scale and shift.
         track_running_stats: keep running values, and use them in evaluation mode.
-        device, dtype: those of parameters and buffers.
-        bias: learn a shift.
     """
 
 
@@ -207,8 +205,6 @@ class LayerNorm(
         normalized_shape: the lengths of those axes, or the length of the last.
         eps: added to the variance.
         elementwise_affine: learn a scale and shift for each element.
-        bias: learn a shift.
-        device, dtype: those of the parameters.
     """
 
     def __init__(
@@ -233,8 +229,6 @@ class GroupNorm(
         num_channels: how many channels there are.
         eps: added to the variance.
         affine: learn a scale and shift for each channel.
-        device, dtype: those of the parameters.
-        bias: learn a shift.
     """
 
     def __init__(
@@ -262,7 +256,6 @@ class RMSNorm(
         eps: added to the mean square; if None the machine epsilon of the dtype in which sums are
             computed: float32 for half precision.
         elementwise_affine: learn a scale for each element.
-        device, dtype: those of the scale.
     """
 
     def __init__(

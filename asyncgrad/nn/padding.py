@@ -14,12 +14,9 @@ class _Pad(Declared):
 
     Args:
         padding: the widths: a number, or one for each side, the last axis first.
-
-    Class arguments:
-        axes: the number of axes that are padded.
-        mode: how, in the words of `nn.functional.pad`.
     """
 
+    #: The number of axes that are padded, and how, in the words of `nn.functional.pad`.
     _axes: int
     _mode: PadMode
 

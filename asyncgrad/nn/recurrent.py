@@ -295,13 +295,10 @@ class RNN(_OneState):
     Args:
         input_size: the features of the input.
         hidden_size: the size of the state.
-        num_layers: the number of stacked layers.
         nonlinearity: "tanh" or "relu".
-        bias: add biases.
         batch_first: inputs are (n, length, features) instead of (length, n, features).
         dropout: the probability of dropout between layers, in training.
         bidirectional: each layer also runs backwards over the sequence.
-        device, dtype: those of the parameters.
     """
 
     def __init__(

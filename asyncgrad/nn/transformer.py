@@ -102,7 +102,6 @@ class TransformerEncoderLayer(_Layer, attentions=("self_attn",)):
         batch_first: inputs are (batch, length, features) instead of (length, batch, features).
         norm_first: apply norms before attention and feedforward, not after.
         bias: linear maps and norms have biases.
-        device, dtype: those of the parameters.
     """
 
     def forward(

@@ -132,13 +132,7 @@ class _Writer:
             self._free.append(found)
 
     def _value(self, node: Any, over: set[str], out: str | None = None) -> str:
-        """Write what computes an expression; returns the name of its value.
-
-        Args:
-            node: the expression.
-            over: arrays that may be overwritten.
-            out: the array that gets the value.
-        """
+        """Write what computes an expression, perhaps over arrays; returns the name of its value."""
         if isinstance(node, ast.Constant):
             return str(node.value)
         if isinstance(node, ast.Name):

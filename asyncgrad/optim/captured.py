@@ -85,11 +85,7 @@ class CapturedStep:
         self._slots: list[dict[Any, Slots]] = []
 
     def facts(self, graded: Set[Tensor]) -> StepFacts | None:
-        """What the next step uses; None if it has to be taken eagerly.
-
-        Args:
-            graded: the parameters that have a gradient then.
-        """
+        """What the next step uses, for parameters with a gradient; None if it must be eager."""
         optimizer = self._optimizer
         recorded = any(group.get("differentiable") for group in optimizer.param_groups)
         if recorded or optimizer._steps_have_hooks() or optimizer._stepping is not None:

@@ -224,12 +224,7 @@ class ElementwiseOptimizer(Optimizer):
         return change
 
     def _descent(self, group: Group, step: Step) -> tuple[Any, bool, Change]:
-        """A step as a function of arrays: the values, the gradient, and the entries.
-
-        Returns:
-            The factor that the values shrink by before, or None, whether the function uses them,
-            and the function.
-        """
+        """A factor for the values or None, whether the step's function uses them, and this."""
         *numbers, shrink = step.numbers
         function = array_update(step.update, step.flags)
         weight_decay, maximize = group.get("weight_decay"), group["maximize"]

@@ -64,12 +64,7 @@ class Hooked:
         return RemovableHandle(self._pre_hooks, hook)
 
     def register_step_post_hook(self, hook: Hook) -> RemovableHandle:
-        """Call a function after each step.
-
-        Args:
-            hook: takes the optimiser, the step's positional arguments (the optimiser first) and its
-                keyword arguments.
-        """
+        """Call a function after each step, with what `register_step_pre_hook` says."""
         return RemovableHandle(self._post_hooks, hook)
 
     def register_state_dict_pre_hook(self, hook: Hook, prepend: bool = False) -> RemovableHandle:
@@ -164,12 +159,7 @@ def _awaiting(step: Any) -> Any:
     async def step_async(self: Any, closure: Callable[[], Any] | None = None) -> Any:
         """Call `step` on the event loop, and await it if it is a coroutine function.
 
-        Args:
-            closure: computes the loss and its gradients anew; if it is a coroutine function, it is
-                awaited before the step, which gets no closure.
-
-        Raises:
-            PendingBackwardError: if this task has not awaited a pass that it started.
+        A closure that is a coroutine function is awaited before the step, which gets no closure.
         """
         self._check_awaited("step_async")
         unrepeatable("calls step_async()")

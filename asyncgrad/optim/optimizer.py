@@ -53,9 +53,6 @@ class Optimizer(Hooked, Turns):
     Args:
         params: tensors, pairs of a name and a tensor, or dictionaries with `params` and options.
         defaults: the options of groups that do not set their own.
-
-    Raises:
-        ValueError: if `params` is empty, a tensor is no leaf, or a tensor is in two groups.
     """
 
     #: The options of groups that do not set their own.
@@ -101,9 +98,6 @@ class Optimizer(Hooked, Turns):
         Args:
             param_group: a dictionary with `params` and options. It becomes the group itself, and
                 gets the options that it lacks.
-
-        Raises:
-            ValueError: if a tensor is no leaf or already in a group, or only some have names.
         """
         group = new_group(param_group, self.defaults, self.param_groups)
         self._check_parameters(group["params"])
@@ -340,14 +334,7 @@ class Optimizer(Hooked, Turns):
         )
 
     def _update_group(self, number: int, group: Group, gradients: Gradients, beside: bool) -> None:
-        """Update those parameters of a group that have a gradient.
-
-        Args:
-            number: the group's number.
-            group: the group.
-            gradients: the parameters, and their gradients.
-            beside: make new arrays.
-        """
+        """Update those parameters of a group that have a gradient; `beside`, in new arrays."""
         for parameter, gradient in gradients:
             change = parameter._metadata.device.launching(self._change)
             try:

@@ -37,14 +37,7 @@ def _compiled(declared: Update, flags: tuple[bool, ...]) -> list[tuple[str, list
 
 
 def recorded_update(declared: Update, flags: tuple[bool, ...], values: dict[str, Any]) -> None:
-    """Compute an update.
-
-    Args:
-        declared: the update.
-        flags: the values of its flags.
-        values: by the names of the declaration, the tensors and numbers that it uses. What it
-            assigns is put there.
-    """
+    """Compute an update of values by their names, where what it assigns is put."""
     for target, parts in _compiled(declared, flags):
         value, *others = [eval(part, _FUNCTIONS, values) for part in parts]
         values[target] = where(value, *others) if others else value

@@ -27,9 +27,6 @@ def new_group(given: Group, defaults: Mapping[str, Any], others: list[Group]) ->
         given: what the user has given: `params`, and options.
         defaults: the options of groups that do not set their own.
         others: the groups that there are.
-
-    Raises:
-        ValueError: if a tensor is no leaf or already in a group, or only some have names.
     """
     if not isinstance(given, dict):
         raise TypeError(f"param_group must be a dict, but got {type(given).__name__}")
@@ -105,9 +102,6 @@ def restored(
     Args:
         groups: the present groups, whose parameters the restored ones get.
         defaults: the options that older state dicts may lack.
-
-    Raises:
-        ValueError: if the state dict has other numbers of groups or of parameters.
     """
     given = state_dict["param_groups"]
     if len(given) != len(groups):

@@ -180,7 +180,6 @@ def update_bn(loader: Iterable[Any], model: Module, device: DeviceLike | None = 
 
     Args:
         loader: inputs, or lists and tuples whose first element is an input.
-        model: the model.
         device: the device to move the inputs to.
 
     Raises:

@@ -45,12 +45,7 @@ class Together:
     """The memory of the states of some parameters, and room for their gradients and changes."""
 
     def __init__(self, parts: Sequence[Part], names: Sequence[str]) -> None:
-        """Move the states into common memory.
-
-        Args:
-            parts: the updates of the parameters.
-            names: the names of the entries, in the order of the arrays.
-        """
+        """Move the states into common memory; `names` are those of the entries, in order."""
         self._names = names
         shapes = self._shapes = [arrays[0].shape for _, _, _, arrays in parts]
         #: The changes of the values, the gradients, and each entry, of all parameters.
@@ -147,10 +142,7 @@ def joined(
 ) -> Together | None:
     """Where the states of some parameters lie, which may be moved there; None if they stay alone.
 
-    Args:
-        known: what there is, by the number of a group.
-        parts: the updates of the parameters.
-        names: the names of the entries, in the order of the arrays.
+    `known` is what there is, by the number of a group.
     """
     if len(parts) < 2 or not names or any("step" not in state for _, _, state, _ in parts):
         return None

@@ -32,9 +32,6 @@ def get_total_norm(
 ) -> Tensor:  # fmt: skip
     """The norm, without dimensions, of all elements of some tensors, as if they were one vector.
 
-    Args:
-        tensors: one, or many.
-
     The other arguments are those of `clip_grad_norm_`.
     """
     tensors = [tensors] if isinstance(tensors, Variable) else list(tensors)
@@ -79,10 +76,7 @@ def clip_grads_with_norm_(
     parameters: Tensor | Iterable[Tensor], max_norm: float, total_norm: Tensor,
     foreach: bool | None = None,
 ) -> None:  # fmt: skip
-    """Scale gradients in place by `max_norm / total_norm`, if that is less than 1.
-
-    Args:
-        total_norm: the norm that the gradients have.
+    """Scale gradients in place by `max_norm / total_norm`, the norm they have, if that is below 1.
 
     The other arguments are those of `clip_grad_norm_`.
     """
@@ -144,16 +138,9 @@ def clip_grad_norm_(
 def clip_grad_value_(
     parameters: Tensor | Iterable[Tensor], clip_value: float, foreach: bool | None = None
 ) -> None:
-    """Clamp the elements of the gradients to [-clip_value, clip_value], in place.
+    """Clamp the elements of the gradients, which are real, to [-clip_value, clip_value], in place.
 
-    Args:
-        clip_value: the greatest absolute value allowed.
-
-    The other arguments are those of `clip_grad_norm_`.
-
-    Raises:
-        NotImplementedError: if a gradient is complex.
-        PendingBackwardError: if this task has started a pass that it has not awaited.
+    The other arguments, and what it raises, are those of `clip_grad_norm_`.
     """
     check_awaited("clip_grad_value_")
     bound = float(clip_value)

@@ -79,7 +79,6 @@ def weight_norm(module: Module, name: str = "weight", dim: int | None = 0) -> Mo
     """Learn the lengths and the direction of a tensor's slices separately; returns the module.
 
     Args:
-        module: the module that has the tensor.
         dim: the axis along which each slice has its own length; one length for all if None.
 
     Example:
@@ -165,7 +164,6 @@ def spectral_norm(
     """Divide a tensor by the greatest singular value of its matrix; returns the module.
 
     Args:
-        module: the module that has the tensor.
         n_power_iterations: the number of power iterations at each look-up in training.
         eps: the lower bound of norms that vectors are divided by.
         dim: the axis of the matrix's rows; 0, or that of the outputs for transposed convolutions,

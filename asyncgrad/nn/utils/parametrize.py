@@ -94,11 +94,7 @@ class ParametrizationList(ModuleList):
         return [getattr(self, f"original{place}") for place in range(self.ntensors)]
 
     def right_inverse(self, value: Any) -> None:
-        """Set the originals so that the functions compute `value`.
-
-        Raises:
-            RuntimeError: if a function has no `right_inverse`.
-        """
+        """Set the originals so that the functions compute `value`."""
         with no_grad():
             function: Any
             for function in reversed(list(self)):
@@ -321,7 +317,6 @@ def transfer_parametrizations_and_params(
 
     Args:
         from_module: the module that has them; it is not changed.
-        to_module: the module that gets them.
         tensor_name: the tensor whose parametrizations are transferred; all if None.
     """
     if not is_parametrized(from_module):

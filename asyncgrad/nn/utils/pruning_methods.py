@@ -52,7 +52,6 @@ class BasePruningMethod:
         """Prune a parameter, in addition to any earlier pruning.
 
         Args:
-            module: the module that has the parameter.
             importance_scores: of the parameter's shape; if None, the parameter itself.
             args, kwargs: further arguments of the method.
         """
@@ -127,11 +126,7 @@ class PruningContainer(BasePruningMethod):
         return self._pruning_methods[idx]
 
     def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
-        """The mask after the last method, which chooses among the remaining elements.
-
-        Raises:
-            ValueError: if its `PRUNING_TYPE` is unknown.
-        """
+        """The mask after the last method, which chooses among the remaining elements."""
         method = self._pruning_methods[-1]
         where: Any
         if method.PRUNING_TYPE == "unstructured":
@@ -258,13 +253,7 @@ class RandomStructured(_Channels):
 
 
 class LnStructured(_Channels):
-    """Prunes the channels of the least norms.
-
-    Args:
-        amount: their number, or, as a float in [0, 1], their fraction.
-        n: the order of the norm.
-        dim: the axis of the channels.
-    """
+    """Prunes the channels of the least norms, of order `n`; see `RandomStructured`."""
 
     def __init__(self, amount: float, n: float | MatrixNorm, dim: int = -1) -> None:
         super().__init__(amount, dim)
@@ -277,11 +266,7 @@ class LnStructured(_Channels):
 
 
 class CustomFromMask(BasePruningMethod):
-    """Prunes by a mask.
-
-    Args:
-        mask: ones, and zeros for elements to prune.
-    """
+    """Prunes by a mask of ones, and zeros for elements to prune."""
 
     PRUNING_TYPE = "global"
 

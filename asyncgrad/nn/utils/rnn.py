@@ -112,7 +112,6 @@ def pack_padded_sequence(
     Args:
         input: of shape (length, n, ...), or (n, length, ...) with `batch_first`.
         lengths: the length of each sequence: a sequence of integers, or a tensor on the CPU.
-        batch_first: see above.
         enforce_sorted: require falling lengths; otherwise the sequences are sorted.
 
     Example:
@@ -234,8 +233,6 @@ def unpad_sequence(
 
     Args:
         padded_sequences: of shape (length, n, ...), or (n, length, ...) with `batch_first`.
-        lengths: the length of each sequence.
-        batch_first: see above.
     """
     x = padded_sequences if batch_first else transpose(padded_sequences, 0, 1)
     pairs = zip(x, np.asarray(lengths).tolist(), strict=True)
@@ -243,12 +240,7 @@ def unpad_sequence(
 
 
 def pack_sequence(sequences: Sequence[Tensor], enforce_sorted: bool = True) -> PackedSequence:
-    """Pack sequences of several lengths.
-
-    Args:
-        sequences: tensors of shapes (length, ...), equal but for the length.
-        enforce_sorted: require falling lengths; otherwise the sequences are sorted.
-    """
+    """Pack sequences of several lengths, as `pad_sequence` and `pack_padded_sequence` do."""
     lengths = [len(x) for x in sequences]
     return pack_padded_sequence(pad_sequence(sequences), lengths, enforce_sorted=enforce_sorted)
 

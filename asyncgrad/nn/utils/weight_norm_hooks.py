@@ -98,14 +98,7 @@ def _removed(module: Module, kind: str, name: str) -> Any:
 def weight_norm(module: Module, name: str = "weight", dim: int | None = 0) -> Module:
     """Learn a parameter's lengths and direction, as `name_g` and `name_v`; returns the module.
 
-    Deprecated, as in PyTorch: see `parametrizations.weight_norm`.
-
-    Args:
-        module: the module that has the parameter.
-        dim: the axis along which each slice has its own length; one length for all if None.
-
-    Raises:
-        RuntimeError: if it is normalised so already.
+    Deprecated, as in PyTorch: see `parametrizations.weight_norm`, which explains the arguments.
     """
     warn(
         "weight_norm is deprecated in favour of nn.utils.parametrizations.weight_norm",
@@ -139,15 +132,7 @@ def spectral_norm(
 ) -> Module:  # fmt: skip
     """Divide a parameter by the greatest singular value of its matrix; returns the module.
 
-    Args:
-        module: the module that has the parameter, which becomes `name_orig`.
-        n_power_iterations: the number of power iterations at each call in training.
-        eps: the lower bound of norms that vectors are divided by.
-        dim: the axis of the matrix's rows; 0, or that of the outputs for transposed convolutions,
-            if None.
-
-    Raises:
-        RuntimeError: if it is normalised so already.
+    The parameter becomes `name_orig`. The arguments are those of `parametrizations.spectral_norm`.
     """
     weight = _parameter(module, "spectral_norm", name)
     hook = _SpectralNorm(name, n_power_iterations, rows_axis(module, dim), eps)

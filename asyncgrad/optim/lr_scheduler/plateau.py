@@ -63,9 +63,6 @@ class ReduceLROnPlateau(LRScheduler):
 
         Args:
             metrics: the metric, a number or a tensor of one element.
-
-        Raises:
-            RuntimeError: if groups have been added whose lowest rates are not known.
         """
         current = float(metrics)
         self.last_epoch += 1
