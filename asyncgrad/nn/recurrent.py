@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from itertools import groupby
 from typing import Any
@@ -30,25 +30,26 @@ class RNNBase(FunctionModule, shown=()):
         batch_first: bool = False, dropout: float = 0.0, bidirectional: bool = False,
         proj_size: int = 0, device: DeviceLike | None = None, dtype: DTypeLike | None = None,
     ) -> None:  # fmt: skip
-        _check_options(input_size, hidden_size, num_layers, dropout, proj_size)
-        for name, flag in (("bias", bias), ("batch_first", batch_first)):
-            if not isinstance(flag, bool):
-                raise TypeError(f"{name} should be of type bool, got: {type(flag).__name__}")
         self._keep(locals())
-        self.bias = bias
-        self.dropout = float(dropout)
-        width, out = GATES[mode] * hidden_size, proj_size or hidden_size
-        for layer in range(num_layers):
-            below = input_size if layer == 0 else out * (1 + bidirectional)
+
+    def _keep(self, given: Mapping[str, Any]) -> None:
+        """Check and keep the options, and create the parameters."""
+        _check_options(given)
+        super()._keep({"proj_size": 0, **given})
+        self.bias, self.dropout = given["bias"], float(given["dropout"])
+        size = self.hidden_size
+        width, out = GATES[self.mode] * size, self.proj_size or size
+        for layer in range(self.num_layers):
+            below = out * (1 + self.bidirectional) if layer else self.input_size
             for ending in self._endings(layer):
                 shapes: dict[str, tuple[int, ...]]
                 shapes = {"weight_ih": (width, below), "weight_hh": (width, out)}
-                if bias:
+                if self.bias:
                     shapes |= {"bias_ih": (width,), "bias_hh": (width,)}
-                if proj_size:
-                    shapes["weight_hr"] = (proj_size, hidden_size)
+                if self.proj_size:
+                    shapes["weight_hr"] = (self.proj_size, size)
                 named = {name + ending: shape for name, shape in shapes.items()}
-                self._add_parameters(named, device, dtype)
+                self._add_parameters(named, given["device"], given["dtype"])
         self.reset_parameters()
 
     def _endings(self, layer: int) -> tuple[str, ...]:
@@ -240,35 +241,34 @@ def _over_packed(
     return cat(outputs), state
 
 
-def _check_options(
-    input_size: int, hidden_size: int, num_layers: int, dropout: float, proj_size: int
-) -> None:
+def _check_options(given: Mapping[str, Any]) -> None:
     """Raise if an option is invalid."""
+    dropout, hidden_size = given["dropout"], given["hidden_size"]
     if not isinstance(dropout, (int, float)) or isinstance(dropout, bool) or not 0 <= dropout <= 1:
         raise ValueError(
             "dropout should be a number in range [0, 1] representing the probability of an element "
             "being zeroed"
         )
-    if dropout > 0 and num_layers == 1:
+    if dropout > 0 and given["num_layers"] == 1:
         warn(
             f"dropout option adds dropout after all but last recurrent layer, so non-zero dropout "
             f"expects num_layers greater than 1, but got dropout={dropout} and num_layers=1"
         )
-    for name, value in (
-        ("input_size", input_size),
-        ("hidden_size", hidden_size),
-        ("num_layers", num_layers),
-    ):
-        if not isinstance(value, int):
-            raise TypeError(f"{name} should be of type int, got: {type(value).__name__}")
-        if value <= 0:
-            raise ValueError(f"{name} must be greater than zero, got {value}")
+    for name in ("input_size", "hidden_size", "num_layers"):
+        if not isinstance(given[name], int):
+            raise TypeError(f"{name} should be of type int, got: {type(given[name]).__name__}")
+        if given[name] <= 0:
+            raise ValueError(f"{name} must be greater than zero, got {given[name]}")
+    proj_size = given.get("proj_size", 0)
     if proj_size < 0:
         raise ValueError("proj_size should be a positive integer or zero to disable projections")
     if proj_size >= hidden_size:
         raise ValueError(
             f"proj_size has to be smaller than hidden_size, got {proj_size} and {hidden_size}"
         )
+    for name in ("bias", "batch_first"):
+        if not isinstance(given[name], bool):
+            raise TypeError(f"{name} should be of type bool, got: {type(given[name]).__name__}")
 
 
 class _OneState(RNNBase):
@@ -308,10 +308,7 @@ class RNN(_OneState):
         dtype: DTypeLike | None = None,
     ) -> None:  # fmt: skip
         check_nonlinearity(nonlinearity, ValueError)
-        super().__init__(
-            f"RNN_{nonlinearity.upper()}", input_size, hidden_size, num_layers, bias, batch_first,
-            dropout, bidirectional, 0, device, dtype,
-        )  # fmt: skip
+        self._keep({**locals(), "mode": f"RNN_{nonlinearity.upper()}"})
         self.nonlinearity = nonlinearity
 
 
@@ -326,10 +323,7 @@ class GRU(_OneState):
         batch_first: bool = False, dropout: float = 0.0, bidirectional: bool = False,
         device: DeviceLike | None = None, dtype: DTypeLike | None = None,
     ) -> None:  # fmt: skip
-        super().__init__(
-            "GRU", input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional,
-            0, device, dtype,
-        )  # fmt: skip
+        self._keep({**locals(), "mode": "GRU"})
 
 
 class LSTM(RNNBase):
@@ -344,10 +338,7 @@ class LSTM(RNNBase):
         batch_first: bool = False, dropout: float = 0.0, bidirectional: bool = False,
         proj_size: int = 0, device: DeviceLike | None = None, dtype: DTypeLike | None = None,
     ) -> None:  # fmt: skip
-        super().__init__(
-            "LSTM", input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional,
-            proj_size, device, dtype,
-        )  # fmt: skip
+        self._keep({**locals(), "mode": "LSTM"})
 
     def forward(  # type: ignore[override]
         self, input: Tensor | PackedSequence, hx: tuple[Tensor, Tensor] | None = None
