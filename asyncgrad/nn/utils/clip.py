@@ -84,30 +84,24 @@ def clip_grads_with_norm_(
 
 
 def _scale(gradients: Iterable[Tensor], max_norm: float, total_norm: Tensor) -> None:
+    home: Any = None
     if isinstance(total_norm, Variable) and total_norm._metadata.device.streamed:
-        _scale_unseen(gradients, max_norm, total_norm)
-        return
-    # A Python number does not change the gradients' dtype.
-    factor = float(max_norm) / (float(total_norm) + 1e-6)
-    # If the norm is NaN, this is False and the gradients become NaN, too.
-    if factor >= 1.0:
-        return
+        # A norm on a device is not read, since the host would wait for it.
+        home = total_norm._metadata.device
+        xp, total = total_norm._metadata.F.xp, total_norm._array
+        factor = home.launching(lambda: xp.minimum(float(max_norm) / (total + 1e-6), 1.0))()
+    else:
+        # A Python number does not change the gradients' dtype.
+        factor = float(max_norm) / (float(total_norm) + 1e-6)
+        # If the norm is NaN, this is False and the gradients become NaN, too.
+        if factor >= 1.0:
+            return
     with np.errstate(all="ignore"):
         for gradient in gradients:
+            place = gradient._metadata.device
+            here = factor if home is None or place is home else moved(factor, home, place)
             bump_version(gradient)
-            gradient._metadata.device.launching(operator.imul)(gradient._array, factor)
-
-
-def _scale_unseen(gradients: Iterable[Tensor], max_norm: float, total_norm: Tensor) -> None:
-    """Scale by a norm on a device without reading it, since the host would wait for it."""
-    home = total_norm._metadata.device
-    xp, total = total_norm._metadata.F.xp, total_norm._array
-    factor = home.launching(lambda: xp.minimum(float(max_norm) / (total + 1e-6), 1.0))()
-    for gradient in gradients:
-        place = gradient._metadata.device
-        here = factor if place is home else moved(factor, home, place)
-        bump_version(gradient)
-        place.launching(operator.imul)(gradient._array, here)
+            place.launching(operator.imul)(gradient._array, here)
 
 
 @called_anew
