@@ -253,8 +253,6 @@ class SparseAdam(ElementwiseOptimizer):
         length = float(group["lr"]) * math.sqrt(1 - beta2**step) / (1 - beta1**step)
         return Step("adam", (length, 1 - beta1, beta2, 1 - beta2, group["eps"]))
 
-    _update_rows = ElementwiseOptimizer._apply_to_rows
-
 
 def _check_positive(name: str, value: float | Tensor) -> None:
     """Raise PyTorch's ValueError unless an option is greater than 0."""

@@ -87,8 +87,6 @@ class Adagrad(ElementwiseOptimizer):
         if group["weight_decay"]:
             raise RuntimeError("weight_decay option is not compatible with sparse gradients")
 
-    _update_rows = ElementwiseOptimizer._apply_to_rows
-
 
 class RMSprop(ElementwiseOptimizer):
     """Divides each element's gradient by its root mean square.
