@@ -38,7 +38,9 @@ class Passage(Identity):
             zeros_of(metadata) if gradient is None else gradient
             for gradient, metadata in zip(gradients, self.output_metadata, strict=True)
         ]
-        return tuple(full) if task is None or task.recorded is not None else _arrays(full)
+        if task is None or task.recorded is not None:
+            return tuple(full)
+        return tuple([g._array if isinstance(g, Variable) else g for g in full])
 
 
 class BackwardHooks:
@@ -138,11 +140,6 @@ def _passed_on(values: tuple[Any, ...]) -> tuple[tuple[Any, ...], Passage | None
             # before the node would keep its old history.
             passed[place] = view_of_input(values[place], as_stored(Edge(node, number)))
     return tuple(passed), node, (len(values), places)
-
-
-def _arrays(gradients: list[Any]) -> tuple[Any, ...]:
-    """Plain arrays in place of Variables."""
-    return tuple([g._array if isinstance(g, Variable) else g for g in gradients])
 
 
 def _spread(gradients: tuple[Any, ...], to: _Places) -> tuple[Any, ...]:

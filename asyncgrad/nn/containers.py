@@ -47,7 +47,7 @@ class _Sequence(Module, Generic[M]):
 
     def _of(self, pairs: list[tuple[str, M]]) -> Self:
         """A container of the same kind."""
-        raise NotImplementedError
+        return type(self)([module for _, module in pairs])  # type: ignore[call-arg]
 
     def __setitem__(self, index: int, module: Module) -> None:
         setattr(self, list(self._modules)[place_of(self, index)], module)
@@ -74,8 +74,8 @@ class _Sequence(Module, Generic[M]):
             self.append(module)
         return self
 
-    def _insert(self, index: int, module: Module) -> None:
-        """Insert a module before an index; later ones move back."""
+    def insert(self, index: int, module: Module) -> Any:
+        """Add a module before a place."""
         if not isinstance(module, Module):
             raise AssertionError(f"module should be of type: Module, got {class_of(module)}")
         length = len(self)
@@ -135,7 +135,7 @@ class Sequential(_Sequence[Module]):
 
     def insert(self, index: int, module: Module) -> Self:
         """Add a module before a place."""
-        self._insert(index, module)
+        super().insert(index, module)
         return self
 
 
@@ -153,18 +153,11 @@ class ModuleList(_Sequence[M]):
     def __contains__(self, module: object) -> bool:
         return module in self._modules.values()
 
-    def _of(self, pairs: list[tuple[str, M]]) -> Self:
-        return type(self)([module for _, module in pairs])
-
     def __iadd__(self, modules: Iterable[M]) -> Self:
         return self.extend(modules)
 
     def __add__(self, modules: Iterable[M]) -> ModuleList[M]:
         return ModuleList([*self, *modules])
-
-    def insert(self, index: int, module: Module) -> None:
-        """Add a module before a place."""
-        self._insert(index, module)
 
     def __repr__(self) -> str:
         """The modules; consecutive ones with equal `repr` are shown as one."""

@@ -2,25 +2,7 @@
 # ruff: noqa: F822  the names are looked up in their chapters
 
 from asyncgrad.nn import activation_functions
-from asyncgrad.ops.api import (
-    activation,
-    attention,
-    convolution,
-    ctc,
-    distances,
-    dropout,
-    embedding_bag,
-    grid_sample,
-    index,
-    interpolate,
-    linalg,
-    loss,
-    margin_loss,
-    normalisation,
-    patches,
-    pooling,
-    shape,
-)
+from asyncgrad.ops import api
 from asyncgrad.ops.api.public import functions
 
 #: Of the chapters that have other functions, too.
@@ -34,11 +16,14 @@ __all__ = [
 ]  # fmt: skip
 #: Chapters of which all functions are here.
 _WHOLE = (
-    activation_functions, activation, ctc, dropout, embedding_bag,
-    grid_sample, interpolate, margin_loss, normalisation, patches, pooling,
+    activation_functions, api.activation, api.ctc, api.dropout, api.embedding_bag, api.grid_sample,
+    api.interpolate, api.margin_loss, api.normalisation, api.patches, api.pooling,
 )  # fmt: skip
 #: Where they are defined: the first chapter that knows a name.
-_CHAPTERS = (*_WHOLE, attention, convolution, distances, index, linalg, loss, shape)
+_CHAPTERS = (
+    *_WHOLE, api.attention, api.convolution, api.distances, api.index, api.linalg, api.loss,
+    api.shape,
+)  # fmt: skip
 for _chapter in _WHOLE:
     __all__ += [
         name for name, one in vars(_chapter).items()

@@ -48,11 +48,6 @@ def _overwrite(tensor: Variable, values: Any) -> None:
     place.launching(operator.setitem)(tensor._array, ..., values)
 
 
-def _check_drawn(name: str, tensor: Variable) -> None:
-    """Raise unless a tensor's dtype can hold random numbers."""
-    check_dtype(name, tensor._metadata.dtype, INEXACT)
-
-
 def constant_(tensor: _T, val: float) -> _T:
     """Fill with one number."""
     return _fill(tensor, fitted("constant_", val, tensor._metadata.dtype))
@@ -70,7 +65,7 @@ def ones_(tensor: _T) -> _T:
 
 def uniform_(tensor: _T, a: float = 0.0, b: float = 1.0, generator: Generator | None = None) -> _T:
     """Fill with floating or complex numbers uniform in [a, b)."""
-    _check_drawn("uniform_", tensor)
+    check_dtype("uniform_", tensor._metadata.dtype, INEXACT)
     if a > b:
         raise RuntimeError(
             f"uniform_ expects to return a [from, to) range, but found from={a} > to={b}"
@@ -82,7 +77,7 @@ def normal_(
     tensor: _T, mean: float = 0.0, std: float = 1.0, generator: Generator | None = None
 ) -> _T:
     """Fill with normal numbers, floating or complex."""
-    _check_drawn("normal_", tensor)
+    check_dtype("normal_", tensor._metadata.dtype, INEXACT)
     if std < 0:
         raise RuntimeError(f"normal_ expects std >= 0.0, but found std={std}")
     return _fill(tensor, source_of(generator).draw("normal", mean, std, tensor._metadata.shape))
@@ -93,7 +88,7 @@ def trunc_normal_(
     generator: Generator | None = None,
 ) -> _T:  # fmt: skip
     """Fill with normal numbers that lie in [a, b]; numbers outside are redrawn."""
-    _check_drawn("trunc_normal_", tensor)
+    check_dtype("trunc_normal_", tensor._metadata.dtype, INEXACT)
     if a > b:
         raise RuntimeError(f"trunc_normal_ expects a <= b, but found a={a} > b={b}")
     if mean < a - 2 * std or mean > b + 2 * std:
@@ -232,7 +227,7 @@ def orthogonal_(tensor: _T, gain: float = 1, generator: Generator | None = None)
         raise ValueError("Only tensors with 2 or more dimensions are supported")
     if 0 in shape:
         return tensor
-    _check_drawn("orthogonal_", tensor)
+    check_dtype("orthogonal_", tensor._metadata.dtype, INEXACT)
     rows, columns = shape[0], tensor._metadata.size // shape[0]
     flat = source_of(generator).draw("standard_normal", (max(rows, columns), min(rows, columns)))
     q, r = np.linalg.qr(flat)
@@ -246,7 +241,7 @@ def sparse_(
 ) -> _T:
     """Fill a matrix normally and set a fraction of each column to zero."""
     _check_ndim(tensor, {2}, "Only tensors with 2 dimensions are supported")
-    _check_drawn("sparse_", tensor)
+    check_dtype("sparse_", tensor._metadata.dtype, INEXACT)
     rows, columns = tensor._metadata.shape
     values = source_of(generator).draw("normal", 0.0, std, (rows, columns))
     for column in range(columns):

@@ -27,16 +27,6 @@ from asyncgrad.ops.api.shape import triu
 from asyncgrad.types import Array, DeviceLike, DTypeLike, Tensor
 
 
-def _activation(activation: Activation | Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
-    """The activation of a name; functions are returned unchanged."""
-    if not isinstance(activation, str):
-        return activation
-    if activation not in words(Activation):
-        raise RuntimeError(f"activation should be relu/gelu, not {activation}")
-    found: Callable[[Tensor], Tensor] = getattr(F, activation)
-    return found
-
-
 class _Layer(Declared):
     """The base of the layers: attention, once or twice, then a feedforward network."""
 
@@ -69,11 +59,15 @@ class _Layer(Declared):
             self.register_module(f"norm{number}", norm)
         for number in numbers:
             self.register_module(f"dropout{number}", Dropout(dropout))
-        found = self.activation = _activation(activation)
+        if isinstance(activation, str):
+            if activation not in words(Activation):
+                raise RuntimeError(f"activation should be relu/gelu, not {activation}")
+            activation = getattr(F, activation)
+        self.activation: Callable[[Tensor], Tensor] = activation  # type: ignore[assignment]
         #: 1 for relu, 2 for gelu, and 0 for others. PyTorch's programs read it; here nothing does.
         self.activation_relu_or_gelu = 0
         for number, function, kind in ((1, F.relu, ReLU), (2, F.gelu, GELU)):
-            if found is function or isinstance(found, kind):
+            if activation is function or isinstance(activation, kind):
                 self.activation_relu_or_gelu = number
 
     def _run(self, x: Tensor, *parts: Callable[[Tensor], Tensor]) -> Tensor:
