@@ -60,8 +60,7 @@ class DataParallel(Module):
 
     Args:
         device_ids: at most one device.
-        output_device: without effect.
-        dim: without effect.
+        output_device, dim: without effect.
     """
 
     def __init__(

@@ -196,12 +196,7 @@ class LSTMCell(RNNCellBase, mode="LSTM"):
     def forward(
         self, input: Tensor, hx: tuple[Tensor, Tensor] | None = None
     ) -> tuple[Tensor, Tensor]:
-        """State and memory after an input of shape (n, input_size), or without n.
-
-        Args:
-            input: one step of the sequence.
-            hx: the state and memory before the step.
-        """
+        """State and memory after an input of shape (n, input_size), or without n."""
         state, memory = self._step(input, state_and_memory(self, hx))
         # Both are parts of one tensor. What changes one in place must not concern the other.
         return clone(state), clone(memory)

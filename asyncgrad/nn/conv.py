@@ -141,7 +141,6 @@ class _ConvTransposeNd(_ConvNd, shown=()):
         """The adjoint, of an input of shape (n, in_channels, *image), or without n.
 
         Args:
-            input: the image.
             output_size: the size of the output; determines `output_padding`.
         """
         extra = self.output_padding if output_size is None else self._extra(input, output_size)

@@ -105,11 +105,7 @@ class PixelShuffle(FunctionModule, function=F.pixel_shuffle):
 
 
 class PixelUnshuffle(FunctionModule, function=F.pixel_unshuffle):
-    """The inverse of `PixelShuffle`.
-
-    Args:
-        downscale_factor: the length of the squares.
-    """
+    """The inverse of `PixelShuffle`."""
 
     def __init__(self, downscale_factor: int) -> None:
         self._keep(locals())

@@ -57,10 +57,7 @@ class MSELoss(_Loss, function=F.mse_loss):
 
 
 class SmoothL1Loss(_Loss, function=F.smooth_l1_loss):
-    """The absolute difference, smooth near 0.
-
-    Args:
-        beta: below it the loss is a parabola.
+    """The absolute difference, but a parabola below `beta`.
 
     The other arguments are those of `L1Loss`.
     """
@@ -74,9 +71,6 @@ class SmoothL1Loss(_Loss, function=F.smooth_l1_loss):
 
 class HuberLoss(_Loss, function=F.huber_loss):
     """Half the squared difference up to `delta`, and linear growth above.
-
-    Args:
-        delta: the difference at which the loss becomes linear.
 
     The other arguments are those of `L1Loss`.
     """
@@ -326,10 +320,7 @@ class MultiMarginLoss(_WeightedLoss, function=F.multi_margin_loss):
 
 
 class MultiLabelSoftMarginLoss(_WeightedLoss, function=F.multilabel_soft_margin_loss):
-    """The cross entropy of each class by itself, averaged over the classes.
-
-    Args:
-        weight: the weight of each class.
+    """The cross entropy of each class by itself, averaged over the classes with their weights.
 
     The other arguments are those of `L1Loss`.
     """

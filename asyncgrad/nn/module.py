@@ -353,9 +353,7 @@ class Module(Hooked):
             local_metadata: the version the module had when it was saved, and
                 `assign_to_params_buffers`.
             strict: collect unexpected names, too.
-            missing_keys: the list to which missing names are appended.
-            unexpected_keys: the list to which unexpected names are appended.
-            error_msgs: the list to which error messages are appended.
+            missing_keys, unexpected_keys, error_msgs: the lists that get what is found.
         """
         for hook in tuple(self._load_state_dict_pre_hooks.values()):
             hook(

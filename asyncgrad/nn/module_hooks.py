@@ -44,7 +44,6 @@ class Hooked(Members):
 
         Args:
             hook: gets the module, positional arguments (keyword arguments) and output.
-            prepend: before the hooks that are there already.
             with_kwargs: the hook is also given the keyword arguments.
             always_call: call the hook even if `forward` raises, with None, or an earlier hook, with
                 the output so far. If the hook raises, too, that is a warning.
@@ -72,7 +71,6 @@ class Hooked(Members):
         Args:
             hook: a function or coroutine function of the module and a tuple of gradients, None
                 for outputs without one; its result, unless None, replaces the gradients.
-            prepend: before the hooks that are there already.
         """
         return register(self._backward_pre_hooks, hook, prepend=prepend)
 
@@ -83,7 +81,6 @@ class Hooked(Members):
             hook: a function or coroutine function of the module, the gradients of the arguments
                 and those of the outputs, as tuples with None where there is no gradient; its
                 result, unless None, replaces the arguments' gradients.
-            prepend: before the hooks that are there already.
         """
         if any(isinstance(hook, HookOnNode) for hook in self._forward_hooks.values()):
             raise RuntimeError(_BOTH)

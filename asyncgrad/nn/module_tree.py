@@ -135,11 +135,7 @@ class Members:
             self.register_parameter(name, made)
 
     def register_buffer(self, name: str, tensor: Tensor | None, persistent: bool = True) -> None:
-        """Add a tensor that belongs to the module's state but is not trained.
-
-        Args:
-            persistent: include it in the state dict.
-        """
+        """Add a tensor that is not trained; if it is persistent, state dicts have it."""
         self._check_name("buffer", "_buffers", name)
         if tensor is not None and not isinstance(tensor, Tensor):
             raise TypeError(
@@ -177,11 +173,7 @@ class Members:
         return module
 
     def set_submodule(self, target: str, module: Members, strict: bool = False) -> None:
-        """Put a module at a dotted path; it replaces a module that is already there.
-
-        Args:
-            strict: require that there is already a module at the path.
-        """
+        """Put a module at a dotted path, where, if `strict`, there has to be one already."""
         if target == "":
             raise ValueError("Cannot set the submodule without a target name!")
         if not isinstance(module, Members):

@@ -203,7 +203,6 @@ class LayerNorm(
 
     Args:
         normalized_shape: the lengths of those axes, or the length of the last.
-        eps: added to the variance.
         elementwise_affine: learn a scale and shift for each element.
     """
 
@@ -226,8 +225,6 @@ class GroupNorm(
     """Normalises groups of channels.
 
     Args:
-        num_channels: how many channels there are.
-        eps: added to the variance.
         affine: learn a scale and shift for each channel.
     """
 

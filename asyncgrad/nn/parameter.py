@@ -37,7 +37,6 @@ class Parameter(Tensor):
 
     Args:
         data: a tensor whose memory the parameter shares; an empty one if None.
-        requires_grad: gradients are accumulated for it.
 
     Raises:
         RuntimeError: if gradients are required for a dtype that has none, or, outside inference
@@ -182,11 +181,7 @@ class _Uninitialized(Tensor):
     def materialize(
         self, shape: Sequence[int], device: DeviceLike | None = None, dtype: DTypeLike | None = None
     ) -> None:
-        """Become an ordinary parameter or buffer, of zeros.
-
-        Args:
-            device, dtype: its device and dtype; unchanged if None.
-        """
+        """Become an ordinary parameter or buffer, of zeros; device and dtype stay if None."""
         dtype = self.dtype if dtype is None else dtype
         self._become(zeros(shape, dtype=dtype, device=self.device if device is None else device))
 
@@ -209,11 +204,7 @@ class _Uninitialized(Tensor):
 
 
 class UninitializedParameter(Parameter, _Uninitialized):
-    """A parameter without a shape.
-
-    Args:
-        requires_grad: gradients are accumulated for it.
-    """
+    """A parameter without a shape."""
 
     __slots__ = ()
 
@@ -235,7 +226,6 @@ class UninitializedBuffer(_Uninitialized):
     """A buffer without a shape.
 
     Args:
-        requires_grad: whether gradients are accumulated for it.
         persistent: accepted for PyTorch compatibility, without effect.
     """
 

@@ -47,11 +47,6 @@ class MaxPool3d(_MaxPool, function=F.max_pool3d):
 class _MaxUnpool(FunctionModule, shown=_WINDOWS):
     """The base of unpooling: zeros, with each maximum at the index it was pooled from.
 
-    Args:
-        kernel_size: the size of the window, a number or one for each axis.
-        stride: the step of the window; its size if None.
-        padding: how far windows reached beyond the sides.
-
     Calling it takes the peaks of an input of shape (n, channels, *image), or without n, their
     indices as pooling returns them, and the size of the larger images; if None, the least that
     fits.
@@ -71,7 +66,7 @@ class _MaxUnpool(FunctionModule, shown=_WINDOWS):
 
 
 class MaxUnpool1d(_MaxUnpool, function=F.max_unpool1d, ndim=1):
-    """Undoes `MaxPool1d`: zeros, with each maximum at its former index."""
+    """Undoes `MaxPool1d`, with its arguments: zeros, with each maximum at its former index."""
 
 
 class MaxUnpool2d(_MaxUnpool, function=F.max_unpool2d, ndim=2):
@@ -214,14 +209,7 @@ class FractionalMaxPool3d(_FractionalMaxPool, function=F.fractional_max_pool3d, 
 
 
 class _LPPool(FunctionModule, shown=("norm_type", "kernel_size", "stride", "ceil_mode")):
-    """The p-norm of each window.
-
-    Args:
-        norm_type: p.
-        kernel_size: the size of the window.
-        stride: the step of the window; its size if None.
-        ceil_mode: let the last windows reach beyond the end.
-    """
+    """The p-norm of each window, of which `norm_type` is the p."""
 
     _pool: Callable[..., Tensor]
 
@@ -240,7 +228,7 @@ class _LPPool(FunctionModule, shown=("norm_type", "kernel_size", "stride", "ceil
 
 
 class LPPool1d(_LPPool, pool=F.lp_pool1d):
-    """The p-norm of each window of a line."""
+    """The p-norm of each window of a line; the other arguments are those of `MaxPool1d`."""
 
 
 class LPPool2d(_LPPool, pool=F.lp_pool2d):

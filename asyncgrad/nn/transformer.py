@@ -209,13 +209,7 @@ class TransformerEncoder(_Stack):
 
 
 class TransformerDecoder(_Stack):
-    """A stack of decoder layers.
-
-    Args:
-        decoder_layer: the layer that is copied.
-        num_layers: how many copies there are.
-        norm: a norm of the result, or None.
-    """
+    """A stack of copies of a decoder layer, and a norm of the result, or None."""
 
     def __init__(self, decoder_layer: Module, num_layers: int, norm: Module | None = None) -> None:
         super().__init__(decoder_layer, num_layers, norm)

@@ -24,18 +24,15 @@ class Adam(ElementwiseOptimizer):
     """Adapts the step to the mean and the mean square of each element's gradients.
 
     Args:
-        params: parameters or groups of them.
         lr: the learning rate; roughly the greatest change of an element in a step.
         betas: decay rates of the means of the gradient and of its square.
         eps: added to the root of the mean square, against division by zero.
         weight_decay: this multiple of the parameter is added to the gradient.
         amsgrad: divide by the root of the greatest mean square so far.
-        foreach: accepted for PyTorch's programs, without effect.
+        foreach, capturable, fused: accepted for PyTorch's programs; updates are always fused.
         maximize: step along the gradient instead of against it.
-        capturable: accepted for PyTorch's programs, without effect.
         differentiable: record the step, whose parameters then are no leaves: it has derivatives by
             their old values, their gradients and the state, but not by options.
-        fused: accepted for PyTorch's programs; updates are always fused.
         decoupled_weight_decay: shrink the parameter instead of changing the gradient, as AdamW.
     """
 
@@ -204,12 +201,9 @@ def _rectification(step: int, beta2: float) -> float:
 
 
 class SparseAdam(ElementwiseOptimizer):
-    """Adam for tables of which a step uses few rows: it updates only these, and their means.
+    """Adam for row-sparse gradients: a step updates only their rows, and the means of these.
 
-    Args:
-        params: parameters or groups of them, whose gradients are row-sparse.
-
-    The other arguments are those of `Adam`.
+    The arguments are those of `Adam`.
     """
 
     _entries = ("exp_avg", "exp_avg_sq")

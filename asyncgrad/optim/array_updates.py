@@ -28,16 +28,11 @@ _FUNCTIONS = {name: getattr(np, name) for name in (*_NAMES.values(), "copyto")}
 
 @functools.cache
 def array_update(name: str, flags: tuple[bool, ...]) -> Callable[..., Any]:
-    """The function of an update.
+    """The function of an update in `UPDATES`, for some values of its flags.
 
-    Args:
-        name: the update's name in `UPDATES`.
-        flags: the values of its flags.
-
-    Returns:
-        A function of the values, the direction, the entries and the numbers. It changes the entries
-        and returns what is to be subtracted from the values. That is in `room` if it gets an array
-        of that name, and needs one.
+    It is a function of the values, the direction, the entries and the numbers. It changes the
+    entries and returns what is to be subtracted from the values. That is in `room` if it gets an
+    array of that name, and needs one.
     """
     code = code_of(source(UPDATES[name], flags), f"update {name}")
     return FunctionType(code, _FUNCTIONS, argdefs=(None,))

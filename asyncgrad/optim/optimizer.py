@@ -289,9 +289,7 @@ class Optimizer(Hooked, Turns):
     def _updates(self, beside: StepInThread | None = None) -> None:
         """Update parameters that have a gradient. If one fails, those before it are updated.
 
-        Args:
-            beside: gets new arrays, which are not put into the parameters: other tasks run
-                meanwhile and must not see a partial step.
+        `beside` gets new arrays, which are not put into the parameters: other tasks run meanwhile.
         """
         # All are read before the first update: a step that is refused changes nothing, and other
         # tasks may drop gradients and set options meanwhile.

@@ -14,7 +14,6 @@ class SGD(ElementwiseOptimizer):
     """Stochastic gradient descent, optionally with momentum.
 
     Args:
-        momentum: the decay rate of the momentum.
         dampening: the fraction of the gradient that is kept out of the momentum.
         nesterov: look ahead along the momentum.
 

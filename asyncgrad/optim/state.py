@@ -21,13 +21,7 @@ States: TypeAlias = "defaultdict[Any, State]"
 
 
 def new_group(given: Group, defaults: Mapping[str, Any], others: list[Group]) -> Group:
-    """A group of parameters with all its options.
-
-    Args:
-        given: what the user has given: `params`, and options.
-        defaults: the options of groups that do not set their own.
-        others: the groups that there are.
-    """
+    """What the user has given as a group of parameters, beside others, with all its options."""
     if not isinstance(given, dict):
         raise TypeError(f"param_group must be a dict, but got {type(given).__name__}")
     params: Any = given["params"]
@@ -99,9 +93,7 @@ def restored(
 ) -> tuple[States, list[Group]]:
     """The states and groups in what `saved` has returned; tensors are copied.
 
-    Args:
-        groups: the present groups, whose parameters the restored ones get.
-        defaults: the options that older state dicts may lack.
+    The groups get the parameters of the present ones, and options that older state dicts lack.
     """
     given = state_dict["param_groups"]
     if len(given) != len(groups):

@@ -112,10 +112,7 @@ def clip_grad_norm_(
     """Scale gradients in place so that their total norm is at most `max_norm`; return that before.
 
     Args:
-        parameters: one, or many.
-        max_norm: the greatest norm allowed.
         norm_type: the norm's order; may be `float("inf")`.
-        error_if_nonfinite: raise if the norm is not finite.
         foreach: accepted for PyTorch compatibility, without effect.
 
     Raises:

@@ -46,7 +46,6 @@ class ParametrizationList(ModuleList):
         modules: the functions; the first one takes the originals.
         original: the tensor. It becomes `original`; if a `right_inverse` returns several tensors,
             these become `original0`, `original1` and so on.
-        unsafe: the functions may change the shape and dtype.
     """
 
     def __init__(self, modules: Iterable[Module], original: Tensor, unsafe: bool = False) -> None:

@@ -94,7 +94,6 @@ def global_unstructured(
         parameters: pairs of a module and a parameter's name.
         pruning_method: a subclass of `BasePruningMethod`, of type "unstructured".
         importance_scores: by such pairs; parameters without an entry are their own scores.
-        kwargs: keyword arguments of the method.
     """
     if not isinstance(parameters, Iterable):
         raise TypeError("global_unstructured(): parameters is not an Iterable")

@@ -161,7 +161,6 @@ def pad_packed_sequence(
 
     Args:
         batch_first: the result is (n, length, ...) instead of (length, n, ...).
-        padding_value: the value of padding elements.
         total_length: the length of the result; that of the longest sequence if None.
     """
     data, sizes = sequence.data, sequence.batch_sizes.numpy()
@@ -193,7 +192,6 @@ def pad_sequence(
     Args:
         sequences: tensors of shapes (length, ...), equal but for the length.
         batch_first: the result is (n, length, ...) instead of (length, n, ...).
-        padding_value: the value of padding elements.
         padding_side: "right" to pad behind the sequences, "left" to pad before them.
     """
     if isinstance(sequences, Variable):

@@ -18,7 +18,6 @@ class LRScheduler:
     All schedules have these arguments.
 
     Args:
-        optimizer: the optimiser whose learning rates are changed.
         last_epoch: the last epoch done when resuming, -1 to start.
 
     Raises:

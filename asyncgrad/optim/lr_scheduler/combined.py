@@ -43,7 +43,6 @@ class SequentialLR(_Combined):
     """Runs schedules one after another.
 
     Args:
-        schedulers: the schedules, made for the same optimiser.
         milestones: the epochs at which the second and later ones take over.
     """
 
@@ -98,12 +97,7 @@ class SequentialLR(_Combined):
 
 
 class ChainedScheduler(_Combined):
-    """Runs several schedules at once; their factors multiply.
-
-    Args:
-        schedulers: the schedules, all of one optimiser.
-        optimizer: the optimiser; the first schedule's if None.
-    """
+    """Runs several schedules at once; their factors multiply."""
 
     def __init__(
         self, schedulers: Sequence[LRScheduler], optimizer: Optimizer | None = None

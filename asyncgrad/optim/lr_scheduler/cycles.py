@@ -51,7 +51,6 @@ class CyclicLR(_MomentumScheduler):
         gamma: the factor of "exp_range".
         scale_fn: replaces `mode`: a function that gives the factor of the height.
         scale_mode: the argument of `scale_fn`: the number of the "cycle" or of the "iterations".
-        cycle_momentum: change the momentum, too.
         base_momentum: the lower bound of the momentum, or one for each group.
         max_momentum: the upper bound of the momentum, or one for each group.
     """
@@ -185,11 +184,7 @@ class OneCycleLR(_MomentumScheduler):
     Args:
         max_lr: the highest rate, or one for each group.
         total_steps: the number of steps; by default `epochs` times `steps_per_epoch`.
-        epochs: the number of epochs.
-        steps_per_epoch: the number of steps in each epoch.
         pct_start: the fraction of steps in which the rate rises.
-        anneal_strategy: "cos" or "linear".
-        cycle_momentum: change the momentum, too.
         base_momentum: the lowest momentum, or one for each group.
         max_momentum: the highest momentum, or one for each group.
         div_factor: the ratio of the highest rate to the first.

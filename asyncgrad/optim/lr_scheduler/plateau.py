@@ -16,7 +16,6 @@ class ReduceLROnPlateau(LRScheduler):
 
     Args:
         mode: "min" if a lower metric is better, "max" if a higher one is.
-        factor: the factor of the rate.
         patience: the number of epochs without improvement to tolerate.
         threshold: the least improvement that counts.
         threshold_mode: whether `threshold` is relative ("rel") or absolute ("abs").
@@ -59,11 +58,7 @@ class ReduceLROnPlateau(LRScheduler):
         return self.cooldown_counter > 0
 
     def step(self, metrics: Any) -> None:  # type: ignore[override]
-        """Advance by one epoch.
-
-        Args:
-            metrics: the metric, a number or a tensor of one element.
-        """
+        """Advance by one epoch, with a metric that is a number or a tensor of one element."""
         current = float(metrics)
         self.last_epoch += 1
         if self._is_better(current):
