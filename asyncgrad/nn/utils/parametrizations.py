@@ -100,6 +100,14 @@ def weight_norm(module: Module, name: str = "weight", dim: int | None = 0) -> Mo
     return module
 
 
+def iterate(matrix: Tensor, u: Tensor, v: Tensor, times: int, eps: float) -> None:
+    """Improve estimates of a matrix's singular vectors, first u and then v, in place."""
+    with no_grad():
+        for _ in range(times):
+            u.copy_(F.normalize(mv(matrix, v), dim=0, eps=eps))
+            v.copy_(F.normalize(mv(matrix.mH, u), dim=0, eps=eps))
+
+
 class _SpectralNorm(Module):
     """Divides a matrix by its greatest singular value, estimated by power iteration."""
 
@@ -125,14 +133,7 @@ class _SpectralNorm(Module):
             for key, size in zip(("_u", "_v"), matrix.shape, strict=True):
                 vector = init.normal_(matrix.new_empty(size))
                 self.register_buffer(key, F.normalize(vector, dim=0, eps=eps))
-            self._iterate(matrix, 15)
-
-    def _iterate(self, matrix: Tensor, times: int) -> None:
-        """Improve the singular vectors, in place."""
-        with no_grad():
-            for _ in range(times):
-                self._u.copy_(F.normalize(mv(matrix, self._v), dim=0, eps=self.eps))
-                self._v.copy_(F.normalize(mv(matrix.mH, self._u), dim=0, eps=self.eps))
+            iterate(matrix, self._u, self._v, 15, eps)
 
     def forward(self, weight: Tensor) -> Any:
         """The tensor with a greatest singular value of 1."""
@@ -140,7 +141,7 @@ class _SpectralNorm(Module):
             return F.normalize(weight, dim=0, eps=self.eps)
         matrix = rows_first(weight, self.dim)
         if self.training:
-            self._iterate(matrix.detach(), self.n_power_iterations)
+            iterate(matrix.detach(), self._u, self._v, self.n_power_iterations, self.eps)
         # The gradient needs the present vectors, but the next iteration changes the buffers.
         u, v = self._u.clone(), self._v.clone()
         return weight / vdot(u, mv(matrix, v))
@@ -193,12 +194,6 @@ def _reflected(columns: Tensor, lengths: Tensor) -> Any:
         vector = vectors[..., number : number + 1]
         out = out - lengths[..., number, None, None] * vector @ (vector.mT @ out)
     return out
-
-
-def _orthogonal_part(matrix: Tensor) -> Any:
-    """The factor Q of a QR decomposition in which R has a positive diagonal."""
-    q, r = linalg.qr(matrix)
-    return q * r.diagonal(dim1=-2, dim2=-1).sgn().unsqueeze(-2)
 
 
 def _vectors_of(matrix: Tensor) -> Any:
@@ -273,7 +268,9 @@ class _Orthogonal(Module):
             one = eye(k, dtype=q.dtype, device=q.device)
             near = 10.0 * n * float(floating_info(np.dtype(q.dtype)).eps)
             if n > k or not allclose(q.mH @ q, one, atol=near):
-                q = _orthogonal_part(cat([q, extra], -1))
+                # The factor Q with which R has a positive diagonal.
+                q, r = linalg.qr(cat([q, extra], -1))
+                q = q * r.diagonal(dim1=-2, dim2=-1).sgn().unsqueeze(-2)
             self.base = q.clone()
             return zeros_like(matrix) - eye(
                 *matrix.shape[-2:], dtype=matrix.dtype, device=matrix.device

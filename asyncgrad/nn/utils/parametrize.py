@@ -77,7 +77,9 @@ class ParametrizationList(ModuleList):
             original.data = value
         else:
             for place, part in enumerate(value):
-                _register(self, f"original{place}", _leaf_like(original, part))
+                leaf = part.detach()
+                leaf = Parameter(leaf, False) if isinstance(original, Parameter) else leaf
+                _register(self, f"original{place}", leaf.requires_grad_(original.requires_grad))
         if not unsafe:
             try:
                 _check("A parametrization", shape, dtype, self())
@@ -140,13 +142,6 @@ def _count(values: Any) -> int:
             f"{got}."
         )
     return len(values)
-
-
-def _leaf_like(original: Tensor, part: Tensor) -> Any:
-    """A leaf with the values of `part`, a parameter if the original is one."""
-    if isinstance(original, Parameter):
-        return Parameter(part.detach(), original.requires_grad)
-    return part.detach().requires_grad_(original.requires_grad)
 
 
 def _register(module: Module, name: str, tensor: Tensor) -> None:

@@ -12,6 +12,7 @@ from asyncgrad.nn.module import Module
 from asyncgrad.nn.parameter import Parameter
 from asyncgrad.nn.utils.parametrizations import (
     check_iterations,
+    iterate,
     norm_except_dim,
     rows_axis,
     rows_first,
@@ -26,13 +27,14 @@ class _WeightNorm:
     """Computes a tensor from its direction and lengths before each call."""
 
     kind = "weight_norm"
+    endings = ("_g", "_v")
 
     def __init__(self, name: str, dim: int | None) -> None:
         self.name = name
         self.dim = -1 if dim is None else dim
 
     def compute(self, module: Module) -> Any:
-        lengths, direction = (getattr(module, f"{self.name}_{key}") for key in "gv")
+        lengths, direction = (getattr(module, self.name + ending) for ending in self.endings)
         return direction * (lengths / norm_except_dim(direction, self.dim))
 
     def __call__(self, module: Module, inputs: tuple[Any, ...] | None) -> None:
@@ -43,6 +45,7 @@ class _SpectralNorm:
     """Divides a tensor by its greatest singular value before each call."""
 
     kind = "spectral_norm"
+    endings = ("_orig", "_u", "_v")
 
     def __init__(self, name: str, n_power_iterations: int, dim: int, eps: float) -> None:
         check_iterations(n_power_iterations)
@@ -51,15 +54,12 @@ class _SpectralNorm:
         self.n_power_iterations = n_power_iterations
         self.eps = eps
 
-    def compute(self, module: Module, iterate: bool) -> Any:
-        """The tensor with a greatest singular value of 1; `iterate` improves u and v in place."""
-        weight, u, v = (getattr(module, f"{self.name}_{key}") for key in ("orig", "u", "v"))
+    def compute(self, module: Module, better: bool = False) -> Any:
+        """The tensor with a greatest singular value of 1; `better` improves u and v in place."""
+        weight, u, v = (getattr(module, self.name + ending) for ending in self.endings)
         matrix = rows_first(weight, self.dim)
-        if iterate:
-            with no_grad():
-                for _ in range(self.n_power_iterations):
-                    v.copy_(F.normalize(mv(matrix.mH, u), dim=0, eps=self.eps))
-                    u.copy_(F.normalize(mv(matrix, v), dim=0, eps=self.eps))
+        if better:
+            iterate(matrix.mH, v, u, self.n_power_iterations, self.eps)
             # The gradient needs the present vectors, but the next iteration changes u and v.
             u, v = u.clone(), v.clone()
         return weight / vdot(u, mv(matrix, v))
@@ -87,12 +87,18 @@ def _parameter(module: Module, kind: str, name: str) -> Any:
     return parameter
 
 
-def _removed(module: Module, kind: str, name: str) -> Any:
-    """Remove and return a parameter's hook."""
+def _remove(module: Module, kind: str, name: str) -> Module:
+    """Remove a parameter's hook, and make what it computes one parameter again."""
     places = _hooks(module, kind, name)
     if not places:
         raise ValueError(f"{kind} of '{name}' not found in {module}")
-    return module._forward_pre_hooks.pop(places[0])
+    hook = module._forward_pre_hooks.pop(places[0])
+    with no_grad():
+        weight = hook.compute(module).detach()
+    for ending in ("", *hook.endings):
+        delattr(module, name + ending)
+    setattr(module, name, Parameter(weight))
+    return module
 
 
 def weight_norm(module: Module, name: str = "weight", dim: int | None = 0) -> Module:
@@ -117,13 +123,7 @@ def weight_norm(module: Module, name: str = "weight", dim: int | None = 0) -> Mo
 
 def remove_weight_norm(module: Module, name: str = "weight") -> Module:
     """Undo `weight_norm`: make the tensor one parameter again."""
-    hook = _removed(module, "weight_norm", name)
-    weight = hook.compute(module).detach()
-    delattr(module, name)
-    for key in "gv":
-        del module._parameters[f"{name}_{key}"]
-    setattr(module, name, Parameter(weight))
-    return module
+    return _remove(module, "weight_norm", name)
 
 
 def spectral_norm(
@@ -151,12 +151,4 @@ def spectral_norm(
 
 def remove_spectral_norm(module: Module, name: str = "weight") -> Module:
     """Undo `spectral_norm`: make the normalised tensor a parameter again."""
-    hook = _removed(module, "spectral_norm", name)
-    with no_grad():
-        weight = hook.compute(module, False).detach()
-    delattr(module, name)
-    for key in "uv":
-        delattr(module, f"{name}_{key}")
-    del module._parameters[f"{name}_orig"]
-    module.register_parameter(name, Parameter(weight))
-    return module
+    return _remove(module, "spectral_norm", name)
