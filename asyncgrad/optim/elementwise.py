@@ -77,20 +77,23 @@ class ElementwiseOptimizer(Optimizer):
 
     _count_step = staticmethod(count_step)
 
-    def _counted(self, group: Group, parameter: Tensor) -> tuple[State, int, list[Tensor]]:
-        """Count the step; returns the state, the step's number and the entries of the update."""
+    def _operands(
+        self, group: Group, parameter: Tensor, gradient: Array | None
+    ) -> tuple[State, int, list[Array]]:
+        """Count the step; returns the state, the step's number and the arrays of the update."""
         names = self._entries_of(group)
         state = self.state[parameter] if names else {}
         step = self._count_step(state)
+        arrays: list[Any] = [self._values(parameter), gradient]
         for name in names:
-            if state.get(name) is None:
+            if name not in state or state[name] is None:
                 state[name] = self._initial(name, group, parameter)
-        return state, step, [state[name] for name in names]
+            arrays.append(state[name]._array)
+        return state, step, arrays
 
     def _update(self, group: Group, parameter: Tensor, gradient: Array) -> None:
         """Update one parameter, or leave it for all small ones of the group."""
-        state, step, entries = self._counted(group, parameter)
-        arrays = [self._values(parameter), gradient, *[entry._array for entry in entries]]
+        state, step, arrays = self._operands(group, parameter, gradient)
         if self._same_for_all and is_small(*arrays[:2]):
             self._small.append((step, parameter, state, arrays))
         else:
@@ -103,25 +106,25 @@ class ElementwiseOptimizer(Optimizer):
                 f"{type(self).__name__}: a step with differentiable=True has no gradient of lr. "
                 f"Detach it."
             )
-        state, number, entries = self._counted(group, parameter)
+        state, number, _ = self._operands(group, parameter, None)
         update, (*numbers, shrink), flags = self._full_step(group, state, number)
         declared = UPDATES[update]
-        held: tuple[Any, ...] = (parameter, gradient, *entries)
+        names = self._entries_of(group)
+        held: tuple[Any, ...] = (parameter, gradient, *[state[name] for name in names])
         real: Any
         kind: Any
         real, kind = _PAIRS if parameter.is_complex() else (_same, _same)
-        p, g, *old = map(real, held)
+        p, g, *entries = map(real, held)
         g = -g if group["maximize"] else g
         if _is_decoupled(group):
             p = p * shrink
         elif group.get("weight_decay"):
             g = g + group["weight_decay"] * p
         words = ("p", "g", *declared.entries.split(), *declared.numbers.split())
-        values = dict(zip(words, (p, g, *old, *map(float, numbers)), strict=True))
+        values = dict(zip(words, (p, g, *entries, *map(float, numbers)), strict=True))
         recorded_update(declared, flags, values)
         # The graph may use the old entries.
-        new = [kind(values[name]) for name in declared.entries.split()]
-        state.update(zip(self._entries_of(group), new, strict=True))
+        state.update(zip(names, [kind(values[x]) for x in declared.entries.split()], strict=True))
         parameter.copy_(kind(values["p"] - values["change"]))
 
     def _update_group(self, number: int, group: Group, gradients: Gradients, beside: bool) -> None:
@@ -191,8 +194,8 @@ class ElementwiseOptimizer(Optimizer):
     def _update_rows(self, group: Group, parameter: Tensor, gradient: Rows) -> None:
         """Update those rows of a parameter, and of its state, that a gradient has."""
         rows = gradient.coalesce()
-        state, step, entries = self._counted(group, parameter)
-        held = [self._values(parameter), *[entry._array for entry in entries]]
+        state, step, (values, _, *entries) = self._operands(group, parameter, None)
+        held = [values, *entries]
         parts = [array[rows.indices] for array in held]
         parts.insert(1, rows.values.copy())
         self._apply(group, parameter, self._full_step(group, state, step), parts)
