@@ -345,11 +345,8 @@ class LSTM(RNNBase):
     ) -> tuple[Any, tuple[Tensor, Tensor]]:
         """The last layer's states for all steps, and all layers' final states and memories.
 
-        Args:
-            input: of shape (length, n, input_size), or as `batch_first` says, or without n; or a
-                packed sequence, and so are the outputs then.
-            hx: the initial states and memories, of shapes (layers * directions, n,
-                proj_size or hidden_size) and (layers * directions, n, hidden_size); zeros if None.
+        The arguments are those of `RNN`, but `hx` is a pair. Its states have the size `proj_size`,
+        if that is not 0.
         """
         out, (state, memory) = self._run(input, state_and_memory(self, hx))
         return out, (state, memory)

@@ -104,7 +104,6 @@ class Adamax(ElementwiseOptimizer):
 
     Args:
         betas: decay rates of the mean gradient and of the maximum.
-        eps: added to the gradient's magnitude, against division by zero.
 
     The other arguments are those of `Adam`.
     """

@@ -53,7 +53,6 @@ class Adagrad(ElementwiseOptimizer):
         lr_decay: how fast the learning rate falls with the number of steps.
         initial_accumulator_value: the initial value of the sums; unlike PyTorch's, a group may have
             its own.
-        eps: added to the root, against division by zero.
 
     The other arguments are those of `Adam`.
     """
@@ -93,8 +92,6 @@ class RMSprop(ElementwiseOptimizer):
 
     Args:
         alpha: the decay rate of the mean square.
-        eps: added to the root, against division by zero.
-        momentum: the decay rate of the momentum.
         centered: subtract the squared mean: divide by the standard deviation.
 
     The other arguments are those of `Adam`.

@@ -46,7 +46,6 @@ class PackedSequence(_Packed):
         data: of shape (rows, ...).
         batch_sizes: int64, of shape (steps,), on the CPU.
         sorted_indices: the order of the sequences; None if they were sorted already.
-        unsorted_indices: the inverse of that order; computed if None.
     """
 
     __slots__ = ()

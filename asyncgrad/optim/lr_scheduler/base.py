@@ -15,13 +15,9 @@ from asyncgrad.optim.optimizer import Optimizer
 class LRScheduler:
     """A schedule of the learning rate; subclasses define `get_lr`.
 
-    All schedules have these arguments.
-
     Args:
-        last_epoch: the last epoch done when resuming, -1 to start.
-
-    Raises:
-        KeyError: to resume, if a group has no `initial_lr`.
+        last_epoch: in all schedules, the last epoch done when resuming, -1 to start. To resume, a
+            group has to have an `initial_lr`.
     """
 
     optimizer: Any

@@ -70,27 +70,23 @@ class ReduceLROnPlateau(LRScheduler):
             self.cooldown_counter -= 1
             self.num_bad_epochs = 0
         if self.num_bad_epochs > self.patience:
-            for group, least in zip(self.optimizer.param_groups, self._least(), strict=True):
+            groups = self.optimizer.param_groups
+            if len(self.min_lrs) != len(groups):
+                if self.default_min_lr is None:
+                    raise RuntimeError(
+                        f"The number of param groups in the `optimizer` ({len(groups)}) differs "
+                        f"from when `ReduceLROnPlateau` was initialized ({len(self.min_lrs)}), "
+                        f"usually due to a new param group being added to the optimizer. Set "
+                        f"`min_lrs` to one rate for each group."
+                    )
+                self.min_lrs = [self.default_min_lr] * len(groups)
+            for group, least in zip(groups, self.min_lrs, strict=True):
                 rate = max(float(group["lr"]) * self.factor, least)
                 if float(group["lr"]) - rate > self.eps:
                     set_rate(group, rate)
             self.cooldown_counter = self.cooldown
             self.num_bad_epochs = 0
         self._note_rates()
-
-    def _least(self) -> list[Any]:
-        """The lowest rate of each group."""
-        groups = len(self.optimizer.param_groups)
-        if len(self.min_lrs) != groups:
-            if self.default_min_lr is None:
-                raise RuntimeError(
-                    f"The number of param groups in the `optimizer` ({groups}) differs from when "
-                    f"`ReduceLROnPlateau` was initialized ({len(self.min_lrs)}), usually due to a "
-                    f"new param group being added to the optimizer. Set `min_lrs` to one rate for "
-                    f"each group."
-                )
-            self.min_lrs = [self.default_min_lr] * groups
-        return self.min_lrs
 
     def _is_better(self, current: float) -> bool:
         """Whether a metric beats the best so far by more than the threshold."""
