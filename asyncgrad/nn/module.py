@@ -15,8 +15,7 @@ from asyncgrad._unbound import unbound
 from asyncgrad.autograd.modes import no_grad
 from asyncgrad.core.frames import warn
 from asyncgrad.core.recording import called_anew
-from asyncgrad.nn.hooks import EVERYWHERE, HookedCall, registered_anew
-from asyncgrad.nn.module_hooks import HOOKS, Hooked
+from asyncgrad.nn.hooks import EVERYWHERE, HOOKS, Hooked, HookedCall, registered_anew
 from asyncgrad.nn.parameter import clear_gradient
 from asyncgrad.nn.snapshot import Snapshot
 from asyncgrad.nn.state import LoadResult, load, load_own, own_state
