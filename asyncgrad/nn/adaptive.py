@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any, cast
 
 from asyncgrad.nn import functional as F
 from asyncgrad.nn.containers import ModuleList, Sequential
+from asyncgrad.nn.function_module import FunctionModule
 from asyncgrad.nn.linear import Linear
-from asyncgrad.nn.module import Module
 from asyncgrad.ops.api.elementwise import where
 from asyncgrad.ops.api.index import gather
 from asyncgrad.ops.api.rearrange import atleast_1d
@@ -26,7 +27,7 @@ class _ASMoutput(NamedTuple):
     loss: Tensor
 
 
-class AdaptiveLogSoftmaxWithLoss(Module):
+class AdaptiveLogSoftmaxWithLoss(FunctionModule, shown=()):
     """Adaptive log-softmax: a head for frequent classes, and tails for clusters of rare ones.
 
     Args:
@@ -44,7 +45,6 @@ class AdaptiveLogSoftmaxWithLoss(Module):
         self, in_features: int, n_classes: int, cutoffs: Sequence[int], div_value: float = 4.0,
         head_bias: bool = False, device: DeviceLike | None = None, dtype: DTypeLike | None = None,
     ) -> None:  # fmt: skip
-        super().__init__()
         cutoffs = list(cutoffs)
         if not cutoffs:
             raise ValueError("cutoffs should be a sequence of length larger than 0")
@@ -58,18 +58,15 @@ class AdaptiveLogSoftmaxWithLoss(Module):
                 f"cutoffs should be a sequence of unique, positive integers sorted in an "
                 f"increasing order, where each value is between 1 and n_classes-1, got {cutoffs}"
             )
-        self.in_features = in_features
-        self.n_classes = n_classes
-        self.cutoffs = [*cutoffs, n_classes]
-        self.div_value = div_value
-        self.head_bias = head_bias
-        self.shortlist_size = self.cutoffs[0]
-        self.n_clusters = len(self.cutoffs) - 1
+        cutoffs.append(n_classes)
+        self._keep(locals())
+        self.shortlist_size = cutoffs[0]
+        self.n_clusters = len(cutoffs) - 1
         self.head_size = self.shortlist_size + self.n_clusters
         place: dict[str, Any] = {"device": device, "dtype": dtype}
         self.head = Linear(in_features, self.head_size, bias=head_bias, **place)
         self.tail: ModuleList[Sequential] = ModuleList()
-        for i, (start, end) in enumerate(zip(self.cutoffs, self.cutoffs[1:], strict=False)):
+        for i, (start, end) in enumerate(pairwise(cutoffs)):
             hidden = int(in_features // div_value ** (i + 1))
             inner = Linear(in_features, hidden, bias=False, **place)
             self.tail.append(Sequential(inner, Linear(hidden, end - start, bias=False, **place)))
@@ -81,7 +78,7 @@ class AdaptiveLogSoftmaxWithLoss(Module):
             for layer in (first, second):
                 cast("Linear", layer).reset_parameters()
 
-    def forward(self, input: Tensor, target: Tensor) -> _ASMoutput:
+    def forward(self, input: Tensor, target: Tensor) -> _ASMoutput:  # type: ignore[override]
         """The logarithms of the targets' probabilities, and minus their mean."""
         ndim = target.ndim
         if ndim > 1:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from asyncgrad.nn import init
+from asyncgrad.nn.function_module import FunctionModule
 from asyncgrad.nn.linear import Linear
-from asyncgrad.nn.module import Module
 from asyncgrad.ops.api.attention import attention_of_heads
 from asyncgrad.types import DeviceLike, DTypeLike, Tensor
 
@@ -15,7 +13,7 @@ class NonDynamicallyQuantizableLinear(Linear):
     """A `Linear` under the name that PyTorch shows for the last map of attention."""
 
 
-class MultiheadAttention(Module):
+class MultiheadAttention(FunctionModule, shown=()):
     """Multi-head attention; each head attends over its part of the features.
 
     Args:
@@ -29,14 +27,6 @@ class MultiheadAttention(Module):
         vdim: the features of values, `embed_dim` if None.
         batch_first: inputs are (batch, length, features) instead of (length, batch, features).
     """
-
-    in_proj_weight: Any
-    in_proj_bias: Any
-    q_proj_weight: Any
-    k_proj_weight: Any
-    v_proj_weight: Any
-    bias_k: Any
-    bias_v: Any
 
     def __init__(
         self, embed_dim: int, num_heads: int, dropout: float = 0.0, bias: bool = True,
@@ -53,22 +43,16 @@ class MultiheadAttention(Module):
             raise AssertionError(
                 f"embed_dim must be divisible by num_heads, got {embed_dim} and {num_heads}"
             )
-        super().__init__()
-        self.embed_dim = embed_dim
-        self.kdim = embed_dim if kdim is None else kdim
-        self.vdim = embed_dim if vdim is None else vdim
-        self._qkv_same_embed_dim = self.kdim == self.vdim == embed_dim
-        self.num_heads = num_heads
-        self.dropout = dropout
-        self.batch_first = batch_first
+        kdim = embed_dim if kdim is None else kdim
+        vdim = embed_dim if vdim is None else vdim
+        self._keep(locals())
+        same = self._qkv_same_embed_dim = kdim == vdim == embed_dim
         self.head_dim = embed_dim // num_heads
-        self.add_zero_attn = add_zero_attn
-        same = self._qkv_same_embed_dim
         element = (1, 1, embed_dim) if add_bias_kv else None
         shapes = {
             "q_proj_weight": None if same else (embed_dim, embed_dim),
-            "k_proj_weight": None if same else (embed_dim, self.kdim),
-            "v_proj_weight": None if same else (embed_dim, self.vdim),
+            "k_proj_weight": None if same else (embed_dim, kdim),
+            "v_proj_weight": None if same else (embed_dim, vdim),
             "in_proj_weight": (3 * embed_dim, embed_dim) if same else None,
             "in_proj_bias": (3 * embed_dim,) if bias else None,
             "bias_k": element,
@@ -93,7 +77,7 @@ class MultiheadAttention(Module):
             if bias is not None:
                 init.xavier_normal_(bias)
 
-    def forward(
+    def forward(  # type: ignore[override]
         self, query: Tensor, key: Tensor, value: Tensor, key_padding_mask: Tensor | None = None,
         need_weights: bool = True, attn_mask: Tensor | None = None,
         average_attn_weights: bool = True, is_causal: bool = False,

@@ -10,7 +10,7 @@ from asyncgrad.choices import RecurrentActivation, words
 from asyncgrad.creation import zeros
 from asyncgrad.nn import functional as F
 from asyncgrad.nn import init
-from asyncgrad.nn.function_module import Declared, unusual
+from asyncgrad.nn.function_module import FunctionModule, unusual
 from asyncgrad.nn.module import Module
 from asyncgrad.ops.api.shape import clone, reshape, stack
 from asyncgrad.ops.namespace import RECORDED as R
@@ -82,21 +82,17 @@ def state_and_memory(module: Module, hx: Iterable[Any] | None) -> tuple[Any, ...
     return given
 
 
-class RNNCellBase(Declared):
+class RNNCellBase(FunctionModule, shown=()):
     """One step of a recurrent layer."""
 
     #: One of `GATES`.
     _mode: str
-    bias_ih: Any
-    bias_hh: Any
 
     def __init__(
         self, input_size: int, hidden_size: int, bias: bool = True,
         device: DeviceLike | None = None, dtype: DTypeLike | None = None,
     ) -> None:  # fmt: skip
-        super().__init__()
-        self.input_size = input_size
-        self.hidden_size = hidden_size
+        self._keep(locals())
         self.bias = bias
         width = GATES[self._mode] * hidden_size
         added = (width,) if bias else None
@@ -193,7 +189,7 @@ class GRUCell(_OneStateCell, mode="GRU"):
 class LSTMCell(RNNCellBase, mode="LSTM"):
     """An LSTM cell. The arguments are those of `RNNCell`, without `nonlinearity`."""
 
-    def forward(
+    def forward(  # type: ignore[override]
         self, input: Tensor, hx: tuple[Tensor, Tensor] | None = None
     ) -> tuple[Tensor, Tensor]:
         """State and memory after an input of shape (n, input_size), or without n."""

@@ -21,8 +21,8 @@ from asyncgrad.types import Tensor
 
 #: Arguments of `__init__` that are not kept: about the parameters, or deprecated.
 _NOT_KEPT = {
-    "device", "dtype", "bias", "_weight", "_freeze", "size_average", "reduce", "min_value",
-    "max_value",
+    "device", "dtype", "bias", "add_bias_kv", "_weight", "_freeze", "size_average", "reduce",
+    "min_value", "max_value",
 }  # fmt: skip
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from asyncgrad.choices import PadMode
 from asyncgrad.nn import functional as F
 from asyncgrad.nn.conv import for_each
-from asyncgrad.nn.function_module import Declared
+from asyncgrad.nn.function_module import FunctionModule
 from asyncgrad.types import Ints, Tensor
 
 
-class _Pad(Declared):
+class _Pad(FunctionModule, shown=(), unnamed=("padding",)):
     """The base of padding modules for the last axes.
 
     Args:
@@ -21,16 +21,12 @@ class _Pad(Declared):
     _mode: PadMode
 
     def __init__(self, padding: Ints) -> None:
-        super().__init__()
-        self.padding = for_each(padding, 2 * self._axes)
+        padding = for_each(padding, 2 * self._axes)
+        self._keep(locals())
 
     def forward(self, input: Tensor) -> Tensor:
         """The padded input."""
         return F.pad(input, self.padding, self._mode)
-
-    def extra_repr(self) -> str:
-        """The widths, as `repr` shows them."""
-        return f"{self.padding}"
 
 
 class ReflectionPad1d(_Pad, axes=1, mode="reflect"):
