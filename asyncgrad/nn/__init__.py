@@ -18,8 +18,7 @@ __all__ = [
 ]  # fmt: skip
 #: Classes of those files that are not public here.
 _INNER = {
-    "Declared", "FunctionModule", "Keyed", "NonDynamicallyQuantizableLinear", "RNNBase",
-    "RNNCellBase",
+    "FunctionModule", "Keyed", "NonDynamicallyQuantizableLinear", "RNNBase", "RNNCellBase",
 }  # fmt: skip
 _MODULES = {
     name: one

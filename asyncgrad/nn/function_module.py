@@ -26,25 +26,11 @@ _NOT_KEPT = {
 }  # fmt: skip
 
 
-class Declared(Module):
+class FunctionModule(Module):
     """The base of modules that differ in what their classes declare as arguments.
 
     `class Conv1d(_PlainConvNd, ndim=1)` has the attribute `_ndim`, which a base class annotates and
     subclasses inherit. Other arguments go on to other bases.
-    """
-
-    def __init_subclass__(cls, **arguments: Any) -> None:
-        """Keep what the class declares."""
-        bases = [base for base in cls.__mro__[1:] if issubclass(base, Declared)]
-        known = {name for base in bases for name in vars(base).get("__annotations__", ())}
-        others = {name: value for name, value in arguments.items() if f"_{name}" not in known}
-        super().__init_subclass__(**others)
-        for name in arguments.keys() - others.keys():
-            setattr(cls, f"_{name}", arguments[name])
-
-
-class FunctionModule(Declared):
-    """The base of modules that are a function of `nn.functional` and its options.
 
     Class arguments:
         function: what `forward` calls; without it, the class or a subclass has a `forward`.
@@ -73,8 +59,13 @@ class FunctionModule(Declared):
     _buffer_options: tuple[str, ...] = ()
 
     def __init_subclass__(cls, function: Callable[..., Any] | None = None, **declared: Any) -> None:
-        """Read the declaration, and make `forward` and `extra_repr`."""
-        super().__init_subclass__(**declared)
+        """Keep what the class declares, and make `forward` and `extra_repr`."""
+        bases = [base for base in cls.__mro__[1:] if issubclass(base, FunctionModule)]
+        known = {name for base in bases for name in vars(base).get("__annotations__", ())}
+        others = {name: value for name, value in declared.items() if f"_{name}" not in known}
+        super().__init_subclass__(**others)
+        for name in declared.keys() - others.keys():
+            setattr(cls, f"_{name}", declared[name])
         if function is None and "shown" not in declared:
             return
         if "forward" in vars(cls):

@@ -19,7 +19,7 @@ from asyncgrad.nn.activation import GELU, ReLU
 from asyncgrad.nn.attention import MultiheadAttention
 from asyncgrad.nn.containers import ModuleList
 from asyncgrad.nn.dropout import Dropout
-from asyncgrad.nn.function_module import Declared
+from asyncgrad.nn.function_module import FunctionModule
 from asyncgrad.nn.linear import Linear
 from asyncgrad.nn.module import Module
 from asyncgrad.nn.norm import LayerNorm
@@ -27,7 +27,7 @@ from asyncgrad.ops.api.shape import triu
 from asyncgrad.types import Array, DeviceLike, DTypeLike, Tensor
 
 
-class _Layer(Declared):
+class _Layer(FunctionModule):
     """The base of the layers: attention, once or twice, then a feedforward network."""
 
     #: The attributes that are attention modules.
@@ -120,7 +120,7 @@ class TransformerDecoderLayer(_Layer, attentions=("self_attn", "multihead_attn")
     The arguments are those of `TransformerEncoderLayer`.
     """
 
-    def forward(
+    def forward(  # type: ignore[override]
         self, tgt: Tensor, memory: Tensor, tgt_mask: Tensor | None = None,
         memory_mask: Tensor | None = None, tgt_key_padding_mask: Tensor | None = None,
         memory_key_padding_mask: Tensor | None = None,
