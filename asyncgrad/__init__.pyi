@@ -360,8 +360,7 @@ def cholesky_inverse(input: Tensor, upper: builtins.bool = False, *, out: Tensor
     """The inverses of matrices from their Cholesky factors L.
 
     Args:
-        input: the Cholesky factors L, of shape (..., n, n).
-        upper: they are `L.mH`.
+        input, upper: the factors, as `cholesky_solve` takes them.
 
     Raises:
         LinAlgError: if there is a 0 on a diagonal. It is a RuntimeError.
@@ -520,10 +519,9 @@ def cosh_(self: Tensor) -> Tensor:
 def cosine_embedding_loss(input1: Tensor, input2: Tensor, target: Tensor, margin: builtins.float = 0, reduction: builtins.int = 0) -> Tensor:
     """`nn.functional.cosine_embedding_loss` with 0, 1 or 2 for none, mean or sum."""
 def cross(input: Tensor, other: Tensor, dim: builtins.int | None = None, *, out: Tensor | None = None) -> Tensor:
-    """The cross products of vectors of length 3 along an axis.
+    """The cross products of vectors of length 3 along an axis; see `linalg.cross`.
 
     Args:
-        other: a tensor of as many axes, broadcast against it.
         dim: the axis of the vectors; the first of length 3 if None.
     """
 def ctc_loss(log_probs: Tensor, targets: Tensor, input_lengths: Tensor | Sequence[builtins.int], target_lengths: Tensor | Sequence[builtins.int], blank: builtins.int = 0, reduction: builtins.int = 0, zero_infinity: builtins.bool = False) -> Tensor:
@@ -533,11 +531,7 @@ def cummax(input: Tensor, dim: builtins.int, *, out: Sequence[Tensor] | None = N
 def cummin(input: Tensor, dim: builtins.int, *, out: Sequence[Tensor] | None = None) -> return_types.cummin:
     """The smallest elements up to each along an axis, and where they are."""
 def cumprod(input: Tensor, dim: builtins.int, *, dtype: DTypeLike | None = None, out: Tensor | None = None) -> Tensor:
-    """The cumulative products along an axis; gradients are exact even at zeros.
-
-    Args:
-        dtype: converted to first, not bool; if None, int64 for integers and booleans.
-    """
+    """The cumulative products along an axis; gradients are exact even at zeros; see `cumsum`."""
 def cumprod_(self: Tensor, dim: builtins.int, *, dtype: DTypeLike | None = None) -> Tensor:
     """`cumprod`, in place."""
 def cumsum(input: Tensor, dim: builtins.int, *, dtype: DTypeLike | None = None, out: Tensor | None = None) -> Tensor:
@@ -566,18 +560,14 @@ def diag_embed(input: Tensor, offset: builtins.int = 0, dim1: builtins.int = -2,
 
     Args:
         input: of shape (..., n).
-        offset: above the main diagonal if positive, below if negative.
-        dim1: the axis of rows in the result.
-        dim2: the axis of columns.
+        offset, dim1, dim2: as in `diagonal`, of the result.
     """
 def diagonal_scatter(input: Tensor, src: Tensor, offset: builtins.int = 0, dim1: builtins.int = 0, dim2: builtins.int = 1, *, out: Tensor | None = None) -> Tensor:
     """A copy of `input` with `src` on a diagonal.
 
     Args:
         src: of the shape of `diagonal(input, offset, dim1, dim2)`.
-        offset: above the main diagonal if positive, below if negative.
-        dim1: the axis of rows.
-        dim2: the axis of columns.
+        offset, dim1, dim2: as in `diagonal`.
     """
 def diff(input: Tensor, n: builtins.int = 1, dim: builtins.int = -1, prepend: Tensor | None = None, append: Tensor | None = None, *, out: Tensor | None = None) -> Tensor:
     """The n-th differences of neighbours along an axis.
@@ -888,10 +878,8 @@ def index_reduce(input: Tensor, dim: builtins.int, index: Tensor, source: Tensor
     """A copy of `input` in which slices along `dim` are reduced with those of `source`.
 
     Args:
-        index: the position of each slice of `source`, of one axis.
-        source: of the dtype of `input`, and of its shape apart from `dim`.
-        reduce: "prod", "mean", "amax" or "amin", whose gradient is shared among ties.
-        include_self: include the slices of `input`; else they stay only where none is scattered.
+        index, source: as in `index_add`.
+        reduce, include_self: as in `scatter_reduce`, but not "sum".
 
     Raises:
         NotImplementedError: for extremes of complex numbers, or means of booleans; without
@@ -1169,12 +1157,7 @@ def max_pool3d(input: Tensor, kernel_size: Ints, stride: Ints | None = None, pad
 def maximum(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The greater of two elements, broadcast; the gradient of a tie is split in halves."""
 def mean(input: Tensor, dim: Ints | None = None, keepdim: builtins.bool = False, *, dtype: DTypeLike | None = None, out: Tensor | None = None) -> Tensor:
-    """The mean over some axes, of a floating or complex tensor.
-
-    Args:
-        input: a floating or complex tensor.
-        dim: an axis, or a sequence of them; all if None.
-        dtype: the dtype that the elements are converted to first.
+    """The mean over some axes, of a floating or complex tensor; see `sum`.
 
     Raises:
         RuntimeError: for integers and booleans, or if an axis is named twice.
@@ -1323,13 +1306,12 @@ def norm(input: Tensor, p: builtins.float | MatrixNorm | None = 'fro', dim: Ints
         dtype: the dtype that the elements are converted to first.
     """
 def normal(mean: Tensor | builtins.float, std: Tensor | builtins.float = 1.0, size: Ints | None = None, *, generator: Generator | None = None, dtype: DTypeLike | None = None, device: DeviceLike | None = None, requires_grad: builtins.bool = False, layout: layout | None = None, pin_memory: builtins.bool = False, out: Tensor | None = None) -> Tensor:
-    """Normal numbers with the means and deviations given; see `zeros`.
+    """Normal numbers with the means and deviations given; see `rand`.
 
     Args:
         mean: a tensor, or a number.
         std: a tensor, or a number; tensors are broadcast against one another.
         size: the shape, where both are numbers.
-        generator: the source of the numbers; the default generator if None.
         dtype: the dtype, where both are numbers; the default one if None.
         device: the device, where both are numbers.
 
@@ -1386,7 +1368,6 @@ def qr(input: Tensor, some: builtins.bool = True, *, out: Tensor | Sequence[Tens
     """The QR decomposition; see `linalg.qr`.
 
     Args:
-        input: of shape (..., m, n).
         some: the reduced form.
     """
 def quantile(input: Tensor, q: Tensor | builtins.float, dim: builtins.int | None = None, keepdim: builtins.bool = False, *, interpolation: Interpolation = 'linear', out: Tensor | None = None) -> Tensor:
@@ -1416,7 +1397,7 @@ def rand(*sizes: Ints, size: Ints | None = None, generator: Generator | None = N
 def rand_like(input: Tensor, *, generator: Generator | None = None, dtype: DTypeLike | None = None, device: DeviceLike | None = None, requires_grad: builtins.bool = False, memory_format: memory_format | None = None, layout: layout | None = None, pin_memory: builtins.bool = False) -> Tensor:
     """Numbers uniform in [0, 1), in the shape, dtype and place of another tensor; see `rand`."""
 def randint(*bounds: builtins.int | Sequence[builtins.int], low: builtins.int | None = None, high: builtins.int | None = None, size: Ints | None = None, generator: Generator | None = None, dtype: DTypeLike | None = None, device: DeviceLike | None = None, requires_grad: builtins.bool = False, layout: layout | None = None, pin_memory: builtins.bool = False, out: Tensor | None = None) -> Tensor:
-    """Integers uniform in [low, high); see `zeros`.
+    """Integers uniform in [low, high); see `rand`.
 
     Called as `randint(high, size)` or `randint(low, high, size)`.
 
@@ -1424,7 +1405,6 @@ def randint(*bounds: builtins.int | Sequence[builtins.int], low: builtins.int | 
         bounds: see above.
         low: the least integer; 0 if left out.
         high: the exclusive upper bound.
-        generator: the source of the numbers; the default generator if None.
         dtype: any dtype but complex ones; int64 if None.
 
     Raises:
@@ -1449,11 +1429,10 @@ def random_(input: Tensor, *args: builtins.int, generator: Generator | None = No
         NotImplementedError: for complex numbers.
     """
 def randperm(n: builtins.int, *, generator: Generator | None = None, dtype: DTypeLike | None = None, device: DeviceLike | None = None, requires_grad: builtins.bool = False, layout: layout | None = None, pin_memory: builtins.bool = False, out: Tensor | None = None) -> Tensor:
-    """The numbers below `n` in random order; see `zeros`.
+    """The numbers below `n` in random order; see `rand`.
 
     Args:
         n: how many numbers.
-        generator: the source of random numbers; the default generator if None.
         dtype: the dtype; int64 if None.
     """
 def reciprocal(input: Tensor, *, out: Tensor | None = None) -> Tensor:
@@ -1543,9 +1522,7 @@ def scatter_reduce(input: Tensor, dim: builtins.int, index: Tensor, src: Tensor,
     """A copy of `input` in which elements are reduced with those of `src` along `dim`.
 
     Args:
-        index: the positions of the elements of `src`, no larger than `src`, nor than `input` apart
-            from `dim`.
-        src: a tensor of the dtype of `input`.
+        index, src: as in `scatter`.
         reduce: "sum", "prod", "mean", "amax" or "amin", whose gradient is shared among ties.
         include_self: include the elements of `input`; else they stay only where none is scattered.
 
@@ -1687,7 +1664,6 @@ def svd(input: Tensor, some: builtins.bool = True, compute_uv: builtins.bool = T
     """The singular values and vectors, with `U @ diag(S) @ V.mH = input`; see `linalg.svd`.
 
     Args:
-        input: of shape (..., m, n).
         some: the reduced form.
         compute_uv: compute the vectors, which are otherwise zeros.
     """
@@ -1835,8 +1811,7 @@ def unique_consecutive(input: Tensor, return_inverse: Literal[False] = False, re
         dim: the axis; None for the flattened elements.
 
     Raises:
-        RuntimeError: if parts along an axis have no elements.
-        NotImplementedError: in the backward pass: there is no derivative.
+        RuntimeError, NotImplementedError: as `unique`.
     """
 @overload
 def unique_consecutive(input: Tensor, return_inverse: Literal[True], return_counts: Literal[False] = False, dim: builtins.int | None = None) -> tuple[Tensor, Tensor]: ...

@@ -385,8 +385,7 @@ class Methods(Variable):
         """The inverses of matrices from their Cholesky factors L.
 
         Args:
-            input: the Cholesky factors L, of shape (..., n, n).
-            upper: they are `L.mH`.
+            input, upper: the factors, as `cholesky_solve` takes them.
 
         Raises:
             LinAlgError: if there is a 0 on a diagonal. It is a RuntimeError.
@@ -482,10 +481,9 @@ class Methods(Variable):
     def cpu(self, memory_format: memory_format | None = None) -> Tensor:
         """The tensor in host memory; itself if it is there."""
     def cross(self, other: Tensor, dim: builtins.int | None = None, *, out: Tensor | None = None) -> Tensor:
-        """The cross products of vectors of length 3 along an axis.
+        """The cross products of vectors of length 3 along an axis; see `linalg.cross`.
 
         Args:
-            other: a tensor of as many axes, broadcast against it.
             dim: the axis of the vectors; the first of length 3 if None.
         """
     def cuda(self, device: DeviceLike | None = None, non_blocking: builtins.bool = False) -> Tensor:
@@ -500,11 +498,7 @@ class Methods(Variable):
     def cummin(self, dim: builtins.int, *, out: Sequence[Tensor] | None = None) -> return_types.cummin:
         """The smallest elements up to each along an axis, and where they are."""
     def cumprod(self, dim: builtins.int, *, dtype: DTypeLike | None = None, out: Tensor | None = None) -> Tensor:
-        """The cumulative products along an axis; gradients are exact even at zeros.
-
-        Args:
-            dtype: converted to first, not bool; if None, int64 for integers and booleans.
-        """
+        """The cumulative products along an axis; gradients are exact even at zeros; see `cumsum`."""
     def cumprod_(self, dim: builtins.int, *, dtype: DTypeLike | None = None) -> Tensor:
         """`cumprod`, in place."""
     def cumsum(self, dim: builtins.int, *, dtype: DTypeLike | None = None, out: Tensor | None = None) -> Tensor:
@@ -539,16 +533,10 @@ class Methods(Variable):
 
         Args:
             input: of shape (..., n).
-            offset: above the main diagonal if positive, below if negative.
-            dim1: the axis of rows in the result.
-            dim2: the axis of columns.
+            offset, dim1, dim2: as in `diagonal`, of the result.
         """
     def diagflat(self, offset: builtins.int = 0) -> Tensor:
-        """A matrix with all elements of a tensor on its diagonal.
-
-        Args:
-            offset: above the main diagonal if positive, below if negative.
-        """
+        """A matrix with all elements of a tensor on its diagonal; see `diag_embed`."""
     def diagonal(self, offset: builtins.int = 0, dim1: builtins.int = 0, dim2: builtins.int = 1) -> Tensor:
         """A view of the diagonal of two axes, as the last axis.
 
@@ -563,9 +551,7 @@ class Methods(Variable):
 
         Args:
             src: of the shape of `diagonal(input, offset, dim1, dim2)`.
-            offset: above the main diagonal if positive, below if negative.
-            dim1: the axis of rows.
-            dim2: the axis of columns.
+            offset, dim1, dim2: as in `diagonal`.
         """
     def diff(self, n: builtins.int = 1, dim: builtins.int = -1, prepend: Tensor | None = None, append: Tensor | None = None, *, out: Tensor | None = None) -> Tensor:
         """The n-th differences of neighbours along an axis.
@@ -830,10 +816,8 @@ class Methods(Variable):
         """A copy of `input` in which slices along `dim` are reduced with those of `source`.
 
         Args:
-            index: the position of each slice of `source`, of one axis.
-            source: of the dtype of `input`, and of its shape apart from `dim`.
-            reduce: "prod", "mean", "amax" or "amin", whose gradient is shared among ties.
-            include_self: include the slices of `input`; else they stay only where none is scattered.
+            index, source: as in `index_add`.
+            reduce, include_self: as in `scatter_reduce`, but not "sum".
 
         Raises:
             NotImplementedError: for extremes of complex numbers, or means of booleans; without
@@ -1041,8 +1025,6 @@ class Methods(Variable):
         """The LU decomposition, packed in one matrix, and the pivots; see `linalg.lu_factor`.
 
         Args:
-            input: of shape (..., m, n).
-            pivot: must be True: rows are always exchanged.
             get_infos: also return the position of the first 0 on the diagonal of U, or 0.
         """
     def lu_solve(self, LU_data: Tensor, LU_pivots: Tensor, *, out: Tensor | None = None) -> Tensor:
@@ -1098,12 +1080,7 @@ class Methods(Variable):
     def maximum(self, other: Tensor) -> Tensor:
         """The greater of two elements, broadcast; the gradient of a tie is split in halves."""
     def mean(self, dim: Ints | None = None, keepdim: builtins.bool = False, *, dtype: DTypeLike | None = None, out: Tensor | None = None) -> Tensor:
-        """The mean over some axes, of a floating or complex tensor.
-
-        Args:
-            input: a floating or complex tensor.
-            dim: an axis, or a sequence of them; all if None.
-            dtype: the dtype that the elements are converted to first.
+        """The mean over some axes, of a floating or complex tensor; see `sum`.
 
         Raises:
             RuntimeError: for integers and booleans, or if an axis is named twice.
@@ -1335,7 +1312,6 @@ class Methods(Variable):
         """The QR decomposition; see `linalg.qr`.
 
         Args:
-            input: of shape (..., m, n).
             some: the reduced form.
         """
     def quantile(self, q: Tensor | builtins.float, dim: builtins.int | None = None, keepdim: builtins.bool = False, *, interpolation: Interpolation = 'linear', out: Tensor | None = None) -> Tensor:
@@ -1469,9 +1445,7 @@ class Methods(Variable):
         """A copy of `input` in which elements are reduced with those of `src` along `dim`.
 
         Args:
-            index: the positions of the elements of `src`, no larger than `src`, nor than `input` apart
-                from `dim`.
-            src: a tensor of the dtype of `input`.
+            index, src: as in `scatter`.
             reduce: "sum", "prod", "mean", "amax" or "amin", whose gradient is shared among ties.
             include_self: include the elements of `input`; else they stay only where none is scattered.
 
@@ -1624,7 +1598,6 @@ class Methods(Variable):
         """The singular values and vectors, with `U @ diag(S) @ V.mH = input`; see `linalg.svd`.
 
         Args:
-            input: of shape (..., m, n).
             some: the reduced form.
             compute_uv: compute the vectors, which are otherwise zeros.
         """
@@ -1797,8 +1770,7 @@ class Methods(Variable):
             dim: the axis; None for the flattened elements.
 
         Raises:
-            RuntimeError: if parts along an axis have no elements.
-            NotImplementedError: in the backward pass: there is no derivative.
+            RuntimeError, NotImplementedError: as `unique`.
         """
     @overload
     def unique_consecutive(self, return_inverse: Literal[True], return_counts: Literal[False] = False, dim: builtins.int | None = None) -> tuple[Tensor, Tensor]: ...

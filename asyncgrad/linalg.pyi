@@ -63,18 +63,9 @@ def eigh(A: Tensor, UPLO: Triangle = 'L', *, out: Tensor | Sequence[Tensor] | No
         UPLO: the triangle that is read, "L" or "U".
     """
 def eigvals(A: Tensor, *, out: Tensor | None = None) -> Tensor:
-    """The complex eigenvalues of square matrices.
-
-    Args:
-        A: of shape (..., n, n), floating or complex.
-    """
+    """The complex eigenvalues of square matrices; see `eig`."""
 def eigvalsh(A: Tensor, UPLO: Triangle = 'L', *, out: Tensor | None = None) -> Tensor:
-    """The eigenvalues of Hermitian matrices, in ascending order.
-
-    Args:
-        A: of shape (..., n, n), floating or complex.
-        UPLO: the triangle that is read, "L" or "U".
-    """
+    """The eigenvalues of Hermitian matrices, in ascending order; see `eigh`."""
 def inv(A: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The inverses of square matrices.
 
@@ -85,10 +76,9 @@ def inv(A: Tensor, *, out: Tensor | None = None) -> Tensor:
         LinAlgError: if a matrix is singular. It is a RuntimeError.
     """
 def inv_ex(A: Tensor, *, check_errors: bool = False, out: Tensor | Sequence[Tensor] | None = None) -> return_types.linalg_inv_ex:
-    """The inverses of square matrices, and for each matrix 0 if it has one.
+    """`inv`, and for each matrix 0 if it has an inverse.
 
     Args:
-        A: of shape (..., n, n).
         check_errors: raise for singular matrices; otherwise their inverses are NaN.
 
     Raises:
@@ -121,8 +111,7 @@ def lu_factor(A: Tensor, *, pivot: bool = True, out: Tensor | Sequence[Tensor] |
     """The LU decomposition, packed in one matrix without the ones of L, and the pivots.
 
     Args:
-        A: of shape (..., m, n).
-        pivot: must be True: rows are always exchanged.
+        A, pivot: as in `lu`.
 
     Returns:
         `LU` and `pivots`: int32, row `i` was exchanged with row `pivots[i] - 1`.
@@ -142,8 +131,7 @@ def lu_solve(LU: Tensor, pivots: Tensor, B: Tensor, *, left: bool = True, adjoin
     Args:
         LU: of shape (..., n, n).
         pivots: int32, of shape (..., n).
-        B: of shape (..., n, k), or (..., k, n) if not `left`.
-        left: solve `A @ X = B` instead of `X @ A = B`.
+        B, left: as in `solve_triangular`.
         adjoint: use `A.mH` instead of A.
 
     A 0 on the diagonal of U gives numbers that are infinite or undefined.
@@ -208,10 +196,7 @@ def pinv(A: Tensor, rcond: Tensor | float | None = None, hermitian: bool = False
     Args:
         A: of shape (..., m, n), floating or complex.
         rcond: the old name of `rtol`.
-        hermitian: the matrices are Hermitian, which is faster.
-        atol: singular values up to this one are treated as 0.
-        rtol: the same, relative to the greatest; max(m, n) times the machine epsilon of the
-            dtype if both are None.
+        hermitian, atol, rtol: as in `matrix_rank`.
     """
 def qr(A: Tensor, mode: QrMode = 'reduced', *, out: Tensor | Sequence[Tensor] | None = None) -> return_types.linalg_qr:
     """The QR decomposition: Q with orthonormal columns, and upper triangular R.
@@ -222,11 +207,7 @@ def qr(A: Tensor, mode: QrMode = 'reduced', *, out: Tensor | Sequence[Tensor] | 
             columns of a complete Q have no gradient.
     """
 def slogdet(A: Tensor, *, out: Tensor | Sequence[Tensor] | None = None) -> return_types.linalg_slogdet:
-    """The signs of determinants and the logarithms of their absolute values.
-
-    Args:
-        A: of shape (..., n, n), floating or complex.
-    """
+    """The signs of determinants and the logarithms of their absolute values; see `det`."""
 def solve(A: Tensor, B: Tensor, *, left: bool = True, out: Tensor | None = None) -> Tensor:
     """The solutions X of `A @ X = B`, or of `X @ A = B`.
 
@@ -239,12 +220,9 @@ def solve(A: Tensor, B: Tensor, *, left: bool = True, out: Tensor | None = None)
         LinAlgError: if a matrix is singular. It is a RuntimeError.
     """
 def solve_ex(A: Tensor, B: Tensor, *, left: bool = True, check_errors: bool = False, out: Tensor | Sequence[Tensor] | None = None) -> return_types.linalg_solve_ex:
-    """The solutions of linear systems, and for each matrix 0 if there is a solution.
+    """`solve`, and for each matrix 0 if there is a solution.
 
     Args:
-        A: of shape (..., n, n).
-        B: of shape (..., n, k), or vectors.
-        left: solve `A @ X = B` instead of `X @ A = B`.
         check_errors: raise for singular matrices; otherwise their solutions are NaN.
 
     Raises:
@@ -271,12 +249,7 @@ def svd(A: Tensor, full_matrices: bool = True, *, driver: str | None = None, out
         driver: as in PyTorch, for CUDA alone; here None.
     """
 def svdvals(A: Tensor, *, driver: str | None = None, out: Tensor | None = None) -> Tensor:
-    """The singular values of matrices, in descending order.
-
-    Args:
-        A: of shape (..., m, n), floating or complex.
-        driver: as in PyTorch, for CUDA alone; here None.
-    """
+    """The singular values of matrices, in descending order; see `svd`."""
 def tensorinv(A: Tensor, ind: int = 2, *, out: Tensor | None = None) -> Tensor:
     """The inverse of a tensor as a map from its last axes to its first `ind`.
 

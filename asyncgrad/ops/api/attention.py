@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -50,8 +49,40 @@ def scaled_dot_product_attention(
         enable_gqa: keys and values may have fewer heads (the third axis from the end), which are
             shared.
     """
-    drop = functools.partial(dropped, p=dropout_p) if dropout_p else None
-    return attention(query, key, value, attn_mask, drop, is_causal, scale, enable_gqa)
+    name = "scaled_dot_product_attention"
+    q, k, v = query, key, value
+    mask = attn_mask
+    shapes = _checked_shapes(name, q, k, v, mask, is_causal)
+    if mask is not None and mask._metadata.dtype.kind != "b":
+        mask = cast(mask, q._metadata.dtype)
+    if enable_gqa:
+        k, v = _repeated(name, q, k), _repeated(name, q, v)
+        shapes = [x._metadata.shape for x in (q, k, v)]
+    if q._metadata.dtype.kind == "V":
+        return in_float32(scaled_dot_product_attention, q, k, v, mask, dropout_p, is_causal, scale)
+    if scale is None:
+        scale = 1 / math.sqrt(shapes[0][-1]) if shapes[0][-1] else 1.0
+    alike = shapes[0][:-2] == shapes[1][:-2] == shapes[2][:-2]
+    batched = len(shapes[0]) > 2
+    constant = mask is None or not (requires_grad(mask) or mask._batched)
+    if alike and batched and not dropout_p and constant:
+        array = None
+        if mask is not None:
+            _check_shape(name, mask, (*shapes[0][:-1], shapes[1][-2]))
+            array = mask._array
+        return R.attention(q, k, v, array, is_causal, scale, [])
+    scores = R.mul_scalar(matmul(q, R.adjoint(k)), scale)
+    array = None
+    if mask is not None:
+        _check_shape(name, mask, scores._metadata.shape)
+        if mask._metadata.dtype.kind != "b":
+            scores = R.add(scores, mask)
+        elif mask._batched:
+            scores = where(mask, scores, -math.inf)
+        else:
+            array = mask._array
+    weights = R.attention_weights(scores, array, is_causal)
+    return matmul(dropped(weights, dropout_p) if dropout_p else weights, v)
 
 
 class Heads(NamedTuple):
@@ -181,7 +212,7 @@ def attention_of_heads(
     padding = _canonical("key_padding_mask", key_padding_mask, query)
     mask = _canonical("attn_mask", attn_mask, query)
     if padding is not None and key_padding_mask is not None:
-        padding = reshape(padding, (1, *padding.shape)) if not batched else padding
+        padding = padding if batched else reshape(padding, (1, *padding.shape))
         if padding.shape != (batch, length):
             raise unmet(_NAME, f"expecting key_padding_mask shape of {(batch, length)}",
                         AssertionError, key_padding_mask=padding)  # fmt: skip
@@ -192,10 +223,9 @@ def attention_of_heads(
             )
     if mask is not None:
         mask = _shaped(heads, mask, batch, queries, length)
-    if is_causal and padding is None and not need_weights:
+    is_causal = is_causal and padding is None and not need_weights
+    if is_causal:
         mask = None
-    else:
-        is_causal = False
     q, k, v = _projected(heads, query, key, value, same)
     bias_k, bias_v = heads.bias_k, heads.bias_v
     if bias_k is not None:
@@ -210,7 +240,7 @@ def attention_of_heads(
         nothing = zeros(batch, heads.num_heads, 1, heads.head_dim, dtype=k.dtype, device=k.device)
         k, v = cat([k, nothing], 2), cat([v, nothing], 2)
         mask, padding = _wider(mask), _wider(padding)
-    if padding is not None and key_padding_mask is not None:
+    if padding is not None:
         padding = reshape(padding, (batch, 1, 1, padding.shape[1]))
         mask = padding if mask is None else mask + padding
     dropout = heads.dropout if heads.training else 0.0
@@ -346,47 +376,6 @@ def _wider(mask: Tensor | None) -> Any:
     if mask is None:
         return None
     return cat([mask, zeros(*mask.shape[:-1], 1, dtype=mask.dtype, device=mask.device)], -1)
-
-
-def attention(
-    query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None,
-    dropout: Callable[[Any], Any] | None, is_causal: bool, scale: float | None, enable_gqa: bool,
-) -> Any:  # fmt: skip
-    """`scaled_dot_product_attention` with a function that drops weights."""
-    name = "scaled_dot_product_attention"
-    q, k, v = query, key, value
-    mask = attn_mask
-    shapes = _checked_shapes(name, q, k, v, mask, is_causal)
-    if mask is not None and mask._metadata.dtype.kind != "b":
-        mask = cast(mask, q._metadata.dtype)
-    if enable_gqa:
-        k, v = _repeated(name, q, k), _repeated(name, q, v)
-        shapes = [x._metadata.shape for x in (q, k, v)]
-    if q._metadata.dtype.kind == "V":
-        return in_float32(attention, q, k, v, mask, dropout, is_causal, scale, False)
-    if scale is None:
-        scale = 1 / math.sqrt(shapes[0][-1]) if shapes[0][-1] else 1.0
-    alike = shapes[0][:-2] == shapes[1][:-2] == shapes[2][:-2]
-    batched = len(shapes[0]) > 2
-    constant = mask is None or not (requires_grad(mask) or mask._batched)
-    if alike and batched and dropout is None and constant:
-        array = None
-        if mask is not None:
-            _check_shape(name, mask, (*shapes[0][:-1], shapes[1][-2]))
-            array = mask._array
-        return R.attention(q, k, v, array, is_causal, scale, [])
-    scores = R.mul_scalar(matmul(q, R.adjoint(k)), scale)
-    array = None
-    if mask is not None:
-        _check_shape(name, mask, scores._metadata.shape)
-        if mask._metadata.dtype.kind != "b":
-            scores = R.add(scores, mask)
-        elif mask._batched:
-            scores = where(mask, scores, -math.inf)
-        else:
-            array = mask._array
-    weights = R.attention_weights(scores, array, is_causal)
-    return matmul(weights if dropout is None else dropout(weights), v)
 
 
 def _checked_shapes(

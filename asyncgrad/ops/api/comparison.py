@@ -290,8 +290,7 @@ def unique_consecutive(
         dim: the axis; None for the flattened elements.
 
     Raises:
-        RuntimeError: if parts along an axis have no elements.
-        NotImplementedError: in the backward pass: there is no derivative.
+        RuntimeError, NotImplementedError: as `unique`.
     """
     return _of_slices(input, _runs, dim, return_inverse, return_counts, R.unique_consecutive)
 

@@ -354,11 +354,7 @@ def renorm(input: AtLeast2D, p: float, dim: Axis, maxnorm: float) -> Tensor:
 
 @accumulates
 def cumprod(input: Tensor, dim: Axis, *, dtype: DTypeLike | None = None) -> Tensor:
-    """The cumulative products along an axis; gradients are exact even at zeros.
-
-    Args:
-        dtype: converted to first, not bool; if None, int64 for integers and booleans.
-    """
+    """The cumulative products along an axis; gradients are exact even at zeros; see `cumsum`."""
     kind = input._metadata.dtype
     if dtype is not None or category(kind) < 2:
         input = cast(input, np.dtype("int64" if dtype is None else dtype))
@@ -440,13 +436,8 @@ def _and_mean(name: str, spread: Callable[..., Any]) -> Callable[..., Any]:
         joined(spreads, means, f"{name[:3].capitalize()}MeanBackward0", "result0", mean_beside)
         return spreads, means
 
-    return writes(
-        named(
-            function,
-            name,
-            f"What `{name[:3]}` and `mean` return; the arguments are those of `var`.",
-        )
-    )
+    doc = f"What `{name[:3]}` and `mean` return; the arguments are those of `var`."
+    return writes(named(function, name, doc))
 
 
 std_mean = _and_mean("std_mean", std)

@@ -93,7 +93,6 @@ def _check_bias(name: str, bias: Tensor | None, weight: Tensor, outputs: int) ->
 
 
 def _steps(name: str, ndim: int, stride: Ints, dilation: Ints) -> tuple[Shape, Shape]:
-    """The strides and dilations."""
     strides = for_each(name, "stride", stride, ndim)
     dilations = for_each(name, "dilation", dilation, ndim)
     if min(strides) <= 0:
@@ -116,7 +115,6 @@ SHAPES = {
 
 
 def _convolution(ndim: int) -> Callable[..., Tensor]:
-    """Make the convolution over `ndim` axes."""
     name = f"conv{ndim}d"
 
     @requires(*_conditions(name, ndim))
@@ -161,7 +159,6 @@ def _convolution(ndim: int) -> Callable[..., Tensor]:
 
 
 def _transposed(ndim: int) -> Callable[..., Tensor]:
-    """Make the transposed convolution over `ndim` axes."""
     name = f"conv_transpose{ndim}d"
 
     @requires(*_conditions(name, ndim))

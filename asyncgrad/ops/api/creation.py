@@ -157,7 +157,6 @@ def _constant(
 
 
 def _fill(array: Array, value: Number | Array, place: Device) -> None:
-    """Fill an array with one value."""
     if place is CPU:
         array.fill(value)
     else:
@@ -190,23 +189,25 @@ def _number(name: str, what: str, value: object) -> Any:
 # -- like others ----------------------------------------------------------------------------------
 
 
-def _like(
+def like(
     name: str, input: Tensor, dtype: DTypeLike | None, device: DeviceLike | None,
     memory_format: memory_format | None,
 ) -> tuple[Any, Any, Any]:  # fmt: skip
-    """An uninitialised array laid out like a tensor, its dtype and its device."""
+    """A tensor, and the dtype and the device of a new one like it."""
     x = as_tensor_operand(input, name, 1)
     if memory_format is not None:
         as_memory_format(name, memory_format, len(x._metadata.shape))
-    metadata = x._metadata
-    place = metadata.device if device is None else place_of(name, device)
-    dtype = metadata.dtype if dtype is None else as_dtype(name, dtype)
-    if place is metadata.device:
-        strides = x._array.strides
-        # Expanded tensors (stride 0) and sparse rows have no layout that could be copied.
-        if strides and 0 not in strides:
-            return place.xp.empty_like(x._array, dtype=dtype), dtype, place
-    return place.xp.empty(metadata.shape, dtype=dtype), dtype, place
+    dtype = x._metadata.dtype if dtype is None else as_dtype(name, dtype)
+    return x, dtype, place_of(name, device, x)
+
+
+def _laid_out(x: Tensor, dtype: Any, place: Device) -> Any:
+    """An uninitialised array laid out like a tensor."""
+    strides = x._array.strides
+    # Expanded tensors (stride 0) and sparse rows have no layout that could be copied.
+    if place is x._metadata.device and strides and 0 not in strides:
+        return place.xp.empty_like(x._array, dtype=dtype)
+    return place.xp.empty(x._metadata.shape, dtype=dtype)
 
 
 def _filled_like(name: str, what: str, value: float | None) -> Callable[..., Tensor]:
@@ -218,7 +219,8 @@ def _filled_like(name: str, what: str, value: float | None) -> Callable[..., Ten
     ) -> Tensor:  # fmt: skip
         if getattr(input, "_batched", False):
             return mapped(made, input, dtype=dtype, device=device)
-        array, _, place = _like(name, input, dtype, device, memory_format)
+        x, wanted, place = like(name, input, dtype, device, memory_format)
+        array = _laid_out(x, wanted, place)
         if value is not None:
             _fill(array, value, place)
         return leaf(name, array, place, requires_grad)
@@ -242,8 +244,9 @@ def full_like(
     """One value, in the shape, layout, dtype and device of another tensor. See `empty_like`."""
     if getattr(input, "_batched", False):
         return mapped(full_like, input, fill_value=fill_value, dtype=dtype)
-    array, wanted, place = _like("full_like", input, dtype, device, memory_format)
+    x, wanted, place = like("full_like", input, dtype, device, memory_format)
     number = _number("full_like", "fill_value", fill_value)
+    array = _laid_out(x, wanted, place)
     _fill(array, _fitted("full_like", number, wanted), place)
     return leaf("full_like", array, place, requires_grad)
 

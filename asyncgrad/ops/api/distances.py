@@ -102,7 +102,7 @@ def pdist(input: Matrix, p: float = 2.0) -> Tensor:
 
     Args:
         input: floating, of shape (n, k).
-        p: the order of the norm, not negative; infinity for the greatest difference.
+        p: as in `cdist`.
     """
     if is_half(input._metadata.dtype):
         refuse("pdist", input._metadata.dtype)

@@ -46,12 +46,10 @@ def _dropout(
     """A kind of dropout.
 
     Args:
-        name: its name.
         what: the first sentence of its docstring.
         shape: what the docstring says of the input.
         channels: checks the input, and returns the number of its first axes that are dropped
             separately; if None, every element is dropped by itself.
-        training: the default of the argument.
         alpha: keep mean and variance.
     """
 
@@ -80,33 +78,21 @@ def _dropout(
     return named(function, name, doc)
 
 
-def _channels_of_lines(name: str, input: Tensor) -> int:
-    ndim = len(input._metadata.shape)
-    if ndim not in {2, 3}:
+def _channels(name: str, input: Tensor) -> int:
+    """The number of the first axes of an image that are those of channels."""
+    axes, ndim = int(name[-2]), len(input._metadata.shape)
+    if ndim in {axes + 1, axes + 2}:
+        return 1 if ndim == axes + 1 and axes != 2 else 2
+    if axes == 1:
         raise unmet(name, f"Expected 2D or 3D input, but received a {ndim}D input. Note that "
                     f"{name} exists to provide channel-wise dropout on inputs with 1 spatial "
                     "dimension", AutogradError)  # fmt: skip
-    return 1 if ndim == 2 else 2
-
-
-def _channels_of_images(name: str, input: Tensor) -> int:
-    _warn_about_axes(name, input, (3, 4), "2 spatial dimensions")
+    warn(
+        f"{name}: Received a {ndim}-D input to {name}, which is deprecated and will result in "
+        f"an error in a future release. {name} exists to provide channel-wise dropout on "
+        f"inputs with {axes} spatial dimensions and a channel dimension."
+    )
     return 2
-
-
-def _channels_of_volumes(name: str, input: Tensor) -> int:
-    return 1 if _warn_about_axes(name, input, (4, 5), "3 spatial dimensions") == 4 else 2
-
-
-def _warn_about_axes(name: str, input: Tensor, expected: tuple[int, ...], what: str) -> int:
-    ndim = len(input._metadata.shape)
-    if ndim not in expected:
-        warn(
-            f"{name}: Received a {ndim}-D input to {name}, which is deprecated and will result in "
-            f"an error in a future release. {name} exists to provide channel-wise dropout on "
-            f"inputs with {what} and a channel dimension."
-        )
-    return ndim
 
 
 _ANY = "a floating or complex tensor."
@@ -116,14 +102,14 @@ dropout = _dropout(
     "Zero elements at random with probability `p`, and divide the others by `1 - p`.",
     _ANY,
 )
-dropout1d = _dropout("dropout1d", _CHANNELS, SHAPES[1], _channels_of_lines)
+dropout1d = _dropout("dropout1d", _CHANNELS, SHAPES[1], _channels)
 dropout2d = _dropout(
     "dropout2d",
     _CHANNELS,
     "of shape (n, channels, rows, columns); the first two axes are those of channels.",
-    _channels_of_images,
+    _channels,
 )
-dropout3d = _dropout("dropout3d", _CHANNELS, SHAPES[3], _channels_of_volumes)
+dropout3d = _dropout("dropout3d", _CHANNELS, SHAPES[3], _channels)
 alpha_dropout = _dropout(
     "alpha_dropout",
     "Dropout that keeps mean 0 and variance 1, for networks of `selu`.",

@@ -39,11 +39,8 @@ def embedding_bag(
         input: integers of shape (bags, length), or of shape (n,) with `offsets`.
         weight: the table, of shape (rows, features).
         offsets: where each bag starts in `input`, of shape (bags,).
-        max_norm: looked-up rows of a greater norm are scaled down to it, in place.
-        norm_type: the order of that norm.
-        scale_grad_by_freq: divide a row's gradient by how often it occurs in `input`.
+        max_norm, norm_type, scale_grad_by_freq, sparse: as in `embedding`.
         mode: "sum", "mean" or "max", which is taken for each feature.
-        sparse: the table's gradient holds no more than the rows that were looked up.
         per_sample_weights: the weight of each row in a sum, of the input's shape.
         include_last_offset: `offsets` also says where the last bag ends.
         padding_idx: a row that is ignored in all bags.

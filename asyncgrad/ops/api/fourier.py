@@ -20,7 +20,7 @@ from asyncgrad.ops.requirements import unmet
 from asyncgrad.ops.signatures import named
 from asyncgrad.ops.tensors.new_tensors import leaf, place_of
 from asyncgrad.ops.tensors.out import makes
-from asyncgrad.types import Array, DeviceLike, DTypeLike, Ints, Number, Shape, Tensor
+from asyncgrad.types import Array, DeviceLike, DTypeLike, Ints, Shape, Tensor
 
 __all__ = [
     "fft", "fft2", "fftfreq", "fftn", "fftshift", "hfft", "hfft2", "hfftn", "ifft", "ifft2",
@@ -37,11 +37,7 @@ SPACE = "fft_"
 
 
 def _floating(name: str, input: Tensor) -> Any:
-    """The operand of a transform; integers are converted to floating.
-
-    Raises:
-        RuntimeError: for numbers of half precision.
-    """
+    """The operand of a transform, not of half precision; integers are converted to floating."""
     if category(input._metadata.dtype) < 2:
         return cast(input, default_dtype())
     if is_half(input._metadata.dtype):
@@ -270,45 +266,36 @@ def fftshift(input: Tensor, dim: Ints | None = None) -> Tensor:
 
 
 def ifftshift(input: Tensor, dim: Ints | None = None) -> Tensor:
-    """The inverse of `fftshift`.
-
-    Args:
-        dim: an axis, or a sequence of them; all if None.
-    """
+    """The inverse of `fftshift`."""
     return _moved("ifftshift", input, dim, True)
 
 
-def _frequencies(
-    name: str, n: int, d: Number, numbers: Array, dtype: DTypeLike | None,
-    device: DeviceLike | None, requires_grad: bool,
-) -> Any:  # fmt: skip
-    place = place_of(name, device)
-    dtype = default_dtype() if dtype is None else as_dtype(name, dtype)
-    array = place.xp.asarray(numbers / (one_int("fftfreq", "n", n) * d), dtype=dtype)
-    return leaf(name, array, place, requires_grad)
+def _frequencies(name: str, numbers: Callable[[int], Array], doc: str) -> Callable[..., Tensor]:
+    def function(
+        n: int, d: float = 1.0, *, dtype: DTypeLike | None = None,
+        device: DeviceLike | None = None, requires_grad: bool = False,
+    ) -> Tensor:  # fmt: skip
+        found, place = numbers(n), place_of(name, device)
+        wanted = default_dtype() if dtype is None else as_dtype(name, dtype)
+        array = place.xp.asarray(found / (one_int("fftfreq", "n", n) * d), dtype=wanted)
+        return leaf(name, array, place, requires_grad)
+
+    return makes(named(function, name, doc))
 
 
-@makes
-def fftfreq(
-    n: int, d: float = 1.0, *, dtype: DTypeLike | None = None, device: DeviceLike | None = None,
-    requires_grad: bool = False,
-) -> Tensor:  # fmt: skip
+fftfreq = _frequencies(
+    "fftfreq",
+    lambda n: np.roll(np.arange(-(n // 2), (n + 1) // 2, dtype=np.float64), (n + 1) // 2),
     """The frequencies of `fft`, in its order; see `zeros`.
 
     Args:
         n: the number of points.
         d: the distance between two of them.
         dtype: the dtype; the default one if None.
-    """
-    numbers = np.roll(np.arange(-(n // 2), (n + 1) // 2, dtype=np.float64), (n + 1) // 2)
-    return _frequencies("fftfreq", n, d, numbers, dtype, device, requires_grad)
-
-
-@makes
-def rfftfreq(
-    n: int, d: float = 1.0, *, dtype: DTypeLike | None = None, device: DeviceLike | None = None,
-    requires_grad: bool = False,
-) -> Tensor:  # fmt: skip
-    """The frequencies of `rfft`; see `fftfreq`."""
-    numbers = np.arange(n // 2 + 1, dtype=np.float64)
-    return _frequencies("rfftfreq", n, d, numbers, dtype, device, requires_grad)
+    """,
+)
+rfftfreq = _frequencies(
+    "rfftfreq",
+    lambda n: np.arange(n // 2 + 1, dtype=np.float64),
+    "The frequencies of `rfft`; see `fftfreq`.",
+)

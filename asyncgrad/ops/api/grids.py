@@ -311,7 +311,6 @@ def _ends(low: float, high: float, x: Array) -> tuple[float, float]:
 
 
 def _histogram(bins: int, low: float, high: float, x: Array) -> Any:
-    """The counts of `histc`."""
     return _counted(x.reshape(-1), *_ends(low, high, x), bins)
 
 

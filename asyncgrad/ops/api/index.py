@@ -360,8 +360,7 @@ def _axes_of(part: Any) -> int:
         return 0
     if part.__class__ is int or part.__class__ is slice or part.dtype != np.bool_:
         return 1
-    axes: int = part.ndim
-    return axes
+    return part.ndim
 
 
 def _picked(
@@ -475,7 +474,7 @@ def index_select(input: Tensor, dim: Axis, index: ByExample) -> Tensor:
     """The slices of `input` along `dim` at `index`, a tensor with at most one axis."""
     shape = input._metadata.shape
     check_device("index_select", input, index)
-    numbers = _numbers("index_select", index, RuntimeError, int32=True)
+    numbers = _numbers("index_select", index, int32=True)
     if numbers.ndim > 1:
         raise unmet("index_select", "Index is supposed to be a vector", IndexError, index=index)
     check_range("index_select", numbers, shape[dim] if shape else 1, IndexError)
@@ -487,11 +486,11 @@ def index_select(input: Tensor, dim: Axis, index: ByExample) -> Tensor:
     return _picked(input, picked, (index,), "IndexSelectBackward0")
 
 
-def _numbers(name: str, index: Tensor, error: type[Exception], *, int32: bool = False) -> Any:
+def _numbers(name: str, index: Tensor, *, int32: bool = False) -> Any:
     """The array of an index tensor, checked to be int64 (or int32 if `int32`)."""
     array = index._array
     if array.dtype != _INT64 and not (int32 and array.dtype == _INT32):
-        raise error(
+        raise RuntimeError(
             f"{name}(): Expected dtype {'int32/int64' if int32 else 'int64'} for index, got "
             f"{array.dtype}. Convert it with .long()."
         )
@@ -550,7 +549,7 @@ def numbers_along(name: str, x: Tensor, axis: int, index: Tensor) -> Any:
     if not numbers.size:
         # As in PyTorch, the dtype of an empty index does not matter.
         return numbers.astype(np.int64, copy=False)
-    _numbers(name, index, RuntimeError, int32=True)
+    _numbers(name, index, int32=True)
     if max(numbers.ndim, 1) != max(len(shape), 1):
         raise unmet(name, "Index tensor must have the same number of dimensions as input "
                     "tensor", index=index)  # fmt: skip
@@ -578,7 +577,7 @@ def gather(input: Tensor, dim: Axis, index: Tensor, *, sparse_grad: bool = False
 def take_along_dim(input: Tensor, indices: Tensor, dim: Axis | None = None) -> Tensor:
     """`gather` with broadcasting apart from `dim`; if `dim` is None, of the flattened input."""
     if not indices._batched:
-        _numbers("take_along_dim", indices, RuntimeError)
+        _numbers("take_along_dim", indices)
     if dim is None:
         input = R.reshape(input, (input._metadata.size,))
         return _wrapped_gather(input, 0, R.reshape(indices, (indices._metadata.size,)))
@@ -586,16 +585,19 @@ def take_along_dim(input: Tensor, indices: Tensor, dim: Axis | None = None) -> T
     if len(a) != len(b):
         raise unmet("take_along_dim", "input and indices should have the same number of dimensions",
                     input=input, indices=indices)  # fmt: skip
-    if not a:
-        return _wrapped_gather(input, 0, indices)
-    if (*a[:dim], *a[dim + 1 :]) == (*b[:dim], *b[dim + 1 :]):
+    if not a or (*a[:dim], *a[dim + 1 :]) == (*b[:dim], *b[dim + 1 :]):
         return _wrapped_gather(input, dim, indices)
-    shape = _broadcast_but(a, b, dim)
-    return _wrapped_gather(
-        expand(input, (*shape[:dim], a[dim], *shape[dim + 1 :])),
-        dim,
-        expand(indices, (*shape[:dim], b[dim], *shape[dim + 1 :])),
-    )
+    try:
+        before, after = (
+            np.broadcast_shapes(m, n) for m, n in ((a[:dim], b[:dim]), (a[dim + 1 :], b[dim + 1 :]))
+        )
+    except ValueError:
+        raise RuntimeError(
+            f"take_along_dim(): shapes {list(a)} and {list(b)} can't be broadcast apart from "
+            f"dimension {dim}"
+        ) from None
+    wide = expand(input, (*before, a[dim], *after))
+    return _wrapped_gather(wide, dim, expand(indices, (*before, b[dim], *after)))
 
 
 def _wrapped_gather(x: Tensor, axis: int, index: Tensor) -> Any:
@@ -612,19 +614,7 @@ def _wrapped_gather(x: Tensor, axis: int, index: Tensor) -> Any:
 
 
 def _is_below(numbers: Array) -> bool:
-    """Whether a number is negative."""
     return bool(numbers.min() < 0)
-
-
-def _broadcast_but(a: tuple[int, ...], b: tuple[int, ...], axis: int) -> tuple[int, ...]:
-    """The shape that two shapes are broadcast to, without regard to one axis."""
-    try:
-        return np.broadcast_shapes((*a[:axis], 1, *a[axis + 1 :]), (*b[:axis], 1, *b[axis + 1 :]))
-    except ValueError:
-        raise RuntimeError(
-            f"take_along_dim(): shapes {list(a)} and {list(b)} can't be broadcast apart from "
-            f"dimension {axis}"
-        ) from None
 
 
 # -- put back -------------------------------------------------------------------------------------
@@ -682,21 +672,13 @@ def index_put_(
             own, indexed = int(own > 0), own
         common, others = max(common, own), others - indexed
     # One number may have any axes if one mask selects where it goes, as in `masked_fill`.
-    fills = (
-        len(parts) == values._metadata.size == 1
-        and parts[0]._metadata.dtype.kind != "i"
-        and not accumulate
-    )
-    if values.ndim > common + others and not fills:
+    if values.ndim > common + others and not _fills(arrays, values, accumulate):
         raise unmet("index_put_", "shape mismatch: values have more axes than the indexing result, "
                     f"which has {common + others}", values=values, input=input)  # fmt: skip
-    if basic:
-        # A mask without axes selects all or nothing, along a new axis.
-        _put_into(
-            R.getitem(input, basic), arrays, watched, values, "index_put_", accumulate=accumulate
-        )
-        return input
-    return _put_into(input, arrays, watched, values, "index_put_", accumulate)
+    # A mask without axes selects all or nothing, along a new axis.
+    target = R.getitem(input, basic) if basic else input
+    _put_into(target, arrays, watched, values, "index_put_", accumulate)
+    return input
 
 
 def copied(input: Tensor, *others: Any) -> Any:
@@ -754,7 +736,7 @@ def rows_to_change(
     Numbers out of range raise `error`.
     """
     shape, given = x._metadata.shape, source._metadata.shape
-    numbers = _numbers(name, index, RuntimeError, int32=True)
+    numbers = _numbers(name, index, int32=True)
     if numbers.ndim > 1:
         raise IndexError(f"{name}(): Index is supposed to be a vector, but got dim: {numbers.ndim}")
     rest = (*shape[:axis], *shape[axis + 1 :])
@@ -955,7 +937,7 @@ def embedding(
     if index._batched or (weight._batched and (padding_idx is not None or scale_grad_by_freq)):
         return by_parts(embedding, index, weight, padding_idx, None, norm_type, scale_grad_by_freq)
     check_device("embedding", weight, index)
-    numbers = _numbers("embedding", index, RuntimeError, int32=True)
+    numbers = _numbers("embedding", index, int32=True)
     check_range("embedding", numbers, shape[0], IndexError)
     if padding_idx is not None:
         # As in PyTorch, an AssertionError is raised here.
@@ -1029,7 +1011,7 @@ def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
     """
     if tensor._batched and num_classes > 0:
         return mapped(one_hot, tensor, num_classes=num_classes)
-    array = _numbers("one_hot", tensor, RuntimeError)
+    array = _numbers("one_hot", tensor)
     given = num_classes != -1
     if not array.size:
         if num_classes <= 0:

@@ -98,7 +98,6 @@ def pca_lowrank(
         A: of shape (..., observations, variables).
         q: the number of components; if None, 6 or all if there are fewer.
         center: subtract the means.
-        niter: for PyTorch compatibility, without effect.
 
     Returns:
         The scores before they are scaled, the singular values, and the components as columns.
@@ -137,8 +136,7 @@ def cholesky_inverse(input: SquareMatrices, upper: bool = False) -> Tensor:
     """The inverses of matrices from their Cholesky factors L.
 
     Args:
-        input: the Cholesky factors L, of shape (..., n, n).
-        upper: they are `L.mH`.
+        input, upper: the factors, as `cholesky_solve` takes them.
 
     Raises:
         LinAlgError: if there is a 0 on a diagonal. It is a RuntimeError.
@@ -165,8 +163,6 @@ def lu(input: Tensor, pivot: bool = True, get_infos: Truth = False) -> tuple[Ten
     """The LU decomposition, packed in one matrix, and the pivots; see `linalg.lu_factor`.
 
     Args:
-        input: of shape (..., m, n).
-        pivot: must be True: rows are always exchanged.
         get_infos: also return the position of the first 0 on the diagonal of U, or 0.
     """
     out = triangular.lu_factor_ex(input, pivot=pivot)
@@ -211,7 +207,6 @@ def qr(input: Tensor, some: bool = True) -> return_types.qr:
     """The QR decomposition; see `linalg.qr`.
 
     Args:
-        input: of shape (..., m, n).
         some: the reduced form.
     """
     return return_types.qr(*matrices.qr(input, "reduced" if some else "complete"))
@@ -222,7 +217,6 @@ def svd(input: Tensor, some: bool = True, compute_uv: bool = True) -> return_typ
     """The singular values and vectors, with `U @ diag(S) @ V.mH = input`; see `linalg.svd`.
 
     Args:
-        input: of shape (..., m, n).
         some: the reduced form.
         compute_uv: compute the vectors, which are otherwise zeros.
     """
@@ -238,10 +232,9 @@ def svd(input: Tensor, some: bool = True, compute_uv: bool = True) -> return_typ
 @writes_exactly
 @requires("dim is not None or 3 in input.shape  # no dimension of size 3 in input")
 def cross(input: Tensor, other: Alike, dim: Axis | None = None) -> Tensor:
-    """The cross products of vectors of length 3 along an axis.
+    """The cross products of vectors of length 3 along an axis; see `linalg.cross`.
 
     Args:
-        other: a tensor of as many axes, broadcast against it.
         dim: the axis of the vectors; the first of length 3 if None.
     """
     return linalg_norm.crossed("cross", input, other, input.shape.index(3) if dim is None else dim)

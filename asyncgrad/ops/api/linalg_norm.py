@@ -111,16 +111,11 @@ def matrix_norm(
     first, second = (one_dim(name, axis, ndim) for axis in axes)
     if first == second:
         raise unmet(name, "dims must be different", dim=dim)
-    if isinstance(ord, str):
-        if ord not in words(MatrixNorm):
-            raise RuntimeError(f"{name}: Order {ord} not supported.")
-        if ord == "fro":
-            return vector_norm(A, 2, (first, second), keepdim, dtype=dtype)
-        order: Any = ord
-    else:
-        order = as_number(ord)
-        if order is None or abs(order) not in {1, 2, math.inf}:
-            raise RuntimeError(f"{name}: Order {ord} not supported.")
+    order: Any = ord if isinstance(ord, str) else as_number(ord)
+    if not _is_order(order):
+        raise RuntimeError(f"{name}: Order {ord} not supported.")
+    if order == "fro":
+        return vector_norm(A, 2, (first, second), keepdim, dtype=dtype)
     check_inexact(name, A._metadata.dtype)
     if order == "nuc" or abs(order) == 2:
         values = _singular_values(A, first, second, dtype)
@@ -138,6 +133,13 @@ def matrix_norm(
     sums = vector_norm(A, 1, summed, True, dtype=dtype)
     out = _extreme(sums, order > 0, (kept,), True)
     return out if keepdim else no_view(R.squeeze(out, tuple(sorted((first, second)))))
+
+
+def _is_order(order: Any) -> bool:
+    """Whether there is a norm of matrices of an order: a word, or a number."""
+    if isinstance(order, str):
+        return order in words(MatrixNorm)
+    return order is not None and abs(order) in {1, 2, math.inf}
 
 
 def _singular_values(x: Tensor, first: int, second: int, dtype: DTypeLike | None) -> Any:
@@ -166,18 +168,16 @@ def cond(A: Tensor, p: float | MatrixNorm | None = None) -> Tensor:
         p: the order of the norm, as `matrix_norm` takes it; None for 2.
     """
     x = matrices("linalg.cond", A, square=isinstance(p, str))
-    if isinstance(p, str) and p not in words(MatrixNorm):
-        raise RuntimeError(f"linalg.cond got an invalid norm type: {p}")
-    if not isinstance(p, str) and p is not None and abs(p) not in {1, 2, math.inf}:
+    if p is not None and not _is_order(p):
         raise RuntimeError(f"linalg.cond got an invalid norm type: {p}")
     if not x._metadata.size:
         return _constant(x, x._metadata.shape[:-2], 0)
     if p in {None, 2, -2}:
         values = R.svd_values(x, [])
-        last = len(values._metadata.shape) - 1
-        count = values._metadata.shape[-1]
-        greatest = R.squeeze(R.narrow(values, last, 0, 1), (last,))
-        smallest = R.squeeze(R.narrow(values, last, count - 1, 1), (last,))
+        *lead, count = values._metadata.shape
+        greatest, smallest = (
+            R.squeeze(R.narrow(values, len(lead), at, 1), (len(lead),)) for at in (0, count - 1)
+        )
         return R.div(smallest, greatest) if p == -2 else R.div(greatest, smallest)
     matrices("linalg.cond", x, square=True)
     inverse, info = inv_ex(x)
@@ -257,10 +257,7 @@ def pinv(
     Args:
         A: of shape (..., m, n), floating or complex.
         rcond: the old name of `rtol`.
-        hermitian: the matrices are Hermitian, which is faster.
-        atol: singular values up to this one are treated as 0.
-        rtol: the same, relative to the greatest; max(m, n) times the machine epsilon of the
-            dtype if both are None.
+        hermitian, atol, rtol: as in `matrix_rank`.
     """
     x = matrices("linalg.pinv", A, square=hermitian)
     tolerances = _tolerances(x, atol, rtol if rcond is None else rcond)

@@ -159,14 +159,7 @@ def l1_loss(
     input: Tensor, target: Tensor, size_average: Truth | None = None, reduce: Truth | None = None,
     reduction: Reduction = "mean", weight: Tensor | None = None,
 ) -> Tensor:  # fmt: skip
-    """The absolute values of the differences.
-
-    Args:
-        input: a floating or complex tensor.
-        target: a tensor of the same shape.
-        reduction: "mean", "sum" or "none"; `size_average` and `reduce` are deprecated.
-        weight: the weight of each element, of the same shape; the mean is weighted, too.
-    """
+    """The absolute values of the differences, which may be complex; see `mse_loss`."""
     x, y = _pair("l1_loss", input, target, warns=True)
     if x._metadata.is_complex:
         losses = R.abs(R.sub(x, y))
@@ -187,9 +180,7 @@ def smooth_l1_loss(
     """`d**2 / (2 * beta)` for differences `d` below `beta`, and `d - beta / 2` for others.
 
     Args:
-        input: a floating tensor.
-        target: a tensor of the same shape.
-        reduction: "mean", "sum" or "none"; `size_average` and `reduce` are deprecated.
+        input, target, reduction: as in `mse_loss`.
         beta: the difference at which the loss becomes linear; 0 gives `l1_loss`.
     """
     x, y = _pair("smooth_l1_loss", input, target, warns=True)
@@ -207,9 +198,7 @@ def huber_loss(
     """`d**2 / 2` for differences `d` up to `delta`, and `delta * (d - delta / 2)` for others.
 
     Args:
-        input: a floating tensor.
-        target: a tensor of the same shape.
-        reduction: "mean", "sum" or "none".
+        input, target, reduction: as in `mse_loss`.
         delta: the difference at which the loss becomes linear.
         weight: the weight of each element, of the same shape.
     """
@@ -307,8 +296,7 @@ def binary_cross_entropy_with_logits(
     Args:
         input: logits.
         target: probabilities of the same shape; the losses have their dtype.
-        weight: the weight of each element, broadcast.
-        reduction: "mean", "sum" or "none"; `size_average` and `reduce` are deprecated.
+        weight, reduction: as in `binary_cross_entropy`.
         pos_weight: the weight of positive targets, broadcast.
     """
     name = "binary_cross_entropy_with_logits"
@@ -414,7 +402,6 @@ def _class_weight(name: str, weight: Tensor | None, x: Tensor, dim: int) -> Any:
 
 
 def _checked_weight(name: str, weight: Tensor, x: Tensor, dim: int) -> Tensor:
-    """Return class weights that fit the input."""
     check_device(name, x, weight)
     if weight._metadata.shape != (x._metadata.shape[dim],):
         raise unmet(name, f"weight tensor should be defined either for all {x.shape[dim]} classes "
@@ -429,7 +416,7 @@ def _checked_weight(name: str, weight: Tensor, x: Tensor, dim: int) -> Tensor:
 def _counts(
     x: Tensor, dim: int, target: Array, counted: Array | None, weight: Array | None,
     reduction: Reduction,
-) -> tuple[Any, Any, Any, Any]:  # fmt: skip
+) -> Any:  # fmt: skip
     """The weight of each element of the target in the sum.
 
     Returns:
@@ -442,10 +429,7 @@ def _counts(
         empty = reduction == "mean" and not target.size
         return share, share, None, float("nan") if empty else None
     count = x._metadata.device.launching(_counted)
-    found: tuple[Any, Any, Any, Any] = again(
-        count, x._metadata, dim, target, counted, weight, reduction
-    )
-    return found
+    return again(count, x._metadata, dim, target, counted, weight, reduction)
 
 
 def _times(device: Device, x: Any, factor: float) -> Any:
@@ -542,10 +526,8 @@ def cross_entropy(
         input: logits of shape (n, classes, ...) or (classes,).
         target: integer classes of shape (n, ...), or without n of shape () or (1,), or
             probabilities of the input's shape.
-        weight: the weight of each class, of shape (classes,); with integer classes the mean is
-            weighted, too.
-        ignore_index: a class whose elements are ignored.
-        reduction: "mean", "sum" or "none"; `size_average` and `reduce` are deprecated.
+        weight, ignore_index, reduction: as in `nll_loss`; only with integer classes the mean is
+            weighted.
         label_smoothing: the share of the target that is spread over all classes, in [0, 1].
     """
     x, metadata = input, input._metadata
@@ -634,7 +616,6 @@ def _of_examples(
 def _soft_cross_entropy(
     x: Tensor, target: Tensor, weight: Tensor | None, reduction: Reduction, label_smoothing: float
 ) -> Any:
-    """The cross entropy with probabilities of classes."""
     shape = x._metadata.shape
     dim = 0 if len(shape) == 1 else 1
     if category(target._metadata.dtype) != 2:

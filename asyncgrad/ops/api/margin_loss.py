@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -25,11 +26,6 @@ from asyncgrad.types import Tensor, Truth
 _COSINE_EPS = 1e-12
 
 
-def _at_least_0(x: Tensor) -> Any:
-    """`max(x, 0)` whose gradient passes at 0, as with `clamp_min`."""
-    return x.clamp_min(0)
-
-
 @requires(
     "input1.ndim == input2.ndim == target.ndim  # All input tensors should have same dimension"
 )
@@ -46,7 +42,7 @@ def margin_ranking_loss(
         margin: the margin by which it should be greater.
         reduction: "mean", "sum" or "none"; `size_average` and `reduce` are deprecated.
     """
-    return reduced(_at_least_0(-target * (input1 - input2) + float(margin)), reduction)
+    return reduced((-target * (input1 - input2) + float(margin)).clamp_min(0), reduction)
 
 
 def hinge_embedding_loss(
@@ -60,7 +56,7 @@ def hinge_embedding_loss(
         target: 1 or -1 for each, broadcast.
         reduction: "mean", "sum" or "none"; `size_average` and `reduce` are deprecated.
     """
-    far = where(target != 1, _at_least_0(margin - input), 0.0)
+    far = where(target != 1, (margin - input).clamp_min(0), 0.0)
     return reduced(far + where(target != -1, input, 0.0), reduction)
 
 
@@ -84,7 +80,7 @@ def cosine_embedding_loss(
     lengths = ((a * a).sum(y.ndim) + _COSINE_EPS) * ((b * b).sum(y.ndim) + _COSINE_EPS)
     cosine = (a * b).sum(y.ndim) / lengths.sqrt()
     near = where(y == 1, 1 - cosine, 0.0)
-    return reduced(near + where(y == -1, _at_least_0(cosine - margin), 0.0), reduction)
+    return reduced(near + where(y == -1, (cosine - margin).clamp_min(0), 0.0), reduction)
 
 
 @one_node("SoftMarginLossBackward0")
@@ -119,10 +115,7 @@ def triplet_margin_loss(
         swap: use the distance between positive and negative where it is smaller.
         reduction: "mean", "sum" or "none"; `size_average` and `reduce` are deprecated.
     """
-
-    def distance(a: Tensor, b: Tensor) -> Any:
-        return pairwise_distance(a, b, p, eps)
-
+    distance = partial(pairwise_distance, p=p, eps=eps)
     return _triplets(distance, anchor, positive, negative, margin, swap, reduction)
 
 
@@ -134,13 +127,7 @@ def triplet_margin_with_distance_loss(
     """`triplet_margin_loss` with any distance.
 
     Args:
-        anchor: a tensor.
-        positive: a tensor that should be near.
-        negative: a tensor that should be far.
         distance_function: the distance of two tensors; `pairwise_distance` if None.
-        margin: the margin between the two distances.
-        swap: use the distance between positive and negative where it is smaller.
-        reduction: "mean", "sum" or "none".
     """
     distance = pairwise_distance if distance_function is None else distance_function
     return _triplets(distance, anchor, positive, negative, margin, swap, reduction)
@@ -159,7 +146,7 @@ def _triplets(
     near, far = distance(anchor, positive), distance(anchor, negative)
     if swap:
         far = R.minimum(far, distance(positive, negative))
-    return reduced(_at_least_0(margin + near - far), reduction)
+    return reduced((margin + near - far).clamp_min(0), reduction)
 
 
 def poisson_nll_loss(

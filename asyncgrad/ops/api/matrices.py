@@ -80,10 +80,9 @@ def inv(A: SquareMatrices) -> Tensor:
 
 @writes
 def inv_ex(A: SquareMatrices, *, check_errors: bool = False) -> return_types.linalg_inv_ex:
-    """The inverses of square matrices, and for each matrix 0 if it has one.
+    """`inv`, and for each matrix 0 if it has an inverse.
 
     Args:
-        A: of shape (..., n, n).
         check_errors: raise for singular matrices; otherwise their inverses are NaN.
 
     Raises:
@@ -130,12 +129,9 @@ def _solved(name: str, A: Tensor, B: Tensor, left: bool, function: Callable[...,
 def solve_ex(
     A: SquareMatrices, B: Alike, *, left: bool = True, check_errors: bool = False
 ) -> return_types.linalg_solve_ex:
-    """The solutions of linear systems, and for each matrix 0 if there is a solution.
+    """`solve`, and for each matrix 0 if there is a solution.
 
     Args:
-        A: of shape (..., n, n).
-        B: of shape (..., n, k), or vectors.
-        left: solve `A @ X = B` instead of `X @ A = B`.
         check_errors: raise for singular matrices; otherwise their solutions are NaN.
 
     Raises:
@@ -274,11 +270,7 @@ def det(A: SquareMatrices) -> Tensor:
 
 @writes
 def slogdet(A: SquareMatrices) -> return_types.linalg_slogdet:
-    """The signs of determinants and the logarithms of their absolute values.
-
-    Args:
-        A: of shape (..., n, n), floating or complex.
-    """
+    """The signs of determinants and the logarithms of their absolute values; see `det`."""
     return return_types.linalg_slogdet(R.det_sign(A), R.log_abs_det(A))
 
 
@@ -359,12 +351,7 @@ def eigh(A: SquareMatrices, UPLO: Triangle = "L") -> return_types.linalg_eigh:
 
 @writes_exactly
 def eigvalsh(A: SquareMatrices, UPLO: Triangle = "L") -> Tensor:
-    """The eigenvalues of Hermitian matrices, in ascending order.
-
-    Args:
-        A: of shape (..., n, n), floating or complex.
-        UPLO: the triangle that is read, "L" or "U".
-    """
+    """The eigenvalues of Hermitian matrices, in ascending order; see `eigh`."""
     return R.eigh_values(A, UPLO.upper(), [])
 
 
@@ -381,11 +368,7 @@ def eig(A: SquareMatrices) -> return_types.linalg_eig:
 
 @writes
 def eigvals(A: SquareMatrices) -> Tensor:
-    """The complex eigenvalues of square matrices.
-
-    Args:
-        A: of shape (..., n, n), floating or complex.
-    """
+    """The complex eigenvalues of square matrices; see `eig`."""
     return R.eig_values(A, [])
 
 
@@ -417,10 +400,5 @@ def svd(
 @writes_exactly
 @requires(_CUDA_ALONE)
 def svdvals(A: Matrices, *, driver: str | None = None) -> Tensor:
-    """The singular values of matrices, in descending order.
-
-    Args:
-        A: of shape (..., m, n), floating or complex.
-        driver: as in PyTorch, for CUDA alone; here None.
-    """
+    """The singular values of matrices, in descending order; see `svd`."""
     return R.svd_values(A, [])

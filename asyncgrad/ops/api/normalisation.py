@@ -81,8 +81,7 @@ def rms_norm(
 
     Args:
         input: a floating or complex tensor of shape (*, *normalized_shape).
-        normalized_shape: the shape of the axes that are normalised together.
-        weight: the factors, of that shape.
+        normalized_shape, weight: as in `layer_norm`.
         eps: added to the mean square; if None the machine epsilon of the dtype in which sums are
             computed: float32 for half precision.
     """
@@ -140,14 +139,6 @@ def batch_norm(
     Raises:
         ValueError: in training, if there is one value per channel only, or `eps` is out of range.
     """
-    return _batch_norm(input, running_mean, running_var, weight, bias, training, momentum, eps)
-
-
-def _batch_norm(
-    input: Tensor, running_mean: Tensor | None, running_var: Tensor | None, weight: Tensor | None,
-    bias: Tensor | None, training: bool, momentum: float, eps: float,
-) -> Any:  # fmt: skip
-    """`batch_norm` with any `eps`, as PyTorch's instance norm takes it."""
     name = "batch_norm"
     metadata = input._metadata
     shape = metadata.shape
@@ -162,11 +153,9 @@ def _batch_norm(
         raise unmet("batch_norm", "Expected more than 1 value per channel when training",
                     ValueError, input=input)  # fmt: skip
     for what, value in (
-        ("running_mean", running_mean),
-        ("running_var", running_var),
-        ("weight", weight),
+        ("running_mean", running_mean), ("running_var", running_var), ("weight", weight),
         ("bias", bias),
-    ):
+    ):  # fmt: skip
         if value is not None:
             _check_channels(name, what, value, channels)
             if what.startswith("running"):
@@ -221,11 +210,8 @@ def instance_norm(
         running_mean: the mean of each channel, of shape (channels,), which is moved towards the
             examples'; or None.
         running_var: the variance of each channel, likewise.
-        weight: the factor of each channel.
-        bias: the summand of each channel.
         use_input_stats: normalise with the moments of the examples instead of the running ones.
-        momentum: the weight of the new moments in the running ones.
-        eps: added to the variance.
+        weight, bias, momentum, eps: as in `batch_norm`.
 
     Raises:
         ValueError: if an example has one value per channel only.
@@ -238,7 +224,9 @@ def instance_norm(
         for part in (running_mean, running_var, weight, bias)
     )
     flat = R.reshape(x, (1, n * channels, *image))
-    out = _batch_norm(flat, mean, var, scale, shift, use_input_stats, momentum, eps)
+    # As in PyTorch, `eps` is not checked here.
+    unchecked: Any = batch_norm.__wrapped__  # type: ignore[attr-defined]
+    out = unchecked(flat, mean, var, scale, shift, use_input_stats, momentum, eps)
     if use_input_stats and n:
         for running, moved in ((running_mean, mean), (running_var, var)):
             if running is not None and moved is not None:

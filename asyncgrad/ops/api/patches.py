@@ -111,10 +111,8 @@ def fold(
     Args:
         input: of shape (n, channels * elements of a patch, patches), or without n.
         output_size: the size of the images.
-        kernel_size: the size of the patches, a number or one for each axis.
-        dilation: the distance between the patch's elements.
+        kernel_size, dilation, stride: as in `unfold`.
         padding: the width that is cut off on each side.
-        stride: the distance between patches.
     """
     image = for_each("fold", "output_size", output_size, 2)
     if min(image) < 1:

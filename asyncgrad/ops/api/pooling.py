@@ -171,7 +171,7 @@ def _max_pool(ndim: int) -> Callable[..., Any]:
 max_pool1d, max_pool2d, max_pool3d = map(_max_pool, (1, 2, 3))
 
 
-def _peaks(name: str, x: Tensor, window: Window, return_indices: bool) -> tuple[Any, Any]:
+def _peaks(name: str, x: Tensor, window: Window, return_indices: bool) -> Any:
     """The maxima of the windows, with their indices in the planes if `return_indices`."""
     check_dtype(name, x._metadata.dtype, REAL)
     if len(window.kernel) == 3:
@@ -180,8 +180,7 @@ def _peaks(name: str, x: Tensor, window: Window, return_indices: bool) -> tuple[
     if not return_indices:
         return out, None
     if x._batched:
-        found: tuple[Any, Any] = by_parts(lambda x: _peaks(name, x, window, True), x)
-        return found
+        return by_parts(lambda x: _peaks(name, x, window, True), x)
     F = x._metadata.F
     find = functools.partial(x._metadata.device.launching(peak_indices), F.xp)
     indices = again(find, x._array, out._array, window)
@@ -267,14 +266,11 @@ def _means(name: str, x: Tensor, window: Window, counts: Counts) -> Any:
     means = R.reshape(means, (*x._metadata.shape[:-3], *window.out))
     if whole:
         # Means of integers are truncated; dividing once avoids truncating twice.
-        return R.div_trunc(means, _divisors(x, window, counts))
+        found = divisors(np, window, counts, x._metadata.dtype)
+        if not isinstance(found, int):
+            found = from_host("avg_pool3d", found, x._metadata.device)
+        return R.div_trunc(means, found)
     return renamed(means, "AvgPool3DBackward0")
-
-
-def _divisors(x: Tensor, window: Window, counts: Counts) -> Any:
-    """The divisors of the windows' sums: a number, or a tensor of integers."""
-    found = divisors(np, window, counts, x._metadata.dtype)
-    return found if isinstance(found, int) else from_host("avg_pool3d", found, x._metadata.device)
 
 
 # -- adaptive -------------------------------------------------------------------------------------
@@ -465,11 +461,10 @@ def _fractional(
 
 def _peaks_of_drawn(
     x: Tensor, samples: Tensor, kernel: tuple[int, ...], sizes: tuple[int, ...]
-) -> tuple[Any, Any]:
+) -> Any:
     """The maxima of windows at random positions, and their indices."""
     if x._batched or samples._batched:
-        found: tuple[Any, Any] = by_parts(_peaks_of_drawn, x, samples, kernel, sizes)
-        return found
+        return by_parts(_peaks_of_drawn, x, samples, kernel, sizes)
     find = functools.partial(x._metadata.device.launching(_drawn_peak_places), x._metadata.F.xp)
     return _picked(x, again(find, x._array, samples._array, kernel, sizes), len(sizes))
 

@@ -18,12 +18,13 @@ from asyncgrad.core.modes import current
 from asyncgrad.core.recording import drawn_anew
 from asyncgrad.core.variable import Variable
 from asyncgrad.devices import CPU, Device, current_stream
+from asyncgrad.ops.api.creation import like
 from asyncgrad.ops.arguments import one_int
 from asyncgrad.ops.batching import drawn, drawn_into, drawn_of
 from asyncgrad.ops.bfloat16 import floating_info
 from asyncgrad.ops.converted import writes, writes_exactly
 from asyncgrad.ops.dtype import FLOATING, INEXACT, REAL, check_dtype, refuse
-from asyncgrad.ops.dtype_device import as_dtype, as_memory_format, memory_format
+from asyncgrad.ops.dtype_device import as_dtype, memory_format
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.promotion import (
     as_number,
@@ -91,10 +92,7 @@ def _by_shape(name: str, draw: _Draw, doc: str) -> Callable[..., Tensor]:
         wanted = default_dtype() if dtype is None else as_dtype(name, dtype)
         shape = new_shape(name, sizes, size)
         place = place_of(name, device)
-        if current().batch is not None:
-            return _filled(name, draw, shape, wanted, place, generator)
-        array = _numbers(draw, source_of(generator), shape, wanted, place)
-        return from_host(name, array, place, requires_grad)
+        return _filled(name, draw, shape, wanted, place, generator, requires_grad)
 
     return makes(drawn_anew(named(function, name, doc)))
 
@@ -127,7 +125,7 @@ def randint(
     size: Ints | None = None, generator: Generator | None = None, dtype: DTypeLike | None = None,
     device: DeviceLike | None = None, requires_grad: bool = False,
 ) -> Tensor:  # fmt: skip
-    """Integers uniform in [low, high); see `zeros`.
+    """Integers uniform in [low, high); see `rand`.
 
     Called as `randint(high, size)` or `randint(low, high, size)`.
 
@@ -135,7 +133,6 @@ def randint(
         bounds: see above.
         low: the least integer; 0 if left out.
         high: the exclusive upper bound.
-        generator: the source of the numbers; the default generator if None.
         dtype: any dtype but complex ones; int64 if None.
 
     Raises:
@@ -203,11 +200,10 @@ def randperm(
     n: int, *, generator: Generator | None = None, dtype: DTypeLike | None = None,
     device: DeviceLike | None = None, requires_grad: bool = False,
 ) -> Tensor:  # fmt: skip
-    """The numbers below `n` in random order; see `zeros`.
+    """The numbers below `n` in random order; see `rand`.
 
     Args:
         n: how many numbers.
-        generator: the source of random numbers; the default generator if None.
         dtype: the dtype; int64 if None.
     """
     wanted = _INT64 if dtype is None else as_dtype("randperm", dtype)
@@ -236,29 +232,15 @@ def randperm(
 # -- like others ----------------------------------------------------------------------------------
 
 
-def _like(
-    name: str, input: Tensor, dtype: DTypeLike | None, device: DeviceLike | None,
-    memory_format: memory_format | None,
-) -> Any:  # fmt: skip
-    """The shape, dtype and device of a new tensor that is like another."""
-    x = as_tensor_operand(input, name, 1)
-    if memory_format is not None:
-        as_memory_format(name, memory_format, len(x._metadata.shape))
-    wanted = x._metadata.dtype if dtype is None else as_dtype(name, dtype)
-    return x._metadata.shape, wanted, place_of(name, device, x)
-
-
 def _by_example(name: str, draw: _Draw, doc: str) -> Callable[..., Tensor]:
     def function(
         input: Tensor, *, generator: Generator | None = None, dtype: DTypeLike | None = None,
         device: DeviceLike | None = None, requires_grad: bool = False,
         memory_format: memory_format | None = None,
     ) -> Tensor:  # fmt: skip
-        shape, wanted, place = _like(name, input, dtype, device, memory_format)
-        if current().batch is not None:
-            return _filled(name, draw, shape, wanted, place, generator)
-        array = _numbers(draw, source_of(generator), shape, wanted, place)
-        return from_host(name, array, place, requires_grad)
+        x, wanted, place = like(name, input, dtype, device, memory_format)
+        shape = x._metadata.shape
+        return _filled(name, draw, shape, wanted, place, generator, requires_grad)
 
     return as_made(drawn_anew(named(function, name, doc)))
 
@@ -284,7 +266,7 @@ def randint_like(
 
     Called as `randint_like(input, high)` or `randint_like(input, low, high)`; see `randint`.
     """
-    shape, wanted, place = _like("randint_like", input, dtype, device, memory_format)
+    x, wanted, place = like("randint_like", input, dtype, device, memory_format)
     given = [*bounds]
     if high is not None:
         given.append(high)
@@ -293,8 +275,8 @@ def randint_like(
     if not 1 <= len(given) <= 2:
         raise TypeError("randint_like() received an invalid combination of arguments: pass a high "
                         "or a low and a high")  # fmt: skip
-    least = given[0] if len(given) == 2 else 0
-    draw = partial(_integers, "randint_like", least, given[-1])
+    draw = partial(_integers, "randint_like", [0, *given][-2], given[-1])
+    shape = x._metadata.shape
     return _filled("randint_like", draw, shape, wanted, place, generator, requires_grad)
 
 
@@ -438,13 +420,12 @@ def normal(
     generator: Generator | None = None, dtype: DTypeLike | None = None,
     device: DeviceLike | None = None, requires_grad: bool = False,
 ) -> Tensor:  # fmt: skip
-    """Normal numbers with the means and deviations given; see `zeros`.
+    """Normal numbers with the means and deviations given; see `rand`.
 
     Args:
         mean: a tensor, or a number.
         std: a tensor, or a number; tensors are broadcast against one another.
         size: the shape, where both are numbers.
-        generator: the source of the numbers; the default generator if None.
         dtype: the dtype, where both are numbers; the default one if None.
         device: the device, where both are numbers.
 
@@ -492,7 +473,6 @@ def _around(x: Tensor, y: Any, generator: Generator | None, of_means: bool) -> A
 def _normal(
     mean: Any, std: Any, source: Generator, shape: tuple[int, ...], dtype: np.dtype[Any]
 ) -> Any:
-    """Normal numbers as an array."""
     if isinstance(std, np.ndarray):
         if std.dtype.kind == "c":
             raise RuntimeError("normal expects standard deviation to be non-complex")
@@ -517,6 +497,7 @@ def _normal(
 
 @writes_exactly
 @drawn_anew
+@drawn_of
 @requires(
     "1 <= input.ndim <= 2  # prob_dist must be 1 or 2 dim",
     "input.is_floating_point()  # multinomial only supports floating-point dtypes for input",
@@ -539,22 +520,15 @@ def multinomial(
     Raises:
         RuntimeError: if the weights are none, or too few to draw from.
     """
-    return _picked(input, num_samples, replacement, generator)
-
-
-@drawn_of
-def _picked(
-    input: Tensor, num_samples: int, replacement: bool, generator: Generator | None
-) -> Tensor:
     draw = _with_replacement if replacement else _without_replacement
     source = source_of(generator)
     if input._metadata.device.streamed:
         found = _there(input, _drawn, draw, source, num_samples)
         return from_host("multinomial", found, input._metadata.device)
     weights = _on_host(input).astype(np.float64)
-    if not bool(np.all(np.isfinite(weights) & (weights >= 0))):
+    if not _all(np.isfinite(weights) & (weights >= 0)):
         raise RuntimeError("probability tensor contains either `inf`, `nan` or element < 0")
-    if not bool(np.all(weights.sum(-1) > 0)):
+    if not _all(weights.sum(-1) > 0):
         raise RuntimeError("invalid multinomial distribution (sum of probabilities <= 0)")
     return from_host("multinomial", _drawn(np, input._array, draw, source, num_samples), CPU)
 
@@ -616,8 +590,13 @@ def _real(name: str, what: str, value: object) -> Any:
 
 def _fill(x: Tensor, values: Array, name: str) -> Any:
     """Overwrite a tensor with drawn values."""
-    result = from_host(name, _placed(x, values), x._metadata.device)
-    return assign(x, result, name)
+    return assign(x, from_host(name, _placed(x, values), x._metadata.device), name)
+
+
+def _drawn_like(x: Tensor, generator: Generator | None, kind: str, *parameters: float) -> Any:
+    """Numbers of a distribution in a tensor's shape."""
+    metadata = x._metadata
+    return source_of(generator).draw(kind, *parameters, metadata.shape, many=metadata.size)
 
 
 def _drawn_into(fill: Callable[..., Any]) -> Callable[..., Any]:
@@ -676,9 +655,9 @@ def normal_(
     shape, dtype, values = metadata.shape, metadata.dtype, None
     if std >= 0:
         values = source.draw_on(metadata.device, "normal", shape, dtype, std, mean)
-    return _fill(
-        input, _normal(mean, std, source, shape, dtype) if values is None else values, "normal_"
-    )
+    if values is None:
+        values = _normal(mean, std, source, shape, dtype)
+    return _fill(input, values, "normal_")
 
 
 @_drawn_into
@@ -712,8 +691,7 @@ def exponential_(
     input: Tensor, lambd: float = 1.0, *, generator: Generator | None = None
 ) -> Tensor:
     """Fill with numbers from the exponential distribution of rate `lambd`."""
-    metadata = input._metadata
-    values = source_of(generator).draw("standard_exponential", metadata.shape, many=metadata.size)
+    values = _drawn_like(input, generator, "standard_exponential")
     return _fill(input, values / lambd, "exponential_")
 
 
@@ -723,8 +701,7 @@ def cauchy_(
     input: Tensor, median: float = 0.0, sigma: float = 1.0, *, generator: Generator | None = None
 ) -> Tensor:
     """Fill with numbers from the Cauchy distribution."""
-    metadata = input._metadata
-    values = source_of(generator).draw("standard_cauchy", metadata.shape, many=metadata.size)
+    values = _drawn_like(input, generator, "standard_cauchy")
     return _fill(input, values * sigma + median, "cauchy_")
 
 
@@ -736,10 +713,8 @@ def geometric_(input: Tensor, p: float, *, generator: Generator | None = None) -
     Raises:
         NotImplementedError: for booleans and complex numbers.
     """
-    metadata = input._metadata
-    check_dtype("geometric_", metadata.dtype, REAL)
-    values = source_of(generator).draw("geometric", p, metadata.shape, many=metadata.size)
-    return _fill(input, values, "geometric_")
+    check_dtype("geometric_", input._metadata.dtype, REAL)
+    return _fill(input, _drawn_like(input, generator, "geometric", p), "geometric_")
 
 
 @_drawn_into
@@ -748,10 +723,8 @@ def log_normal_(
     input: Tensor, mean: float = 1.0, std: float = 2.0, *, generator: Generator | None = None
 ) -> Tensor:
     """Fill a floating tensor with numbers whose logarithms are normal."""
-    metadata = input._metadata
-    check_dtype("log_normal_", metadata.dtype, FLOATING)
-    values = source_of(generator).draw("lognormal", mean, std, metadata.shape, many=metadata.size)
-    return _fill(input, values, "log_normal_")
+    check_dtype("log_normal_", input._metadata.dtype, FLOATING)
+    return _fill(input, _drawn_like(input, generator, "lognormal", mean, std), "log_normal_")
 
 
 @_drawn_into
@@ -779,10 +752,7 @@ def random_(input: Tensor, *args: int, generator: Generator | None = None, **kwa
 
 def _beyond(dtype: np.dtype[Any]) -> int:
     """The first integer that a dtype can't hold, or after which it skips integers."""
-    kind = category(dtype)
-    if kind == 0:
-        return 2
-    if kind == 1:
-        return int(min(np.iinfo(dtype).max, np.iinfo(_INT64).max - 1)) + 1
+    if category(dtype) < 2:
+        return int(min(_limits(dtype)[1], np.iinfo(_INT64).max - 1)) + 1
     bits: dict[str, int] = {"bfloat16": 8, "float16": 11, "float32": 24, "float64": 53}
     return (1 << bits[dtype.name]) + 1

@@ -80,12 +80,7 @@ def sum(
 def mean(
     input: Tensor, dim: Ints | None = None, keepdim: bool = False, *, dtype: DTypeLike | None = None
 ) -> Tensor:
-    """The mean over some axes, of a floating or complex tensor.
-
-    Args:
-        input: a floating or complex tensor.
-        dim: an axis, or a sequence of them; all if None.
-        dtype: the dtype that the elements are converted to first.
+    """The mean over some axes, of a floating or complex tensor; see `sum`.
 
     Raises:
         RuntimeError: for integers and booleans, or if an axis is named twice.

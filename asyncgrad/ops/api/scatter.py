@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, cast
 
 import numpy as np
@@ -185,9 +186,7 @@ def scatter_reduce(
     """A copy of `input` in which elements are reduced with those of `src` along `dim`.
 
     Args:
-        index: the positions of the elements of `src`, no larger than `src`, nor than `input` apart
-            from `dim`.
-        src: a tensor of the dtype of `input`.
+        index, src: as in `scatter`.
         reduce: "sum", "prod", "mean", "amax" or "amin", whose gradient is shared among ties.
         include_self: include the elements of `input`; else they stay only where none is scattered.
 
@@ -220,10 +219,8 @@ def index_reduce(
     """A copy of `input` in which slices along `dim` are reduced with those of `source`.
 
     Args:
-        index: the position of each slice of `source`, of one axis.
-        source: of the dtype of `input`, and of its shape apart from `dim`.
-        reduce: "prod", "mean", "amax" or "amin", whose gradient is shared among ties.
-        include_self: include the slices of `input`; else they stay only where none is scattered.
+        index, source: as in `index_add`.
+        reduce, include_self: as in `scatter_reduce`, but not "sum".
 
     Raises:
         NotImplementedError: for extremes of complex numbers, or means of booleans; without
@@ -314,7 +311,7 @@ def take(input: Tensor, index: Tensor) -> Tensor:
 @converted
 def select_scatter(input: Tensor, src: Tensor, dim: Axis, index: int) -> Tensor:
     """A copy of `input` with `src` as the slice at `index` along `dim`."""
-    return _replaced("select_scatter", input, src, _at(dim, index))
+    return replaced("select_scatter", input, src, lambda x: x[_at(dim, index)])
 
 
 @writes_exactly
@@ -324,17 +321,18 @@ def slice_scatter(
     step: int = 1,
 ) -> Tensor:  # fmt: skip
     """A copy of `input` with `src` as the slice along `dim`."""
-    return _replaced("slice_scatter", input, src, _at(dim, slice(start, end, step)))
+    return replaced("slice_scatter", input, src, lambda x: x[_at(dim, slice(start, end, step))])
 
 
-def _replaced(name: str, x: Tensor, src: Tensor, at: object) -> Any:
+def replaced(name: str, x: Tensor, src: Tensor, view: Callable[[Any], Any]) -> Any:
+    """A copy of a tensor of which a view has other values."""
     out = for_each(R.clone(x), src)
-    part = out[at]
+    part = view(out)
     if part.shape != src.shape:
         raise unmet(
             name, "expected src to have a size equal to the slice of self", src=src, slice=part
         )
-    out[at] = src
+    part.copy_(src)
     return out
 
 

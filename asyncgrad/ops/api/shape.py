@@ -50,12 +50,8 @@ __all__ = [
     "roll", "select", "split", "squeeze", "stack", "t", "tile", "transpose", "tril", "triu",
     "unbind", "unflatten", "unsqueeze",
 ]  # fmt: skip
-METHODS = (
-    "broadcast_to", "chunk", "clone", "diag", "diagonal", "expand", "flatten", "flip",
-    "movedim", "narrow", "narrow_copy", "permute", "ravel", "repeat", "reshape", "roll",
-    "select", "split", "squeeze", "t", "tile", "transpose", "tril", "triu", "unbind",
-    "unflatten", "unsqueeze", "view",
-)  # fmt: skip
+_NO_METHODS = frozenset({"broadcast_tensors", "cat", "meshgrid", "stack"})
+METHODS = (*sorted({*__all__} - _NO_METHODS), "expand", "repeat", "view")
 IN_PLACE = ("tril", "triu")
 
 #: The number of cached results of argument checks.
@@ -107,15 +103,13 @@ def _reinterpreted(x: Tensor, dtype: np.dtype[Any]) -> Any:
         array = x._array.view(dtype)
     except (ValueError, TypeError):
         held, shape = x._metadata.dtype, x._metadata.shape
-        if shape and x.stride(-1) == 1:
+        need, got = "stride(-1) must be 1", x.stride(-1) if shape else "no dimension"
+        if got == 1:
             parts = dtype.itemsize // held.itemsize
-            need = f"self.size(-1) must be divisible by {parts} to view {held} as {dtype}"
-            raise RuntimeError(
-                f"view: {need} (different element sizes), but got {shape[-1]}"
-            ) from None
-        need = f"self.stride(-1) must be 1 to view {held} as {dtype}"
-        got = x.stride(-1) if shape else "no dimension"
-        raise RuntimeError(f"view: {need} (different element sizes), but got {got}") from None
+            need, got = f"size(-1) must be divisible by {parts}", shape[-1]
+        raise RuntimeError(
+            f"view: self.{need} to view {held} as {dtype} (different element sizes), but got {got}"
+        ) from None
     out = x.detach()
     out._array, out._metadata = array, x._metadata.F.metadata_of(array)
     return out
@@ -190,7 +184,6 @@ def transpose(input: Tensor, dim0: int, dim1: int) -> Tensor:
 
 @lru_cache(_CACHE_LIMIT)
 def _exchanged(ndim: int, dim0: int, dim1: int) -> Named:
-    """The order of axes with two exchanged."""
     first, second = one_dim("transpose", dim0, ndim), one_dim("transpose", dim1, ndim)
     order = list(range(ndim))
     if ndim:
@@ -217,7 +210,6 @@ def movedim(input: Tensor, source: Ints, destination: Ints) -> Tensor:
 
 @lru_cache(_CACHE_LIMIT)
 def _moved(ndim: int, source: Ints, destination: Ints) -> tuple[int, ...]:
-    """The order of axes with some of them moved."""
     sources, targets = (
         [
             one_dim("movedim", dim, ndim)
@@ -258,7 +250,6 @@ def squeeze(input: Tensor, *dims: Ints, dim: Ints | None = None) -> Tensor:
 
 @lru_cache(_CACHE_LIMIT)
 def _dropped(shape: tuple[int, ...], dim: Ints | None) -> Named:
-    """The axes of length 1, all of them or those in `dim`."""
     sequence = isinstance(dim, (tuple, list))
     chosen = () if sequence and not dim else many_dims("squeeze", dim, len(shape))
     node = f"SqueezeBackward{0 if dim is None else 1 + sequence}"
@@ -274,7 +265,6 @@ def expand(input: Tensor, *sizes: Ints, size: Ints | None = None, implicit: bool
 
 @lru_cache(_CACHE_LIMIT)
 def _expanded(shape: tuple[int, ...], wanted: tuple[int, ...]) -> tuple[int, ...]:
-    """The shape that one is expanded to."""
     lead = len(wanted) - len(shape)
     full = tuple([shape[i - lead] if n == -1 and i >= lead else n for i, n in enumerate(wanted)])
     if not is_expandable(shape, full) or any(n < 0 for n in full):

@@ -291,10 +291,6 @@ def _most_frequent(xp: Library, lines: Array) -> Any:
 # -- quantiles ------------------------------------------------------------------------------------
 
 
-def _is_nan(xp: Library, array: Array) -> Any:
-    return xp.isnan(array) if array.dtype.kind not in "iub" else xp.zeros(array.shape, bool)
-
-
 @writes_exactly
 def msort(input: Tensor) -> Tensor:
     """The elements sorted along the first axis."""
@@ -306,7 +302,7 @@ def _scanned(ufunc: Any, axis: int, array: Array) -> Any:
     if not array.ndim:
         return np.zeros((), np.int64)
     # As in PyTorch, the last of equal elements is chosen, and NaN is passed on.
-    hits = (array == ufunc.accumulate(array, axis=axis)) | _is_nan(np, array)
+    hits = (array == ufunc.accumulate(array, axis=axis)) | (array != array)
     shape = [1] * array.ndim
     shape[axis] = -1
     places = np.where(hits, np.arange(array.shape[axis]).reshape(shape), 0)
@@ -400,11 +396,8 @@ def _ranks(
 ) -> tuple[Array, ...]:  # fmt: skip
     """The ranks below and above quantiles, and the share of the upper one.
 
-    Args:
-        spread: the shape of the quantiles beside the elements.
-
-    Returns:
-        Also the factor and the offset that give the share of quantiles with a gradient.
+    After these come the factor and the offset that give the share of quantiles with a gradient;
+    `spread` is the shape of the quantiles beside the elements.
     """
     scale, offset = _ends(ordered, axis, skip)
     ranks = levels.reshape(spread) * scale + offset

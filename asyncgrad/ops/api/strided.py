@@ -12,7 +12,6 @@ from asyncgrad.core.history import rebase_history, replace_edge
 from asyncgrad.core.modes import Mode, current
 from asyncgrad.core.recording import unrepeatable
 from asyncgrad.core.variable import (
-    Variable,
     autograd_meta,
     bump_version,
     counter_of,
@@ -22,9 +21,10 @@ from asyncgrad.core.variable import (
 )
 from asyncgrad.errors import AutogradError
 from asyncgrad.ops.api import rearrange, shape
+from asyncgrad.ops.api.scatter import replaced
 from asyncgrad.ops.api.shape import diagonal
 from asyncgrad.ops.arguments import is_expandable, one_dim, one_shape
-from asyncgrad.ops.batching import for_each, level_of
+from asyncgrad.ops.batching import level_of
 from asyncgrad.ops.converted import converted, writes
 from asyncgrad.ops.dtype_device import as_memory_format, memory_format
 from asyncgrad.ops.namespace import RECORDED as R
@@ -218,9 +218,7 @@ def diag_embed(input: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -
 
     Args:
         input: of shape (..., n).
-        offset: above the main diagonal if positive, below if negative.
-        dim1: the axis of rows in the result.
-        dim2: the axis of columns.
+        offset, dim1, dim2: as in `diagonal`, of the result.
     """
     ndim = len(input._metadata.shape) + 1
     first, second = (one_dim("diag_embed", dim, ndim) for dim in (dim1, dim2))
@@ -235,11 +233,7 @@ def diag_embed(input: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -
 
 
 def diagflat(input: Tensor, offset: int = 0) -> Tensor:
-    """A matrix with all elements of a tensor on its diagonal.
-
-    Args:
-        offset: above the main diagonal if positive, below if negative.
-    """
+    """A matrix with all elements of a tensor on its diagonal; see `diag_embed`."""
     return diag_embed(R.reshape(input, (input._metadata.size,)), offset)
 
 
@@ -251,17 +245,9 @@ def diagonal_scatter(
 
     Args:
         src: of the shape of `diagonal(input, offset, dim1, dim2)`.
-        offset: above the main diagonal if positive, below if negative.
-        dim1: the axis of rows.
-        dim2: the axis of columns.
+        offset, dim1, dim2: as in `diagonal`.
     """
-    out = for_each(R.clone(input), src)
-    part = diagonal(out, offset, dim1, dim2)
-    if part._metadata.shape != src._metadata.shape:
-        raise unmet("diagonal_scatter", "expected src to have a size equal to the slice of self",
-                    src=src, slice=part)  # fmt: skip
-    part.copy_(src)
-    return out
+    return replaced("diagonal_scatter", input, src, lambda x: diagonal(x, offset, dim1, dim2))
 
 
 def sum_to_size(input: Tensor, *sizes: Ints, size: Ints | None = None) -> Tensor:
@@ -340,7 +326,8 @@ def _become(tensor: Any, out: Any, name: str) -> Any:
     if seen is None:
         # Existing views are defined relative to the base's old axes.
         views: list[Any] = [reference() for reference in counter.views or ()]
-        if any(view is not out and _is_base_of(tensor, view) for view in views):
+        known = [view_of(x) for x in views if x is not None and x is not out]
+        if any(how is not None and how.base is tensor for how in known):
             raise AutogradError(
                 f"{name}: the axes of a tensor can't be changed in place while there are views of "
                 f"it. Use the form that is not in place."
@@ -367,11 +354,6 @@ def _become(tensor: Any, out: Any, name: str) -> Any:
         if edge is not None:
             counter.register(tensor)
     return tensor
-
-
-def _is_base_of(tensor: Variable, view: Variable | None) -> bool:
-    how = None if view is None else view_of(view)
-    return how is not None and how.base is tensor
 
 
 as_strided_ = _turning("as_strided_", as_strided)

@@ -142,8 +142,7 @@ def lu_factor(A: Tensor, *, pivot: bool = True) -> return_types.linalg_lu_factor
     """The LU decomposition, packed in one matrix without the ones of L, and the pivots.
 
     Args:
-        A: of shape (..., m, n).
-        pivot: must be True: rows are always exchanged.
+        A, pivot: as in `lu`.
 
     Returns:
         `LU` and `pivots`: int32, row `i` was exchanged with row `pivots[i] - 1`.
@@ -195,8 +194,7 @@ def lu_solve(
     Args:
         LU: of shape (..., n, n).
         pivots: int32, of shape (..., n).
-        B: of shape (..., n, k), or (..., k, n) if not `left`.
-        left: solve `A @ X = B` instead of `X @ A = B`.
+        B, left: as in `solve_triangular`.
         adjoint: use `A.mH` instead of A.
 
     A 0 on the diagonal of U gives numbers that are infinite or undefined.
