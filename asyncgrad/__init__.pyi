@@ -122,8 +122,6 @@ def addmm(input: Tensor, mat1: Tensor, mat2: Tensor, *, beta: Number = 1, alpha:
         input: a tensor that can be broadcast to (m, n).
         mat1: of shape (m, k).
         mat2: of shape (k, n).
-        beta: the factor of the input.
-        alpha: the factor of the product.
     """
 def addmm_(self: Tensor, mat1: Tensor, mat2: Tensor, *, beta: Number = 1, alpha: Number = 1) -> Tensor:
     """`addmm`, in place."""
@@ -183,7 +181,6 @@ def arange(*bounds: Number, start: Number | None = None, end: Number | None = No
     Called as `arange(end)`, `arange(start, end)` or `arange(start, end, step)`.
 
     Args:
-        bounds: see above.
         start: the first number; 0 if left out.
         end: the exclusive end.
         step: the difference of neighbours; 1 if left out.
@@ -573,7 +570,6 @@ def diff(input: Tensor, n: builtins.int = 1, dim: builtins.int = -1, prepend: Te
     """The n-th differences of neighbours along an axis.
 
     Args:
-        n: the order of the differences.
         prepend: a tensor that is prepended before taking differences.
         append: a tensor that is appended.
     """
@@ -587,8 +583,6 @@ def divide(input: Tensor | Number, other: Tensor | Number, *, rounding_mode: Rou
     """`input / other`, broadcast.
 
     Args:
-        input: a tensor, or a number.
-        other: a tensor, or a number.
         rounding_mode: None for the true quotient, "trunc" to round it towards 0, "floor" to
             round it down; rounded quotients keep integers and have a gradient of 0.
 
@@ -820,7 +814,6 @@ def histc(input: Tensor, bins: builtins.int = 100, min: builtins.float = 0, max:
 
     Args:
         input: a floating tensor.
-        bins: their number.
         min: the start of the first bin.
         max: the end of the last bin; if both are equal, the elements' extremes are used.
     """
@@ -860,7 +853,6 @@ def index_add(input: Tensor, dim: builtins.int, index: Tensor, source: Tensor, *
     Args:
         index: the position of each slice, of one axis; repeated positions add up.
         source: of the dtype of `input`, and of its shape apart from `dim`.
-        alpha: a number.
     """
 def index_add_(input: Tensor, dim: builtins.int, index: Tensor, source: Tensor, *, alpha: Number = 1) -> Tensor:
     """`index_add`, in place."""
@@ -936,7 +928,6 @@ def kthvalue(input: Tensor, k: builtins.int, dim: builtins.int = -1, keepdim: bu
 
     Args:
         input: a real tensor, not of booleans. NaN is greater than all numbers.
-        k: the rank, from 1.
     """
 def lcm(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The least common multiple of integers, broadcast."""
@@ -1238,7 +1229,6 @@ def mvlgamma(input: Tensor, p: builtins.int, *, out: Tensor | None = None) -> Te
 
     Args:
         input: any real tensor, above `(p - 1) / 2`.
-        p: the dimension.
     """
 def mvlgamma_(self: Tensor, p: builtins.int) -> Tensor:
     """`mvlgamma`, in place."""
@@ -1376,7 +1366,6 @@ def quantile(input: Tensor, q: Tensor | builtins.float, dim: builtins.int | None
     Args:
         input: a float or double tensor, not empty.
         q: a number from 0 to 1, or a vector of them, whose axis is the result's first.
-        dim: the axis; all elements if None.
         interpolation: between two elements: "linear", "lower", "higher", "midpoint", "nearest".
     """
 def rad2deg(input: Tensor, *, out: Tensor | None = None) -> Tensor:
@@ -1402,7 +1391,6 @@ def randint(*bounds: builtins.int | Sequence[builtins.int], low: builtins.int | 
     Called as `randint(high, size)` or `randint(low, high, size)`.
 
     Args:
-        bounds: see above.
         low: the least integer; 0 if left out.
         high: the exclusive upper bound.
         dtype: any dtype but complex ones; int64 if None.
@@ -1432,7 +1420,6 @@ def randperm(n: builtins.int, *, generator: Generator | None = None, dtype: DTyp
     """The numbers below `n` in random order; see `rand`.
 
     Args:
-        n: how many numbers.
         dtype: the dtype; int64 if None.
     """
 def reciprocal(input: Tensor, *, out: Tensor | None = None) -> Tensor:
@@ -1453,7 +1440,6 @@ def renorm(input: Tensor, p: builtins.float, dim: builtins.int, maxnorm: builtin
     Args:
         input: a floating tensor of two axes at least.
         p: the order of the norm, above 0.
-        maxnorm: the bound.
     """
 def renorm_(self: Tensor, p: builtins.float, dim: builtins.int, maxnorm: builtins.float) -> Tensor:
     """`renorm`, in place."""
@@ -1706,7 +1692,6 @@ def topk(input: Tensor, k: builtins.int, dim: builtins.int = -1, largest: builti
 
     Args:
         input: a real tensor. NaN is greater than all numbers.
-        k: the number of elements.
         largest: return the greatest, otherwise the smallest.
         sorted: without effect, as the result is always sorted.
     """
@@ -1758,8 +1743,6 @@ def true_divide(input: Tensor | Number, other: Tensor | Number, *, rounding_mode
     """`input / other`, broadcast.
 
     Args:
-        input: a tensor, or a number.
-        other: a tensor, or a number.
         rounding_mode: None for the true quotient, "trunc" to round it towards 0, "floor" to
             round it down; rounded quotients keep integers and have a gradient of 0.
 
@@ -1787,7 +1770,6 @@ def unique(input: Tensor, sorted: builtins.bool = True, return_inverse: Literal[
         sorted: for PyTorch compatibility: they are always sorted.
         return_inverse: also return the index in the result of each element.
         return_counts: also return the number of occurrences of each.
-        dim: the axis; None for the elements.
 
     Raises:
         RuntimeError: if parts along an axis have no elements.
@@ -1808,7 +1790,6 @@ def unique_consecutive(input: Tensor, return_inverse: Literal[False] = False, re
     Args:
         return_inverse: also return the index in the result of each element.
         return_counts: also return the length of each run.
-        dim: the axis; None for the flattened elements.
 
     Raises:
         RuntimeError, NotImplementedError: as `unique`.

@@ -150,8 +150,6 @@ class Methods(Variable):
             input: a tensor that can be broadcast to (m, n).
             mat1: of shape (m, k).
             mat2: of shape (k, n).
-            beta: the factor of the input.
-            alpha: the factor of the product.
         """
     def addmm_(self, mat1: Tensor, mat2: Tensor, *, beta: Number = 1, alpha: Number = 1) -> Tensor:
         """`addmm`, in place."""
@@ -557,7 +555,6 @@ class Methods(Variable):
         """The n-th differences of neighbours along an axis.
 
         Args:
-            n: the order of the differences.
             prepend: a tensor that is prepended before taking differences.
             append: a tensor that is appended.
         """
@@ -571,8 +568,6 @@ class Methods(Variable):
         """`input / other`, broadcast.
 
         Args:
-            input: a tensor, or a number.
-            other: a tensor, or a number.
             rounding_mode: None for the true quotient, "trunc" to round it towards 0, "floor" to
                 round it down; rounded quotients keep integers and have a gradient of 0.
 
@@ -586,8 +581,6 @@ class Methods(Variable):
         """`input / other`, broadcast.
 
         Args:
-            input: a tensor, or a number.
-            other: a tensor, or a number.
             rounding_mode: None for the true quotient, "trunc" to round it towards 0, "floor" to
                 round it down; rounded quotients keep integers and have a gradient of 0.
 
@@ -752,7 +745,6 @@ class Methods(Variable):
 
         Args:
             input: a floating tensor.
-            bins: their number.
             min: the start of the first bin.
             max: the end of the last bin; if both are equal, the elements' extremes are used.
         """
@@ -790,7 +782,6 @@ class Methods(Variable):
         Args:
             index: the position of each slice, of one axis; repeated positions add up.
             source: of the dtype of `input`, and of its shape apart from `dim`.
-            alpha: a number.
         """
     def index_add_(self, dim: builtins.int, index: Tensor, source: Tensor, *, alpha: Number = 1) -> Tensor:
         """`index_add`, in place."""
@@ -905,7 +896,6 @@ class Methods(Variable):
 
         Args:
             input: a real tensor, not of booleans. NaN is greater than all numbers.
-            k: the rank, from 1.
         """
     def lcm(self, other: Tensor) -> Tensor:
         """The least common multiple of integers, broadcast."""
@@ -1163,7 +1153,6 @@ class Methods(Variable):
 
         Args:
             input: any real tensor, above `(p - 1) / 2`.
-            p: the dimension.
         """
     def mvlgamma_(self, p: builtins.int) -> Tensor:
         """`mvlgamma`, in place."""
@@ -1320,7 +1309,6 @@ class Methods(Variable):
         Args:
             input: a float or double tensor, not empty.
             q: a number from 0 to 1, or a vector of them, whose axis is the result's first.
-            dim: the axis; all elements if None.
             interpolation: between two elements: "linear", "lower", "higher", "midpoint", "nearest".
         """
     def rad2deg(self, *, out: Tensor | None = None) -> Tensor:
@@ -1361,7 +1349,6 @@ class Methods(Variable):
         Args:
             input: a floating tensor of two axes at least.
             p: the order of the norm, above 0.
-            maxnorm: the bound.
         """
     def renorm_(self, p: builtins.float, dim: builtins.int, maxnorm: builtins.float) -> Tensor:
         """`renorm`, in place."""
@@ -1676,7 +1663,6 @@ class Methods(Variable):
 
         Args:
             input: a real tensor. NaN is greater than all numbers.
-            k: the number of elements.
             largest: return the greatest, otherwise the smallest.
             sorted: without effect, as the result is always sorted.
         """
@@ -1698,8 +1684,6 @@ class Methods(Variable):
         """`input / other`, broadcast.
 
         Args:
-            input: a tensor, or a number.
-            other: a tensor, or a number.
             rounding_mode: None for the true quotient, "trunc" to round it towards 0, "floor" to
                 round it down; rounded quotients keep integers and have a gradient of 0.
 
@@ -1746,7 +1730,6 @@ class Methods(Variable):
             sorted: for PyTorch compatibility: they are always sorted.
             return_inverse: also return the index in the result of each element.
             return_counts: also return the number of occurrences of each.
-            dim: the axis; None for the elements.
 
         Raises:
             RuntimeError: if parts along an axis have no elements.
@@ -1767,7 +1750,6 @@ class Methods(Variable):
         Args:
             return_inverse: also return the index in the result of each element.
             return_counts: also return the length of each run.
-            dim: the axis; None for the flattened elements.
 
         Raises:
             RuntimeError, NotImplementedError: as `unique`.

@@ -41,7 +41,6 @@ def cross(input: Tensor, other: Tensor, *, dim: int = -1, out: Tensor | None = N
 
     Args:
         other: a tensor of as many axes, broadcast against it.
-        dim: the axis of the vectors, of length 3.
     """
 def det(A: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The determinants of square matrices; the gradient is exact at singular ones, too.
@@ -278,7 +277,6 @@ def vecdot(x: Tensor, y: Tensor, *, dim: int = -1, out: Tensor | None = None) ->
 
     Args:
         y: a tensor of its dtype, broadcast against it.
-        dim: the axis of the vectors.
     """
 def vector_norm(x: Tensor, ord: Number = 2, dim: Ints | None = None, keepdim: bool = False, *, dtype: DTypeLike | None = None, out: Tensor | None = None) -> Tensor:
     """The norm of a tensor as a vector, over some axes.

@@ -217,13 +217,12 @@ def prelu(input: Floating, weight: Alike) -> Tensor:
         input: a floating tensor.
         weight: one slope, or one for each index of the second axis.
     """
-    x, slopes = input, weight
-    shape = [1] * x.ndim
-    if x.ndim:
-        shape[min(1, x.ndim - 1)] = slopes.numel()
-    above = x > 0
+    shape = [1] * input.ndim
+    if input.ndim:
+        shape[min(1, input.ndim - 1)] = weight.numel()
+    above = input > 0
     # Positive elements are masked to 0 in the product, as infinities would make gradients NaN.
-    return where(above, x, reshape(slopes, tuple(shape)) * R.mask(x, ~above))
+    return where(above, input, reshape(weight, tuple(shape)) * R.mask(input, ~above))
 
 
 @one_node("GluBackward0")

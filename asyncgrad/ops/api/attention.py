@@ -406,8 +406,7 @@ def _checked_shapes(
 
 def _check_shape(name: str, mask: Tensor, scores: tuple[int, ...]) -> None:
     """Raise unless a mask can be broadcast to the shape of the scores."""
-    shape = mask._metadata.shape
-    if not is_expandable(shape, scores):
+    if not is_expandable(mask._metadata.shape, scores):
         raise unmet(
             name, f"attn_mask must broadcast to {scores}, the shape of scores", attn_mask=mask
         )

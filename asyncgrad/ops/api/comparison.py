@@ -259,7 +259,6 @@ def unique(
         sorted: for PyTorch compatibility: they are always sorted.
         return_inverse: also return the index in the result of each element.
         return_counts: also return the number of occurrences of each.
-        dim: the axis; None for the elements.
 
     Raises:
         RuntimeError: if parts along an axis have no elements.
@@ -287,7 +286,6 @@ def unique_consecutive(
     Args:
         return_inverse: also return the index in the result of each element.
         return_counts: also return the length of each run.
-        dim: the axis; None for the flattened elements.
 
     Raises:
         RuntimeError, NotImplementedError: as `unique`.

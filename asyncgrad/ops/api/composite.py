@@ -319,8 +319,7 @@ def nan_to_num(
     neginf: float | None = None,
 ) -> Tensor:  # fmt: skip
     """Replace NaN by 0 and infinities by the dtype's limits, unless other numbers are given."""
-    kind = input._metadata.dtype.kind
-    if kind in "biu":
+    if input._metadata.dtype.kind in "biu":
         return R.clone(input)
     if input._metadata.is_complex:
         parts = [nan_to_num(part, nan, posinf, neginf) for part in (R.real(input), R.imag(input))]
@@ -341,7 +340,6 @@ def renorm(input: AtLeast2D, p: float, dim: Axis, maxnorm: float) -> Tensor:
     Args:
         input: a floating tensor of two axes at least.
         p: the order of the norm, above 0.
-        maxnorm: the bound.
     """
     others = [i for i in range(input.ndim) if i != dim]
     length = vector_norm(input, p, others, True)
@@ -355,8 +353,7 @@ def renorm(input: AtLeast2D, p: float, dim: Axis, maxnorm: float) -> Tensor:
 @accumulates
 def cumprod(input: Tensor, dim: Axis, *, dtype: DTypeLike | None = None) -> Tensor:
     """The cumulative products along an axis; gradients are exact even at zeros; see `cumsum`."""
-    kind = input._metadata.dtype
-    if dtype is not None or category(kind) < 2:
+    if dtype is not None or category(input._metadata.dtype) < 2:
         input = cast(input, np.dtype("int64" if dtype is None else dtype))
     check_dtype("cumprod", input._metadata.dtype, f"{REAL}c")
     return R.cumprod(input, dim)
@@ -371,7 +368,6 @@ def diff(
     """The n-th differences of neighbours along an axis.
 
     Args:
-        n: the order of the differences.
         prepend: a tensor that is prepended before taking differences.
         append: a tensor that is appended.
     """

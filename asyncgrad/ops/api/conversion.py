@@ -176,8 +176,7 @@ def type_named(dtype: DTypeLike | str) -> Any:
 
 def type_as(input: Tensor, other: Tensor) -> Tensor:
     """Convert the tensor to the dtype of another."""
-    dtype = other._metadata.dtype
-    return cast(input, dtype)
+    return cast(input, other._metadata.dtype)
 
 
 def _conversion(name: str, dtype: str) -> Callable[..., Tensor]:

@@ -92,8 +92,7 @@ def empty(
     """A tensor with arbitrary values; see `zeros`."""
     shape, place = new_shape("empty", sizes, size), place_of("empty", device)
     as_memory_format("empty", memory_format, len(shape))
-    array = place.xp.empty(shape, dtype=_dtype("empty", dtype))
-    return leaf("empty", array, place, requires_grad)
+    return leaf("empty", place.xp.empty(shape, dtype=_dtype("empty", dtype)), place, requires_grad)
 
 
 @as_made
@@ -305,7 +304,6 @@ def arange(
     Called as `arange(end)`, `arange(start, end)` or `arange(start, end, step)`.
 
     Args:
-        bounds: see above.
         start: the first number; 0 if left out.
         end: the exclusive end.
         step: the difference of neighbours; 1 if left out.

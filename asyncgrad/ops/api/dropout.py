@@ -225,7 +225,6 @@ def gumbel_softmax(
         tau: the temperature: the lower, the nearer the result is to one-hot vectors.
         hard: return one-hot vectors with the gradients of the soft ones.
         eps: without effect.
-        dim: the axis of a distribution.
 
     Source: Jang, Gu and Poole, "Categorical reparameterization with Gumbel-softmax", 2017.
     """

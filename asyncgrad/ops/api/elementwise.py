@@ -158,8 +158,6 @@ def div(
     """`input / other`, broadcast.
 
     Args:
-        input: a tensor, or a number.
-        other: a tensor, or a number.
         rounding_mode: None for the true quotient, "trunc" to round it towards 0, "floor" to
             round it down; rounded quotients keep integers and have a gradient of 0.
 
@@ -268,16 +266,14 @@ def _clamp_by_tensors(x: Tensor, low: Any, high: Any) -> Any:
 def clamp_min(input: Tensor, min: Tensor | Number, *, out: Tensor | None = None) -> Tensor:
     """The elements, or `min` where they are less."""
     if out is not None:
-        exact = not isinstance(min, Variable)
-        return put(out, "clamp_min", clamp_min(input, min), exact=exact)
+        return put(out, "clamp_min", clamp_min(input, min), exact=not isinstance(min, Variable))
     return renamed(clamp(input, min), _one_bound("Min", min))
 
 
 def clamp_max(input: Tensor, max: Tensor | Number, *, out: Tensor | None = None) -> Tensor:
     """The elements, or `max` where they are greater."""
     if out is not None:
-        exact = not isinstance(max, Variable)
-        return put(out, "clamp_max", clamp_max(input, max), exact=exact)
+        return put(out, "clamp_max", clamp_max(input, max), exact=not isinstance(max, Variable))
     return renamed(clamp(input, None, max), _one_bound("Max", max))
 
 

@@ -120,8 +120,7 @@ def _prepared(
     """A tensor cut or padded to the numbers of points, the axes, and the factor."""
     dims, points = _axes(name, x, s, dim)
     _check_points(name, points)
-    scale = _scale(norm, math.prod(points), forward)
-    return _resized(x, dims, points), dims, scale
+    return _resized(x, dims, points), dims, _scale(norm, math.prod(points), forward)
 
 
 # -- transforms over any axes ---------------------------------------------------------------------

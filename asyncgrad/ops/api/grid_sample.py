@@ -61,8 +61,7 @@ def grid_sample(
     check_device(name, input, grid)
     n, channels, *image = input._metadata.shape
     out = grid._metadata.shape[1:-1]
-    points = prod(out)
-    grid = R.reshape(grid, (n, points, len(image)))
+    grid = R.reshape(grid, (n, prod(out), len(image)))
     lines = []
     for axis, length in enumerate(image):
         at = R.getitem(grid, (Ellipsis, len(image) - 1 - axis))

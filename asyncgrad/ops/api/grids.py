@@ -287,7 +287,6 @@ def histc(input: ByExample, bins: int = 100, min: float = 0, max: float = 0) -> 
 
     Args:
         input: a floating tensor.
-        bins: their number.
         min: the start of the first bin.
         max: the end of the last bin; if both are equal, the elements' extremes are used.
     """
@@ -390,8 +389,6 @@ def combinations(input: Vector, r: int = 2, with_replacement: bool = False) -> T
     """All combinations of `r` elements of a vector, in order, one row for each.
 
     Args:
-        input: a vector.
-        r: the number of elements in a combination.
         with_replacement: an element may be taken several times.
     """
     if r == 0:
@@ -407,7 +404,6 @@ def vander(x: Vector, N: int | None = None, increasing: bool = False) -> Tensor:
     """A Vandermonde matrix: the powers of a vector's elements, the highest first.
 
     Args:
-        x: a vector.
         N: how many powers; as many as elements if None.
         increasing: the lowest first.
     """

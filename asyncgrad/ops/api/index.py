@@ -704,7 +704,6 @@ def index_add(
     Args:
         index: the position of each slice, of one axis; repeated positions add up.
         source: of the dtype of `input`, and of its shape apart from `dim`.
-        alpha: a number.
     """
     return index_add_(copied(input, index, source), dim, index, source, alpha=alpha)
 

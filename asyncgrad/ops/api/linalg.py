@@ -226,8 +226,6 @@ def addmm(
         input: a tensor that can be broadcast to (m, n).
         mat1: of shape (m, k).
         mat2: of shape (k, n).
-        beta: the factor of the input.
-        alpha: the factor of the product.
     """
     bias, x, y = _aligned("addmm", (2, 2), input, mat1, mat2)
     shape = (x._metadata.shape[0], y._metadata.shape[1])

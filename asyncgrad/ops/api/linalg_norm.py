@@ -260,8 +260,7 @@ def pinv(
         hermitian, atol, rtol: as in `matrix_rank`.
     """
     x = matrices("linalg.pinv", A, square=hermitian)
-    tolerances = _tolerances(x, atol, rtol if rcond is None else rcond)
-    return R.pinv(x, *tolerances, hermitian)
+    return R.pinv(x, *_tolerances(x, atol, rtol if rcond is None else rcond), hermitian)
 
 
 @partial(converted, out="cast", others={"input": "A", "b": "B"})
@@ -424,7 +423,6 @@ def vecdot(x: Inexact, y: Tensor, *, dim: int = -1) -> Tensor:
 
     Args:
         y: a tensor of its dtype, broadcast against it.
-        dim: the axis of the vectors.
     """
     name = "linalg.vecdot"
     check_broadcast(name, x, y)
@@ -446,7 +444,6 @@ def cross(input: Tensor, other: Alike, *, dim: Axis = -1) -> Tensor:
 
     Args:
         other: a tensor of as many axes, broadcast against it.
-        dim: the axis of the vectors, of length 3.
     """
     return crossed("linalg.cross", input, other, dim)
 

@@ -186,8 +186,7 @@ def smooth_l1_loss(
     x, y = _pair("smooth_l1_loss", input, target, warns=True)
     if beta == 0:
         return _absolute(x, y, reduction)
-    loss = _of_pair(R.huber_loss, x, y, beta, reduction, 1 / beta)
-    return renamed(loss, "SmoothL1LossBackward0")
+    return renamed(_of_pair(R.huber_loss, x, y, beta, reduction, 1 / beta), "SmoothL1LossBackward0")
 
 
 @requires("delta > 0  # huber_loss does not support non-positive values for delta")
@@ -300,29 +299,27 @@ def binary_cross_entropy_with_logits(
         pos_weight: the weight of positive targets, broadcast.
     """
     name = "binary_cross_entropy_with_logits"
-    given = target
-    if category(given._metadata.dtype) < 2 == category(input._metadata.dtype):
+    if category(target._metadata.dtype) < 2 == category(input._metadata.dtype):
         raise unmet(name, "result type Float can't be cast to the desired output type: targets are "
-                    "probabilities", target=given._metadata.dtype)  # fmt: skip
+                    "probabilities", target=target._metadata.dtype)  # fmt: skip
     check_dtype(name, input._metadata.dtype, INEXACT)
-    x, y = _pair(name, input, given)
+    x, y = _pair(name, input, target)
     if x._metadata.dtype.kind == "V":
         return in_dtype(name, in_float32(
             binary_cross_entropy_with_logits, x, y, weight, reduction=reduction,
             pos_weight=pos_weight,
-        ), given)  # fmt: skip
+        ), target)  # fmt: skip
     if weight is None and pos_weight is None:
         losses = _of_pair(R.binary_cross_entropy_with_logits, x, y, None, reduction)
-        return in_dtype(name, losses, given)
+        return in_dtype(name, losses, target)
     if pos_weight is None:
         losses = R.binary_cross_entropy_with_logits(x, y, None, 1.0, True)
     else:
-        positive = pos_weight
-        factors = R.add_scalar(R.mul(R.sub(positive, 1), y), 1)
+        factors = R.add_scalar(R.mul(R.sub(pos_weight, 1), y), 1)
         losses = R.sub(R.mul(R.rsub_scalar(y, 1), x), R.mul(factors, logsigmoid(x)))
     if weight is not None:
         losses = R.mul(losses, weight)
-    losses = in_dtype(name, losses, given)
+    losses = in_dtype(name, losses, target)
     return renamed(reduced(losses, reduction), "BinaryCrossEntropyWithLogitsBackward0")
 
 
@@ -487,19 +484,18 @@ def nll_loss(
         ignore_index: a class whose elements are ignored.
         reduction: "mean", "sum" or "none"; `size_average` and `reduce` are deprecated.
     """
-    x = input
-    if x._metadata.dtype.kind == "V":
+    if input._metadata.dtype.kind == "V":
         return in_float32(
-            nll_loss, x, target, weight, ignore_index=ignore_index, reduction=reduction
+            nll_loss, input, target, weight, ignore_index=ignore_index, reduction=reduction
         )
-    if x._batched or target._batched or getattr(weight, "_batched", False):
-        return _of_examples(nll_loss, x, target, weight, ignore_index, reduction)
-    dim, classes, counted = _class_target("nll_loss", x, target, ignore_index)
-    weights = _class_weight("nll_loss", weight, x, dim)
-    counts, _, kept, extra = _counts(x, dim, classes, counted, weights, reduction)
-    out = R.nll_loss(x, dim, classes, counts, kept, reduction == "none")
+    if input._batched or target._batched or getattr(weight, "_batched", False):
+        return _of_examples(nll_loss, input, target, weight, ignore_index, reduction)
+    dim, classes, counted = _class_target("nll_loss", input, target, ignore_index)
+    weights = _class_weight("nll_loss", weight, input, dim)
+    counts, _, kept, extra = _counts(input, dim, classes, counted, weights, reduction)
+    out = R.nll_loss(input, dim, classes, counts, kept, reduction == "none")
     watch(out._edge, (target,))
-    return _plus(_of_images(x, out), extra)
+    return _plus(_of_images(input, out), extra)
 
 
 def _of_images(x: Tensor, out: Tensor) -> Any:

@@ -260,18 +260,17 @@ def multilabel_margin_loss(
         reduction: "mean", "sum" or "none"; `size_average` and `reduce` are deprecated.
     """
     name = "multilabel_margin_loss"
-    x, y = input, target
-    classes = _classes(name, x)
-    if y.shape != x.shape:
+    classes = _classes(name, input)
+    if target.shape != input.shape:
         raise unmet(name, "inconsistent target size", target=target, input=input)
-    rows, lists = reshape(x, (-1, classes)), reshape(y, (-1, classes))
+    rows, lists = reshape(input, (-1, classes)), reshape(target, (-1, classes))
     listed = (lists == -1).cumsum(1) == 0
     lists = lists.masked_fill(listed.logical_not(), 0)
-    hits = (unsqueeze(lists, 2) == constant(np.arange(classes), y)) & unsqueeze(listed, 2)
+    hits = (unsqueeze(lists, 2) == constant(np.arange(classes), target)) & unsqueeze(listed, 2)
     counted = unsqueeze(listed, 2) & unsqueeze(hits.any(1).logical_not(), 1)
     gaps = 1 - unsqueeze(gather(rows, 1, lists), 2) + unsqueeze(rows, 1)
     each = where((gaps > 0) & counted, gaps, 0.0).sum((1, 2)) / classes
-    return reduced(each if x.ndim == 2 else reshape(each, ()), reduction)
+    return reduced(each if input.ndim == 2 else reshape(each, ()), reduction)
 
 
 def multilabel_soft_margin_loss(

@@ -114,8 +114,7 @@ def _solved(name: str, A: Tensor, B: Tensor, left: bool, function: Callable[...,
                     "left=False, and B needs an axis", A=A, B=B)  # fmt: skip
     if vector:
         B = R.unsqueeze(B, len(b))
-    rows = B._metadata.shape[-2 if left else -1]
-    if rows != a[-1]:
+    if B._metadata.shape[-2 if left else -1] != a[-1]:
         raise unmet(name, "Incompatible shapes of A and B for the equation "
                     f"{'AX = B' if left else 'XA = B'}", A=A, B=B)  # fmt: skip
     A, B = beside(name, A, B)
@@ -251,8 +250,7 @@ def tensorsolve(A: Tensor, B: Tensor, dims: Sequence[int] | None = None) -> Tens
         raise unmet("linalg.tensorsolve", "Expected self to satisfy the requirement "
                     "prod(self.shape[other.ndim:]) == prod(self.shape[:other.ndim])",
                     A=A, B=B)  # fmt: skip
-    out = solve(R.reshape(A, (size, size)), R.reshape(B, (size,)))
-    return R.reshape(out, rest)
+    return R.reshape(solve(R.reshape(A, (size, size)), R.reshape(B, (size,))), rest)
 
 
 # -- determinants ---------------------------------------------------------------------------------

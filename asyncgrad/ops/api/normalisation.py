@@ -216,14 +216,13 @@ def instance_norm(
     Raises:
         ValueError: if an example has one value per channel only.
     """
-    x = input
-    n, channels, *image = x.shape
+    n, channels, *image = input.shape
     # Instance norm is batch norm of one example that has the channels of all examples.
     mean, var, scale, shift = (
         None if part is None else part.repeat(n)
         for part in (running_mean, running_var, weight, bias)
     )
-    flat = R.reshape(x, (1, n * channels, *image))
+    flat = R.reshape(input, (1, n * channels, *image))
     # As in PyTorch, `eps` is not checked here.
     unchecked: Any = batch_norm.__wrapped__  # type: ignore[attr-defined]
     out = unchecked(flat, mean, var, scale, shift, use_input_stats, momentum, eps)
@@ -232,7 +231,7 @@ def instance_norm(
             if running is not None and moved is not None:
                 moments = R.mean(R.reshape(moved.detach(), (n, channels)), (0,), False)
                 in_place.copy(running, moments, "instance_norm")
-    return R.reshape(out, x.shape)
+    return R.reshape(out, input.shape)
 
 
 def _move_examples(

@@ -66,8 +66,7 @@ def _patches(
     lines = (rows[:, None, :, None], columns[None, :, None, :])
     for line in lines:
         note_constant(line)
-    places = (slice(None), slice(None), *lines)
-    return sizes, frame, counts, places
+    return sizes, frame, counts, (slice(None), slice(None), *lines)
 
 
 @one_node("Im2ColBackward0")
@@ -164,17 +163,16 @@ def local_response_norm(
         beta: the power.
         k: added to that product before the power is taken.
     """
-    x = input
-    if not x.numel():
-        return x
-    check_dtype("local_response_norm", x._metadata.dtype, REAL)
-    channels = x.shape[1]
-    frame = (0, 0) * (x.ndim - 2) + (size // 2, (size - 1) // 2)
-    squares = pad(x * x, frame)
+    if not input.numel():
+        return input
+    check_dtype("local_response_norm", input._metadata.dtype, REAL)
+    channels = input.shape[1]
+    frame = (0, 0) * (input.ndim - 2) + (size // 2, (size - 1) // 2)
+    squares = pad(input * input, frame)
     total = narrow(squares, 1, 0, channels)
     for shift in range(1, size):
         total = total + narrow(squares, 1, shift, channels)
-    return x / (total / size * alpha + k).pow(beta)
+    return input / (total / size * alpha + k).pow(beta)
 
 
 def _lp_pool(ndim: int) -> Callable[..., Tensor]:
@@ -222,6 +220,5 @@ def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Alike | None 
         weight: of shape (k, m, n).
         bias: of shape (k,).
     """
-    x, y, w = input1, input2, weight
-    out = einsum("...i,oij,...j->...o", x, w, y)
+    out = einsum("...i,oij,...j->...o", input1, weight, input2)
     return out if bias is None else out + bias

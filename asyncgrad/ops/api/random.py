@@ -130,7 +130,6 @@ def randint(
     Called as `randint(high, size)` or `randint(low, high, size)`.
 
     Args:
-        bounds: see above.
         low: the least integer; 0 if left out.
         high: the exclusive upper bound.
         dtype: any dtype but complex ones; int64 if None.
@@ -203,7 +202,6 @@ def randperm(
     """The numbers below `n` in random order; see `rand`.
 
     Args:
-        n: how many numbers.
         dtype: the dtype; int64 if None.
     """
     wanted = _INT64 if dtype is None else as_dtype("randperm", dtype)
@@ -239,8 +237,7 @@ def _by_example(name: str, draw: _Draw, doc: str) -> Callable[..., Tensor]:
         memory_format: memory_format | None = None,
     ) -> Tensor:  # fmt: skip
         x, wanted, place = like(name, input, dtype, device, memory_format)
-        shape = x._metadata.shape
-        return _filled(name, draw, shape, wanted, place, generator, requires_grad)
+        return _filled(name, draw, x._metadata.shape, wanted, place, generator, requires_grad)
 
     return as_made(drawn_anew(named(function, name, doc)))
 
@@ -276,8 +273,7 @@ def randint_like(
         raise TypeError("randint_like() received an invalid combination of arguments: pass a high "
                         "or a low and a high")  # fmt: skip
     draw = partial(_integers, "randint_like", [0, *given][-2], given[-1])
-    shape = x._metadata.shape
-    return _filled("randint_like", draw, shape, wanted, place, generator, requires_grad)
+    return _filled("randint_like", draw, x._metadata.shape, wanted, place, generator, requires_grad)
 
 
 # -- by tensors of parameters ---------------------------------------------------------------------

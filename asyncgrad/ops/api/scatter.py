@@ -234,8 +234,7 @@ def index_reduce(
     check_device(name, x, index, y)
     numbers = rows_to_change(name, x, dim, index, y, IndexError)
     if not x._metadata.shape:
-        line = reshape(x, (1,))
-        out = _reduced(line, (numbers,), index, reshape(y, (1,)), reduce, include_self)
+        out = _reduced(reshape(x, (1,)), (numbers,), index, reshape(y, (1,)), reduce, include_self)
         return reshape(out, ())
     return _reduced(x, _at(dim, numbers), index, y, reduce, include_self)
 

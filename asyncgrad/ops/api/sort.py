@@ -109,7 +109,6 @@ def topk(
 
     Args:
         input: a real tensor. NaN is greater than all numbers.
-        k: the number of elements.
         largest: return the greatest, otherwise the smallest.
         sorted: without effect, as the result is always sorted.
     """
@@ -255,7 +254,6 @@ def kthvalue(input: Tensor, k: int, dim: Axis = -1, keepdim: bool = False) -> re
 
     Args:
         input: a real tensor, not of booleans. NaN is greater than all numbers.
-        k: the rank, from 1.
     """
 
     def place(xp: Library, lines: Array) -> Any:
@@ -436,7 +434,6 @@ def quantile(
     Args:
         input: a float or double tensor, not empty.
         q: a number from 0 to 1, or a vector of them, whose axis is the result's first.
-        dim: the axis; all elements if None.
         interpolation: between two elements: "linear", "lower", "higher", "midpoint", "nearest".
     """
     return _quantiles("quantile", input, q, dim, keepdim, interpolation, False)

@@ -298,8 +298,7 @@ def unfold(input: Tensor, dimension: Axis, size: int, step: int) -> Tensor:
 
 def _turning(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
     def method(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        found = current()
-        if found.grad or input._edge is None or view_of(input) is not None:
+        if current().grad or input._edge is None or view_of(input) is not None:
             return _become(input, function(input, *args, **kwargs), name)
         # The change is recorded even in no-grad mode, as the tensor's node expects the old axes.
         with Mode(grad=True, inference=False):

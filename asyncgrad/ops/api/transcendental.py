@@ -42,7 +42,6 @@ def mvlgamma(input: Tensor, p: int) -> Tensor:
 
     Args:
         input: any real tensor, above `(p - 1) / 2`.
-        p: the dimension.
     """
     x = _floating(input)
     out = R.lgamma(x)

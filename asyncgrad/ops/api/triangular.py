@@ -220,8 +220,7 @@ def unpacked(LU: Tensor, pivots: Tensor, data: bool, permutation: bool) -> tuple
     x, at = matrices(name, LU), pivots
     if at._metadata.dtype != _INT32:
         raise RuntimeError(f"{name}: LU_pivots is expected to be a contiguous tensor of int32")
-    none = new_beside(name, x, "empty", 0)
-    rows = lower = upper = none
+    rows = lower = upper = new_beside(name, x, "empty", 0)
     if permutation:
         rows = _permutation(x, _order_by(name, x, at))
     if data:
