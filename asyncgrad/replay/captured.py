@@ -175,16 +175,39 @@ class DeviceGraph:
 
     def _capture_in(self, function: Callable[..., Any], targets: list[Any]) -> None:
         """Capture a function of arrays that the graph reads."""
+        self._made_in = current_stream(self._device)
         self._targets = targets
         graph = self._device.capture(function, *targets)
         if any(not (a.flags.c_contiguous or a.flags.f_contiguous) for a in graph.result):
             raise NotImplementedError("a result has a layout that a copy would not have")
         self._graph = graph
 
-    def _wait_for_last(self, stream: Any) -> None:
-        """Have a launch in a stream wait for the last one, as they share memory."""
+    def _launch(
+        self, stream: Any, arrays: tuple[Any, ...], results: Any = None, prepare: Any = None
+    ) -> Any:
+        """Launch the graph with arrays that come in; returns copies of what it computes.
+
+        `results` are where the copies go. `prepare` is called when the last launch has no more use
+        for the graph's memory.
+        """
+        xp = self._device.xp
         if self._last is not None and self._last[0] is not stream:
             stream.wait_event(self._last[1])
+        for target, array in zip(self._targets, arrays, strict=True):
+            if target is not array:
+                xp.copyto(target, array)
+        if prepare is not None:
+            prepare()
+        self._graph.launch(stream)
+        if results is None:
+            results = tuple(map(xp.array, self._graph.result))
+        else:
+            for result, array in zip(results, self._graph.result, strict=True):
+                xp.copyto(result, array)
+        self._last = stream, stream.record_event()
+        if stream is not self._made_in:
+            stream.keep(*self._targets)
+        return results
 
 
 class CapturedSteps(DeviceGraph):
@@ -223,12 +246,12 @@ class CapturedSteps(DeviceGraph):
             return f"{many} are one CUDA graph"
         return f"{many} are no CUDA graph: {self.reason}"
 
-    def __call__(self, *arrays: Any) -> tuple[Any, ...]:
+    def __call__(self, *arrays: Any) -> Any:
         """Launch the graph, capture it first, or take the steps one by one."""
         if self.reason is None and not is_held_here(self._lock):
             with self._lock:
                 if self._is_ready(arrays):
-                    return self._launch(arrays)
+                    return self._launch(current_stream(self._device), arrays)
         return self._take(*arrays)
 
     def _take(self, *arrays: Any) -> tuple[Any, ...]:
@@ -242,8 +265,7 @@ class CapturedSteps(DeviceGraph):
         known, self._arrays = self._arrays, arrays
         if known is None:
             return False
-        same = [array is last for array, last in zip(arrays, known, strict=True)]
-        constant = [a and b for a, b in zip(self._constant, same, strict=True)]
+        constant = [a and x is y for a, x, y in zip(self._constant, arrays, known, strict=True)]
         if self._graph is not None and constant == self._constant:
             return True
         self._constant = constant
@@ -256,20 +278,5 @@ class CapturedSteps(DeviceGraph):
         if self._captures > _MOST:
             raise NotImplementedError("its arrays are others at each call")
         copy = self._device.xp.array
-        self._made_in = current_stream(self._device)
         pairs = zip(arrays, self._constant, strict=True)
         self._capture_in(self._take, [x if constant else copy(x) for x, constant in pairs])
-
-    def _launch(self, arrays: tuple[Any, ...]) -> tuple[Any, ...]:
-        device = self._device
-        stream = current_stream(device)
-        self._wait_for_last(stream)
-        for target, array in zip(self._targets, arrays, strict=True):
-            if target is not array:
-                device.xp.copyto(target, array)
-        self._graph.launch(stream)
-        if stream is not self._made_in:
-            stream.keep(*self._targets)
-        results = tuple([device.xp.array(array) for array in self._graph.result])
-        self._last = stream, stream.record_event()
-        return results

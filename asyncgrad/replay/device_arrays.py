@@ -35,51 +35,37 @@ def copying(array: Any) -> Any:
     return np.array if device is None else device.xp.array
 
 
-def constant(array: Any) -> Any:
+class Constant:
     """A function that gives a copy of a device's array as it is now, in any stream."""
-    device = device_of(array)
-    assert device is not None
-    kept = device.xp.array(array)
-    stream = current_stream(device)
-    return partial(_copy_after, device, stream, stream.record_event(), kept)
 
+    def __init__(self, array: Any) -> None:
+        self._device: Any = device_of(array)
+        self.array = self._device.xp.array(array)
+        self._stream = current_stream(self._device)
+        #: The event after which the array is there.
+        self.made = self._stream.record_event()
 
-def _copy_after(device: Any, made_in: Any, event: Any, array: Any) -> Any:
-    stream = current_stream(device)
-    if stream is not made_in:
-        stream.wait_event(event)
-    return device.xp.array(array)
-
-
-def kept_constant(step: Any) -> tuple[Any, Any] | None:
-    """The array of a step that `constant` has made, and an event after which it is there."""
-    function = getattr(step, "function", None)
-    if not isinstance(function, partial) or function.func is not _copy_after:
-        return None
-    _, _, event, array = function.args
-    return array, event
+    def __call__(self) -> Any:
+        stream = current_stream(self._device)
+        if stream is not self._stream:
+            stream.wait_event(self.made)
+        return self._device.xp.array(self.array)
 
 
 def is_host_work(function: Any) -> bool:
-    """Whether a step's function is one that `constant` or `transfer` has made."""
-    return isinstance(function, partial) and function.func in {_copy_after, _moved}
+    """Whether a step's function is a `Constant`, or one that `transfer` has made."""
+    return isinstance(function, Constant) or getattr(function, "func", None) is _moved
 
 
 def transfer(x: Any, out: Any, dtype: Any) -> Any:
     """The function that copies an array from one device to another, as `Tensor.to` does."""
     metadata = x._metadata
-    cast = None
-    if dtype is not None and metadata.dtype != dtype:
-        cast = partial(_cast, metadata.F, dtype)
-    return partial(_moved, cast, metadata.device, out._metadata.device)
+    F = None if dtype is None or metadata.dtype == dtype else metadata.F
+    return partial(_moved, F, dtype, metadata.device, out._metadata.device)
 
 
-def _cast(F: Any, dtype: Any, array: Any) -> Any:
-    return F.to(array, dtype)
-
-
-def _moved(cast: Any, source: Any, target: Any, array: Any) -> Any:
-    return moved(array if cast is None else cast(array), source, target)
+def _moved(F: Any, dtype: Any, source: Any, target: Any, array: Any) -> Any:
+    return moved(array if F is None else F.to(array, dtype), source, target)
 
 
 def run_on(device: Any, function: Any, *args: Any) -> Any:

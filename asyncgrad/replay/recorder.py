@@ -20,7 +20,7 @@ from asyncgrad.ops.device_check import device_of
 from asyncgrad.ops.op import Op
 from asyncgrad.ops.registry import OPS
 from asyncgrad.ops.tensors.transfer import TO, moved
-from asyncgrad.replay.device_arrays import constant, is_array, transfer
+from asyncgrad.replay.device_arrays import Constant, is_array, transfer
 from asyncgrad.replay.looks import is_only_returned, line, way_of
 from asyncgrad.replay.passes import Passes
 from asyncgrad.replay.steps import (
@@ -184,7 +184,7 @@ class Recorder(Passes):
         if device_of(array) is None:
             self.constants.add(self.new(array))
         else:
-            self.compute("constant", constant(array), (), array)
+            self.compute("constant", Constant(array), (), array)
 
     def second_array(self, tensor: Any) -> Any:
         """The array for a second tensor in the memory of one; only the latter may get another."""

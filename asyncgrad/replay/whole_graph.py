@@ -9,7 +9,7 @@ example where an unfreed graph needs the old weights, the call is replayed step 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cached_property
+from functools import cached_property, partial
 from threading import local
 from typing import Any
 
@@ -121,10 +121,8 @@ class WholeGraph(DeviceGraph):
 
     def _capture(self, found: Any) -> None:
         arrays, looked = found
-        xp = self._device.xp
-        self._made_in = current_stream(self._device)
         targets = [
-            _zeros(xp, place.sample) if array is None else array
+            _zeros(self._device.xp, place.sample) if array is None else array
             for place, array in zip(self._steps.inputs, arrays, strict=False)
         ]
         for (update, _), one in zip(self._updates.values(), looked, strict=True):
@@ -178,23 +176,18 @@ class WholeGraph(DeviceGraph):
                 # Another thread has captured a call of its own meanwhile.
                 self._capture(found)
             self._launches += 1
-            graph, targets, versions = self._graph, self._targets, self._versions
+            versions, count = self._versions, len(self._steps.outs)
             beside = self._leaves_streams(stream)
             for other in beside:
                 stream.wait_stream(other)
-            self._wait_for_last(stream)
+            facts = zip(arrays, self._targets, self._steps.in_place, strict=True)
+            if any(tensor is not None and x is not target for x, target, tensor in facts):
+                raise AutogradError("compile: another thread has replaced a weight meanwhile")
             # What may fail comes before the launch.
-            results = [device.xp.empty_like(array) for array in graph.result]
-            self._put_in(targets, arrays)
-            for (update, _), one in zip(self._updates.values(), found[1], strict=True):
-                update.fill(one)
-            graph.launch(stream)
-            for result, array in zip(results, graph.result, strict=True):
-                device.xp.copyto(result, array)
-            self._last = stream, stream.record_event()
+            results = [device.xp.empty_like(array) for array in self._graph.result]
+            self._launch(stream, arrays, results, partial(self._fill, found[1]))
             if device.side_streams:
-                stream.keep(arrays, *([] if stream is self._made_in else targets))
-        count = len(self._steps.outs)
+                stream.keep(arrays)
         self._commit(results[count:], versions, stream, beside)
         for (update, _), one in zip(self._updates.values(), found[1], strict=True):
             update.finish(one)
@@ -202,14 +195,10 @@ class WholeGraph(DeviceGraph):
             _bump(variable, times)
         return tuple(results[:count])
 
-    def _put_in(self, targets: list[Any], arrays: tuple[Any, ...]) -> None:
-        """Copy arrays to where the graph reads them."""
-        for target, array, tensor in zip(targets, arrays, self._steps.in_place, strict=True):
-            if target is array:
-                continue
-            if tensor is not None:
-                raise AutogradError("compile: another thread has replaced a weight meanwhile")
-            self._device.xp.copyto(target, array)
+    def _fill(self, looked: list[StepFacts]) -> None:
+        """Write the numbers of the optimisers' steps to where the graph reads them."""
+        for (update, _), one in zip(self._updates.values(), looked, strict=True):
+            update.fill(one)
 
     def _leaves_streams(self, stream: Any) -> list[Any]:
         """The streams in which leaves are accumulated, other than the current one."""

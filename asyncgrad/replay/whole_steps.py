@@ -17,7 +17,7 @@ from asyncgrad.replay.captured import (
     lists_in,
     without_views,
 )
-from asyncgrad.replay.device_arrays import kept_constant
+from asyncgrad.replay.device_arrays import Constant
 from asyncgrad.replay.memory import Families, Plan
 from asyncgrad.replay.names import is_own
 from asyncgrad.replay.steps import (
@@ -121,12 +121,10 @@ class Sorted:
     def _sort(self, step: Any) -> None:
         """Put a step before the graph, into it or after it."""
         ready = all(place in self._outside for place in step.read)
-        kept = kept_constant(step)
-        if kept is not None:
-            array, made = kept
-            self.events.append(made)
-            copy = self._device.xp.array
-            self.inside.append(Compute("constant", copy, (Same(array),), step.outs, step.cost))
+        if step.__class__ is Compute and isinstance(step.function, Constant):
+            self.events.append(step.function.made)
+            copy, array = self._device.xp.array, Same(step.function.array)
+            self.inside.append(Compute("constant", copy, (array,), step.outs, step.cost))
         elif step.__class__ is Again:
             self._sort_call(step, ready)
         elif step.__class__ is Load:
