@@ -1,9 +1,8 @@
 """One block of memory for the large arrays of a program that is repeated.
 
-A block of the pool that is free is of no use to an array of another size. A program takes the same
-arrays each time, so their places in one block can be planned: its first runs note the `Lives` of
-what they take from the pool, and `Places` finds for each array a place that no other has meanwhile.
-An array may live until the next run, as gradients do.
+A program takes the same arrays each time, so their places in one block can be planned: its first
+runs note the `Lives` of what they take from the pool, and `Places` finds for each array a place
+that no other has meanwhile. An array may live until the next run, as gradients do.
 
 The plan says no more than where an array may be. It gets its place if all arrays that overlap with
 it have died, otherwise memory of the pool.
@@ -96,19 +95,19 @@ class Lives:
         self._blocks = {block: life for block, life in self._blocks.items() if not life[2]}
         return True
 
-    def known(self) -> list[Life | None]:
-        """The lives of the arrays of the last run, None for those that may live for ever."""
+    def known(self) -> list[Life]:
+        """The lives of the arrays of the last run; 0 is the end of those that may live for ever."""
         ends: dict[int, list[int]] = {}
         for size, _, last in self._before or ():
             ends.setdefault(size, []).append(last)
-        lives: list[Life | None] = []
+        lives = []
         for size, first, last in self.found:
             earlier = ends.get(size)
             own = earlier.pop(0) if earlier else 0
             if not last and self._start < own < first:
                 # The array will die when, in this run, the array of the run before has died.
                 last = own
-            lives.append(Life(size, first, last) if last else None)
+            lives.append(Life(size, first, last))
         return lives
 
 
@@ -126,16 +125,14 @@ class Places:
         #: The bytes of the block.
         self.size = 0
         found = lives.known()
-        sizes = [size for size, *_ in lives.found]
-        order = [number for number, life in enumerate(found) if life is not None]
-        order.sort(key=lambda number: -sizes[number])
+        order = [number for number, life in enumerate(found) if life.last]
+        order.sort(key=lambda number: -found[number].size)
         numbers: dict[int, int] = {}
         placed: list[tuple[int, int, Life]] = []
         for each in order[:_MOST]:
             life = found[each]
-            assert life is not None
             start = _gap(life, placed)
-            end = start + _aligned(life.size)
+            end = start - (-life.size // ALIGNMENT) * ALIGNMENT
             overlapping = [n for n, one in enumerate(placed) if one[0] < end and one[1] > start]
             number = numbers[each] = len(placed)
             for other in overlapping:
@@ -145,12 +142,8 @@ class Places:
             self.starts.append(start)
             self.leases.append(lease_of(life.size))
             self.size = max(self.size, end)
-        for each, size in enumerate(sizes):
-            self.turns.setdefault(size, []).append(numbers.get(each))
-
-
-def _aligned(size: int) -> int:
-    return -(-size // ALIGNMENT) * ALIGNMENT
+        for each, life in enumerate(found):
+            self.turns.setdefault(life.size, []).append(numbers.get(each))
 
 
 def _gap(life: Life, placed: list[tuple[int, int, Life]]) -> int:

@@ -22,35 +22,21 @@ from asyncgrad.types import Array, Tensor
 _OTHERS = frozenset({"params", "initial_lr"})
 
 
-class Slots(Sequence[Any]):
-    """Numbers in memory of a device. Those that are asked for are filled before each launch."""
+class Slots(list[Any]):
+    """Arrays of a device without dimensions, each with a number that is written before launches."""
 
     def __init__(self, device: Device, count: int, dtype: Any) -> None:
+        array = device.xp.zeros(count, dtype)
+        super().__init__([array[index] for index in range(count)])
         self._device = device
-        self._array = device.xp.zeros(count, dtype)
-        self._count = count
-        #: By index: the array of the number, and the number that it has now.
-        self._asked: dict[int, Any] = {}
-        self._filled: dict[int, float] = {}
-
-    def __len__(self) -> int:
-        return self._count
-
-    def __getitem__(self, index: Any) -> Any:
-        """The array without dimensions that holds a number."""
-        index = range(self._count)[index]
-        found = self._asked.get(index)
-        if found is None:
-            found = self._asked[index] = self._array[index]
-        return found
+        self._filled: list[Any] = [None] * count
 
     def fill(self, numbers: Sequence[float]) -> None:
         """Write numbers that differ from those of the last launch."""
-        for index, array in self._asked.items():
-            number = numbers[index]
+        for index, number in enumerate(numbers):
             # Zeros are written again, because they have signs.
-            if number != self._filled.get(index) or not number:
-                self._device.launching(array.fill)(number)
+            if number != self._filled[index] or not number:
+                self._device.launching(self[index].fill)(number)
                 self._filled[index] = number
 
 

@@ -1,10 +1,7 @@
 """Replays a program as passes like any other: on an event loop, or with the user's code in them.
 
-A program is divided into parts. Parts up to the next change become the nodes of one pass, a chain.
-The engine gives it slices, deadline, priority and threads, cancels it between two parts, and
-commits its gradients all or none. It also calls and awaits user code that an eager pass calls in
-its nodes. Other functions with effects are called between passes, as an eager call calls them. A
-program that this turn of the loop has time for is run at once.
+Its parts up to the next change are the nodes of one pass, a chain. Functions with effects are
+called between passes. A program that this turn of the loop has time for is run at once.
 """
 
 from __future__ import annotations
@@ -45,10 +42,10 @@ class OtherPathError(UnrepeatableError):
     """This call runs other lines than the recorded one, so another recorded call may fit."""
 
 
-def replay(
+async def replay(
     program: Program, tensors: Any, state: list[int], watched: Unchanged | None = None
 ) -> Any:
-    """Run a program and return what the function returns, or a coroutine if that takes longer.
+    """Run a program and return what the function returns.
 
     Args:
         state: gets what the program has changed so far (see `order.LASTING`). If other tasks may
@@ -67,7 +64,7 @@ def replay(
                 and engine_of(loop).runs_at_once(whole.cost)
                 and whole.graph.is_ready(tensors, waits=False)
             ):
-                return _waited_for(_launched(program, whole, tensors, state), state)
+                return await _launched(program, whole, tensors, state)
             if (
                 program.cost < _AT_ONCE_NS
                 and not program.within
@@ -75,15 +72,8 @@ def replay(
                 and engine_of(loop).runs_at_once(program.cost)
             ):
                 return _timed(program, None, tensors, state)
-        return _waited_for(_Replay(program, tensors, state, watched).run(), state)
-    except Exception as error:
-        _fail(error, state)
-
-
-async def _waited_for(coroutine: Any, state: list[int]) -> Any:
-    try:
-        # A cancellation here cancels what is awaited; nothing else has to be undone.
-        return await coroutine
+        # A cancellation here cancels the pass that runs; nothing else has to be undone.
+        return await _Replay(program, tensors, state, watched).run()
     except Exception as error:
         _fail(error, state)
 
@@ -324,12 +314,12 @@ class _Replay:
             node.replay = self
             following = node
         device = self._program.device
+        kinds = {kind for kind, _ in self._program.parts[first : last + 1]}
+        # User code runs in a context of its own. What it has saved is dropped at the end.
+        context = None if device is None and "call" not in kinds else copy_context()
+        task = _Pass((following,), (None,), keep_graph=True, context=context)
         if device is None:
-            calls = any(kind == "call" for kind, _ in self._program.parts[first : last + 1])
-            # User code runs in a context of its own. What it has saved is dropped at the end.
-            context = copy_context() if calls else None
-            return _Pass((following,), (None,), keep_graph=True, context=context)
-        task = _Pass((following,), (None,), context=copy_context())
+            return task
         task.wait_enqueued = self._program.parts[last][0] != "commit"
         streams = task.enter_streams()
         stream = streams.caller_stream(device)

@@ -1,15 +1,13 @@
 """Steps on a CUDA device that are put into a CUDA graph, and replayed by one launch.
 
-Steps that follow one another without work of the host become one step, if they are more than the
-arrays that are copied for it. The first replay runs them one by one. The second captures them. A
-graph reads and writes fixed addresses. So arrays that come in are copied to where the graph reads
-them, except those that are the same at each call, such as weights. What the graph computes is
-copied to new arrays, because the next launch overwrites it.
+The first replay takes them one by one, and the second captures them. Arrays that are the same at
+each call, such as weights, are read where they are. Others are copied to the graph's memory, and
+results to new arrays, because the next launch overwrites both.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import groupby
 from typing import Any
@@ -19,8 +17,8 @@ from asyncgrad.devices import current_stream
 from asyncgrad.errors import AcceleratorError, OutOfMemoryError
 from asyncgrad.ops.registry import OPS
 from asyncgrad.replay.device_arrays import is_host_work
-from asyncgrad.replay.memory import Layout, ends_of
-from asyncgrad.replay.steps import MADE, Compute, Load, Place, filled, is_list
+from asyncgrad.replay.memory import Layout, ends_of, last_uses
+from asyncgrad.replay.steps import MADE, Compute, Load, Place, filled, lists_in
 
 #: How often steps are captured again because an array was replaced that had always been the same.
 _MOST = 4
@@ -43,14 +41,10 @@ def with_graphs(
         group = CapturedSteps(device, together, ends, end, families) if works else None
         if group is not None and group.pays(families, loaded):
             groups.append(group)
-            together = [group.step(), *group.views]
+            call = Compute("graph", group, group.inputs, group.outs, together[0].cost)
+            together = [call, *group.views]
         found += together
     return found, groups
-
-
-def lists_in(steps: list[Any]) -> set[Place]:
-    """The lists in which operations leave intermediate values for their gradients."""
-    return {step.outs for step in steps if is_list(step)}
 
 
 def is_work_of_the_device(step: Any, lists: set[Place]) -> bool:
@@ -81,7 +75,7 @@ def inputs_of(steps: list[Any]) -> tuple[list[Place], list[Place]]:
     return list(inputs), list(made)
 
 
-def are_apart(families: Any, inputs: Iterable[Place], outs: list[Place]) -> bool:
+def are_apart(families: Any, inputs: Iterable[Place], outs: Sequence[Place]) -> bool:
     """Whether results can be copied: none is a view of what is read, or of another result."""
     roots = [families.of(place) for place in outs]
     return len(set(roots)) == len(roots) and {*map(families.of, inputs)}.isdisjoint(roots)
@@ -113,13 +107,6 @@ def without_views(
     return [place for place in outs if place not in made], found[::-1]
 
 
-def last_uses(steps: list[Any], outs: list[Place]) -> list[list[Place]]:
-    """For each step the places that are not needed after it."""
-    last = {place: step for step in steps for place in (*step.read, *step.made)}
-    kept = set(outs)
-    return [[x for x, at in last.items() if at is step and x not in kept] for step in steps]
-
-
 def take_steps(
     steps: list[Any], over: list[list[Place]], known: dict[Any, Any], other: Any = None
 ) -> None:
@@ -130,7 +117,7 @@ def take_steps(
         known: the arrays by their places, to which results are added.
         other: takes a step that is no operation.
     """
-    for step, dropped in zip(steps, over, strict=True):
+    for step, dropped in zip(steps, over, strict=False):
         if step.__class__ is Compute:
             result = step.function(*filled(step.arguments, known))
             outs = (step.outs,) if step.outs.__class__ is Place else step.outs
@@ -162,6 +149,12 @@ class DeviceGraph:
     def is_captured(self) -> bool:
         """Whether there is a graph."""
         return self._graph is not None
+
+    def fate(self, what: str, verb: str = "are") -> str:
+        """What becomes of some work, for `explain()`."""
+        if self.reason is None:
+            return f"{what} {verb} one CUDA graph"
+        return f"{what} are no CUDA graph: {self.reason}"
 
     def _tries(self, capture: Callable[..., None], *args: Any) -> bool:
         """Have the graph captured; whether there is one then."""
@@ -218,33 +211,27 @@ class CapturedSteps(DeviceGraph):
     ) -> None:
         super().__init__(device)
         self._steps = steps
-        self._inputs, made = inputs_of(steps)
+        inputs, made = inputs_of(steps)
         results = [place for place in made if ends[place] >= end]
         #: What later steps read: places that the graph makes, and steps that take views of these.
-        self._outs, self.views = without_views(steps, results, families)
-        self._over = last_uses(steps, self._outs)
+        outs, self.views = without_views(steps, results, families)
+        self.inputs, self.outs = tuple(inputs), tuple(outs)
+        self._over = last_uses(steps, ends_of(steps, self.outs))
         #: The arrays of the last call; for each input whether it was always the same array.
         self._arrays: Any = None
-        self._constant = [True] * len(self._inputs)
+        self._constant = [True] * len(self.inputs)
 
     def pays(self, families: Any, loaded: set[Place]) -> bool:
         """Whether the steps may be captured, and are more than copies of what is not `loaded`."""
-        if any(not place.sample.is_array for place in (*self._inputs, *self._outs)):
+        if any(not place.sample.is_array for place in (*self.inputs, *self.outs)):
             return False
-        copied = set(self._inputs) - loaded
-        many = len(self._steps) > len(copied) + len(self._outs)
-        return many and are_apart(families, self._inputs, self._outs)
-
-    def step(self) -> Compute:
-        """The step that takes the place of all of them."""
-        return Compute("graph", self, tuple(self._inputs), tuple(self._outs), self._steps[0].cost)
+        copied = set(self.inputs) - loaded
+        many = len(self._steps) > len(copied) + len(self.outs)
+        return many and are_apart(families, self.inputs, self.outs)
 
     def words(self) -> str:
         """What becomes of the steps, for `explain()`."""
-        many = f"{len(self._steps)} operations"
-        if self.reason is None:
-            return f"{many} are one CUDA graph"
-        return f"{many} are no CUDA graph: {self.reason}"
+        return self.fate(f"{len(self._steps)} operations")
 
     def __call__(self, *arrays: Any) -> Any:
         """Launch the graph, capture it first, or take the steps one by one."""
@@ -256,9 +243,9 @@ class CapturedSteps(DeviceGraph):
 
     def _take(self, *arrays: Any) -> tuple[Any, ...]:
         """Take the steps one by one."""
-        known: dict[Any, Any] = dict(zip(self._inputs, arrays, strict=True))
+        known: dict[Any, Any] = dict(zip(self.inputs, arrays, strict=True))
         take_steps(self._steps, self._over, known)
-        return tuple([known[place] for place in self._outs])
+        return tuple([known[place] for place in self.outs])
 
     def _is_ready(self, arrays: tuple[Any, ...]) -> bool:
         """Whether there is a graph for these arrays; captures one if this is not the first call."""

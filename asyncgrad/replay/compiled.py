@@ -12,7 +12,6 @@ import sys
 import warnings
 from asyncio.events import _get_running_loop
 from functools import partial
-from types import CoroutineType
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, overload
 
 from asyncgrad.core.modes import DEFAULT, current
@@ -145,10 +144,8 @@ class Compiled(Generic[_P, _R]):
             state = [0]
             watched = entry.reached if entry.callers and entry.calls_users_code else None
             try:
-                result = replay(entry.program, found, state, watched)
-                if result.__class__ is CoroutineType:
-                    # Other tasks run meanwhile. A cancellation here ends the pass that runs.
-                    result = await result
+                # Other tasks may run meanwhile. A cancellation here ends the pass that runs.
+                result = await replay(entry.program, found, state, watched)
             except UnrepeatableError as error:
                 why = self._failed(entry, error, tried)
             else:

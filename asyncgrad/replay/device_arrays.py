@@ -39,13 +39,16 @@ class Constant:
     """A function that gives a copy of a device's array as it is now, in any stream."""
 
     def __init__(self, array: Any) -> None:
-        self._device: Any = device_of(array)
-        self.array = self._device.xp.array(array)
-        self._stream = current_stream(self._device)
+        device = device_of(array)
+        assert device is not None
+        self._device = device
+        self.array = device.xp.array(array)
+        self._stream = current_stream(device)
         #: The event after which the array is there.
         self.made = self._stream.record_event()
 
     def __call__(self) -> Any:
+        """Return such a copy."""
         stream = current_stream(self._device)
         if stream is not self._stream:
             stream.wait_event(self.made)

@@ -23,7 +23,7 @@ from asyncgrad.replay.steps import (
     Again,
     Commit,
     Gradient,
-    Output,
+    Made,
     Place,
     Same,
     Source,
@@ -140,7 +140,7 @@ def _holds_values(template: Any) -> bool:
     if kind is dict:
         ((_, pairs),) = template.items()
         return any(_holds_values(part) for _, part in pairs)
-    return kind not in {Output, Source, Gradient, Place, type(None)}
+    return kind not in {Made, Source, Gradient, Place, type(None)}
 
 
 class Recording:

@@ -1,14 +1,7 @@
-"""The graph of what a recorded call returns.
+"""The graph of what a recorded call returns: what is known of it.
 
-A replay makes no nodes. If it returns a tensor that requires grad, one node leads from it to the
-leaves, and to the arguments that have a graph. It saves what the nodes of an eager call would have
-saved. When a pass first comes there, these nodes are made after all, and the pass through them is
-recorded as a program of its own, which later passes run. A pass that records itself, as with
-`create_graph=True`, and one through saved values that were changed or released, runs the nodes
-themselves. If several results require grad, the replay makes them at once.
-
-Here is what is known of that graph. The one node is in `replay.graph_node`, and the pass that is
-recorded in `replay.graph_pass`.
+A replay makes one node in its place (`replay.graph_node`), or all nodes if several results require
+grad. Passes through the one node become programs of their own (`replay.graph_pass`).
 """
 
 from __future__ import annotations
@@ -24,9 +17,6 @@ from asyncgrad.replay.program import Program
 from asyncgrad.replay.returned import Returned
 from asyncgrad.replay.steps import Made, Source, UnrepeatableError, places_in
 from asyncgrad.replay.watched_pass import saved_in
-
-#: Of how many kinds of passes it is kept which nodes they run.
-_LIMIT = 8
 
 
 class RecordedNode:
@@ -112,17 +102,16 @@ class Graph:
         #: outputs with one.
         self._watched: list[Any] = []
         #: By the layouts of the gradients that come in and the edges that are wanted: the program
-        #: of a pass, and whether nothing else refers to the gradients that it returns.
-        self.backwards: dict[Any, tuple[Program, bool]] = {}
+        #: of a pass, whether nothing else refers to the gradients that it returns, and `nodes_run`.
+        self.backwards: dict[Any, tuple[Program, bool, set[int]]] = {}
         #: Why passes through the graph can't be replayed.
         self.reason: str | None = None
         self._follow(recorder, returned)
         if len({output.metadata.device for output in self._outputs}) > 1:
             raise UnrepeatableError("its results are on several devices")
         self.cost = sum(one.cost for one in self.nodes)
-        #: The numbers of the nodes that can run once, and of those that a kind of passes runs.
+        #: The numbers of the nodes that can run once.
         self.saving = {n for n, one in enumerate(self.nodes) if one.rule.saves}
-        self._nodes_by_flags: dict[Any, Any] = {}
         saved = [place for one in self.nodes for place in places_in(one.saved)]
         if not recorder.given.isdisjoint(saved):
             raise UnrepeatableError("its graph has saved a tensor that others have been given")
@@ -252,16 +241,9 @@ class Graph:
                 found[number] = wanted
         return dict(reversed(found.items()))
 
-    def nodes_run(self, flags: Any) -> Any:
+    def nodes_run(self, flags: Any) -> set[int]:
         """Which of the nodes that can run once a pass runs; see `wanted`."""
-        if flags is None:
-            return self.saving
-        found = self._nodes_by_flags.get(flags)
-        if found is None:
-            found = self.saving.intersection(self.wanted(flags))
-            if len(self._nodes_by_flags) < _LIMIT:
-                self._nodes_by_flags[flags] = found
-        return found
+        return self.saving if flags is None else self.saving.intersection(self.wanted(flags))
 
 
 def _check_hooks(node: Any) -> None:

@@ -89,12 +89,6 @@ class GraphNode(Node):
             received = self._by_program(gradient, self._flags(edges, task))
             # If this runs in a thread, another pass may have made the nodes by now.
             if received is not None and self.following is edges:
-                if (
-                    task.streams is None
-                    and task.captures is None
-                    and not (task.careful or task.launched)
-                ):
-                    return _staged(task, edges, received, self.fresh)
                 return received
         return self._as_own(gradient, task)
 
@@ -147,20 +141,20 @@ class GraphNode(Node):
         """Compute the gradients in one go; None if an eager call's nodes have to do that."""
         saved, state = self.saved, self.version
         graph = state.graph
-        ran = graph.nodes_run(flags)
+        key = flags, gradient.strides, gradient.dtype
+        backward = graph.backwards.get(key)
+        ran = graph.nodes_run(flags) if backward is None else backward[2]
         if not (
             saved.__class__ is not Freed
             and self._is_unchanged()
             and all(released.isdisjoint(ran) for released, _ in state.freed)
         ):
             return None
-        key = flags, gradient.strides, gradient.dtype
-        backward = graph.backwards.get(key)
         fresh = False
         if backward is None:
-            received = record(graph, self.made_again()[0], saved, gradient, key)
+            received = record(graph, self.made_again()[0], saved, gradient, key, ran)
         else:
-            program, fresh = backward
+            program, fresh, _ = backward
             run = program.run
             memory = program.take_memory()
             received = program.call(memory, run, (gradient, *saved), [False], memory.buffers)
@@ -266,20 +260,14 @@ def give_node(graph: Graph, returned: Any, arguments: Any) -> Any:
         nodes, _ = node.made_again()
         for out, number in zip(outs, graph.roots, strict=True):
             out._edge = nodes[number]
-    if views:
-        _take_views(views, bases, graph.paths)
+    for view, base, path in zip(views, bases, graph.paths, strict=True):
+        view._counter = counter = counter_of(base)
+        view._autograd = View(base, path, counter.value, None)
+        counter.register(view)
     scope = current().streams
     for one in nodes if scope is not None else ():
         note_streams(one, scope)
     return result
-
-
-def _take_views(views: tuple[Any, ...], bases: tuple[Any, ...], paths: list[Any]) -> None:
-    """Make results views of their bases."""
-    for view, base, path in zip(views, bases, paths, strict=True):
-        view._counter = counter = counter_of(base)
-        view._autograd = View(base, path, counter.value, None)
-        counter.register(view)
 
 
 def _tensor_of(source: Source, arguments: Any) -> Any:
@@ -309,26 +297,3 @@ def _share(edges: tuple[Any, ...]) -> bool:
         if grad is not None and leaves.setdefault(id(grad), x) is not x:
             return True
     return False
-
-
-def _staged(task: Any, edges: Any, received: tuple[Any, ...], fresh: bool) -> tuple[Any, ...]:
-    """Stage the gradients of leaves that get no other gradient; return the rest.
-
-    The pass itself would do the same, but takes 1 us for each leaf.
-    """
-    dependencies, buffers = task.dependencies, task.not_ready
-    rest: list[Any] = []
-    for target, gradient in zip(edges, received, strict=True):
-        if (
-            target.__class__ is AccumulateGrad
-            and target.extras is None
-            and dependencies.get(target) == 1
-            and target not in buffers
-        ):
-            del dependencies[target]
-            if gradient is not None:
-                task.staged.append((target.variable, gradient, fresh))
-            rest.append(None)
-        else:
-            rest.append(gradient)
-    return tuple(rest)

@@ -12,7 +12,6 @@ from asyncgrad.core.saved_values import run_rule
 from asyncgrad.core.states import InputBuffer
 from asyncgrad.replay.arrays import KnownArrays
 from asyncgrad.replay.graph import Graph
-from asyncgrad.replay.memory import Families
 from asyncgrad.replay.program import Program
 from asyncgrad.replay.steps import Load, Place, Recorded, Source, UnrepeatableError
 from asyncgrad.replay.watched_pass import WatchedPass
@@ -22,7 +21,7 @@ _LIMIT = 8
 
 
 def record(
-    graph: Graph, nodes: Sequence[Any], saved: Sequence[Any], gradient: Any, key: Any
+    graph: Graph, nodes: Sequence[Any], saved: Sequence[Any], gradient: Any, key: Any, ran: set[int]
 ) -> Any:
     """Run a pass through a graph's nodes, and keep it as a program.
 
@@ -33,6 +32,7 @@ def record(
         gradient: what arrives at the result.
         key: by what the program is found again: flags that say which edges are wanted, or None;
             and the gradient's layout.
+        ran: which nodes the pass runs, of those that can run once.
 
     Returns:
         The gradients for the edges that leave the graph; None if this can't be a program.
@@ -50,19 +50,22 @@ def record(
     gradient = gradient.view()
     given = recorder.new(gradient)
     try:
-        result = _in_slots(graph, _observed(graph, nodes, gradient, key[0], watch))
+        arrived = _observed(graph, nodes, gradient, key[0], watch)
     except Exception:
         # The pass itself has to fail, so that nodes before the failure are released.
         return None
+    # In the order of the node's edges.
+    queues = {source: iter(arrived.get(source, ())) for source in set(graph.slots)}
+    result = [next(queues[source], None) for source in graph.slots]
     try:
         if recorder.reason is not None:
             raise UnrepeatableError(recorder.reason)
         slots = [None if x is None else watch.place(x) for x in result]
-        program = _program(graph, recorder, numbers, given, slots)
+        program, fresh = _program(graph, recorder, numbers, given, slots)
     except UnrepeatableError as error:
         graph.reason = str(error)
         return None
-    graph.backwards[key] = program
+    graph.backwards[key] = program, fresh, ran
     return tuple(result)
 
 
@@ -103,12 +106,6 @@ def _observed(
     return arrived
 
 
-def _in_slots(graph: Graph, arrived: dict[Any, Any]) -> list[Any]:
-    """What has arrived at the ends of the graph, in the order of the node's edges."""
-    queues = {source: iter(arrived.get(source) or ()) for source in set(graph.slots)}
-    return [next(queues[source], None) for source in graph.slots]
-
-
 def _program(
     graph: Graph,
     recorder: KnownArrays,
@@ -128,19 +125,18 @@ def _program(
                 raise UnrepeatableError("gradients of one tensor have several layouts")
     read = [place for step in recorder.steps for place in step.read]
     read += [place for place in slots if place is not None]
-    needed = [
-        x for x in dict.fromkeys(read) if x in numbers and x not in recorder.constants
-    ]  # fmt: skip
+    needed = [x for x in dict.fromkeys(read) if x in numbers and x not in recorder.constants]
     inputs = [given, *needed]
     places = [0, *[1 + numbers[x] for x in needed]]
     sources = [Source(None, place, is_array=True) for place in places]
     loads = [Load(source, x, False) for source, x in zip(sources, inputs, strict=True)]
     recorder.steps[:0] = loads
     recorder.foreign.update(inputs)
-    families = Families(recorder)
-    roots = [families.of(place) for place in slots if place is not None]
-    foreign = {families.of(place) for place in families.foreign}
     # A rule may return an array that is in a list.
     lists = any(place.sample.__class__ is list for place in needed)
+    program = Program(recorder, [tuple, slots])
+    families = program.families
+    roots = [families.of(place) for place in slots if place is not None]
+    foreign = {families.of(place) for place in families.foreign}
     fresh = not lists and len(set(roots)) == len(roots) and foreign.isdisjoint(roots)
-    return Program(recorder, [tuple, slots]), fresh
+    return program, fresh

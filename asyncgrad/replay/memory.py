@@ -13,7 +13,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import accumulate
 from math import prod
+from operator import mul
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -68,22 +70,14 @@ class Layout:
         return self.shape, self.dtype, self.strides, self.is_array
 
     @property
-    def is_contiguous(self) -> bool:
-        """Whether a new array has this layout."""
-        expected = self.dtype.itemsize
-        for length, stride in zip(reversed(self.shape), reversed(self.strides), strict=True):
-            if stride != expected:
-                return False
-            expected *= length
-        return True
-
-    @property
     def is_target(self) -> bool:
         """Whether a function may write such a result into memory that exists already."""
         # If the result overwrites an operand, NumPy rounds the product of two complex numbers
         # differently.
         alone = self.dtype.kind == "c" and prod(self.shape) == 1
-        return self.is_array and self.ndim > 0 and self.is_contiguous and not alone
+        strides = accumulate(self.shape[:0:-1], mul, initial=self.dtype.itemsize)
+        is_contiguous = self.strides == tuple(strides)[::-1]
+        return self.is_array and self.ndim > 0 and is_contiguous and not alone
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -110,22 +104,18 @@ class Families:
     def _compare(self, steps: list[Any], lists: bool) -> None:
         """Join the families of places that share memory; `lists` if some step makes a list."""
         for step in steps:
-            if not lists:
-                outs: Any = step.outs if step.__class__ is Compute else None
-                # The usual case is one array, in memory of its own.
-                single = outs.__class__ is Place
-                if not (_is_view(outs) if single else any(map(_is_view, step.made))):
-                    continue
+            # The usual case is one array, in memory of its own.
+            views = [out for out in step.made if _is_view(out)]
+            if not (views or lists):
+                continue
             read = [x for x in step.read if x.sample.__class__ is not Opaque]
             holding = [place for place in read if place.sample.__class__ is list]
-            for out in step.made:
-                if holding:
-                    # The list may hold what the step has read, and what it gives.
-                    for place in (out, *read):
-                        self._join(place, holding[0])
-                    continue
-                if not _is_view(out):
-                    continue
+            if holding:
+                # The list may hold what the step has read, and what it gives.
+                for place in (*step.made, *read) if step.made else ():
+                    self._join(place, holding[0])
+                continue
+            for out in views:
                 for place in read:
                     if place is not out and shares_memory(out.sample, place.sample):
                         self._join(out, place)
@@ -169,6 +159,14 @@ def ends_of(steps: list[Any], outputs: Any) -> dict[Place, int]:
     """By place, the number of the last step that reads or makes it."""
     ends = {x: number for number, step in enumerate(steps) for x in (*step.read, *step.made)}
     return ends | dict.fromkeys(places_in(outputs), len(steps))
+
+
+def last_uses(steps: list[Any], ends: dict[Place, int]) -> list[list[Place]]:
+    """By step, the places that are not needed after it; the last are those of outputs."""
+    found: list[list[Place]] = [[] for _ in range(len(steps) + 1)]
+    for place, number in ends.items():
+        found[number].append(place)
+    return found
 
 
 class Plan:
@@ -233,20 +231,17 @@ class Plan:
                 self.lent.add(out)
             elif out not in seen and self._families.of(out) is out:
                 own = out
-            over = [
-                root for root in dying.get(number, ()) if root in self.buffers and root is not own
-            ]
+            over = [root for root in dying.get(number, ()) if root in self.buffers]
             elementwise = own is not None and _is_elementwise(step.function)
             if elementwise:
                 self._free(over, free)
             if own is not None:
                 kind = (own.sample.shape, own.sample.dtype)
-                found = free.get(kind)
-                if found:
-                    self.buffers[own] = found.pop()
-                else:
-                    self.buffers[own] = len(self.kinds)
+                spare = free.setdefault(kind, [])
+                if not spare:
+                    spare.append(len(self.kinds))
                     self.kinds.append(kind)
+                self.buffers[own] = spare.pop()
             if not elementwise:
                 self._free(over, free)
             if own is not None and last[own] == number:

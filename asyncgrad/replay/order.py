@@ -22,7 +22,7 @@ from asyncgrad.replay.steps import (
     Place,
     Source,
     filled,
-    is_list,
+    lists_in,
     places_in,
 )
 
@@ -37,7 +37,7 @@ def useful(steps: list[Any], outputs: Any) -> list[Any]:
     """The steps whose results are used, or that have effects."""
     wanted = set(places_in(outputs))
     kept = []
-    lists = {step.outs for step in steps if is_list(step)}
+    lists = lists_in(steps)
     #: By list of intermediate values: the first step that gets it, which fills it.
     fills: dict[Place, Any] = {}
     for step in steps if lists else ():
@@ -48,22 +48,16 @@ def useful(steps: list[Any], outputs: Any) -> list[Any]:
             made: tuple[Any, ...] = step.made
             if fills:
                 made = (*made, *[place for place in fills if fills[place] is step])
-            if wanted.isdisjoint(made) and not _raises(step, made):
+            op = OPS.get(step.name)
+            # It is kept for the error that it raises for some values, as integers divided by zero.
+            raises = made and (made[0].sample.dtype.kind in "iu" or (op is not None and op.raises))
+            if wanted.isdisjoint(made) and not raises:
                 continue
         elif step.__class__ is Load and step.out not in wanted:
             continue
         wanted.update(step.read)
         kept.append(step)
     return kept[::-1]
-
-
-def _raises(step: Compute, made: tuple[Place, ...]) -> bool:
-    """Whether a step raises for some values, as integers divided by zero do.
-
-    It is kept for that error, even if nothing uses its results.
-    """
-    op = OPS.get(step.name)
-    return bool(made) and (made[0].sample.dtype.kind in "iu" or (op is not None and op.raises))
 
 
 def folded(steps: list[Any], outputs: Any, constants: set[Place], families: Families) -> list[Any]:
@@ -138,7 +132,8 @@ def checks_first(steps: list[Any], constants: set[Place]) -> list[Any]:
         if step.__class__ is Load:
             early = not step.gradient and step.source not in given
             if touched:
-                early = early and _of_integers(step) and step.out.sample.nbytes > changed
+                sample = step.out.sample
+                early = early and sample.dtype.kind in "iub" and sample.nbytes > changed
         else:
             needed = [place for place in step.read if place not in constants]
             early = not is_change(step) and all(place in makers for place in needed)
@@ -177,14 +172,6 @@ def _changed_integers(steps: list[Any]) -> float:
                 return inf
             most = max(most, holder.tensor._array.nbytes)
     return most
-
-
-def _of_integers(step: Any) -> bool:
-    """Whether a step makes integers."""
-    return all(
-        getattr(place.sample, "dtype", None) is not None and place.sample.dtype.kind in "iub"
-        for place in step.made
-    )
 
 
 def is_change(step: Any) -> bool:
@@ -238,9 +225,8 @@ def loads_first(steps: list[Any]) -> list[Any]:
 
 def read_once(steps: list[Any], outputs: Any) -> list[Any]:
     """The steps, with lists of intermediate values that one rule alone reads as `Once`."""
-    readers: dict[Place, list[Any]] = {step.outs: [] for step in steps if is_list(step)}
-    for place in places_in(outputs) if readers else ():
-        readers.pop(place, None)
+    lists = lists_in(steps)
+    readers: dict[Place, list[Any]] = {x: [] for x in lists.difference(places_in(outputs))}
     if not readers:
         return steps
     for step in steps:
@@ -254,7 +240,7 @@ def read_once(steps: list[Any], outputs: Any) -> list[Any]:
     }
     return [
         Compute(step.name, Once, step.arguments, step.outs, step.cost)
-        if is_list(step) and step.outs in once
+        if step.__class__ is Compute and step.outs in once
         else step
         for step in steps
     ]

@@ -67,7 +67,10 @@ class Passes(Changes):
             known = self._passes[task] = UsersCode(self)
             task.watch = known
             if self.devices:
-                self._check_streams(task.root)
+                streams = map(stream_of, behind(task.root))
+                if any(x is not None and x is not self._stream(x.device) for x in streams):
+                    # A replay knows only the current stream.
+                    self.refuse("it runs a pass through a node of another stream")
             task.collect = partial(self._collect, known, task.collect)
         elif task.captures is None:
             self.refuse("it runs backward(create_graph=True)")
@@ -106,12 +109,6 @@ class Passes(Changes):
     def _stream(self, device: Any) -> Any:
         """The stream of a device that is current in the recorded call."""
         return device.stream_in(self._scope)
-
-    def _check_streams(self, root: Any) -> None:
-        """Refuse a pass with a node that was made in another stream: a replay knows only one."""
-        streams = map(stream_of, behind(root))
-        if any(x is not None and x is not self._stream(x.device) for x in streams):
-            self.refuse("it runs a pass through a node of another stream")
 
     def running(self) -> bool:
         """Whether a pass, or a change in place, has not ended."""

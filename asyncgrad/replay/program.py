@@ -58,17 +58,14 @@ class Program:
         Of `outputs`, the caller of the function gets that part of which `returned` is the template.
         """
         self._steps = recorder.steps
-        self._families = Families(recorder)
-        if self._families.shared:
+        self.families = Families(recorder)
+        if self.families.shared:
             self._make_anew(recorder, returned)
         constants = self._constants = recorder.constants
-        # The caller may have got these arrays, and may change them.
-        kept = [(place, place.sample.copy("K")) for place in constants]
         for place in recorder.places:
-            # Only constants need their values any more.
-            place.sample = Layout(place.sample)
-        for place, array in kept:
-            place.sample = array
+            # Only constants need their values, which the caller may change where it has got them.
+            sample = place.sample
+            place.sample = sample.copy("K") if place in constants else Layout(sample)
         self._outputs = outputs
         self._plan: Plan | None = None
         #: Memory that no replay uses now.
@@ -142,21 +139,21 @@ class Program:
         committed = False
         for step in steps:
             if step.__class__ is Load and step.source.argument is not None:
-                given.add(self._families.of(step.out))
+                given.add(self.families.of(step.out))
             elif step.__class__ is Commit:
                 committed = True
-            elif committed and any(self._families.of(x) in given for x in step.read):
+            elif committed and any(self.families.of(x) in given for x in step.read):
                 return True
         return False
 
     def _make_anew(self, recorder: KnownArrays, returned: Any) -> None:
         """Copy constants in each replay if others get views of them, and may change these."""
         shown = recorder.given.union(places_in(returned)) - recorder.constants
-        views = set(map(self._families.of, shown))
-        known = [x for x in recorder.places if x in recorder.constants]
-        for place in [x for x in known if self._families.of(x) in views]:
-            recorder.make_anew(place)
-            self._families.foreign.discard(place)
+        views = set(map(self.families.of, shown))
+        for place in [*recorder.places]:
+            if place in recorder.constants and self.families.of(place) in views:
+                recorder.make_anew(place)
+                self.families.foreign.discard(place)
 
     @property
     def run(self) -> Callable[[Any, Any, Any], Any]:
@@ -193,19 +190,25 @@ class Program:
         self.sources = list(dict.fromkeys([step.source for step in loads]))
         steps = useful(self._steps, self._outputs)
         if self.device is None:
-            steps = folded(steps, self._outputs, self._constants, self._families)
+            steps = folded(steps, self._outputs, self._constants, self.families)
         steps = loads_first(checks_first(steps, self._constants))
         steps = inlined(steps)
         steps = read_once(steps, self._outputs)
         if self.device is not None and self.device.captures:
-            self._find_whole(steps)
-            steps, self.graphs = with_graphs(steps, self._outputs, self._families, self.device)
+            if self.streamed:
+                try:
+                    self._whole = WholeCall(
+                        self.device, steps, self._outputs, self.families, self._constants
+                    )
+                except UnrepeatableError as error:
+                    self._divided = f"not one CUDA graph: {error}"
+            steps, self.graphs = with_graphs(steps, self._outputs, self.families, self.device)
         self._steps = steps
         self.length = len(self._steps)
         self._large = self.device is None and any(
             place.sample.nbytes >= POOL.large for step in steps for place in step.made
         )
-        self._plan = Plan(self._steps, self._outputs, self._families)
+        self._plan = Plan(self._steps, self._outputs, self.families)
         return self._plan
 
     @property
@@ -215,16 +218,6 @@ class Program:
             with _writing:
                 self._planned()
         return self._whole
-
-    def _find_whole(self, steps: list[Any]) -> None:
-        if not self.streamed:
-            return
-        try:
-            self._whole = WholeCall(
-                self.device, steps, self._outputs, self._families, self._constants
-            )
-        except UnrepeatableError as error:
-            self._divided = f"not one CUDA graph: {error}"
 
     def words(self) -> list[str]:
         """What `explain()` says of graphs and of what is called anew."""
@@ -248,40 +241,29 @@ class Program:
             # None is left, or another thread was faster.
             memory = Memory(()) if self._plan is None else self._plan.new_memory()
         if self._large:
-            memory.arena = self._arena(memory)
+            # Where its arrays are, or what notes how long they live.
+            if self._places is None:
+                lives, self._lives = self._lives, None
+                memory.arena = lives or Lives()
+            elif self._places.size:
+                memory.arena = memory.last() or Arena(self._places)
+            if memory.arena is not None:
+                memory.arena.start()
         return memory
-
-    def _arena(self, memory: Memory) -> Arena | Lives | None:
-        """The arena of a replay, or what notes how long its arrays live."""
-        places = self._places
-        arena: Arena | Lives
-        if places is None:
-            lives, self._lives = self._lives, None
-            arena = lives or Lives()
-        elif places.size:
-            arena = memory.last() or Arena(places)
-        else:
-            return None
-        arena.start()
-        return arena
 
     def give_memory(self, memory: Memory) -> None:
         """Give back the memory of a replay that has ended."""
         if memory.arena is not None:
-            self._leave(memory)
+            arena, memory.arena = memory.arena, None
+            if isinstance(arena, Arena):
+                memory.last = ref(arena)
+            elif self._places is None:
+                if arena.end():
+                    self._places = Places(arena)
+                else:
+                    self._lives = arena
         if len(self._memories) < MEMORIES:
             self._memories.append(memory)
-
-    def _leave(self, memory: Memory) -> None:
-        """Keep what is known of the arrays of a replay that has ended."""
-        arena, memory.arena = memory.arena, None
-        if isinstance(arena, Arena):
-            memory.last = ref(arena)
-        elif arena is not None and self._places is None:
-            if arena.end():
-                self._places = Places(arena)
-            else:
-                self._lives = arena
 
     def call(self, memory: Memory, function: Callable[..., Any], *args: Any) -> Any:
         """Call what runs the program, or a part of it, on its device and with its memory."""

@@ -18,7 +18,7 @@ from asyncgrad.devices import Device
 from asyncgrad.replay.arrays import CONSTANTS, KnownArrays
 from asyncgrad.replay.known import is_record
 from asyncgrad.replay.names import is_own
-from asyncgrad.replay.steps import Output, Same, UnrepeatableError
+from asyncgrad.replay.steps import Made, Same, UnrepeatableError
 from asyncgrad.replay.unchanged import is_value
 
 #: Classes of this package that hold results.
@@ -32,15 +32,15 @@ class Returned:
         """Keep what knows the arrays of the call, which has ended."""
         self._recorder = recorder
         #: By the identity of a tensor.
-        self._outputs: dict[int, Output] = {}
+        self._outputs: dict[int, Made] = {}
         #: The identities of containers that a replay can't make anew.
         self._containers = {id(container) for container in recorder.call.containers}
         #: The outputs that require grad, each with its tensor; and the others.
-        self.with_graph: list[tuple[Output, Any]] = []
-        self.without_graph: list[tuple[Output, Any]] = []
+        self.with_graph: list[tuple[Made, Any]] = []
+        self.without_graph: list[tuple[Made, Any]] = []
         #: By output, where that is a view of a tensor that the call has made: the output of that
         #: tensor, which has a graph, and how to get from there to the view.
-        self.bases: dict[Output, tuple[Output, Any]] = {}
+        self.bases: dict[Made, tuple[Made, Any]] = {}
         #: The identities of the Python values that are read from arrays.
         self.values: set[int] = set()
         #: The version counters of the tensors.
@@ -80,7 +80,7 @@ class Returned:
                 changes = 0 if inference else version_of(value)
             if (place := self._recorder.array_of(value)) in self._recorder.given:
                 raise UnrepeatableError("it returns a tensor that is a .grad, too")
-            known = Output(place, value._metadata, inference, changes)
+            known = Made(place, value._metadata, inference, changes)
             self._outputs[id(value)] = known
             if value._edge is None:
                 self.without_graph.append((known, value))
@@ -91,7 +91,7 @@ class Returned:
             self._recorder.keep(value)
         return known
 
-    def _note_base(self, output: Output, view: Any) -> None:
+    def _note_base(self, output: Made, view: Any) -> None:
         """Take note of a returned view, whose base is a result that only the view knows."""
         base = view.base
         place = self._recorder.array_of(base)
@@ -99,7 +99,7 @@ class Returned:
             raise UnrepeatableError("it returns a part of a tensor that it has split, or the like")
         if view.path is None or base._edge is None or place in self._recorder.given:
             raise UnrepeatableError("it returns a view")
-        known = Output(place, base._metadata, False, output.version)
+        known = Made(place, base._metadata, False, output.version)
         self.bases[output] = known, view.path
         self.with_graph.append((known, base))
         self._recorder.keep(base)

@@ -133,10 +133,13 @@ class Source:
 
 @dataclass(slots=True, eq=False, repr=False)
 class Made:
-    """A tensor of an array, for functions that are called anew."""
+    """A tensor of an array, which a function that is called anew is given, or the call returns."""
 
     place: Place
     metadata: Any
+    #: It is returned: an inference tensor, and how often the call has changed it in place.
+    inference: bool = False
+    version: int = 0
 
 
 class Step:
@@ -238,17 +241,6 @@ class Commit(Step):
 
 
 @dataclass(slots=True, eq=False, repr=False)
-class Output:
-    """A tensor that the function returns."""
-
-    place: Place
-    metadata: Any
-    inference: bool
-    #: How often the call has changed it in place.
-    version: int
-
-
-@dataclass(slots=True, eq=False, repr=False)
 class Gradient:
     """The `.grad` of a tensor, which the function returns."""
 
@@ -291,7 +283,7 @@ def _find(template: Any, found: list[Place]) -> None:
                 found.append(part)
             elif part.__class__ not in _WITHOUT_PLACES:
                 _find(part, found)
-    elif kind is Output or kind is Made:
+    elif kind is Made:
         found.append(template.place)
     elif kind is dict:
         for part in template.values():
@@ -329,6 +321,6 @@ def filled(template: Any, arrays: dict[Any, Any]) -> Any:
     return template
 
 
-def is_list(step: Any) -> bool:
-    """Whether a step makes a list in which an operation leaves values for its gradient."""
-    return step.__class__ is Compute and (step.function is list or step.function is Once)
+def lists_in(steps: list[Any]) -> set[Place]:
+    """The lists in which operations leave intermediate values for their gradients."""
+    return {x.outs for x in steps if x.__class__ is Compute and x.function in {list, Once}}

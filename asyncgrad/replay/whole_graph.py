@@ -9,7 +9,7 @@ example where an unfreed graph needs the old weights, the call is replayed step 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cached_property, partial
+from functools import partial
 from threading import local
 from typing import Any
 
@@ -29,9 +29,10 @@ from asyncgrad.core.variable import (
 from asyncgrad.devices import current_stream
 from asyncgrad.errors import AutogradError
 from asyncgrad.optim.captured import CapturedStep, StepFacts
-from asyncgrad.replay.captured import DeviceGraph, last_uses, take_steps
+from asyncgrad.replay.captured import DeviceGraph, take_steps
 from asyncgrad.replay.device_arrays import run_on, shares_memory
-from asyncgrad.replay.memory import Families, Memory, Plan
+from asyncgrad.replay.memory import Families, Memory, Plan, ends_of, last_uses
+from asyncgrad.replay.order import is_change
 from asyncgrad.replay.steps import (
     GRADIENTS_ONLY,
     Again,
@@ -42,7 +43,7 @@ from asyncgrad.replay.steps import (
     filled,
     sources_in,
 )
-from asyncgrad.replay.whole_steps import Sorted, has_effect, parameters_of
+from asyncgrad.replay.whole_steps import Sorted, owner_of, parameters_of
 from asyncgrad.replay.writer import Writer
 
 #: It is captured so often within as many launches. Then calls are made step by step for a while.
@@ -55,12 +56,12 @@ class WholeGraph(DeviceGraph):
     def __init__(self, device: Any, found: Sorted) -> None:
         super().__init__(device)
         self._steps = found
-        self._over = last_uses(found.inside, found.outs)
+        self._over = last_uses(found.inside, ends_of(found.inside, found.outs))
         self._updates = {
             owner: (CapturedStep(owner, device), leaves) for owner, leaves in found.updates.items()
         }
         #: What the captured call has used, and what the call of this thread is about to use.
-        self._known: tuple[list[Any], list[StepFacts]] | None = None
+        self._known: list[StepFacts] = []
         self._found = local()
         #: The versions that the `.grad`s of leaves have afterwards.
         self._versions: list[int] = []
@@ -83,10 +84,15 @@ class WholeGraph(DeviceGraph):
             if found is None or self._overlaps(arguments):
                 return False
             self._found.now, self._found.waits = found, waits
-            return (self._known is not None and _fits(found, self._known)) or self._is_new(found)
+            return self._fits(found) or self._is_new(found)
+
+    def _fits(self, found: list[StepFacts]) -> bool:
+        """Whether a call uses what the captured one has used."""
+        known = self._known
+        return len(found) == len(known) and all(map(StepFacts.fits, found, known))
 
     def _look(self) -> Any:
-        """What this call is about to use; None if it has to be replayed step by step."""
+        """What this call, and each optimiser, is about to use; None if it is taken step by step."""
         cleared = {x for owner in self._steps.clearing for x in parameters_of(owner)}
         for owner, dropped in self._steps.dropping.items():
             if list(map(id, parameters_of(owner))) != list(map(id, dropped)):
@@ -99,7 +105,8 @@ class WholeGraph(DeviceGraph):
         if any(one is None for one in looked):
             return None
         fixed = [None if x is None else x._array for x in self._steps.in_place]
-        return [*fixed, *[x._array for x in self._steps.changed]], looked
+        own = StepFacts([*fixed, *[x._array for x in self._steps.changed]], [], [], [])
+        return [own, *looked]
 
     def _overlaps(self, arguments: Any) -> bool:
         """Whether an argument that is read after a change is in the memory that changes."""
@@ -116,14 +123,14 @@ class WholeGraph(DeviceGraph):
             self._captures, self._pause = 0, _LAUNCHES
             return False
         if not self._tries(run_on, self._device, self._capture, found):
-            self._known = None
+            self._known = []
         return self.is_captured
 
-    def _capture(self, found: Any) -> None:
-        arrays, looked = found
+    def _capture(self, found: list[StepFacts]) -> None:
+        own, *looked = found
         targets = [
             _zeros(self._device.xp, place.sample) if array is None else array
-            for place, array in zip(self._steps.inputs, arrays, strict=False)
+            for place, array in zip(self._steps.inputs, own.fixed, strict=False)
         ]
         for (update, _), one in zip(self._updates.values(), looked, strict=True):
             update.begin(one)
@@ -154,7 +161,7 @@ class WholeGraph(DeviceGraph):
         elif step.name in GRADIENTS_ONLY:
             for variable in self._steps.dropping[step.arguments[0].value]:
                 grads.pop(variable, None)
-        elif (owner := self._steps.optimizer_of(step)) is not None:
+        elif (owner := owner_of(step)) in self._updates:
             arrays = {variable: grad._array for variable, grad in grads.items()}
             self._updates[owner][0].put(arrays)
         else:
@@ -172,7 +179,7 @@ class WholeGraph(DeviceGraph):
         device, stream = self._device, current_stream(self._device)
         with self._lock:
             found = self._found.now
-            if not _fits(found, self._known):
+            if not self._fits(found):
                 # Another thread has captured a call of its own meanwhile.
                 self._capture(found)
             self._launches += 1
@@ -185,11 +192,11 @@ class WholeGraph(DeviceGraph):
                 raise AutogradError("compile: another thread has replaced a weight meanwhile")
             # What may fail comes before the launch.
             results = [device.xp.empty_like(array) for array in self._graph.result]
-            self._launch(stream, arrays, results, partial(self._fill, found[1]))
+            self._launch(stream, arrays, results, partial(self._fill, found[1:]))
             if device.side_streams:
                 stream.keep(arrays)
         self._commit(results[count:], versions, stream, beside)
-        for (update, _), one in zip(self._updates.values(), found[1], strict=True):
+        for (update, _), one in zip(self._updates.values(), found[1:], strict=True):
             update.finish(one)
         for variable, times in self._steps.changed.items():
             _bump(variable, times)
@@ -212,12 +219,14 @@ class WholeGraph(DeviceGraph):
         self, gradients: list[Any], versions: list[int], stream: Any, beside: list[Any]
     ) -> None:
         """Set the `.grad`s of all leaves, or none."""
-        prepared = [
-            Prepared((x, array, False, None), None, None, 0, _tensor(x, array), None, self._within)
-            if autograd_meta(x).grad is None
-            else prepare(x, array, True, None, self._within)
-            for x, array in zip(self._steps.graded, gradients, strict=True)
-        ]
+        within = partial(run_on, self._device)
+        prepared = []
+        for x, array in zip(self._steps.graded, gradients, strict=True):
+            after = wrap(array, x._metadata.F.metadata_of(array))
+            found = Prepared((x, array, False, None), None, None, 0, after, None, within)
+            if autograd_meta(x).grad is not None:
+                found = prepare(x, array, True, None, within)
+            prepared.append(found)
         for other in beside:
             other.wait_stream(stream)
         event = stream.record_event() if self._steps.waits else None
@@ -240,9 +249,6 @@ class WholeGraph(DeviceGraph):
         found: tuple[Any, Any] = vars(self._found).pop("launched", (None, None))
         return found
 
-    def _within(self, function: Any, *args: Any) -> Any:
-        return run_on(self._device, function, *args)
-
 
 class WholeCall:
     """What the host does before and after a graph, and the graph between."""
@@ -258,38 +264,23 @@ class WholeCall:
         plan = Plan(steps, outputs, families)
         #: The memory of one call.
         self.new_memory: Callable[[], Memory] = plan.new_memory
-        self._writer = Writer(constants, steps, outputs, plan, divided=False)
-        self.anew = [step.name for step in (*found.before, *found.after) if has_effect(step)]
+        #: The function of a program, of which the graph is one step.
+        self.run = Writer(constants, steps, outputs, plan, divided=False).function()
+        self.anew = [step.name for step in (*found.before, *found.after) if is_change(step)]
         #: The expected nanoseconds of the caller's time.
         self.cost = 20_000 * (len(found.inputs) + len(found.outs) + len(found.leaves))
 
-    @cached_property
-    def run(self) -> Any:
-        """The function of a program, of which the graph is one step."""
-        return self._writer.function()
-
     def words(self) -> str:
         """What becomes of the call, for `explain()`."""
-        found, graph = self._steps, self.graph
+        found = self._steps
         updates = [f"the step of {type(optimizer).__name__}" for optimizer in found.updates]
         what = " and ".join([f"{len(found.inside) - len(updates)} operations", *updates])
-        if graph.reason is None:
-            return f"{what} {'are' if graph.is_captured else 'can be'} one CUDA graph"
-        return f"{what} are no CUDA graph: {graph.reason}"
+        return self.graph.fate(what, "are" if self.graph.is_captured else "can be")
 
 
 def _bump(variable: Variable, times: int) -> None:
     for _ in range(times):
         bump_version(variable)
-
-
-def _fits(found: Any, known: Any) -> bool:
-    """Whether a call uses what the captured one has used."""
-    return (
-        len(found[1]) == len(known[1])
-        and all(one is other for one, other in zip(found[0], known[0], strict=True))
-        and all(one.fits(other) for one, other in zip(found[1], known[1], strict=True))
-    )
 
 
 def _with_gradient(variable: Variable, grads: dict[Any, Any]) -> Any:
@@ -321,8 +312,3 @@ def _zeros(xp: Any, layout: Any) -> Any:
         if made.strides == layout.strides:
             return made
     raise NotImplementedError("an array comes in with gaps")
-
-
-def _tensor(leaf: Any, array: Any) -> Any:
-    """The tensor of an array that becomes the `.grad` of a leaf."""
-    return wrap(array, leaf._metadata.F.metadata_of(array))

@@ -14,12 +14,12 @@ from asyncgrad.replay.captured import (
     are_apart,
     inputs_of,
     is_work_of_the_device,
-    lists_in,
     without_views,
 )
 from asyncgrad.replay.device_arrays import Constant
 from asyncgrad.replay.memory import Families, Plan
 from asyncgrad.replay.names import is_own
+from asyncgrad.replay.order import is_change
 from asyncgrad.replay.steps import (
     GRADIENTS_ONLY,
     IN_PLACE,
@@ -32,6 +32,7 @@ from asyncgrad.replay.steps import (
     Same,
     Source,
     UnrepeatableError,
+    lists_in,
     places_in,
     sources_in,
 )
@@ -95,26 +96,18 @@ class Sorted:
         self.inputs, made = inputs_of(self.inside)
         results = [place for place in made if place in later]
         self.outs, self.after[:0] = without_views(self.inside, results, families)
-        self._check_memory(families)
+        # Copies of the results have to do.
+        grads = {step.out for step in self.inside if step.__class__ is Load}
+        if not are_apart(families, (*self.inputs, *grads), self.outs):
+            raise UnrepeatableError("a result shares memory with another array")
+        if any(not place.sample.is_array for place in (*self.inputs, *self.outs)):
+            raise UnrepeatableError("something else than arrays comes in or out")
         loaded = {step.out: step.source for step in self.before if step.__class__ is Load}
         sources = [loaded.get(place) for place in self.inputs]
         #: The tensors whose arrays the graph reads where they are, None for arrays that are copied.
         self.in_place = [
             None if x is None or x.is_array or x.argument is not None else x.tensor for x in sources
         ]
-
-    def _check_memory(self, families: Families) -> None:
-        """Raise if copies of the results would not do."""
-        grads = {step.out for step in self.inside if step.__class__ is Load}
-        if not are_apart(families, (*self.inputs, *grads), self.outs):
-            raise UnrepeatableError("a result shares memory with another array")
-        if any(not place.sample.is_array for place in (*self.inputs, *self.outs)):
-            raise UnrepeatableError("something else than arrays comes in or out")
-
-    def optimizer_of(self, step: Again) -> Any:
-        """The optimiser that steps there, None for another function."""
-        owner = _owner(step)
-        return owner if isinstance(owner, Optimizer) and owner in self.updates else None
 
     # -- which step goes where --------------------------------------------------------------------
 
@@ -143,7 +136,7 @@ class Sorted:
     @property
     def _is_over(self) -> bool:
         """Whether a function with effects is called after the graph."""
-        return any(map(has_effect, self.after))
+        return any(map(is_change, self.after))
 
     def _put_inside(self, step: Any) -> None:
         late = {place for one in self.after for place in one.made}
@@ -177,7 +170,7 @@ class Sorted:
 
     def _sort_call(self, step: Again, ready: bool) -> None:
         """Put a function that is called anew where it belongs."""
-        owner = _owner(step)
+        owner = owner_of(step)
         if step.users is not None:
             raise UnrepeatableError(f"{step.name} is code of yours")
         if self._is_over:
@@ -250,12 +243,7 @@ def parameters_of(owner: Any) -> list[Any]:
     return list(owner.parameters())
 
 
-def _owner(step: Again) -> Any:
+def owner_of(step: Again) -> Any:
     """The object of which a step calls a method, if its identity is checked at each call."""
     first = step.arguments[0] if step.arguments else None
     return first.value if first.__class__ is Same else None
-
-
-def has_effect(step: Any) -> bool:
-    """Whether a step calls a function that changes something."""
-    return step.__class__ is Again and bool(step.effect)

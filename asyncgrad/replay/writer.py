@@ -16,7 +16,7 @@ from asyncgrad.devices.pool import POOL
 from asyncgrad.ops.generated import function_of, shared_code
 from asyncgrad.replay.anew import BailError, changed
 from asyncgrad.replay.inlined import operands_of
-from asyncgrad.replay.memory import Plan
+from asyncgrad.replay.memory import Plan, last_uses
 from asyncgrad.replay.order import effects_of
 from asyncgrad.replay.steps import (
     Again,
@@ -25,7 +25,6 @@ from asyncgrad.replay.steps import (
     Gradient,
     Load,
     Made,
-    Output,
     Place,
     Same,
     Source,
@@ -134,7 +133,7 @@ class Writer:
             return self._source(template)
         if kind is Gradient:
             return f"{self._source(template.source)}._autograd.grad"
-        if kind in {Made, Output}:
+        if kind is Made:
             array = self._expression(template.place, kept=kept)
             return f"wrap({array}, {self._constant(template.metadata)})"
         if kind is tuple:
@@ -156,9 +155,7 @@ class Writer:
     # -- lines ------------------------------------------------------------------------------------
 
     def _lines(self, steps: list[Any], outputs: Any) -> list[str]:
-        ends: list[list[Place]] = [[] for _ in range(len(steps) + 1)]
-        for place, number in self._ends.items():
-            ends[number].append(place)
+        ends = last_uses(steps, self._ends)
         buffers = "".join(f"b{number}, " for number in range(len(self._plan.kinds)))
         lines = [f"{buffers}= memory"] if buffers else []
         state = cost = 0
@@ -218,11 +215,10 @@ class Writer:
             return self._compute(step, over)
         if step.__class__ is Load:
             text = self._source(step.source)
-            if not step.source.is_array:
-                text = f"{text}._array"
             if step.gradient:
-                text = f"{self._source(step.source)}._autograd.grad._array"
+                text += "._autograd.grad._array"
             elif not step.source.is_array:
+                text += "._array"
                 self._loaded[step.out] = step.source
             return [f"{self._new_name(step.out)} = {text}"]
         if step.__class__ is Commit:
@@ -329,7 +325,7 @@ class Writer:
     def _returned(self, template: Any, lines: list[str]) -> str:
         """The text of what the function returns."""
         kind = template.__class__
-        if kind is Output:
+        if kind is Made:
             name = self._wrapped.get(id(template))
             if name is None:
                 name = self._wrapped[id(template)] = f"t{len(self._wrapped)}"
@@ -363,6 +359,6 @@ def _is_varied(template: Any) -> bool:
     """Whether a template is more than a constant."""
     if isinstance(template, (tuple, list)):
         return template.__class__ is list or any(map(_is_varied, template))
-    return template.__class__ in {Place, Source, Gradient, Made, Same, Output, dict} or bool(
+    return template.__class__ in {Place, Source, Gradient, Made, Same, dict} or bool(
         places_in(template)
     )
