@@ -35,12 +35,9 @@ class Life(NamedTuple):
 
     def meets(self, other: Life) -> bool:
         """Whether both are alive at some moment."""
-        if self.first > self.last:
-            whole = other.first > other.last
-            return whole or other.last > self.first or other.first < self.last
-        if other.first > other.last:
-            return other.meets(self)
-        return self.first < other.last and other.first < self.last
+        around = (self.first > self.last) + (other.first > other.last)
+        # If one is alive before and after the others, one of these is enough.
+        return (self.first < other.last) + (other.first < self.last) + around >= 2
 
 
 class Lives:

@@ -68,10 +68,11 @@ class CapturedStep:
         self._optimizer = optimizer
         self._device = device
         self._members: list[tuple[Group, Tensor, Step]] = []
-        self._slots: list[dict[Any, Slots]] = []
+        #: By the number of a step, and the dtype of parameters.
+        self._slots: dict[tuple[int, Any], Slots] = {}
 
     def facts(self, graded: Set[Tensor]) -> StepFacts | None:
-        """What the next step uses, for parameters with a gradient; None if it must be eager."""
+        """What the next step of parameters with gradients uses; None if it can't be captured."""
         optimizer = self._optimizer
         recorded = any(group.get("differentiable") for group in optimizer.param_groups)
         if recorded or optimizer._steps_have_hooks() or optimizer._stepping is not None:
@@ -126,16 +127,13 @@ class CapturedStep:
 
     def begin(self, facts: StepFacts) -> None:
         """Make room for numbers, and have kernels compiled that take them from there."""
-        self._slots = [{} for _ in facts.steps]
-        self._members = []
+        self._slots, self._members = {}, []
         zeros = self._device.xp.zeros_like
         for group, parameter, number in facts.members:
-            dtype = parameter._array.real.dtype
-            slots = self._slots[number].get(dtype)
-            if slots is None:
-                count = len(facts.steps[number].numbers)
-                slots = self._slots[number][dtype] = Slots(self._device, count, dtype)
-            step = facts.steps[number]._replace(numbers=slots)
+            step, dtype = facts.steps[number], parameter._array.real.dtype
+            if (number, dtype) not in self._slots:
+                self._slots[number, dtype] = Slots(self._device, len(step.numbers), dtype)
+            step = step._replace(numbers=self._slots[number, dtype])
             self._members.append((group, parameter, step))
             arrays = self._arrays(group, parameter, parameter._array)
             self._put(group, parameter, step, list(map(zeros, arrays)))
@@ -156,9 +154,8 @@ class CapturedStep:
 
     def fill(self, facts: StepFacts) -> None:
         """Write the numbers of a step to the device."""
-        for of_dtypes, step in zip(self._slots, facts.steps, strict=True):
-            for slots in of_dtypes.values():
-                slots.fill(step.numbers)
+        for (number, _), slots in self._slots.items():
+            slots.fill(facts.steps[number].numbers)
 
     def finish(self, facts: StepFacts) -> None:
         """Count a step that was launched."""

@@ -142,7 +142,7 @@ def joined(
 ) -> Together | None:
     """Where the states of some parameters lie, which may be moved there; None if they stay alone.
 
-    `known` is what there is, by the number of a group.
+    `known` holds what there is, by the number of a group.
     """
     if len(parts) < 2 or not names or any("step" not in state for _, _, state, _ in parts):
         return None

@@ -64,7 +64,9 @@ async def replay(
                 and engine_of(loop).runs_at_once(whole.cost)
                 and whole.graph.is_ready(tensors, waits=False)
             ):
-                return await _launched(program, whole, tensors, state)
+                result = _timed(program, whole, tensors, state)
+                await whole.graph.finish()
+                return result
             if (
                 program.cost < _AT_ONCE_NS
                 and not program.within
@@ -72,7 +74,7 @@ async def replay(
                 and engine_of(loop).runs_at_once(program.cost)
             ):
                 return _timed(program, None, tensors, state)
-        # A cancellation here cancels the pass that runs; nothing else has to be undone.
+        # A cancellation here cancels the pass that runs, and nothing else has to be undone.
         return await _Replay(program, tensors, state, watched).run()
     except Exception as error:
         _fail(error, state)
@@ -80,15 +82,14 @@ async def replay(
 
 def _fail(error: Exception, state: list[int]) -> NoReturn:
     """Raise for an error in a replay."""
-    if isinstance(error, (BailError, _ChangedError)):
+    if isinstance(error, BailError):
         if state[0] != LASTING:
             raise OtherPathError("a check failed") from None
-        raise AutogradError(
-            "compile: a tensor that the call uses was changed in place by another task"
-            if isinstance(error, _ChangedError)
-            else "compile: code that was called anew has done what it did not do in the "
-            "recorded call, after the call had changed something"
-        ) from error
+        why = str(error) or (
+            "code that was called anew has done what it did not do in the recorded call, after the "
+            "call had changed something"
+        )
+        raise AutogradError(f"compile: {why}") from error
     if not state[0]:
         # Nothing has changed, so the call is made again, and raises the error as the function does.
         raise UnrepeatableError("it raised an error") from None
@@ -112,21 +113,6 @@ def replay_blocking(program: Program, tensors: Any, state: list[int]) -> Any:
     except StopIteration as stop:
         return stop.value
     raise AssertionError("a pass that was started here had to be awaited")
-
-
-async def _launched(program: Program, whole: WholeCall, tensors: Any, state: list[int]) -> Any:
-    """Make a whole call by one launch, and wait for the device."""
-    result = _timed(program, whole, tensors, state)
-    event, revoke = whole.graph.launched()
-    if event is not None and not event.query():
-        try:
-            # All that the call changes has been put into the stream, so a cancellation here comes
-            # after it.
-            await event.synchronize_async()
-        except Exception:
-            revoke(True)
-            raise
-    return result
 
 
 def _timed(program: Program, whole: WholeCall | None, tensors: Any, state: list[int]) -> Any:
@@ -159,10 +145,6 @@ def _at_once(program: Program, whole: WholeCall | None, tensors: Any, state: lis
     if whole is None:
         program.give_memory(memory)
     return result
-
-
-class _ChangedError(Exception):
-    """A tensor was changed in place while a program that uses it was running."""
 
 
 class _Pass(GraphTask):
@@ -234,10 +216,7 @@ class _Replay:
         walk = program.walk
         self._memory = program.take_memory()
         self._walk = walk(tensors, state, self._memory.buffers)
-        self._tensors = [
-            source.tensor if source.argument is None else tensors[source.argument]
-            for source in program.sources
-        ]
+        self._tensors = [source.of(tensors) for source in program.sources]
         self._held: list[Any] = []
         self._versions: list[int] = []
         self._ended = False
@@ -269,7 +248,9 @@ class _Replay:
                 if place == last and parts[place][0] == "end" and parts[place][1] < _REST_NS:
                     call_without_fp_errors(self.advance, place)
                     continue
-                self._hold()
+                # Optimisers write into new arrays in the place of those that are held.
+                self._held = [counter_of(x) for x in self._tensors if not is_inference(x)]
+                self.note_versions()
                 # While this waits, other tasks run. If the wait is cancelled, so is the pass, and
                 # nothing of it is committed.
                 await start_pass(self._task(place, last))
@@ -294,11 +275,6 @@ class _Replay:
             now = self.seen()
             same = len(now[0]) == len(before[0]) and all(map(is_, now[0], before[0]))
             self._state[1] |= not (same and now[1] == before[1])
-
-    def _hold(self) -> None:
-        """Hold the counters of what is read, so that optimisers write into new arrays instead."""
-        self._held = [counter_of(x) for x in self._tensors if not is_inference(x)]
-        self.note_versions()
 
     def note_versions(self) -> None:
         """Note how often what is held has been changed so far."""
@@ -359,7 +335,7 @@ class _Replay:
         if place == self._last and [counter.value for counter in self._held] != self._versions:
             # What this part would have had committed is dropped.
             self._state[0] = before
-            raise _ChangedError
+            raise BailError("a tensor that the call uses was changed in place by another task")
         parts = self._program.parts
         kind, cost = parts[place]
         parts[place] = kind, min(taken, cost + (cost >> 4))

@@ -110,12 +110,9 @@ def without_views(
 def take_steps(
     steps: list[Any], over: list[list[Place]], known: dict[Any, Any], other: Any = None
 ) -> None:
-    """Take steps one by one.
+    """Take steps one by one, and put results beside the `known` arrays.
 
-    Args:
-        over: what is dropped after each step.
-        known: the arrays by their places, to which results are added.
-        other: takes a step that is no operation.
+    What is `over` is dropped after each step. `other` takes a step that is no operation.
     """
     for step, dropped in zip(steps, over, strict=False):
         if step.__class__ is Compute:

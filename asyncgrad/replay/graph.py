@@ -41,7 +41,7 @@ class RecordedNode:
         #: For each version counter that it checks: the counter's number, or another, which stays
         #: as it is because nobody can change the tensor; and by how much its version has grown
         #: from then to the end of the call.
-        self.guards: list[tuple[int | VersionCounter, int]] = []
+        self.guards: list[tuple[Any, int]] = []
         #: The node's `guard` if the call has released what the node saved, else None.
         self.guard = node.guard if self.saved.__class__ is Freed else None
 
@@ -63,15 +63,14 @@ class RecordedNode:
 
     def set_guards(self, node: Any, counters: list[VersionCounter], versions: list[int]) -> None:
         """Give a node that was made again its version counters, of those that a replay has."""
-        if not self.guards:
-            return
-        guards = tuple([counters[at] if isinstance(at, int) else at for at, _ in self.guards])
-        expected = tuple(
-            [(versions[at] if isinstance(at, int) else at.value) - less for at, less in self.guards]
-        )
-        single = len(guards) == 1
-        node.guard = guards[0] if single else guards
-        node.version = expected[0] if single else expected
+        found: list[Any] = []
+        for at, less in self.guards:
+            seen = isinstance(at, int)
+            found.append((counters[at], versions[at] - less) if seen else (at, at.value - less))
+        if len(found) == 1:
+            ((node.guard, node.version),) = found
+        elif found:
+            node.guard, node.version = zip(*found, strict=True)
 
 
 class Graph:
@@ -92,15 +91,10 @@ class Graph:
         self.paths = [path for _, path in views.values()]
         #: The outputs that require grad, and the bases of views.
         self._outputs = [output for output, _ in results]
-        #: For each gradient that leaves the graph: where it goes.
-        self.slots: list[Source] = []
         #: The nodes, each after those that it leads to.
         self.nodes: list[RecordedNode] = []
         #: Whose version counters are checked: sources, and numbers of outputs.
         self.counted: list[Any] = []
-        #: Outputs without a graph that the nodes have saved. Their numbers follow those of the
-        #: outputs with one.
-        self._watched: list[Any] = []
         #: By the layouts of the gradients that come in and the edges that are wanted: the program
         #: of a pass, whether nothing else refers to the gradients that it returns, and `nodes_run`.
         self.backwards: dict[Any, tuple[Program, bool, set[int]]] = {}
@@ -161,6 +155,7 @@ class Graph:
                     todo.append(as_edge(stored).node)
         if not slots:
             raise UnrepeatableError("what it returns has a graph that leads to no other tensor")
+        #: For each gradient that leaves the graph: where it goes.
         self.slots = [source for *_, source in sorted(slots, key=lambda slot: slot[:2])]
         nodes = sorted(found, key=lambda node: node.sequence_nr)
         numbers: dict[Any, Any] = {node: number for number, node in enumerate(nodes)} | own
@@ -196,19 +191,18 @@ class Graph:
                 checked.update((node.guard,) if single else node.guard)
         if any(grad._counter in checked for grad, _ in recorder.gradients.values()):
             raise UnrepeatableError("its graph has saved a .grad")
-        seen: list[tuple[Any, Any]] = [
-            (source, source.tensor) for source in recorder.sources.values()
-        ]
+        seen: list[tuple[Any, Any]] = [(x, x.tensor) for x in recorder.sources.values()]
         # Views have the counters of their bases, which are results, too.
         seen += [
             (number, tensor)
             for number, (output, tensor) in enumerate(returned.with_graph)
             if output not in returned.bases
         ]
-        for output, tensor in returned.without_graph:
-            if tensor._counter in checked:
-                seen.append((len(self._outputs) + len(self._watched), tensor))
-                self._watched.append(output)
+        watched = [one for one in returned.without_graph if one[1]._counter in checked]
+        seen += [(number, x) for number, (_, x) in enumerate(watched, len(self._outputs))]
+        #: Outputs without a graph that the nodes have saved. Their numbers follow those of the
+        #: outputs with one.
+        self._watched = [output for output, _ in watched]
         counted: dict[Any, int] = {}
         arguments = {x.tensor._counter for x in recorder.sources.values() if x.argument is not None}
         for what, tensor in seen:

@@ -33,7 +33,7 @@ from asyncgrad.core.versions import VersionCounter
 from asyncgrad.ops.registry import RECORDED
 from asyncgrad.replay.graph import Graph
 from asyncgrad.replay.graph_pass import record
-from asyncgrad.replay.steps import Source, filled
+from asyncgrad.replay.steps import filled
 
 #: The counter of tensors that nobody can change.
 _UNCHANGED = VersionCounter()
@@ -234,15 +234,14 @@ class GraphNode(Node):
 def give_node(graph: Graph, returned: Any, arguments: Any) -> Any:
     """Give the results of a program their node; returns what the function returns."""
     result, outs, saved, watched, views, bases = returned
-    edges = tuple([gradient_edge(_tensor_of(source, arguments)) for source in graph.slots])
+    edges = tuple([gradient_edge(source.of(arguments)) for source in graph.slots])
     node = GraphNode()
     init_node(node, edges, outs[0]._metadata, graph.cost)
     # Greater than the number of any node that may be made in its place.
     node.topological_nr += len(graph.nodes)
     seen = (*outs, *watched)
     node.guard = guards = [
-        _counter(seen[one] if one.__class__ is int else _tensor_of(one, arguments))
-        for one in graph.counted
+        _counter(seen[one] if one.__class__ is int else one.of(arguments)) for one in graph.counted
     ]
     node.saved = saved
     node.version = State(graph, [counter.value for counter in guards])
@@ -268,11 +267,6 @@ def give_node(graph: Graph, returned: Any, arguments: Any) -> Any:
     for one in nodes if scope is not None else ():
         note_streams(one, scope)
     return result
-
-
-def _tensor_of(source: Source, arguments: Any) -> Any:
-    """The tensor of a source in this call."""
-    return source.tensor if source.argument is None else arguments[source.argument]
 
 
 def _counter(tensor: Any) -> VersionCounter:

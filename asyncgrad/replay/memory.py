@@ -105,7 +105,7 @@ class Families:
         """Join the families of places that share memory; `lists` if some step makes a list."""
         for step in steps:
             # The usual case is one array, in memory of its own.
-            views = [out for out in step.made if _is_view(out)]
+            views = [out for out in step.made if getattr(out.sample, "base", None) is not None]
             if not (views or lists):
                 continue
             read = [x for x in step.read if x.sample.__class__ is not Opaque]
@@ -135,10 +135,6 @@ class Families:
         one, other = self.of(one), self.of(other)
         if one is not other:
             self._parents[one] = other
-
-
-def _is_view(place: Place) -> bool:
-    return getattr(place.sample, "base", None) is not None
 
 
 def _target(step: Any) -> Place | None:
@@ -216,9 +212,7 @@ class Plan:
     ) -> None:
         """Choose where results go; `seen` are the families that others can see."""
         free: dict[Any, list[int]] = {}
-        dying: dict[int, list[Place]] = {}
-        for root, number in last.items():
-            dying.setdefault(number, []).append(root)
+        dying = last_uses(steps, last)
         for number, step in enumerate(steps):
             out = _target(step)
             operand = None if out is None else self._operand_to_take(step, number, alone)
@@ -231,7 +225,7 @@ class Plan:
                 self.lent.add(out)
             elif out not in seen and self._families.of(out) is out:
                 own = out
-            over = [root for root in dying.get(number, ()) if root in self.buffers]
+            over = [root for root in dying[number] if root in self.buffers]
             elementwise = own is not None and _is_elementwise(step.function)
             if elementwise:
                 self._free(over, free)

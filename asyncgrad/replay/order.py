@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import groupby
 from math import inf
 from typing import Any
 
@@ -39,20 +40,18 @@ def useful(steps: list[Any], outputs: Any) -> list[Any]:
     kept = []
     lists = lists_in(steps)
     #: By list of intermediate values: the first step that gets it, which fills it.
-    fills: dict[Place, Any] = {}
-    for step in steps if lists else ():
-        for place in lists.intersection(step.read):
-            fills.setdefault(place, step)
+    fillers = reversed(steps if lists else [])
+    fills = {place: step for step in fillers for place in lists.intersection(step.read)}
     for step in reversed(steps):
         if step.__class__ is Compute:
             made: tuple[Any, ...] = step.made
             if fills:
                 made = (*made, *[place for place in fills if fills[place] is step])
-            op = OPS.get(step.name)
-            # It is kept for the error that it raises for some values, as integers divided by zero.
-            raises = made and (made[0].sample.dtype.kind in "iu" or (op is not None and op.raises))
-            if wanted.isdisjoint(made) and not raises:
-                continue
+            if wanted.isdisjoint(made):
+                op = OPS.get(step.name)
+                # It is kept for the error that it raises for some values, as integers by zero.
+                if not made or not (made[0].sample.dtype.kind in "iu" or (op and op.raises)):
+                    continue
         elif step.__class__ is Load and step.out not in wanted:
             continue
         wanted.update(step.read)
@@ -126,7 +125,7 @@ def checks_first(steps: list[Any], constants: set[Place]) -> list[Any]:
     }
     changed = _changed_integers(steps)
     makers: dict[Place, Any] = {}
-    front: list[Any] = []
+    wanted: set[Any] = set()
     touched = False
     for step in steps:
         if step.__class__ is Load:
@@ -144,17 +143,11 @@ def checks_first(steps: list[Any], constants: set[Place]) -> list[Any]:
             for place in step.made:
                 makers.setdefault(place, step)
             if step.__class__ is Again:
-                front.append(step)
-    wanted = set(front)
-    todo = [*front]
-    while todo:
-        for place in todo.pop().read:
-            if place not in constants and makers[place] not in wanted:
-                wanted.add(makers[place])
-                todo.append(makers[place])
-    if not wanted:
-        return steps
-    return [s for s in steps if s in wanted] + [s for s in steps if s not in wanted]
+                wanted.add(step)
+    for step in reversed(steps):
+        if step in wanted:
+            wanted.update([makers[x] for x in step.read if x not in constants])
+    return sorted(steps, key=lambda step: step not in wanted)
 
 
 def _changed_integers(steps: list[Any]) -> float:
@@ -210,16 +203,9 @@ def loads_first(steps: list[Any]) -> list[Any]:
     On an event loop other tasks run in between, and must not change what was not read yet.
     """
     ordered: list[Any] = []
-    part: list[Any] = []
-    for step in [*steps, None]:
-        if step is not None and not is_change(step):
-            part.append(step)
-            continue
+    for _, part in groupby(steps, is_change):
         # A stable sort: what is read early comes first.
         ordered += sorted(part, key=lambda one: one.__class__ is not Load or one.gradient)
-        part = []
-        if step is not None:
-            ordered.append(step)
     return ordered
 
 

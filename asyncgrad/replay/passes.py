@@ -12,7 +12,7 @@ from typing import Any
 
 from asyncgrad.core.graph_task import GraphTask
 from asyncgrad.core.modes import current
-from asyncgrad.core.node import Edge, GraphRoot
+from asyncgrad.core.node import GraphRoot, as_edge, stored_edges
 from asyncgrad.core.node_streams import stream_of
 from asyncgrad.core.variable import AccumulateGrad, Variable
 from asyncgrad.replay.changes import OUTGROWN, Changes
@@ -89,8 +89,7 @@ class Passes(Changes):
     def _leads_to_argument(self, root: Any) -> bool:
         """Whether a root leads to the graph of an argument."""
         edges = [edge for x in self.sources.values() if (edge := x.tensor._edge) is not None]
-        graphs = {edge.node if edge.__class__ is Edge else edge for edge in edges}
-        return bool(graphs) and not graphs.isdisjoint(behind(root))
+        return bool(edges) and not {as_edge(x).node for x in edges}.isdisjoint(behind(root))
 
     def watch_of(self, task: GraphTask) -> Any:
         """The object that takes reports of user code in a pass; None for a pass of another call."""
@@ -183,9 +182,8 @@ def behind(root: Any) -> list[Any]:
     """The nodes that a root leads to, itself the first, without those of leaves."""
     found, nodes = {root, None}, [root]
     for node in nodes:
-        following = node.following
-        for edge in following if following.__class__ is tuple else (following,):
-            target = edge.node if edge.__class__ is Edge else edge
+        for stored in stored_edges(node):
+            target = as_edge(stored).node
             if target.__class__ is not AccumulateGrad and target not in found:
                 found.add(target)
                 nodes.append(target)

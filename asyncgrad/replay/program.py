@@ -221,16 +221,14 @@ class Program:
 
     def words(self) -> list[str]:
         """What `explain()` says of graphs and of what is called anew."""
-        whole = self._whole
-        found = []
+        whole, anew = self._whole, self.anew
+        found = [] if self._divided is None else [self._divided]
         if whole is not None:
             found.append(whole.words())
-        elif self._divided is not None:
-            found.append(self._divided)
-        if whole is None or not whole.graph.is_captured:
+        if whole is not None and whole.graph.is_captured:
+            anew = whole.anew
+        else:
             found += [graph.words() for graph in self.graphs]
-            whole = None
-        anew = self.anew if whole is None else whole.anew
         return [*found, f"called anew: {', '.join(anew)}"] if anew else found
 
     def take_memory(self) -> Memory:
@@ -239,7 +237,7 @@ class Program:
             memory = self._memories.pop()
         except IndexError:
             # None is left, or another thread was faster.
-            memory = Memory(()) if self._plan is None else self._plan.new_memory()
+            memory = self._planned().new_memory()
         if self._large:
             # Where its arrays are, or what notes how long they live.
             if self._places is None:

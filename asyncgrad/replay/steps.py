@@ -130,6 +130,10 @@ class Source:
     #: The argument is an array, and no tensor.
     is_array: bool = False
 
+    def of(self, arguments: Sequence[Any]) -> Any:
+        """The tensor in a call with these arguments."""
+        return self.tensor if self.argument is None else arguments[self.argument]
+
 
 @dataclass(slots=True, eq=False, repr=False)
 class Made:
@@ -323,4 +327,8 @@ def filled(template: Any, arrays: dict[Any, Any]) -> Any:
 
 def lists_in(steps: list[Any]) -> set[Place]:
     """The lists in which operations leave intermediate values for their gradients."""
-    return {x.outs for x in steps if x.__class__ is Compute and x.function in {list, Once}}
+    return {
+        step.outs
+        for step in steps
+        if step.__class__ is Compute and (step.function is list or step.function is Once)
+    }

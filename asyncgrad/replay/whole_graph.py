@@ -241,13 +241,17 @@ class WholeGraph(DeviceGraph):
             if grad is not None:
                 _bump(grad, version)
 
-    def launched(self) -> tuple[Any, Any]:
-        """What the last call did not wait for: an event, and a function that restores `.grad`s.
-
-        Without an event there is nothing to wait for.
-        """
-        found: tuple[Any, Any] = vars(self._found).pop("launched", (None, None))
-        return found
+    async def finish(self) -> None:
+        """Wait for the last call, if it has not waited; restore `.grad`s if it fails."""
+        event, revoke = vars(self._found).pop("launched", (None, None))
+        if event is not None and not event.query():
+            try:
+                # All that the call changes has been put into the stream, so a cancellation here
+                # comes after it.
+                await event.synchronize_async()
+            except Exception:
+                revoke(True)
+                raise
 
 
 class WholeCall:

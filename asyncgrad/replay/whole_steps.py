@@ -105,9 +105,7 @@ class Sorted:
         loaded = {step.out: step.source for step in self.before if step.__class__ is Load}
         sources = [loaded.get(place) for place in self.inputs]
         #: The tensors whose arrays the graph reads where they are, None for arrays that are copied.
-        self.in_place = [
-            None if x is None or x.is_array or x.argument is not None else x.tensor for x in sources
-        ]
+        self.in_place = [x.tensor if x and x.argument is None else None for x in sources]
 
     # -- which step goes where --------------------------------------------------------------------
 
@@ -145,18 +143,17 @@ class Sorted:
         self.inside.append(step)
 
     def _sort_load(self, step: Load) -> None:
-        if not step.gradient and self._is_over:
+        if step.gradient:
+            if self._leaf(step.source) not in self.graded:
+                raise UnrepeatableError("it reads a .grad that was there before")
+            self._use([step.source.tensor])
+            self._put_inside(step)
+        elif self._is_over:
             self.after.append(step)
-            return
-        if not step.gradient:
+        else:
             if (self.updates or self.changed) and step.source.argument is not None:
                 self.read_late.append(step.source.argument)
             self._before(step)
-            return
-        if self._leaf(step.source) not in self.graded:
-            raise UnrepeatableError("it reads a .grad that was there before")
-        self._use([step.source.tensor])
-        self._put_inside(step)
 
     def _sort_commit(self, step: Commit) -> None:
         self._put_inside(step)

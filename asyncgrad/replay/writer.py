@@ -6,6 +6,7 @@ variable is used again for another array as soon as the first is needed no more.
 
 from __future__ import annotations
 
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -68,7 +69,7 @@ class Writer:
         self._by_identity: dict[int, str] = {}
         self._names: dict[Place, str] = {}
         self._free: list[str] = []
-        self._count = 0
+        self._new = (f"v{number}" for number in count())
         self._plan = plan
         self._fixed = fixed
         self._ends = plan.ends
@@ -108,12 +109,7 @@ class Writer:
         return self._names[place]
 
     def _new_name(self, place: Place) -> str:
-        if self._free:
-            name = self._free.pop()
-        else:
-            name = f"v{self._count}"
-            self._count += 1
-        self._names[place] = name
+        name = self._names[place] = self._free.pop() if self._free else next(self._new)
         return name
 
     def _source(self, source: Source) -> str:
@@ -171,11 +167,9 @@ class Writer:
             else:
                 lines += text
             for place in ends[number]:
-                name = self._names.get(place)
-                if name is None or place in over or place in self._plan.buffers:
-                    continue
-                # A result that nothing reads.
-                self._free.append(name)
+                if place in self._names and place not in over:
+                    # A result that nothing reads.
+                    self._release([place])
             for place in over:
                 name = self._names[place]
                 if name in self._free and place.sample.nbytes >= _LARGE:
