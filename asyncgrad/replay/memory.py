@@ -24,7 +24,7 @@ from asyncgrad.devices.arena import Arena, Lives
 from asyncgrad.devices.pool import POOL
 from asyncgrad.ops.device_check import device_of
 from asyncgrad.replay.device_arrays import shares_memory
-from asyncgrad.replay.steps import Again, Commit, Compute, Opaque, Place, Put, is_list, places_in
+from asyncgrad.replay.steps import Again, Commit, Compute, Opaque, Place, Put, lists_in, places_in
 
 if TYPE_CHECKING:
     from asyncgrad.replay.arrays import KnownArrays
@@ -99,7 +99,7 @@ class Families:
         self._parents: dict[Place, Place] = {}
         #: Places of memory that is not the program's own.
         self.foreign = recorder.constants | recorder.foreign
-        self._compare(recorder.steps, any(map(is_list, recorder.steps)))
+        self._compare(recorder.steps, bool(lists_in(recorder.steps)))
 
     def _compare(self, steps: list[Any], lists: bool) -> None:
         """Join the families of places that share memory; `lists` if some step makes a list."""
