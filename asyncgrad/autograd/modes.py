@@ -74,15 +74,18 @@ class AtOnce(Mode):
         super().__init__(**changes)
         before = current()
         install(before.replace(**changes))
-        _calls.set({**_calls.get(), type(self): (self, before)})
+        _calls.set({**_calls.get(), type(self): (self, before, current())})
 
     def _undo(self) -> None:
         """Undo the call, once, if it was this context's last."""
         calls = _calls.get()
-        mode, before = calls.get(type(self), (None, None))
+        mode, before, changed = calls.get(type(self), (None, None, None))
         if mode is self:
             _calls.set({kind: call for kind, call in calls.items() if kind is not type(self)})
-            install(current().replace(**{name: getattr(before, name) for name in self._changes}))
+            now = current()
+            values = {name: getattr(before, name) for name in self._changes}
+            # The record itself, by which a recording sees that its mode is as it was.
+            install(before if now is changed else now.replace(**values))
 
     def __enter__(self) -> Self:
         """Undo the call, and set the mode again until `__exit__`."""
@@ -96,8 +99,8 @@ class AtOnce(Mode):
 
 
 #: For each kind, the last mode that was called in this context and not entered since, with the
-#: record before the call.
-_calls: ContextVar[dict[type[AtOnce], tuple[AtOnce, Modes]]] = ContextVar(
+#: records before and after the call.
+_calls: ContextVar[dict[type[AtOnce], tuple[AtOnce, Modes, Modes]]] = ContextVar(
     "asyncgrad_calls",
     default={},  # noqa: B039  it is replaced and never changed
 )
