@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import wraps
 from typing import Any, ParamSpec, cast
 
 from asyncgrad import autograd
@@ -29,35 +28,25 @@ def blocking() -> Mode:
 
 
 def _without_result(function: Callable[_P, object]) -> Callable[_P, None]:
-    @wraps(function)
-    def blocked(*args: _P.args, **kwargs: _P.kwargs) -> None:
-        with blocking():
-            function(*args, **kwargs)
-
-    blocked.__doc__ = "`asyncgrad.autograd.backward`, blocking: the pass has ended when it returns."
-    return blocked
+    doc = "`asyncgrad.autograd.backward`, blocking: the pass has ended when it returns."
+    return cast("Callable[_P, None]", func.ended(function, doc, lambda _: None))
 
 
-def _plain(function: _F) -> _F:
-    @wraps(function)
-    def blocked(*args: object, **kwargs: object) -> Any:
-        with blocking():
-            result = function(*args, **kwargs)
-        return dict(result) if isinstance(result, dict) else tuple(result)
-
-    blocked.__doc__ = "`asyncgrad.autograd.grad`, blocking: it returns a plain tuple or dictionary."
-    return cast("_F", blocked)
+def _plain(result: Any) -> dict[Any, Any] | tuple[Any, ...]:
+    return dict(result) if isinstance(result, dict) else tuple(result)
 
 
 def _ended(function: _F) -> _F:
-    blocked = func.ended(function)
     name = f"asyncgrad.autograd.functional.{function.__name__}"
-    blocked.__doc__ = f"`{name}`, blocking: it returns plain results."
-    return blocked
+    return func.ended(function, f"`{name}`, blocking: it returns plain results.")
 
 
 backward = _without_result(autograd.backward)
-grad = _plain(autograd.grad)
+grad = func.ended(
+    autograd.grad,
+    "`asyncgrad.autograd.grad`, blocking: it returns a plain tuple or dictionary.",
+    _plain,
+)
 hessian = _ended(functional.hessian)
 hvp = _ended(functional.hvp)
 jacobian = _ended(functional.jacobian)

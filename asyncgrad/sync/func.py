@@ -21,39 +21,29 @@ replace_all_batch_norm_modules_ = func.replace_all_batch_norm_modules_
 stack_module_state = func.stack_module_state
 
 
-def ended(function: _F) -> _F:
-    """Make a function blocking. Its results have the same types: they need not be awaited."""
+def ended(function: _F, doc: str | None = None, then: Callable[[Any], Any] | None = None) -> _F:
+    """Make a function blocking. Its result, which `then` may convert, need not be awaited."""
 
     @functools.wraps(function)
     def blocked(*args: object, **kwargs: object) -> Any:
         with Mode(blocking=True):
-            return function(*args, **kwargs)
+            result = function(*args, **kwargs)
+        return result if then is None else then(result)
 
+    blocked.__doc__ = doc or function.__doc__
     return cast("_F", blocked)
 
 
 def _making(transform: _F) -> _F:
     """Make the functions that a transform returns blocking."""
-
-    @functools.wraps(transform)
-    def made(*args: object, **kwargs: object) -> Any:
-        return ended(transform(*args, **kwargs))
-
-    made.__doc__ = f"`asyncgrad.func.{transform.__name__}`, for a function that blocks."
-    return cast("_F", made)
+    doc = f"`asyncgrad.func.{transform.__name__}`, for a function that blocks."
+    return ended(transform, doc, ended)
 
 
 def _giving(transform: _F) -> _F:
     """Make a transform that returns a value and a function blocking, and that function as well."""
-    blocked = ended(transform)
-
-    @functools.wraps(transform)
-    def given(*args: object, **kwargs: object) -> Any:
-        value, function, *aux = blocked(*args, **kwargs)
-        return (value, ended(function), *aux)
-
-    given.__doc__ = f"`asyncgrad.func.{transform.__name__}`, blocking: it returns plain results."
-    return cast("_F", given)
+    doc = f"`asyncgrad.func.{transform.__name__}`, blocking: it returns plain results."
+    return ended(transform, doc, lambda found: (found[0], ended(found[1]), *found[2:]))
 
 
 functional_call = ended(func.functional_call)
