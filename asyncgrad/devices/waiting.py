@@ -7,6 +7,8 @@ polling interval late.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import suppress
 from queue import SimpleQueue
 from threading import Thread
 from typing import TYPE_CHECKING, Any
@@ -66,7 +68,7 @@ class Waiter:
                 self._device.synchronize(event)
             except Exception as caught:
                 error = caught
-            _tell(loop, happened, error)
+            tell_loop(loop, settle, happened, error)
             waiting = []
             for event, loop, happened in others:
                 status = self._device.status(event)
@@ -74,13 +76,13 @@ class Waiter:
                     waiting.append((event, loop, happened))
                 else:
                     failed = None if status == READY else error or self._device.failure(status)
-                    _tell(loop, happened, failed)
+                    tell_loop(loop, settle, happened, failed)
 
 
-def _tell(loop: Any, happened: asyncio.Future[None], error: Exception | None) -> None:
-    """Complete a future on its loop, unless that was closed."""
-    if not loop.is_closed():
-        loop.call_soon_threadsafe(settle, happened, error)
+def tell_loop(loop: Any, report: Callable[..., Any], *facts: object) -> None:
+    """Call a function on a loop from another thread; does nothing if the loop is closed."""
+    with suppress(RuntimeError):
+        loop.call_soon_threadsafe(report, *facts)
 
 
 def settle(happened: asyncio.Future[None], error: Exception | None = None) -> None:

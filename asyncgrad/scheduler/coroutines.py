@@ -12,11 +12,10 @@ from asyncgrad.core.commit_turns import when_free
 from asyncgrad.core.graph_task import GraphTask
 from asyncgrad.core.node import name_of
 from asyncgrad.core.states import Suspended
-from asyncgrad.devices.waiting import settle
+from asyncgrad.devices.waiting import settle, tell_loop
 from asyncgrad.scheduler.completion import for_another, raised_by_node
 from asyncgrad.scheduler.future import BackwardFuture
 from asyncgrad.scheduler.host import Host, call_later
-from asyncgrad.scheduler.segments import tell_loop
 
 #: The default limit of coroutine nodes of one pass that wait at the same time.
 LIMIT = 128

@@ -14,14 +14,14 @@ from typing import Any
 
 from asyncgrad.core.graph_task import GraphTask
 from asyncgrad.devices.pool import POOL
-from asyncgrad.devices.waiting import settle
+from asyncgrad.devices.waiting import settle, tell_loop
 from asyncgrad.scheduler import blas, loop_thread
+from asyncgrad.scheduler.completion import time_left
 from asyncgrad.scheduler.coroutines import GRACE, LIMIT
 from asyncgrad.scheduler.future import BackwardFuture
-from asyncgrad.scheduler.host import SLICE_NS, call_at, call_later
+from asyncgrad.scheduler.host import SLICE_NS, call_later
 from asyncgrad.scheduler.portal import is_shared
 from asyncgrad.scheduler.running import RunningPasses
-from asyncgrad.scheduler.segments import tell_loop
 from asyncgrad.scheduler.statistics import Collections, EngineStatistics
 from asyncgrad.scheduler.yielding import IdleQueue, YieldQueue
 
@@ -104,7 +104,7 @@ class Engine(RunningPasses):
             if task.future is not None:
                 self.live.add(task)
                 if task.deadline is not None:
-                    task.timer = call_at(loop, task.deadline, self._expire, task)
+                    task.timer = call_later(loop, time_left(task), self._expire, task)
             return future
         except BaseException:
             if not (task.future is None or future.done()):

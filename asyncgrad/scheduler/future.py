@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar
 
 from asyncgrad.core.graph_task import GraphTask
 from asyncgrad.core.node import name_of
+from asyncgrad.devices.waiting import tell_loop
 from asyncgrad.errors import (
     AutogradError,
     PendingBackwardError,
@@ -26,7 +27,6 @@ from asyncgrad.errors import (
 from asyncgrad.scheduler.completion import ask_to_end
 from asyncgrad.scheduler.host import Host
 from asyncgrad.scheduler.reentrant import is_in_node
-from asyncgrad.scheduler.segments import tell_loop
 
 if TYPE_CHECKING:
     from contextvars import Context

@@ -48,22 +48,15 @@ class EventLog:
         return "\n".join(["the last of what happened to this pass:", *lines])
 
 
-def call_at(
-    loop: AbstractEventLoop, when: float, callback: Callable[..., object], *args: object
+def call_later(
+    loop: AbstractEventLoop, seconds: float, callback: Callable[..., object], *args: object
 ) -> TimerHandle:
-    """Call a function at a time of the loop's clock, in an empty context.
+    """Call a function after some seconds, in an empty context.
 
     A loop keeps timers for a while after they were cancelled. The caller's context may lead to a
     pass, and would keep its graph.
     """
-    return loop.call_at(when, callback, *args, context=Context())
-
-
-def call_later(
-    loop: AbstractEventLoop, seconds: float, callback: Callable[..., object], *args: object
-) -> TimerHandle:
-    """Call a function after some seconds, as `call_at` does."""
-    return call_at(loop, loop.time() + seconds, callback, *args)
+    return loop.call_later(seconds, callback, *args, context=Context())
 
 
 class Host:

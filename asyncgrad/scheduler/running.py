@@ -29,6 +29,7 @@ from asyncgrad.core.states import (
 )
 from asyncgrad.devices import pieces
 from asyncgrad.devices.fp_errors import fp_errors_ignored, restore_fp_errors
+from asyncgrad.devices.waiting import tell_loop
 from asyncgrad.errors import add_note, is_stop
 from asyncgrad.scheduler.completion import (
     as_failure,
@@ -43,7 +44,7 @@ from asyncgrad.scheduler.future import resolve
 from asyncgrad.scheduler.host import Host
 from asyncgrad.scheduler.participants import conclude
 from asyncgrad.scheduler.queues import Admission, DeviceQueue
-from asyncgrad.scheduler.segments import ThreadSegments, retrieve, tell_loop
+from asyncgrad.scheduler.segments import ThreadSegments, retrieve
 from asyncgrad.scheduler.walk_budget import LONG, SHORT_NS, WALK_NS, cost_of, share_of, steps_of
 from asyncgrad.scheduler.worker import Worker
 

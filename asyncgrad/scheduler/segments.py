@@ -11,7 +11,7 @@ from typing import Any
 
 from asyncgrad.core.graph_task import GraphTask
 from asyncgrad.core.states import Outcome
-from asyncgrad.devices.waiting import settle
+from asyncgrad.devices.waiting import settle, tell_loop
 from asyncgrad.scheduler import blas, switch_interval
 from asyncgrad.scheduler.helpers import Helpers, run_segment
 from asyncgrad.scheduler.host import Host, call_later
@@ -251,12 +251,6 @@ async def outlast(*futures: asyncio.Future[Any], seconds: float | None = None) -
             await asyncio.wait((*waiting, late), return_when=asyncio.FIRST_COMPLETED)
     if timer is not None:
         timer.cancel()
-
-
-def tell_loop(loop: asyncio.AbstractEventLoop, report: Callable[..., Any], *facts: object) -> None:
-    """Call a function on a loop from another thread; does nothing if the loop is closed."""
-    with suppress(RuntimeError):
-        loop.call_soon_threadsafe(report, *facts)
 
 
 def retrieve(future: asyncio.Future[Any]) -> None:
