@@ -45,10 +45,9 @@ class Engine(RunningPasses):
         """Make the engine of a loop; `forget` is called when it must not be used any more."""
         super().__init__(loop)
         self._forget = forget
-        self.passes = 0
-        #: When the present or last turn of the loop began that passes share, and the longest.
-        self._turn_start = self.longest_turn_ns = 0
-        self.collections = Collections(after_collection)
+        #: When the present or last turn of the loop began that passes share.
+        self._turn_start = 0
+        self.collections = Collections(self.counts, after_collection)
         #: Tasks that have yielded, in order.
         self.yield_queue = YieldQueue(SLICE_NS)
         #: Tasks that yield until the loop is idle.
@@ -90,7 +89,7 @@ class Engine(RunningPasses):
             left = self._budget_left(loop)
             if loop.get_debug():
                 left = 0
-            self.passes += 1
+            self.counts["passes"] += 1
             if self.admission.limit is not None and self.admission.is_full(task):
                 self.admission.hold_back(task)
                 self.log(task, "waits for other passes to end")
@@ -134,7 +133,8 @@ class Engine(RunningPasses):
     def _end_turn(self) -> None:
         """End a turn of the loop, and start the worker if passes wait."""
         self.turn_open = self.spent = False
-        self.longest_turn_ns = max(self.longest_turn_ns, self.clock() - self._turn_start)
+        took = self.clock() - self._turn_start
+        self.counts["longest_turn"] = max(self.counts["longest_turn"], took)
         if not self.queue.empty():
             self.worker.start(self)
 
@@ -148,7 +148,7 @@ class Engine(RunningPasses):
             return False
         if self._budget_left(loop) < nanoseconds:
             return False
-        self.passes += 1
+        self.counts["passes"] += 1
         return True
 
     def overdrawn(self) -> bool:
@@ -188,7 +188,8 @@ class Engine(RunningPasses):
             await asyncio.sleep(0)
 
     def __repr__(self) -> str:
-        return f"<Engine of {self._loop()!r}: {self.passes} passes, {len(self.live)} in flight>"
+        passes, in_flight = self.counts["passes"], len(self.live)
+        return f"<Engine of {self._loop()!r}: {passes} passes, {in_flight} in flight>"
 
     def __dir__(self) -> list[str]:
         """The names that interactive completion offers."""
@@ -281,29 +282,16 @@ class Engine(RunningPasses):
 
     def statistics(self) -> EngineStatistics:
         """What the engine has done so far."""
-        queue, collections, thread_segments = self.queue, self.collections, self.thread_segments
         held = len(self.admission.held)
+        counts = self.counts | {
+            "in_flight": len(self.live) - held,
+            "held_back": held,
+            "queued": self.queue.waiting(),
+            "bytes_held": POOL.unused,
+        }
+        kinds = EngineStatistics.__annotations__
         return EngineStatistics(
-            passes=self.passes,
-            in_flight=len(self.live) - held,
-            held_back=held,
-            failed=self.failed,
-            cancelled=self.cancelled,
-            nodes=self.node_count,
-            slices=self.slices,
-            segments=thread_segments.segments,
-            queued=queue.waiting(),
-            queue_waits=queue.waits,
-            queue_wait=queue.waited_ns / 1e9,
-            longest_queue_wait=queue.longest_ns / 1e9,
-            offloads=thread_segments.offloads,
-            collections=collections.count,
-            collector_pause=collections.total_ns / 1e9,
-            longest_collector_pause=collections.longest_ns / 1e9,
-            bytes_held=POOL.unused,
-            loop_held=self.worker.held_ns / 1e9,
-            longest_hold=self.worker.longest_hold_ns / 1e9,
-            longest_turn=self.longest_turn_ns / 1e9,
+            *(counts[name] / 1e9 if kinds[name] == "float" else counts[name] for name in kinds)  # type: ignore[arg-type]
         )
 
 

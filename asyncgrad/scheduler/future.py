@@ -222,7 +222,7 @@ class BackwardFuture(asyncio.Future[_T]):
         What nodes have raised `later`, and a `failure` of which the caller of `cancel()` did not
         know, become notes, as text, because the errors themselves refer to the pass.
         """
-        self._engine.cancelled += 1
+        self._engine.counts["cancelled"] += 1
         self._notes = [f"after the pass was cancelled: {described(error)}" for error in later]
         if failure is not None:
             self._notes.insert(0, f"the pass had failed before: {described(failure)}")
@@ -231,7 +231,7 @@ class BackwardFuture(asyncio.Future[_T]):
 
     def _finish_failed(self, error: BaseException) -> None:
         """End with an error."""
-        self._engine.failed += 1
+        self._engine.counts["failed"] += 1
         super().set_exception(error)
         self._task = None
 

@@ -13,6 +13,7 @@ from asyncgrad.aliases import Value
 from asyncgrad.core.graph_task import GraphTask
 from asyncgrad.core.states import Outcome, Suspended
 from asyncgrad.errors import AutogradError
+from asyncgrad.scheduler.statistics import EngineStatistics
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop, Task, TimerHandle
@@ -86,8 +87,8 @@ class Host:
         self.closed = False
         #: Passes that were not finished by their first slice.
         self.live: set[GraphTask] = set()
-        #: How many passes have ended so.
-        self.failed = self.cancelled = 0
+        #: For `EngineStatistics`, in nanoseconds; what the engine can count at any time stays 0.
+        self.counts = dict.fromkeys(EngineStatistics.__annotations__, 0)
         #: By the `id` of each future whose outcome nobody has looked at, the `id` of the task that
         #: started the pass. The future keeps its starter alive, and a starter may hold the future
         #: (a cancelled task has the frame that started the pass), so references in here would leak.

@@ -167,7 +167,7 @@ ORDINARY = Urgency(0, inf, 0, 0)
 class DeviceQueue:
     """The passes that wait for a turn."""
 
-    __slots__ = ("_clock", "_queue", "_waiting", "longest_ns", "waited_ns", "waits")
+    __slots__ = ("_clock", "_queue", "_waiting")
 
     def __init__(self) -> None:
         #: The passes, each with its time of arrival.
@@ -176,8 +176,6 @@ class DeviceQueue:
         self._waiting = 0
         #: The time used by the family that had the last turn; newcomers start from it.
         self._clock = 0
-        #: The number of waits for a turn, and their total and longest time.
-        self.waits = self.waited_ns = self.longest_ns = 0
 
     def enter(self, task: GraphTask, now: int) -> None:
         """Queue a pass."""
@@ -226,12 +224,7 @@ class DeviceQueue:
         used = self.charge(task, 0)
         if used > self._clock:
             self._clock = used
-        waited = now - since
-        self.waits += 1
-        self.waited_ns += waited
-        if waited > self.longest_ns:
-            self.longest_ns = waited
-        return task, waited
+        return task, now - since
 
     def _renewed(self, urgency: Urgency, entry: tuple[GraphTask, int]) -> Urgency:
         """The present urgency of a pass: others of its family may have run since it was queued."""

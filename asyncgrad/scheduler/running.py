@@ -67,7 +67,6 @@ class RunningPasses(Host):
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(loop)
         self.queue = DeviceQueue()
-        self.slices = self.node_count = 0
         self.worker = Worker(self.queue)
         self.admission = Admission(self.live)
         self.thread_segments = ThreadSegments(self.queue)
@@ -87,7 +86,7 @@ class RunningPasses(Host):
 
     def run_slice(self, task: GraphTask, budget: int) -> None:
         """Run one slice of a pass, and arrange what comes next."""
-        self.slices += 1
+        self.counts["slices"] += 1
         waiting = len(task.dependencies)
         if task.walk is not None:
             known = waiting
@@ -95,7 +94,7 @@ class RunningPasses(Host):
                 self.enqueue(task)
                 return
             waiting = len(task.dependencies)
-            self.node_count += waiting + 1
+            self.counts["nodes"] += waiting + 1
             if waiting > LONG:
                 # Charge this slice for the nodes that it walked; some walks start over, hence max.
                 budget -= max(0, waiting - known) * WALK_NS

@@ -37,14 +37,13 @@ class ThreadSegments:
         self._finishing: dict[GraphTask, tuple[ThreadJob, asyncio.Future[None]]] = {}
         #: How many jobs the threads have: while they have any, the switch interval is short.
         self._working = 0
-        self.segments = self.offloads = 0
         #: How many jobs have ended, and the timer that looks whether any has.
         self._done = 0
         self._timer: asyncio.TimerHandle | None = None
 
     def send(self, host: Host, task: GraphTask) -> None:
         """Make a thread the owner of a pass until cheap nodes follow, or another is due."""
-        self.segments += 1
+        host.counts["segments"] += 1
         host.log(task, "goes to a thread")
         urgency = self._queue.urgency(task)
         helpers = Helpers(self.threads, urgency, len(task.suspended))
@@ -53,7 +52,7 @@ class ThreadSegments:
 
     async def finish(self, host: Host, task: GraphTask, job: Callable[[], None]) -> None:
         """Run the end of a pass in a thread, and wait for it, even if this wait is cancelled."""
-        self.segments += 1
+        host.counts["segments"] += 1
         ended = host.loop.create_future()
         thread_job = ThreadJob(job, lambda *facts: settle(ended), self._job_ended)
         # Noted before the start, so that an interrupt in between can't make the job start twice.
@@ -94,7 +93,7 @@ class ThreadSegments:
         report: Callable[[Any, BaseException | None], None],
     ) -> ThreadJob:  # fmt: skip
         """Run a function in a thread, and report its result or error on the loop."""
-        self.offloads += 1
+        host.counts["offloads"] += 1
         thread_job = self._run(host, job, report, self._queue.urgency_here())
         self._watch(host)
         return thread_job

@@ -48,12 +48,10 @@ class EngineStatistics:
 class Collections:
     """Counts the garbage collector's pauses from `watch` to `unwatch`."""
 
-    def __init__(self, after: Callable[[], None]) -> None:
-        """Start at zero; `after` follows each collection of more than the youngest generation."""
+    def __init__(self, counts: dict[str, int], after: Callable[[], None]) -> None:
+        """Count in `counts`; `after` follows collections of more than the youngest generation."""
+        self._counts = counts
         self._after = after
-        self.count = 0
-        self.total_ns = 0
-        self.longest_ns = 0
         self._start = 0
 
     def watch(self) -> None:
@@ -75,8 +73,9 @@ class Collections:
             # `watch` was called during this run.
             return
         took = perf_counter_ns() - self._start
-        self.count += 1
-        self.total_ns += took
-        self.longest_ns = max(self.longest_ns, took)
+        counts = self._counts
+        counts["collections"] += 1
+        counts["collector_pause"] += took
+        counts["longest_collector_pause"] = max(counts["longest_collector_pause"], took)
         if info["generation"]:
             self._after()

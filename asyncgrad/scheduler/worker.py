@@ -23,15 +23,13 @@ _TURNS = 3
 class Worker:
     """Runs slices of the passes in a host's queue, in a task that ends when the queue is empty."""
 
-    __slots__ = ("_queue", "_speed", "held_ns", "longest_hold_ns", "task")
+    __slots__ = ("_queue", "_speed", "task")
 
     def __init__(self, queue: DeviceQueue) -> None:
         self._queue = queue
         self.task: asyncio.Task[None] | None = None
         #: Recent speed: nanoseconds of expected cost per nanosecond of the clock.
         self._speed = 1.0
-        #: How long slices of queued passes have held the loop: total and longest.
-        self.held_ns = self.longest_hold_ns = 0
 
     def serve(self, host: Host, budget: int) -> bool:
         """Run a slice of the next pass; False if there is time left for another one."""
@@ -41,6 +39,10 @@ class Worker:
         if turn is None:
             return False
         task, waited = turn
+        counts = host.counts
+        counts["queue_waits"] += 1
+        counts["queue_wait"] += waited
+        counts["longest_queue_wait"] = max(counts["longest_queue_wait"], waited)
         host.log(task, "runs a slice", start)
         if task.observer is not None:
             task.observer.waited(task, waited)
@@ -50,9 +52,8 @@ class Worker:
             worth = task.share_ns
         host.run_slice(task, worth)
         held = host.clock() - start
-        self.held_ns += held
-        if held > self.longest_hold_ns:
-            self.longest_hold_ns = held
+        counts["loop_held"] += held
+        counts["longest_hold"] = max(counts["longest_hold"], held)
         if not task.queued:
             return False
         if held and not walks:

@@ -486,7 +486,7 @@ class TestCancel:
         assert future.done()
         assert not future.cancelled()
         assert x.grad[0].item() == 1.0
-        assert engine.thread_segments.segments == 1
+        assert engine.counts["segments"] == 1
 
     async def test_a_thread_that_says_so_first_wins(self) -> None:
         """The loop cancels in the moment in which a thread begins to commit."""

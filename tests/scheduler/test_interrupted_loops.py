@@ -363,7 +363,7 @@ def test_a_node_that_stops_the_program_as_its_pass_is_cancelled_stops_it() -> No
 
 
 def test_two_threads_may_close_an_engine() -> None:
-    counted = Collections(lambda: None)
+    counted = Collections({}, lambda: None)
     counted.watch()
 
     class Closes:

@@ -30,11 +30,11 @@ async def test_every_slice_gets_on_however_short(slice_ns: int) -> None:
         y = calls(y, lambda i=i: ran.append(i), cost=150_000)
     engine = ag.engine()
     engine.slice_ns = slice_ns
-    before = engine.thread_segments.segments
+    before = engine.counts["segments"]
     await y.sum().backward()
     assert ran == [5, 4, 3, 2, 1, 0]
-    assert engine.thread_segments.segments == before
-    assert engine.slices >= 6
+    assert engine.counts["segments"] == before
+    assert engine.counts["slices"] >= 6
 
 
 @pytest.mark.asyncio
@@ -42,7 +42,7 @@ async def test_a_pass_that_is_alone_fills_its_slices_by_the_clock() -> None:
     """Its nodes take half as long as expected, so that it needs fewer turns than two at once."""
 
     async def slices_of(passes: int) -> float:
-        before = engine.slices
+        before = engine.counts["slices"]
         futures = []
         for _ in range(passes):
             y = leaf()
@@ -51,7 +51,7 @@ async def test_a_pass_that_is_alone_fills_its_slices_by_the_clock() -> None:
             futures.append(y.sum().backward())
         for future in futures:
             await future
-        return (engine.slices - before) / passes
+        return (engine.counts["slices"] - before) / passes
 
     def work() -> None:
         now[0] += 5_000
@@ -81,7 +81,7 @@ async def test_the_little_that_is_left_of_a_pass_needs_no_turn(nodes: int, slice
         return y.sum()
 
     await chain(nodes).backward()
-    assert engine.slices == slices
+    assert engine.counts["slices"] == slices
     engine.slice_ns = 0
     waiting = chain(2).backward()
     engine.slice_ns = 1_100_000
@@ -108,7 +108,7 @@ async def test_a_pass_whose_nodes_are_slow_gets_shorter_slices() -> None:
     for _ in range(400):
         y = calls(y, work, cost=10_000)
     await y.sum().backward()
-    assert engine.slices >= 26, "as many as their time is worth, but for the first few"
+    assert engine.counts["slices"] >= 26, "as many as their time is worth, but for the first few"
 
 
 @pytest.mark.asyncio
@@ -266,9 +266,9 @@ async def test_what_hooks_add_to_a_node_counts() -> None:
             y = -y
             if hooked:
                 y.register_hook(lambda gradient: None)
-        before = engine.slices
+        before = engine.counts["slices"]
         await y.sum().backward()
-        slices.append(engine.slices - before)
+        slices.append(engine.counts["slices"] - before)
     assert slices[1] >= 2 * slices[0]
 
 
@@ -280,12 +280,12 @@ async def test_a_gradient_that_is_a_view_needs_no_thread(reduce: str) -> None:
     loss = getattr(x, reduce)()
     engine = ag.engine()
     await loss.backward()
-    assert engine.thread_segments.segments == 1
+    assert engine.counts["segments"] == 1
     rows = ag.ones(10_000, 100, requires_grad=True)
     means = rows.mean(1)
-    before = engine.thread_segments.segments
+    before = engine.counts["segments"]
     await means.backward(ag.ones(10_000))
-    assert engine.thread_segments.segments > before
+    assert engine.counts["segments"] > before
     assert rows.grad[0, 0].item() == pytest.approx(0.01)
 
 
@@ -296,7 +296,7 @@ async def test_many_small_leaves_are_committed_in_a_thread() -> None:
     loss = sum(x.sum() for x in leaves)
     engine = ag.engine()
     await loss.backward()
-    assert engine.thread_segments.segments == 1
+    assert engine.counts["segments"] == 1
     assert all(x.grad is not None for x in leaves)
 
 
@@ -310,7 +310,7 @@ async def test_a_node_with_many_edges_runs_in_a_thread(many: str) -> None:
         roots = [(ag.stack(roots) if many == "inputs" else sum(roots)).sum()]
     engine = ag.engine()
     await ag.autograd.backward(roots, [ag.ones_like(root) for root in roots])
-    assert engine.thread_segments.segments >= 1
+    assert engine.counts["segments"] >= 1
 
 
 @pytest.mark.asyncio
@@ -338,9 +338,9 @@ async def test_half_precision_fills_slices_sooner() -> None:
         y = ag.ones(4_000, dtype=dtype, requires_grad=True)
         for _ in range(400):
             y = y * 1.0
-        before = engine.slices
+        before = engine.counts["slices"]
         await y.sum().backward()
-        return engine.slices - before
+        return engine.counts["slices"] - before
 
     engine = ag.engine()
     engine.clock = lambda: 0
