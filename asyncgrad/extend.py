@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from functools import reduce
 from typing import Any
 
 from asyncgrad.ops import op as _entry
@@ -30,9 +29,8 @@ from asyncgrad.ops.promotion import (
     cast,
     category,
     check_device,
-    common_dtype,
     default_dtype,
-    promote_dtypes,
+    result_dtype,
 )
 from asyncgrad.ops.registry import add_op
 
@@ -133,7 +131,9 @@ def _checked(entry: Entry, dispatch: Callable[..., Any]) -> Callable[..., Any]:
         tensors = [as_tensor_operand(x, name, n) for n, x in enumerate(values[:arity], 1)]
         check_device(name, *tensors)
         if places:
-            dtype = _floating_dtype([tensors[place] for place in places])
+            dtype = result_dtype(*(tensors[place] for place in places))
+            if category(dtype) < 2:
+                dtype = default_dtype()
             for place in places:
                 tensors[place] = cast(tensors[place], dtype)
         try:
@@ -146,16 +146,6 @@ def _checked(entry: Entry, dispatch: Callable[..., Any]) -> Callable[..., Any]:
 
     function.__signature__ = signature  # type: ignore[attr-defined]
     return function
-
-
-def _floating_dtype(tensors: list[Any]) -> Any:
-    """The common floating or complex dtype of some tensors."""
-    first, *others = tensors
-    dtype = first._metadata.dtype
-    if others:
-        pairs = [common_dtype(first, other) for other in others]
-        dtype = reduce(promote_dtypes, pairs)
-    return dtype if category(dtype) >= 2 else default_dtype()
 
 
 def _signature(entry: Entry) -> inspect.Signature:

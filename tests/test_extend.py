@@ -1,5 +1,6 @@
 """Functions that users add to the table, and the page that says how."""
 
+import itertools
 import re
 from pathlib import Path
 
@@ -110,6 +111,17 @@ def test_differentiable_inputs_get_their_common_dtype():
     assert dot(x, y).dtype == ag.float64
     with pytest.raises(RuntimeError, match=r"plain_dot.*float32\[3\]"):
         dot(x, ag.ones(4))
+
+
+def test_a_scalar_does_not_widen_the_common_dtype_of_other_inputs():
+    """Wherever it stands; as in PyTorch, it only counts if its kind of dtype is higher."""
+    one = {name: lambda F, g: g for name in "xyz"}
+    total = extend.register(
+        extend.operation("plain_total", lambda xp, x, y, z: x + y + z, "x y z", pulls=one)
+    )
+    scalar, y, z = ag.tensor(1.0, dtype=ag.float64), ag.ones(3), ag.ones(3, dtype=ag.int64)
+    for inputs in itertools.permutations((scalar, y, z)):
+        assert total(*inputs).dtype == ag.float32
 
 
 def test_a_missing_push_is_an_error_in_forward_mode():

@@ -45,7 +45,7 @@ from asyncgrad.scheduler.host import Host
 from asyncgrad.scheduler.participants import conclude
 from asyncgrad.scheduler.queues import Admission, DeviceQueue
 from asyncgrad.scheduler.segments import ThreadSegments, retrieve
-from asyncgrad.scheduler.walk_budget import LONG, SHORT_NS, WALK_NS, cost_of, share_of, steps_of
+from asyncgrad.scheduler.walk_budget import LONG, WALK_NS, share_of, steps_of
 from asyncgrad.scheduler.worker import Worker
 
 #: If only one pass waits, and the slice that has just run was more than this many times as long as
@@ -98,11 +98,11 @@ class RunningPasses(Host):
             if waiting > LONG:
                 # Charge this slice for the nodes that it walked; some walks start over, hence max.
                 budget -= max(0, waiting - known) * WALK_NS
-                cost = cost_of(task)
-                if cost > SHORT_NS:
+                share = share_of(task)
+                if share:
                     # In the first slice, too: other passes may be about to start.
-                    task.share_ns = share_of(cost)
-                    budget = min(budget, task.share_ns)
+                    task.share_ns = share
+                    budget = min(budget, share)
         task.running = True
         # `without_fp_errors` written out, whose call costs 1 % of a small pass.
         for token in fp_errors_ignored:

@@ -17,10 +17,10 @@ _LARGE = 10_000
 _FEW = 32
 #: While other passes wait, a slice is at most `1 / _PARTS` of its pass, so that none of several
 #: equal passes gets much ahead. But it may always last `_LEAST_NS`, to be worth the switch, and
-#: passes that cost less than `SHORT_NS` are not divided so.
+#: passes that cost less than `_SHORT_NS` are not divided so.
 _PARTS = 12
 _LEAST_NS = 100_000
-SHORT_NS = 900_000
+_SHORT_NS = 900_000
 #: How many nodes are sampled for the estimate.
 _SAMPLE = 16
 
@@ -36,16 +36,15 @@ def steps_of(known: int, budget: int) -> int:
     return steps
 
 
-def cost_of(task: GraphTask) -> int:
-    """The expected cost of a pass whose walk is complete, from a sample of its nodes."""
+def share_of(task: GraphTask) -> int:
+    """The longest slice of a pass whose walk is complete while others wait; 0 for a short one.
+
+    The cost of the pass is estimated from a sample of its nodes.
+    """
     nodes = task.dependencies
     sampled = sum(
         node.cost + GENERAL_NODE_NS * (task.careful or node.extras is not None)
         for node in islice(nodes, _SAMPLE)
     )
-    return sampled * len(nodes) // _SAMPLE
-
-
-def share_of(cost: int) -> int:
-    """The longest slice, while others wait, of a pass of this cost."""
-    return min(SHARE_NS, max(_LEAST_NS, cost // _PARTS))
+    cost = sampled * len(nodes) // _SAMPLE
+    return min(SHARE_NS, max(_LEAST_NS, cost // _PARTS)) if cost > _SHORT_NS else 0
