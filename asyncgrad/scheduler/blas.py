@@ -19,14 +19,8 @@ from asyncgrad.devices import pieces
 _CONTROLLER = ThreadpoolController()
 
 
-def cores() -> int:
-    """The cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
-
-
-CORES = cores()
+#: How many cores this process may use.
+CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 #: While the limit is in force: each library with the number of threads that it had before.
 _before: list[tuple[Any, int]] = []

@@ -114,10 +114,9 @@ class Host:
         loop = self._loop()
         return loop is None or loop.is_closed()
 
-    def log(self, task: GraphTask, what: str, now: int | None = None) -> None:
+    def log(self, task: GraphTask, what: str) -> None:
         """Add an event to the log of a pass."""
-        if now is None:
-            now = self.clock()
+        now = self.clock()
         if task.event_log is None:
             task.event_log = EventLog(now)
         task.event_log.add(now, what)

@@ -43,7 +43,7 @@ class Worker:
         counts["queue_waits"] += 1
         counts["queue_wait"] += waited
         counts["longest_queue_wait"] = max(counts["longest_queue_wait"], waited)
-        host.log(task, "runs a slice", start)
+        host.log(task, "runs a slice")
         if task.observer is not None:
             task.observer.waited(task, waited)
         walks = task.walk is not None

@@ -269,7 +269,8 @@ class Batcher(Generic[_Item, _Result]):
                 entry.error = _like(error)
         except BaseException as error:
             # A cancellation inside `compute` alone fails only this batch.
-            alone = isinstance(error, anyio.get_cancelled_exc_class()) and not _is_cancelled()
+            cancelled = anyio.current_effective_deadline() == -math.inf
+            alone = isinstance(error, anyio.get_cancelled_exc_class()) and not cancelled
             what = "computation" if alone else "batcher"
             for entry in entries:
                 entry.error = RuntimeError(f"the {what} was stopped by {type(error).__name__}")
@@ -305,8 +306,3 @@ def _like(error: Exception) -> Exception:
     other.__cause__ = error.__cause__
     other.__suppress_context__ = error.__suppress_context__
     return other.with_traceback(error.__traceback__)
-
-
-def _is_cancelled() -> bool:
-    """Whether a cancel scope around the caller is cancelled."""
-    return anyio.current_effective_deadline() == -math.inf
