@@ -86,7 +86,7 @@ class Engine(RunningPasses):
         """
         future = task.future = BackwardFuture(self, loop, task, current_task(loop))
         try:
-            left = self._budget_left(loop)
+            left = self.budget_left(loop)
             if loop.get_debug():
                 left = 0
             self.counts["passes"] += 1
@@ -118,7 +118,7 @@ class Engine(RunningPasses):
             # the error. If this frame kept the future, that cycle would keep the graph alive.
             del future
 
-    def _budget_left(self, loop: asyncio.AbstractEventLoop) -> int:
+    def budget_left(self, loop: asyncio.AbstractEventLoop) -> int:
         """The rest of this turn's budget; opens the turn if none is open."""
         now = self.clock()
         budget = self.slice_ns - _OVERDRAFT_NS
@@ -146,14 +146,10 @@ class Engine(RunningPasses):
         loop = self.loop
         if self.admission.limit is not None or loop.get_debug():
             return False
-        if self._budget_left(loop) < nanoseconds:
+        if self.budget_left(loop) < nanoseconds:
             return False
         self.counts["passes"] += 1
         return True
-
-    def overdrawn(self) -> bool:
-        """Whether this turn of the loop has used up its budget."""
-        return self._budget_left(self.loop) <= 0
 
     # -- life ---------------------------------------------------------
 

@@ -147,4 +147,5 @@ def turn_of_caller(running: Engine) -> asyncio.Future[None] | None:
         return running.idle_queue.join(running)
     queue = running.yield_queue
     # A thousand tasks may come here in one turn, so if a queue exists the clock is not read.
-    return queue.join(running) if queue.waiting or running.overdrawn() else None
+    spent = queue.waiting or running.budget_left(running.loop) <= 0
+    return queue.join(running) if spent else None

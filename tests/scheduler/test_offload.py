@@ -174,7 +174,7 @@ async def test_fewer_come_back_in_a_turn_in_which_others_are_busy(
         now[0] += visit
         seen.append(turn[0])
 
-    engine.overdrawn()
+    engine.budget_left(engine.loop)
     now[0] += slice_ns
     tasks = [asyncio.create_task(visitor()) for _ in range(200)]
     bystander = asyncio.create_task(others())
