@@ -42,7 +42,8 @@ class Worker:
         counts = host.counts
         counts["queue_waits"] += 1
         counts["queue_wait"] += waited
-        counts["longest_queue_wait"] = max(counts["longest_queue_wait"], waited)
+        if waited > counts["longest_queue_wait"]:
+            counts["longest_queue_wait"] = waited
         host.log(task, "runs a slice")
         if task.observer is not None:
             task.observer.waited(task, waited)
@@ -53,7 +54,8 @@ class Worker:
         host.run_slice(task, worth)
         held = host.clock() - start
         counts["loop_held"] += held
-        counts["longest_hold"] = max(counts["longest_hold"], held)
+        if held > counts["longest_hold"]:
+            counts["longest_hold"] = held
         if not task.queued:
             return False
         if held and not walks:
