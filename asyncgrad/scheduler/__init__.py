@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from asyncio.events import _get_running_loop
+from sys import modules
 from typing import Any
 
 from asyncgrad.core.graph_task import GraphTask
+from asyncgrad.core.modes import current
 from asyncgrad.core.pass_state import PassState
 from asyncgrad.scheduler.completion import check_deadline
 from asyncgrad.scheduler.coroutines import until_free
@@ -15,7 +17,8 @@ from asyncgrad.scheduler.inline import run_inline, start_chain
 from asyncgrad.scheduler.multi_pass import MultiPass, call, run_multi_pass, waits
 from asyncgrad.scheduler.offload import cooperate, offload, turn_of_caller
 from asyncgrad.scheduler.portal import call_on_portal
-from asyncgrad.scheduler.registry import awaiting_loop, engine, engine_of
+from asyncgrad.scheduler.reentrant import is_in_node
+from asyncgrad.scheduler.registry import engine, engine_of, refuse_trio
 from asyncgrad.scheduler.results import awaitable, ended
 
 __all__ = [
@@ -28,10 +31,17 @@ __all__ = [
 def start(task: GraphTask) -> Any:
     """Start a pass on the running loop, or run it to its end if it could not be awaited there.
 
+    The latter happens where no loop runs, where blocking is asked for, and in a synchronous node.
     The result is the future of the pass, or what `ended` makes of one that has ended.
     """
-    loop = awaiting_loop("backward" if task.captures is None else "grad")
-    return ended(run_inline(task)) if loop is None else engine_of(loop).submit(task, loop)
+    loop = _get_running_loop()
+    if loop is not None:
+        modes = current()
+        if not modes.blocking and not is_in_node():
+            return engine_of(loop).submit(task, loop)
+    elif "trio" in modules and not current().blocking:
+        refuse_trio("backward" if task.captures is None else "grad")
+    return ended(run_inline(task))
 
 
 def awaits(task: PassState | None) -> bool:

@@ -13,15 +13,17 @@ from asyncio.events import _get_running_loop
 from collections.abc import Callable, Coroutine, Generator
 from functools import partial
 from inspect import isawaitable, iscoroutinefunction
+from sys import modules
 from typing import TYPE_CHECKING, Any
 
 from asyncgrad.aliases import Value
 from asyncgrad.core.frames import CallSite
-from asyncgrad.core.modes import Mode
+from asyncgrad.core.modes import Mode, current
 from asyncgrad.core.variable import Variable
 from asyncgrad.errors import AutogradError
 from asyncgrad.scheduler.portal import call_on_portal
-from asyncgrad.scheduler.registry import awaiting_loop, engine_of
+from asyncgrad.scheduler.reentrant import is_in_node
+from asyncgrad.scheduler.registry import engine_of, refuse_trio
 from asyncgrad.scheduler.results import awaitable
 
 if TYPE_CHECKING:
@@ -96,15 +98,20 @@ def run_multi_pass(program: Coroutine[Any, Any, Any], name: str, *, waits: bool)
     Returns:
         A `MultiPass` on a running loop; elsewhere the result, which can be awaited, too.
     """
-    try:
-        loop = awaiting_loop(name)
-    except RuntimeError:
-        program.close()
-        raise
-    if loop is not None:
-        return MultiPass(program, loop, name)
-    if waits and _get_running_loop() is None:
-        return awaitable(call_on_portal(program))
+    loop = _get_running_loop()
+    if loop is None:
+        if "trio" in modules and not current().blocking:
+            try:
+                refuse_trio(name)
+            except RuntimeError:
+                program.close()
+                raise
+        if waits:
+            return awaitable(call_on_portal(program))
+    else:
+        modes = current()
+        if not modes.blocking and not is_in_node():
+            return MultiPass(program, loop, name)
     try:
         program.send(None)
     except StopIteration as stop:

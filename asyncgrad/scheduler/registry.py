@@ -7,9 +7,7 @@ from asyncio.events import _get_running_loop
 from typing import TYPE_CHECKING
 
 from asyncgrad.core.locks import at_fork, lasting_lock
-from asyncgrad.core.modes import current
 from asyncgrad.scheduler.engine import Engine
-from asyncgrad.scheduler.reentrant import is_in_node
 
 if TYPE_CHECKING:
     import asyncio
@@ -54,19 +52,6 @@ def running_loop(name: str) -> asyncio.AbstractEventLoop:
         refuse_trio(name)
         raise RuntimeError(f"{name}(): no running event loop. Call it from a coroutine.")
     return loop
-
-
-def awaiting_loop(name: str) -> asyncio.AbstractEventLoop | None:
-    """The running loop, if what the caller starts can be awaited there, or else None: it blocks.
-
-    So it does where no loop runs, where blocking is asked for, and in a synchronous node.
-    """
-    loop = _get_running_loop()
-    if loop is not None:
-        return None if current().blocking or is_in_node() else loop
-    if "trio" in sys.modules and not current().blocking:
-        refuse_trio(name)
-    return None
 
 
 def refuse_trio(name: str) -> None:
