@@ -114,9 +114,10 @@ class Host:
         loop = self._loop()
         return loop is None or loop.is_closed()
 
-    def log(self, task: GraphTask, what: str) -> None:
+    def log(self, task: GraphTask, what: str, now: int | None = None) -> None:
         """Add an event to the log of a pass."""
-        now = self.clock()
+        if now is None:
+            now = self.clock()
         if task.event_log is None:
             task.event_log = EventLog(now)
         task.event_log.add(now, what)

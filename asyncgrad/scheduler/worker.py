@@ -44,7 +44,7 @@ class Worker:
         counts["queue_wait"] += waited
         if waited > counts["longest_queue_wait"]:
             counts["longest_queue_wait"] = waited
-        host.log(task, "runs a slice")
+        host.log(task, "runs a slice", start)
         if task.observer is not None:
             task.observer.waited(task, waited)
         walks = task.walk is not None
