@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from asyncio import CancelledError, current_task
 from collections.abc import Callable, Coroutine
-from contextlib import suppress
 from contextvars import copy_context
 from queue import SimpleQueue
 from threading import Thread
@@ -30,31 +29,41 @@ def _shared_loop() -> AbstractEventLoop:
     """The loop of synchronous passes, which runs until the process ends."""
     with _starting:
         if not _loops:
-            runner = asyncio.Runner(loop_factory=asyncio.new_event_loop)
-            # Here, so that the caller gets the error if too many files are open.
-            loop = runner.get_loop()
-            # A loop policy may have set an eager task factory.
-            loop.set_task_factory(None)
-            _loops.append(loop)
-            try:
-                # A daemon: the interpreter does not wait for it.
-                Thread(target=_serve, args=(runner,), name="asyncgrad portal", daemon=True).start()
-            except BaseException:
-                _loops.clear()
-                with suppress(RuntimeError):
-                    # Unless an interrupt came when the thread had started.
-                    loop.close()
-                raise
+            failed: SimpleQueue[BaseException | None] = SimpleQueue()
+            # A daemon: the interpreter does not wait for it.
+            Thread(target=_serve, args=(failed,), name="asyncgrad portal", daemon=True).start()
+            errors: list[Any] = [failed.get()]
+            if errors[0] is not None:
+                # Popped, because the error's traceback holds this frame.
+                raise errors.pop()
         return _loops[0]
 
 
-def _serve(runner: asyncio.Runner) -> None:
-    with runner:
+def _serve(failed: SimpleQueue[BaseException | None]) -> None:
+    running: list[AbstractEventLoop] = []
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        # A loop policy may have set an eager task factory.
+        loop.set_task_factory(None)
+        # Not by the thread that waits, which an interrupt may keep from it.
+        running.append(loop)
+        _loops.append(loop)
+        failed.put(None)
         try:
-            runner.run(asyncio.Event().wait())
+            await loop.create_future()
         finally:
             # A task has raised SystemExit or KeyboardInterrupt: the next pass starts another loop.
-            _loops.clear()
+            _loops.remove(loop)
+
+    try:
+        asyncio.run(main())
+    except BaseException as error:
+        if running:
+            raise
+        # No loop could be made, as when too many files are open: the thread that waits gets the
+        # error, and the next one tries again.
+        failed.put(error)
 
 
 def is_shared(loop: AbstractEventLoop) -> bool:

@@ -6,6 +6,7 @@ import _thread
 import asyncio
 import contextvars
 import threading
+from typing import Any
 
 import pytest
 
@@ -121,12 +122,13 @@ def test_a_pass_fails_if_no_loop_can_be_made_for_its_coroutines(
 
     x.register_hook(hook)
 
-    def fail() -> None:
+    def fail(main: Any) -> None:
+        main.close()
         raise OSError("too many open files")
 
     with monkeypatch.context() as patched:
         patched.setattr(portal, "_loops", [])
-        patched.setattr(asyncio, "new_event_loop", fail)
+        patched.setattr(asyncio, "run", fail)
         with pytest.raises(OSError, match="too many open files"):
             loss.backward(retain_graph=True)
         with pytest.raises(OSError, match="too many open files"):
