@@ -19,7 +19,7 @@ from asyncgrad.autograd.function_node import FunctionCtx, FunctionNode
 from asyncgrad.autograd.function_results import connected
 from asyncgrad.core.frames import warn
 from asyncgrad.core.modes import Mode, current, install
-from asyncgrad.core.node import Edge, Node, init_node, next_sequence_nr, renumber
+from asyncgrad.core.node import Edge, Node, as_stored, init_node, next_sequence_nr, renumber
 from asyncgrad.core.variable import Variable, autograd_meta, gradient_edge, requires_grad, wrap
 from asyncgrad.errors import AutogradError
 from asyncgrad.ops.batching import level_of
@@ -199,16 +199,12 @@ class Function(metaclass=FunctionMeta):
         be summed in the order in which these end.
         """
         separate = cls.setup_context is not Function.setup_context
-        found = current()
-        install(found.replace(grad=False, forward=False, tracking=seen is not None))
-        try:
-            with tracking(seen) as computed:
-                # The mode is set in the context of the task that awaits: no other task sees it.
-                output = await waiting
-                if separate:
-                    cls.setup_context(ctx, args, output)
-        finally:
-            install(found)
+        unrecorded = Mode(grad=False, forward=False, tracking=seen is not None)
+        # The mode is set in the context of the task that awaits: no other task sees it.
+        with unrecorded, tracking(seen) as computed:
+            output = await waiting
+            if separate:
+                cls.setup_context(ctx, args, output)
         results = connected(ctx, args, output, computed, recording=recording, separate=separate)
         if recording:
             renumber(ctx, number)
@@ -305,11 +301,10 @@ def _refusing(outputs: Value, args: tuple[Any, ...], recording: bool) -> Any:
     if not (recording and any(isinstance(a, Variable) and requires_grad(a) for a in args)):
         return outputs
     values = outputs if isinstance(outputs, tuple) else (outputs,)
-    count = sum(isinstance(value, Variable) for value in values)
-    if not count:
+    if not any(isinstance(value, Variable) for value in values):
         return outputs
     error = Error(values)
-    edges = iter([error, *[Edge(error, number) for number in range(1, count)]])
+    edges = (as_stored(Edge(error, number)) for number in range(error.num_inputs))
     refusing = tuple(
         wrap(value._array, value._metadata, next(edges)) if isinstance(value, Variable) else value
         for value in values

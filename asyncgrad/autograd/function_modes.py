@@ -17,6 +17,17 @@ from asyncgrad.ops.promotion import category
 from asyncgrad.ops.tensors.pytree import flatten, spread, unflatten
 from asyncgrad.records import NamedTuple
 
+
+def place_of(value: Value, values: Sequence[Any]) -> int:
+    """The place of a value in a sequence, by identity: `in` would compare elementwise; or -1."""
+    return next((place for place, other in enumerate(values) if other is value), -1)
+
+
+def among(value: Value, values: Sequence[Any]) -> bool:
+    """Whether a value is in a sequence, by identity."""
+    return place_of(value, values) >= 0
+
+
 # -- in forward mode ------------------------------------------------------------------------------
 
 
@@ -30,7 +41,7 @@ def push_function(
     """
     given = [x for x in args if isinstance(x, Variable)]
     for result in results:
-        if not isinstance(result, Variable) or any(result is x for x in given):
+        if not isinstance(result, Variable) or among(result, given):
             continue
         if any(result._array is x._array for x in given):
             # Tangents are kept by array: a result that shares an argument's array needs a view.
@@ -76,7 +87,7 @@ def _push(
         differentiable = (
             isinstance(result, Variable)
             and category(result._metadata.dtype) >= 2
-            and not any(output is x for x in ctx.non_differentiable)
+            and not among(output, ctx.non_differentiable)
         )
         if not differentiable:
             if tangent is not None:
@@ -88,9 +99,9 @@ def _push(
             continue
         if tangent is not None:
             check_tangent(result._metadata.shape, tangent._metadata.shape)
-        source = next((i for i, x in enumerate(args) if x is output), None)
-        if any(output is x for x in ctx.dirty_tensors):
-            assert source is not None
+        if among(output, ctx.dirty_tensors):
+            source = place_of(output, args)
+            assert source >= 0
             if held[source] is None:
                 if tangent is not None:
                     change_tangent(result, tangent, level)
@@ -120,11 +131,8 @@ def _check_changed(tangent: Value, held: Value, version: int | None) -> None:
 
 def _check_view(output: Value, args: Value, held: list[Any], tangent: Value) -> None:
     """Raise unless the tangent of a view of an argument is a view of the argument's tangent."""
-    base = _base(output)
-    source = next(
-        (i for i, x in enumerate(args) if isinstance(x, Variable) and _base(x) is base), None
-    )
-    if source is None or held[source] is None:
+    source = place_of(_base(output), [_base(x) if isinstance(x, Variable) else x for x in args])
+    if source < 0 or held[source] is None:
         return
     if view_of(bottom(tangent)) is None:
         raise AutogradError(

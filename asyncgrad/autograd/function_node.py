@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from asyncgrad.aliases import Device, Gradient, Steps, StoredEdge, Value
 from asyncgrad.core.frames import warn
@@ -32,7 +32,7 @@ from asyncgrad.types import Tensor
 #: The cost and the numbers of a node that is not connected.
 _UNSET: Final = -1
 #: Attributes that the engine reads of a node, and that are no slots.
-READ: Final = frozenset({
+_READ: Final = frozenset({
     "apply", "conclude", "direct", "prefetch", "release_saved", "sees_modes",
 })  # fmt: skip
 #: Stands for saved tensors released by their first access (`clear_saved_tensors_on_access`).
@@ -123,8 +123,8 @@ class FunctionNode(FunctionCtx, Node):
     _wanted: tuple[bool, ...] | None = None
     #: Whether each argument of `forward` was a tensor.
     _tensors: tuple[bool, ...] = ()
-    #: Results of `forward` kept on ctx, each with its output number or None.
-    _hidden: tuple[tuple[Variable, int | None], ...] = ()
+    #: Results of `forward` kept on ctx, each with its output number or -1.
+    _hidden: tuple[tuple[Variable, int], ...] = ()
 
     def __init__(self) -> None:
         """Make an unconnected node; `connected` completes it after `forward`."""
@@ -135,7 +135,7 @@ class FunctionNode(FunctionCtx, Node):
         self.output_metadata = None
 
     def _check_names(self, device: Device) -> None:
-        """Raise if `forward` has set a slot that the engine uses."""
+        """Raise if `forward` has set an attribute that the engine uses."""
         if (
             self.cost is not _UNSET
             or self.sequence_nr is not _UNSET
@@ -145,15 +145,14 @@ class FunctionNode(FunctionCtx, Node):
             or self.following
             or (self.extras is not None and self.extras.__class__ is not NodeExtras)
             or (device.streamed and hasattr(self, "stream"))
+            or not _READ.isdisjoint(vars(self))
         ):
-            self._refuse_names()
-
-    def _refuse_names(self) -> NoReturn:
-        raise AutogradError(
-            f"{self._forward_cls.__name__}: forward() has set an attribute of ctx that asyncgrad "
-            f"uses itself: cost, extras, following, output_metadata, rule, sequence_nr, stream, "
-            f"topological_nr, {', '.join(sorted(READ))}. Choose another name."
-        )
+            raise AutogradError(
+                f"{self._forward_cls.__name__}: forward() has set an attribute of ctx that "
+                f"asyncgrad uses itself: cost, extras, following, output_metadata, rule, "
+                f"sequence_nr, stream, topological_nr, {', '.join(sorted(_READ))}. Choose another "
+                f"name."
+            )
 
     # -- what backward uses -----------------------------------------------------------------------
 
@@ -255,7 +254,7 @@ class FunctionNode(FunctionCtx, Node):
     def _reveal(self) -> None:
         """Connect the results kept on ctx to the graph, while a recorded `backward` runs."""
         for variable, number in self._hidden:
-            variable._edge = HiddenResult(self) if number is None else self._edge_of(number)
+            variable._edge = HiddenResult(self) if number < 0 else self._edge_of(number)
 
     def _after_apply(self) -> None:
         """Drop what was unpacked for `backward`, and the edges that `_reveal` has set."""

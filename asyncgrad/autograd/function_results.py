@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from asyncgrad.aliases import StoredEdge, Value
-from asyncgrad.autograd.function_modes import push_function
-from asyncgrad.autograd.function_node import READ, FunctionNode
+from asyncgrad.autograd.function_modes import among, place_of, push_function
+from asyncgrad.autograd.function_node import FunctionNode
 from asyncgrad.core.anomaly import remember
 from asyncgrad.core.frames import warn
 from asyncgrad.core.modes import current
@@ -71,20 +71,16 @@ def connected(
     modes = current()
     if modes.dual_level is not None and modes.forward and not modes.inference:
         push_function(ctx, ctx._forward_cls.jvp, args, outputs, results)
-    own = vars(ctx)
-    own.pop("saved_for_forward", None)
     if recording:
-        if not READ.isdisjoint(own):
-            ctx._refuse_names()
         if not ctx._materialize_non_diff_grads:
             ctx._non_differentiable = frozenset(
-                number for number, x in enumerate(outputs) if _among(x, ctx.non_differentiable)
+                number for number, x in enumerate(outputs) if among(x, ctx.non_differentiable)
             )
         _keep(ctx, outputs)
-        if computed:
-            _note_hidden(ctx, args, outputs, computed)
-    for name in ("to_save", "dirty_tensors", "non_differentiable"):
-        own.pop(name, None)
+    for name in ("to_save", "saved_for_forward", "dirty_tensors", "non_differentiable"):
+        vars(ctx).pop(name, None)
+    if recording and computed:
+        _note_hidden(ctx, args, outputs, computed)
     return results[0] if single else results
 
 
@@ -94,7 +90,7 @@ def _united(
     """Give a tensor that `forward` returned several times one result: the last."""
     last = {id(value): result for value, result in zip(outputs, results, strict=True)}
     return tuple(
-        last[id(value)] if isinstance(value, Variable) and not _among(value, tensors) else result
+        last[id(value)] if isinstance(value, Variable) and not among(value, tensors) else result
         for value, result in zip(outputs, results, strict=True)
     )
 
@@ -103,13 +99,8 @@ def _tensors_of(values: Sequence[Any]) -> list[Any]:
     return [value for value in values if isinstance(value, Variable)]
 
 
-def _among(value: Value, values: Sequence[Any]) -> bool:
-    """Whether a value is in a sequence, by identity: `in` would compare tensors elementwise."""
-    return any(value is other for other in values)
-
-
 def _check_dirty(ctx: FunctionNode, outputs: tuple[Any, ...]) -> None:
-    if not all(_among(tensor, outputs) for tensor in ctx.dirty_tensors):
+    if not all(among(tensor, outputs) for tensor in ctx.dirty_tensors):
         raise AutogradError(
             "Some elements marked as dirty during the forward method were not returned as output. "
             "The inputs that are modified inplace must all be outputs of the Function."
@@ -120,7 +111,7 @@ def _check_saved(ctx: FunctionNode, outputs: tuple[Any, ...], tensors: list[Any]
     """Raise if `setup_context` saves an input that is also an output: which is meant is unclear."""
     saved = (*ctx.to_save, *ctx.saved_for_forward)
     for value in outputs:
-        if _among(value, tensors) and _among(value, saved) and not _among(value, ctx.dirty_tensors):
+        if among(value, tensors) and among(value, saved) and not among(value, ctx.dirty_tensors):
             raise AutogradError(
                 "An input that has been returned as-is as output is being saved for backward. This "
                 "is not supported if you override setup_context. You should return and save a view "
@@ -134,14 +125,14 @@ def _result(
 ) -> Any:
     """One result as the caller receives it."""
     value = outputs[number]
-    given = _among(value, tensors)
-    dirty = _among(value, ctx.dirty_tensors)
+    given = among(value, tensors)
+    dirty = among(value, ctx.dirty_tensors)
     if dirty:
         bump_version(value)
     flows = (
         recording
         and category(value._metadata.dtype) >= 2
-        and not _among(value, ctx.non_differentiable)
+        and not among(value, ctx.non_differentiable)
     )
     if not flows:
         if given and not dirty:
@@ -219,9 +210,9 @@ def _keep(ctx: FunctionNode, outputs: tuple[Any, ...]) -> None:
         if value is None:
             kept.append((None, -1))
             continue
-        number = next((i for i, output in enumerate(outputs) if output is value), -1)
+        number = place_of(value, outputs)
         saved = SavedTensor(value, current().saved_hooks)
-        if number >= 0 and not _among(value, ctx.non_differentiable):
+        if number >= 0 and not among(value, ctx.non_differentiable):
             saved.as_output()
         else:
             number = -1
@@ -235,19 +226,12 @@ def _note_hidden(
     """Find results of `forward` that are kept as attributes on ctx."""
     hidden = []
     for name, held in vars(ctx).items():
-        if name.startswith("_") or name in _OWN:
+        if name.startswith("_"):
             continue
         values = held.values() if isinstance(held, dict) else held
         for value in values if isinstance(held, (list, tuple, dict)) else (held,):
             if not isinstance(value, Variable) or value._edge is not None:
                 continue
-            if value in computed and not _among(value, args):
-                number = next((i for i, x in enumerate(outputs) if x is value), None)
-                hidden.append((value, number))
+            if value in computed and not among(value, args):
+                hidden.append((value, place_of(value, outputs)))
     ctx._hidden = tuple(hidden)
-
-
-_OWN = frozenset({
-    "to_save", "saved_for_forward", "dirty_tensors", "non_differentiable", "materialize_grads",
-    "needs_input_grad",
-})  # fmt: skip
