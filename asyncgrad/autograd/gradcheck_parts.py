@@ -43,24 +43,22 @@ def placed(values: Value, like: Value) -> Any:
 
 
 async def slopes(
-    func: Callable[..., Any], inputs: tuple[Any, ...], x: Value,
-    directions: Sequence[Sequence[Any]], eps: float,
+    func: Callable[..., Any], inputs: tuple[Any, ...], x: Value, directions: Sequence[Any],
+    eps: float,
 ) -> list[list[Any]]:  # fmt: skip
-    """The central differences of the outputs along some directions of one input.
-
-    A direction of a complex input has two sides; changes along the second count as imaginary.
-    """
+    """The central differences of the outputs along some directions of one input."""
     start = values_of(x)
 
     def put(values: Value) -> None:
         if start.size:  # Otherwise the memory may be read-only.
             x._metadata.F.assign(x._array, placed(values, x)._array)
 
-    async def difference(step: Any) -> list[Any]:
+    found = []
+    for direction in directions:
         sides = []
         try:
             for sign in (-eps, eps):
-                put(start + sign * step)
+                put(start + sign * direction)
                 outputs = as_tuple(await call(func, *inputs))
                 sides.append([values_of(out) for out in outputs])
         finally:
@@ -73,30 +71,28 @@ async def slopes(
                         f"perturbed by {eps}, but got: {what}s {getattr(low, what)} and "
                         f"{getattr(high, what)}."
                     )
-        return [
+        slope = [
             np.subtract(high, low, dtype=None if high.dtype.kind in "fc" else float) / (2 * eps)
             for low, high in zip(*sides, strict=True)
         ]
-
-    found = []
-    for direction in directions:
-        slope = await difference(direction[0])
-        if len(direction) > 1:
-            across = await difference(1j * direction[1])
-            slope = [a + 1j * b for a, b in zip(slope, across, strict=True)]
         found.append(slope)
     return found
 
 
-def units(x: Value) -> list[list[Any]]:
-    """The unit vectors of a tensor, as directions."""
+def _axes(x: Value) -> tuple[complex, ...]:
+    """The directions in which an element of a tensor can change."""
+    return (1, 1j) if x.is_complex() else (1,)
+
+
+def units(x: Value) -> list[Any]:
+    """The unit vectors of a tensor: two for each complex element."""
     size = x.numel()
-    return [[vector] * (1 + x.is_complex()) for vector in np.eye(size).reshape(size, *x.shape)]
+    return [axis * unit for unit in np.eye(size).reshape(size, *x.shape) for axis in _axes(x)]
 
 
-def directions(x: Value, random: Value) -> list[list[Any]]:
-    """One random direction in the space of a tensor."""
-    return [[vector(x, random) for _ in range(1 + x.is_complex())]]
+def directions(x: Value, random: Value) -> list[Any]:
+    """A random direction in the space of a tensor: real, and imaginary if it is complex."""
+    return [axis * vector(x, random) for axis in _axes(x)]
 
 
 def vector(x: Value, random: Value) -> Any:
@@ -105,7 +101,7 @@ def vector(x: Value, random: Value) -> Any:
     return values / max(np.linalg.norm(values), 1e-300)
 
 
-def close(found: Value, expected: Value, rtol: float, atol: float) -> bool:
+def close(found: Value, expected: Value, rtol: float = 1e-5, atol: float = 1e-8) -> bool:
     """Whether two arrays are equal within the tolerances."""
     dtype = promote_dtypes(found.dtype, expected.dtype)
     return np.allclose(found.astype(dtype), expected.astype(dtype), rtol, atol)
@@ -176,11 +172,10 @@ async def pushed(
     """The outputs' tangents, from a tangent of one input and zero tangents of the others."""
     directions = {at: np.zeros(inputs[at].shape) for at in differentiable_places(inputs)}
     directions[place] = direction
-    return [_values_or_zeros(*found) for found in await tangents_of(func, inputs, directions)]
-
-
-def _values_or_zeros(primal: Value, tangent: Value) -> Any:
-    return np.zeros(primal.shape) if tangent is None else values_of(tangent)
+    return [
+        np.zeros(primal.shape) if tangent is None else values_of(tangent)
+        for primal, tangent in await tangents_of(func, inputs, directions)
+    ]
 
 
 async def check_batched(place: int, out: Value, inputs: tuple[Any, ...]) -> None:
@@ -188,7 +183,11 @@ async def check_batched(place: int, out: Value, inputs: tuple[Any, ...]) -> None
     wanted = [inputs[i] for i in differentiable_places(inputs)]
     vectors = [random_like(out, False).detach() for _ in range(2)]
     one_by_one = [
-        await grad(out, wanted, vector, retain_graph=True, allow_unused=True) for vector in vectors
+        [
+            None if gradient is None else values_of(gradient)
+            for gradient in await grad(out, wanted, vector, retain_graph=True, allow_unused=True)
+        ]
+        for vector in vectors
     ]
     batch = placed(np.stack([values_of(vector) for vector in vectors]), out)
     try:
@@ -197,15 +196,18 @@ async def check_batched(place: int, out: Value, inputs: tuple[Any, ...]) -> None
         )
     except RuntimeError as error:
         raise GradcheckError(f"While computing batched gradients, got: {error}") from error
+    _compare_batches(
+        together,
+        one_by_one,
+        f"gradcheck or gradgradcheck failed while testing batched gradient computation. For output "
+        f"{place} and input {{}}: ",
+    )
+
+
+def _compare_batches(together: Sequence[Any], one_by_one: Sequence[Any], message: str) -> None:
     for number, (found, *expected) in enumerate(zip(together, *one_by_one, strict=True)):
-        if found is None:
-            continue
-        right = np.stack([values_of(gradient) for gradient in expected])
-        if not close(values_of(found), right, 1e-5, 1e-8):
-            raise GradcheckError(
-                f"gradcheck or gradgradcheck failed while testing batched gradient computation. "
-                f"For output {place} and input {number}: got\n{found}\nexpected\n{right}"
-            )
+        if found is not None and not close(values_of(found), right := np.stack(expected)):
+            raise GradcheckError(f"{message.format(number)}got\n{found}\nexpected\n{right}")
 
 
 async def check_batched_forward(func: Callable[..., Any], inputs: tuple[Any, ...]) -> None:
@@ -214,10 +216,7 @@ async def check_batched_forward(func: Callable[..., Any], inputs: tuple[Any, ...
     for number, place in enumerate(wanted):
         x = inputs[place]
         directions = np.stack([values_of(random_like(x, False)) for _ in range(2)])
-        one_by_one = [
-            [_values_or_zeros(*out) for out in await tangents_of(func, inputs, {place: direction})]
-            for direction in directions
-        ]
+        one_by_one = [await pushed(func, inputs, place, direction) for direction in directions]
         level = Level(2, "error", current().batch, tangents=True)
         try:
             with Mode(batch=level), nested_level():
@@ -228,14 +227,12 @@ async def check_batched_forward(func: Callable[..., Any], inputs: tuple[Any, ...
                 together = [None if t is None else batch_of(t, level) for t in tangents]
         except RuntimeError as error:
             raise GradcheckError(f"While computing batched gradients, got: {error}") from error
-        for row, (found, *expected) in enumerate(zip(together, *one_by_one, strict=True)):
-            right = np.stack(expected)
-            if found is not None and not close(values_of(found), right, 1e-5, 1e-8):
-                raise GradcheckError(
-                    f"gradcheck failed while testing batched gradient computation with "
-                    f"forward-mode AD. For output {row} and input {number}: got\n{found}\n"
-                    f"expected\n{right}"
-                )
+        _compare_batches(
+            together,
+            one_by_one,
+            f"gradcheck failed while testing batched gradient computation with forward-mode AD. "
+            f"For output {{}} and input {number}: ",
+        )
 
 
 async def check_linear(outputs: Value, inputs: tuple[Any, ...], options: Options) -> None:
@@ -247,7 +244,7 @@ async def check_linear(outputs: Value, inputs: tuple[Any, ...], options: Options
         if gradient is None:
             continue
         array = values_of(gradient)
-        if (not close(array, 0 * array, 1e-5, 1e-8)) if options.masked else array.any():
+        if (not close(array, 0 * array)) if options.masked else array.any():
             raise GradcheckError("backward not multiplied by grad_output")
         for what, wrong in {"dtype": "type", "device": "device", "shape": "size"}.items():
             if getattr(gradient, what) != getattr(x, what):
@@ -267,7 +264,7 @@ async def check_undefined_tangents(func: Callable[..., Any], inputs: tuple[Any, 
             if one is None or other is None:
                 continue
             got, expected = values_of(one), values_of(other)
-            if not close(got, expected, 1e-5, 1e-8):
+            if not close(got, expected):
                 raise GradcheckError(
                     f"Mismatch in tangent values for output with index: {row} when input: {x} has "
                     f"an undefined tangent value. Got: {got} but expected: {expected}. Pass "
