@@ -9,17 +9,17 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine
 from inspect import isawaitable
 from typing import Any, ClassVar, TypeVar, cast
 
 from asyncgrad.aliases import Value
 from asyncgrad.autograd.function_modes import apply_to_examples
-from asyncgrad.autograd.function_node import FunctionCtx, FunctionNode
+from asyncgrad.autograd.function_node import Error, FunctionCtx, FunctionNode
 from asyncgrad.autograd.function_results import connected
 from asyncgrad.core.frames import warn
 from asyncgrad.core.modes import Mode, current, install
-from asyncgrad.core.node import Edge, Node, as_stored, init_node, next_sequence_nr, renumber
+from asyncgrad.core.node import Edge, as_stored, next_sequence_nr, renumber
 from asyncgrad.core.variable import Variable, autograd_meta, gradient_edge, requires_grad, wrap
 from asyncgrad.errors import AutogradError
 from asyncgrad.ops.batching import level_of
@@ -251,28 +251,6 @@ _F = TypeVar("_F", bound="Callable[..., Any]")
 # -- backwards that can't be differentiated again ------------------------------------------------
 
 
-class Error(Node):
-    """A node of gradients that can't be differentiated again: it raises when a pass reaches it."""
-
-    __slots__ = ()
-
-    def __init__(self, results: Sequence[Any]) -> None:
-        """Make the node of these gradients, with a new leaf as an input for each tensor."""
-        leaves = [wrap(x._array, x._metadata) if isinstance(x, Variable) else None for x in results]
-        for one in leaves:
-            if one is not None and category(one._metadata.dtype) >= 2:
-                autograd_meta(one).requires_grad = True
-        metadata = tuple([one._metadata for one in leaves if one is not None])
-        following = tuple([None if one is None else gradient_edge(one) for one in leaves])
-        init_node(self, following, metadata if len(metadata) > 1 else metadata[0])
-
-    def apply(self, gradients: tuple[Any, ...], task: Any) -> Any:
-        """Raise the error."""
-        raise AutogradError(
-            "trying to differentiate twice a function that was marked with @once_differentiable"
-        )
-
-
 def once_differentiable(fn: _F) -> _F:
     """Decorate a `backward` whose result can't be differentiated again.
 
@@ -301,12 +279,26 @@ def _refusing(outputs: Value, args: tuple[Any, ...], recording: bool) -> Any:
     if not (recording and any(isinstance(a, Variable) and requires_grad(a) for a in args)):
         return outputs
     values = outputs if isinstance(outputs, tuple) else (outputs,)
-    if not any(isinstance(value, Variable) for value in values):
+    metadata = tuple([value._metadata for value in values if isinstance(value, Variable)])
+    if not metadata:
         return outputs
-    error = Error(values)
+    error = Error(
+        tuple(map(_new_edge, values)),
+        metadata if len(metadata) > 1 else metadata[0],
+        "trying to differentiate twice a function that was marked with @once_differentiable",
+    )
     edges = (as_stored(Edge(error, number)) for number in range(error.num_inputs))
     refusing = tuple(
         wrap(value._array, value._metadata, next(edges)) if isinstance(value, Variable) else value
         for value in values
     )
     return refusing if isinstance(outputs, tuple) else refusing[0]
+
+
+def _new_edge(value: Value) -> Any:
+    """The edge of a new leaf in the place of a tensor."""
+    if not isinstance(value, Variable) or category(value._metadata.dtype) < 2:
+        return None
+    leaf = wrap(value._array, value._metadata)
+    autograd_meta(leaf).requires_grad = True
+    return gradient_edge(leaf)

@@ -253,8 +253,10 @@ class FunctionNode(FunctionCtx, Node):
 
     def _reveal(self) -> None:
         """Connect the results kept on ctx to the graph, while a recorded `backward` runs."""
+        message = f"{name_of(self)}: {_KEPT_ON_CTX}"
+        unknown = Error(self.following, self._input_metadata[0], message)
         for variable, number in self._hidden:
-            variable._edge = HiddenResult(self) if number < 0 else self._edge_of(number)
+            variable._edge = unknown if number < 0 else self._edge_of(number)
 
     def _after_apply(self) -> None:
         """Drop what was unpacked for `backward`, and the edges that `_reveal` has set."""
@@ -333,22 +335,25 @@ class FunctionNode(FunctionCtx, Node):
         self._kept = freed
 
 
-class HiddenResult(Node):
-    """Node of a tensor that `forward` computed and kept on ctx; its gradient is unknown."""
+class Error(Node):
+    """A node of tensors that can't be differentiated: it raises when a pass reaches it."""
 
-    __slots__ = ("_owner",)
+    __slots__ = ("_message",)
 
-    def __init__(self, node: FunctionNode) -> None:
-        """Take the edges of the Function's node, so that no pass prunes this as a constant."""
-        init_node(self, node.following, node._input_metadata[0])
-        self._owner = name_of(node)
+    def __init__(self, following: tuple[Any, ...], metadata: Value, message: str) -> None:
+        """Make the node; a pass that needs no gradient beyond `following` prunes it."""
+        init_node(self, following, metadata)
+        self._message = message
 
     def apply(self, gradients: tuple[Any, ...], task: Any) -> Any:
-        """Raise, for a gradient would be silently wrong."""
-        raise AutogradError(
-            f"{self._owner}: backward() has used a tensor that forward() computed from its inputs "
-            f"and kept on ctx. It would count as a constant, and the second derivative be "
-            f"silently wrong. Compute it again in backward() from ctx.saved_tensors, return it as "
-            f"an output too, decorate backward() with once_differentiable, or, if it is meant as "
-            f"a constant, set constants_on_ctx = True in the Function."
-        )
+        """Raise the error."""
+        raise AutogradError(self._message)
+
+
+_KEPT_ON_CTX = (
+    "backward() has used a tensor that forward() computed from its inputs and kept on ctx. It "
+    "would count as a constant, and the second derivative be silently wrong. Compute it again in "
+    "backward() from ctx.saved_tensors, return it as an output too, decorate backward() with "
+    "once_differentiable, or, if it is meant as a constant, set constants_on_ctx = True in the "
+    "Function."
+)

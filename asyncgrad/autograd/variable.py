@@ -8,9 +8,7 @@ from typing import Any, cast
 from asyncgrad.aliases import Value
 from asyncgrad.autograd.graph import queue_callback
 from asyncgrad.core import variable as core
-from asyncgrad.core.variable import autograd_meta
-from asyncgrad.errors import AutogradError, class_of
-from asyncgrad.ops.promotion import category
+from asyncgrad.errors import class_of
 
 __all__ = ["Variable"]
 
@@ -33,10 +31,4 @@ class Variable(metaclass=_VariableMeta):
         if not isinstance(data, core.Variable):
             raise TypeError(f"Variable data has to be a tensor, but got {class_of(data)}")
         leaf = cast("Any", data).detach()
-        if requires_grad and category(leaf._metadata.dtype) < 2:
-            raise AutogradError(
-                f"only Tensors of floating point dtype can require gradients, got {leaf.dtype}"
-            )
-        if requires_grad:
-            autograd_meta(leaf).requires_grad = True
-        return leaf
+        return leaf.requires_grad_() if requires_grad else leaf
