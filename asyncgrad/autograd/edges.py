@@ -29,10 +29,7 @@ Root: TypeAlias = "Tensor | GradientEdge"
 
 
 def get_gradient_edge(tensor: Tensor) -> GradientEdge:
-    """The gradient edge of a tensor.
-
-    Raises:
-        RuntimeError: if the tensor needs no gradient.
+    """The gradient edge of a tensor that needs a gradient.
 
     Example:
         >>> x = ag.tensor(3.0, requires_grad=True)

@@ -39,11 +39,7 @@ class UnpackedDualTensor(NamedTuple):
 
 
 def enter_dual_level() -> int:
-    """Open the level of forward mode, and return its number, 0.
-
-    Raises:
-        RuntimeError: if a level is open already; `asyncgrad.func.jvp` nests.
-    """
+    """Open the level of forward mode, and return its number, 0; only `asyncgrad.func.jvp` nests."""
     install(current().replace(dual_level=_first_level()))
     return 0
 
@@ -60,9 +56,6 @@ def exit_dual_level(*, level: int | None = None) -> None:
 
     Args:
         level: its number; the default is the open one.
-
-    Raises:
-        RuntimeError: if no level is open, or `level` is another one.
     """
     modes = current()
     opened = modes.dual_level
@@ -78,9 +71,6 @@ def exit_dual_level(*, level: int | None = None) -> None:
 
 class dual_level(Mode):
     """A level of forward mode for a block, or for each call of a decorated function.
-
-    Raises:
-        RuntimeError: on entry, if a level is open.
 
     Example:
         >>> import asyncgrad.autograd.forward_ad as fwAD
@@ -157,9 +147,7 @@ def make_dual(tensor: Tensor, tangent: Tensor, *, level: int | None = None) -> T
         The dual tensor, which shares the memory of `tensor` and leads to it in the graph.
 
     Raises:
-        RuntimeError: if no level is open, the shapes differ, or one of the two already has a
-            tangent.
-        ValueError: if a dtype is neither floating nor complex.
+        RuntimeError: if one of the two already has a tangent.
 
     Example:
         >>> import asyncgrad.autograd.forward_ad as fwAD
@@ -213,9 +201,6 @@ def unpack_dual(tensor: Tensor, *, level: int | None = None) -> UnpackedDualTens
 
     Returns:
         A named tuple `(primal, tangent)`; the tangent is None if there is none or no level is open.
-
-    Raises:
-        RuntimeError: if `level` is not the open one.
     """
     if not isinstance(tensor, Variable):
         raise TypeError(f"unpack_dual(): argument 'tensor' must be Tensor, not {class_of(tensor)}")

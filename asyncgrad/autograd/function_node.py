@@ -55,9 +55,7 @@ class FunctionCtx:
 
         They come back as `ctx.saved_tensors`, which checks them for in-place changes. Inputs and
         outputs are connected to the graph, so that `create_graph=True` can differentiate by them.
-
-        Args:
-            tensors: the tensors to keep; None stays None.
+        None stays None.
         """
         self.to_save = tensors
 
@@ -158,11 +156,7 @@ class FunctionNode(FunctionCtx, Node):
 
     @property
     def saved_tensors(self) -> tuple[Tensor, ...]:
-        """The tensors kept by `save_for_backward`; in `jvp`, those kept by `save_for_forward`.
-
-        Raises:
-            RuntimeError: if they have been released or changed in place.
-        """
+        """The tensors kept by `save_for_backward`; in `jvp`, those kept by `save_for_forward`."""
         if self.saved_for_forward:
             return self.saved_for_forward
         values, kept = self._unpacked, self._kept

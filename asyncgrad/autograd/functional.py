@@ -81,9 +81,6 @@ async def vjp(
         create_graph: make the results differentiable.
         strict: raise where an output does not depend on an input, instead of giving zeros.
 
-    Raises:
-        RuntimeError: if `v` does not fit, or if `strict` and an output is independent of an input.
-
     Example:
         >>> x = ag.tensor([1.0, 2.0])
         >>> y, product = ag.autograd.functional.vjp(lambda x: x * x, x, ag.tensor([1.0, 1.0]))
@@ -183,7 +180,7 @@ def jacobian(
 
     Raises:
         NotImplementedError: for forward mode with `create_graph` or without `vectorize`.
-        RuntimeError: if `strict` and an output is independent of an input, or with `vectorize`.
+        RuntimeError: for `strict` with `vectorize`.
     """
     _check_strategy("jacobian", "strategy", strategy, create_graph, strict, vectorize)
     single, given = parts.tuple_of(inputs, "inputs", "jacobian")
@@ -216,9 +213,6 @@ def hessian(
 
     Returns:
         A tensor of the input's shape twice over; for several inputs a tuple of tuples.
-
-    Raises:
-        NotImplementedError: for forward mode with `create_graph` or without `vectorize`.
     """
     single, given = parts.tuple_of(inputs, "inputs", "hessian")
     _check_strategy(

@@ -83,21 +83,14 @@ def gradgradcheck(
 ) -> bool:
     """Compare the second derivatives of a function with finite differences of its gradients.
 
+    Returns and raises the same as `gradcheck`.
+
     Args:
-        func: a function or coroutine function of the inputs that returns a tensor or a tuple.
-        inputs: a tensor or a tuple; tensors that require grad should be of double precision.
+        func, inputs: as for `gradcheck`.
         grad_outputs: the gradients of the outputs; random ones if None.
         options: those of `gradcheck`, with `check_fwd_over_rev=False` and
             `check_rev_over_rev=True` instead of `check_forward_ad` and `check_backward_ad`, and
             `gen_non_contig_grad_outputs=False`: whether random gradients are non-contiguous.
-
-    Returns:
-        True; False where a check failed and `raise_exception` is False.
-
-    Raises:
-        GradcheckError: where a check fails.
-        ValueError: if no input requires grad.
-        AssertionError: if nothing is to be checked.
     """
     return bool(_blocking(_gradgradcheck(func, inputs, grad_outputs, **options), func))
 

@@ -220,18 +220,15 @@ def join(participant: Participant) -> None:
 def accumulate(gradients: Mapping[Any, Any]) -> Any:
     """Add given gradients to the `.grad` of leaves, to all of them or to none.
 
-    No hook is called. Like a pass, it can be cancelled until it begins to add, has the priority and
-    deadline of `asyncgrad.request`, and does not hold the event loop.
+    Tensors that retain their gradient count as leaves. No hook is called. Like a pass, it can be
+    cancelled until it begins to add, has the priority and deadline of `asyncgrad.request`, and does
+    not hold the event loop.
 
     Args:
         gradients: a dictionary of tensors, each of its leaf's shape and device, by leaf.
 
     Returns:
         A `BackwardFuture` on a running loop. Without a loop, it is done when this returns.
-
-    Raises:
-        RuntimeError: if a tensor is neither a leaf that requires grad nor retains its gradient, or
-            a gradient does not fit.
 
     Example:
         >>> x, y = (ag.zeros(2, requires_grad=True) for _ in range(2))

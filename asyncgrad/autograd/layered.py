@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from graphlib import TopologicalSorter
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 from asyncgrad.records import NamedTuple
 
@@ -51,25 +51,19 @@ def layout(
             above[lower].append(upper)
     _order(layers, above, below)
     x = _across(layers, widths, above, below, gap[0])
-    y, heights, top = {}, {}, 0.0
+    y, ends, bottom = {}, {}, -gap[1]
     for layer in layers:
-        height = max(sizes[box][1] if box < len(sizes) else 0.0 for box in layer)
+        top = bottom + gap[1]
+        bottom = top + max(sizes[box][1] if box < len(sizes) else 0.0 for box in layer)
         for box in layer:
-            y[box] = top + height / 2
-            heights[box] = sizes[box][1] if box < len(sizes) else height
-        top += height + gap[1]
-    arrows = []
-    for first, *between, last in chains:
-        points = [(x[first], y[first] + heights[first] / 2)]
-        for bend in between:
-            points += [
-                (x[bend], y[bend] - heights[bend] / 2),
-                (x[bend], y[bend] + heights[bend] / 2),
-            ]
-        arrows.append((*points, (x[last], y[last] - heights[last] / 2)))
+            y[box] = (top + bottom) / 2
+            half = sizes[box][1] / 2 if box < len(sizes) else (bottom - top) / 2
+            ends[box] = (x[box], y[box] - half), (x[box], y[box] + half)
+    # From the lower end of the first box to the upper end of the last one.
+    arrows = [tuple([point for box in chain for point in ends[box]][1:-1]) for chain in chains]
     width = max((x[box] + widths[box] / 2 for box in x), default=0.0)
     boxes = tuple([(x[box], y[box]) for box in range(len(sizes))])
-    return Layout(boxes, tuple(arrows), width, max(0.0, top - gap[1]))
+    return Layout(boxes, tuple(arrows), width, max(0.0, bottom))
 
 
 def _layers(
@@ -128,26 +122,24 @@ def _across(
     below: dict[int, list[int]], gap: float,
 ) -> dict[int, float]:  # fmt: skip
     """The middle of each box: near that of its neighbours, and beside the others of its layer."""
-    x: dict[int, float] = {}
+    packed: dict[int, float] = {}
     for layer in layers:
         left = 0.0
         for box in layer:
-            x[box] = left + widths[box] / 2
+            packed[box] = left + widths[box] / 2
             left += widths[box] + gap
+    x = packed.copy()
     for sweep in range(_SWEEPS):
         for layer in layers[::-1] if sweep % 2 else layers:
+            # How far each box wants to go from where it is if the layer is packed.
             wanted = [
-                _mean([x[other] for other in (*above[box], *below[box])], x[box]) for box in layer
+                _mean([x[other] for other in (*above[box], *below[box])], x[box]) - packed[box]
+                for box in layer
             ]
-            # As far left and as far right as fits without changing the order: half-way between.
-            lefts, rights = wanted[:], wanted[:]
-            for place in range(1, len(layer)):
-                apart = (widths[layer[place - 1]] + widths[layer[place]]) / 2 + gap
-                lefts[place] = max(lefts[place], lefts[place - 1] + apart)
-            for place in range(len(layer) - 1, 0, -1):
-                apart = (widths[layer[place - 1]] + widths[layer[place]]) / 2 + gap
-                rights[place - 1] = min(rights[place - 1], rights[place] - apart)
+            # Half-way between as far left and as far right as fits without changing the order.
+            lefts = accumulate(wanted, max)
+            rights = reversed([*accumulate(reversed(wanted), min)])
             for box, left, right in zip(layer, lefts, rights, strict=True):
-                x[box] = (left + right) / 2
+                x[box] = packed[box] + (left + right) / 2
     least = min((x[box] - widths[box] / 2 for box in x), default=0.0)
     return {box: value - least for box, value in x.items()}

@@ -73,7 +73,6 @@ def backward(
     Raises:
         RuntimeError: if a root requires no grad or its gradient does not fit; from the future,
             for errors on a device.
-        ValueError: if the deadline is NaN.
         TimeoutError: from the future, if the deadline has passed.
     """
     if grad_variables is not None:
@@ -160,25 +159,19 @@ def grad(
         outputs: the tensors to differentiate, or their gradient edges.
         inputs: differentiate by these: a tensor, an edge, several, or a dictionary of tensors.
         grad_outputs: the gradient of each output, of its shape; None for outputs of one element.
-        retain_graph: keep saved values for another pass; the default is `create_graph`.
-        create_graph: record the pass, so that its gradients can be differentiated.
+        retain_graph, create_graph, priority, deadline: as for `backward`.
         only_inputs: ignored, for PyTorch's programs; `backward()` accumulates into leaves.
         allow_unused: give None for inputs that the outputs do not depend on, instead of raising.
         is_grads_batched: the first axis of each gradient in `grad_outputs` is a batch, and so is
             that of each result. One pass does the work of one pass for each gradient of the batch.
         materialize_grads: like `allow_unused`, with zeros instead of None.
-        priority: larger is more urgent; the default is `request()`'s, or 0.
-        deadline: the loop time at which the pass is given up; the default is `request()`'s. For a
-            pass that a hook or node starts, the parent's deadline is the latest.
 
     Returns:
         A `BackwardFuture` of a tuple with one gradient for each input, or of a dictionary with the
         keys of `inputs`; without a running loop, the tuple or dictionary itself.
 
     Raises:
-        RuntimeError: if an output or input requires no grad, or a gradient does not fit; from the
-            future, if an input is not part of the graph, or for errors on a device.
-        ValueError: if `materialize_grads` comes with `allow_unused=False`, or the deadline is NaN.
+        RuntimeError: as `backward`; from the future also if an input is not part of the graph.
         TimeoutError: from the future, if the deadline has passed.
     """
     if allow_unused is not None:

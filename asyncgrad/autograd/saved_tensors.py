@@ -180,11 +180,7 @@ def _remove(path: str) -> None:
 
 
 class disable_saved_tensors_hooks(Mode):
-    """Make the use of saved-tensor hooks an error in this context.
-
-    Args:
-        error_message: the message of the error.
-    """
+    """Make the use of saved-tensor hooks an error in this context, with the given message."""
 
     def __init__(self, error_message: str) -> None:
         self._message = error_message
@@ -263,13 +259,10 @@ _OUTSIDE = (
 def allow_mutation_on_saved_tensors() -> Iterator[MutationContext]:
     """Let saved tensors be changed in place, by cloning them before the change.
 
-    Passes over a graph recorded here have to run here, too.
+    Passes over a graph recorded here have to run here, too. Such contexts can't be nested.
 
     Yields:
         The context, with the tensors saved and cloned so far.
-
-    Raises:
-        RuntimeError: if such contexts are nested.
     """
     if current().before_change is not None:
         raise AutogradError("allow_mutation_on_saved_tensors contexts cannot be nested")

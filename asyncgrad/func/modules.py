@@ -80,14 +80,11 @@ def replace_all_batch_norm_modules_(root: Module) -> Module:
 
 
 def stack_module_state(models: Sequence[Module]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Stack the parameters and buffers of modules of one class, to run the ensemble with `vmap`.
+    """Stack the parameters and buffers of modules of one class and mode, to `vmap` the ensemble.
 
     Returns:
         Stacked parameters and stacked buffers, by name. The parameters are leaves that require
         grad if those of the modules do.
-
-    Raises:
-        RuntimeError: for no modules, or if they differ in class, mode or `requires_grad`.
     """
     if not models:
         raise RuntimeError("stack_module_state: Expected at least one model, got 0.")

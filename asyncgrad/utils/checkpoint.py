@@ -232,20 +232,12 @@ class GraphExecGroup(_Setting):
 
 
 def set_checkpoint_early_stop(enable: bool) -> Mode:
-    """Override `early_stop` for all checkpoints made in this context.
-
-    Args:
-        enable: the value, whatever the calls say.
-    """
+    """Override `early_stop` for all checkpoints made in this context, whatever the calls say."""
     return _Setting(early_stop=enable)
 
 
 def set_checkpoint_debug_enabled(enabled: bool | None) -> Mode:
-    """Override `debug` for all checkpoints made in this context.
-
-    Args:
-        enabled: the value; None leaves it to the calls.
-    """
+    """Override `debug` for all checkpoints made in this context; None leaves it to the calls."""
     return _Setting(debug=enabled)
 
 
@@ -264,9 +256,6 @@ def checkpoint_sequential(
         input: the argument of the first function.
         use_reentrant, preserve_rng_state: as for `checkpoint`.
         kwargs: refused.
-
-    Returns:
-        What the last function returns; a coroutine if one of the functions is a coroutine function.
     """
     if use_reentrant is None:
         warn(f"asyncgrad.utils.checkpoint.checkpoint_sequential: {_PASS_IT}")

@@ -105,11 +105,7 @@ class StackDataset(Dataset[Any]):
 
 
 class ConcatDataset(Dataset[_Sample_co]):
-    """Several datasets, concatenated.
-
-    Args:
-        datasets: at least one; none of them an `IterableDataset`.
-    """
+    """Several datasets, concatenated: at least one, and none of them an `IterableDataset`."""
 
     def __init__(self, datasets: Iterable[Dataset[_Sample_co]]) -> None:
         self.datasets = list(datasets)
@@ -149,11 +145,7 @@ class ChainDataset(IterableDataset[_Sample_co]):
 
 
 class Subset(Dataset[_Sample_co]):
-    """A dataset of some samples of another dataset.
-
-    Args:
-        indices: the indices of the samples in it.
-    """
+    """A dataset of some samples of another dataset, by their indices in it."""
 
     def __init__(self, dataset: Samples[_Sample_co], indices: Sequence[int]) -> None:
         self.dataset = dataset

@@ -79,12 +79,7 @@ class RandomSampler(Sampler[int]):
 
 
 class SubsetRandomSampler(Sampler[int]):
-    """Given indices in random order.
-
-    Args:
-        indices: the indices.
-        generator: the random generator; the default one if None.
-    """
+    """Given indices in random order; `generator` is as for `RandomSampler`."""
 
     def __init__(self, indices: Sequence[int], generator: Generator | None = None) -> None:
         self.indices = indices
@@ -105,7 +100,7 @@ class WeightedRandomSampler(Sampler[int]):
         weights: the weight of each index, not negative; they need not sum up to 1.
         num_samples: the number of indices to draw.
         replacement: let indices repeat.
-        generator: the random generator; the default one if None.
+        generator: as for `RandomSampler`.
     """
 
     def __init__(
@@ -140,11 +135,7 @@ running_group: ContextVar[Any] = ContextVar("asyncgrad_group", default=None)
 
 
 def current_group(name: str) -> Any:
-    """The group of workers that the running function runs on, for `name`, which needs one.
-
-    Raises:
-        RuntimeError: outside of `World.run`.
-    """
+    """The group of workers that the running function runs on, for `name`, which needs one."""
     group = running_group.get()
     if group is None:
         raise AutogradError(
@@ -165,9 +156,6 @@ class DistributedSampler(Sampler[int]):
         shuffle: put the indices in another order in each epoch, the same for all workers.
         seed: decides, with the epoch, about this order; the same number on all workers.
         drop_last: leave out the last indices instead of giving some twice.
-
-    Raises:
-        RuntimeError: if `num_replicas` or `rank` is not given outside of `World.run`.
     """
 
     def __init__(
@@ -217,11 +205,7 @@ class DistributedSampler(Sampler[int]):
 
 
 class BatchSampler(Sampler["list[int]"]):
-    """The indices of another sampler, in lists of equal length.
-
-    Args:
-        drop_last: leave out the last list if it is shorter.
-    """
+    """The indices of another sampler, in lists; with `drop_last` without a shorter last list."""
 
     def __init__(
         self, sampler: Sampler[int] | Iterable[int], batch_size: int, drop_last: bool
