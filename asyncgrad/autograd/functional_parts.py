@@ -101,13 +101,6 @@ def input_vector(v: Value, tensors: Value, alone: bool, create_graph: bool, name
     return vector(v, tensors, alone, create_graph, name)
 
 
-def _unpacked(rows: Value, alone: bool, single: bool) -> Any:
-    """Drop the tuple by output or by input where there is only a single tensor."""
-    if single:
-        rows = tuple(row[0] for row in rows)
-    return rows[0] if alone else rows
-
-
 def finished(tensors: Value, alone: bool, create_graph: bool) -> Any:
     """Detach results unless `create_graph`, and unpack a single result."""
     if not create_graph:
@@ -209,31 +202,34 @@ async def jacobian_program(
     """The Jacobian, by the chosen strategy."""
     if strategy == "forward-mode":
         alone, blocks = await _blocks_forward(func, given)
-        return _unpacked(blocks, alone, single)
-    with enable_grad():
-        tensors = prepared(given, create_graph)
-        alone, outputs = await outputs_of(func, tensors, "jacobian", strict)
-        if vectorize:
-            if strict:
+    else:
+        with enable_grad():
+            tensors = prepared(given, create_graph)
+            alone, outputs = await outputs_of(func, tensors, "jacobian", strict)
+            if vectorize and strict:
                 raise AutogradError(
                     "jacobian: `strict=True` and `vectorized=True` are not supported together. "
                     "Set strict=False or vectorize=False."
                 )
-            rows = await _rows_at_once(outputs, tensors, create_graph)
-        else:
-            rows = tuple(
-                [
-                    await _rows(place, out, tensors, create_graph, strict)
-                    for place, out in enumerate(outputs)
-                ]
-            )
-    if not create_graph:
-        rows = tuple(tuple(block.detach() for block in row) for row in rows)
-    return _unpacked(rows, alone, single)
+            blocks = ()
+            if vectorize:
+                units = unit_vectors(outputs, outputs, 0, sum(out.numel() for out in outputs))
+                columns = await grad_where_required(
+                    outputs, tensors, units, create_graph, batched=True
+                )
+                blocks = blocks_of_rows(columns, outputs, tensors, 0)
+            for place, out in enumerate(() if vectorize else outputs):
+                columns = await _columns(place, out, tensors, create_graph, strict)
+                blocks += blocks_of_rows(columns, (out,), tensors, 0)
+        if not create_graph:
+            blocks = tuple(tuple(block.detach() for block in row) for row in blocks)
+    if single:
+        blocks = tuple(row[0] for row in blocks)
+    return blocks[0] if alone else blocks
 
 
-async def _rows(place: int, out: Value, tensors: Value, create_graph: bool, strict: bool) -> Any:
-    """The derivatives of one output, computed one row at a time."""
+async def _columns(place: int, out: Value, tensors: Value, create_graph: bool, strict: bool) -> Any:
+    """By input, the derivatives of an output's elements, computed one element at a time."""
     flat = out.reshape(-1)
     missing = f"Output {place} of the user-provided function is independent of input {{}}."
     # As in PyTorch, the second message has the output's number in place of an input's.
@@ -244,24 +240,7 @@ async def _rows(place: int, out: Value, tensors: Value, create_graph: bool, stri
             (flat[row],), tensors, None, create_graph, retain_graph=True
         )
         rows.append(filled(found, tensors, strict, create_graph, messages))
-    if not rows:
-        return tuple(blank(tensor, *out.shape) for tensor in tensors)
-    return tuple(
-        stack(block).reshape((*out.shape, *tensor.shape))
-        for block, tensor in zip(zip(*rows, strict=True), tensors, strict=True)
-    )
-
-
-async def _rows_at_once(outputs: Value, tensors: Value, create_graph: bool) -> Any:
-    """The derivatives of all outputs by all inputs, from one pass with batched gradients."""
-    count = sum(out.numel() for out in outputs)
-    units = unit_vectors(outputs, outputs, 0, count)
-    found = await grad_where_required(outputs, tensors, units, create_graph, batched=True)
-    columns = [
-        blank(tensor, count) if rows is None else rows
-        for rows, tensor in zip(found, tensors, strict=True)
-    ]
-    return blocks_of_rows(columns, outputs, tensors, 0)
+    return list(map(stack, zip(*rows, strict=True))) if rows else (None,) * len(tensors)
 
 
 def blank(tensor: Value, *lead: int) -> Any:
@@ -316,14 +295,15 @@ def blocks_of_rows(
 ) -> tuple[tuple[Any, ...], ...]:
     """By output and input, the derivatives by each input of all outputs' elements, its first axis.
 
-    The inputs' first `depth` axes belong to batches.
+    The inputs' first `depth` axes belong to batches. None in place of derivatives stands for zeros.
     """
     blocks = []
     first = 0
     for out in outputs:
         row = []
         for column, x in zip(columns, inputs, strict=True):
-            rows = column.narrow(0, first, out.numel())
+            count = out.numel()
+            rows = blank(x, count) if column is None else column.narrow(0, first, count)
             rows = rows.movedim(0, depth) if depth else rows
             row.append(rows.reshape((*x.shape[:depth], *out.shape, *x.shape[depth:])))
         blocks.append(tuple(row))

@@ -304,20 +304,22 @@ def register_multi_grad_hook(
     if any(gradient_edge(tensor) is None for tensor in tensors):
         raise AssertionError("Expected gradient function to be set")
     finders = [_node_finder(tensor) for tensor in tensors]
-    waiting: weakref.WeakKeyDictionary[GraphTask, _Gathered] = weakref.WeakKeyDictionary()
+    #: By pass, the gradients that have come, and the number of those still to come.
+    waiting: weakref.WeakKeyDictionary[GraphTask, tuple[list[Any], int]]
+    waiting = weakref.WeakKeyDictionary()
 
     def one_of_them(place: int) -> Callable[[Any], Any]:
         def hook(gradient: Gradient) -> Any:
             task: Any = _examined_pass()
-            gathered = waiting.get(task)
-            if gathered is None:
-                gathered = waiting[task] = _Gathered(task, [find() for find in finders])
-            gathered.gradients[place] = gradient
-            gathered.left -= 1
-            if gathered.left:
+            if task not in waiting:
+                waiting[task] = [None] * len(tensors), _coming(task, [find() for find in finders])
+            gathered, left = waiting[task]
+            gathered[place] = gradient
+            if left > 1:
+                waiting[task] = gathered, left - 1
                 return None
             del waiting[task]
-            return fn(gathered.gradients)
+            return fn(gathered)
 
         hook.only_sees = True  # type: ignore[attr-defined]
         return hook
@@ -325,19 +327,13 @@ def register_multi_grad_hook(
     return _Handles([t.register_hook(one_of_them(i)) for i, t in enumerate(tensors)])
 
 
-class _Gathered:
-    """The gradients of several tensors in one pass."""
-
-    __slots__ = ("gradients", "left")
-
-    def __init__(self, task: GraphTask, nodes: Sequence[Node | None]) -> None:
-        """Count the nodes that will get a gradient; None stands for a node that was freed."""
-        self.gradients: list[Any] = [None] * len(nodes)
-        info = task.exec_info
-        reached = arrivals(task.root, info)
-        if info is None or info.should_execute(task.root):
-            reached[task.root] = 1
-        self.left = sum(node in reached for node in nodes)
+def _coming(task: GraphTask, nodes: Sequence[Node | None]) -> int:
+    """How many nodes get a gradient in a pass; None stands for a node that was freed."""
+    info = task.exec_info
+    reached = arrivals(task.root, info)
+    if info is None or info.should_execute(task.root):
+        reached[task.root] = 1
+    return sum(node in reached for node in nodes)
 
 
 def _node_finder(tensor: Tensor) -> Callable[[], Node | None]:

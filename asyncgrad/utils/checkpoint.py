@@ -13,7 +13,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from functools import partial
+from functools import partial, reduce
 from typing import Any, TypeVar
 
 from asyncgrad.choices import DeterminismCheck, words
@@ -129,7 +129,7 @@ def checkpoint(
         made_anew(current().recorder, _source) if preserve_rng_state else None,
         early_stop=early_stop if settings.early_stop is None else settings.early_stop,
         compare=determinism_check == "default",
-        debug=bool(debug),
+        places=[] if debug else None,
         later=later,
     )
     run: Any = _run_later if later else _run
@@ -287,9 +287,4 @@ def _in_a_row(functions: tuple[Any, ...], *, awaits: bool = False) -> Callable[[
 
         return later
 
-    def now(value: Tensor) -> Any:
-        for function in functions:
-            value = function(value)
-        return value
-
-    return now
+    return lambda value: reduce(lambda result, function: function(result), functions, value)

@@ -6,6 +6,7 @@ import asyncio
 import weakref
 from collections.abc import Callable, Coroutine
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from typing import Any
 
 from asyncgrad.core.anomaly import users_stack
@@ -37,43 +38,38 @@ class Holder:
     __slots__ = ("__weakref__",)
 
 
+@dataclass(eq=False)
 class Frame:
     """One call of `checkpoint`: the saved-tensor hooks of its first run."""
 
-    def __init__(
-        self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any],
-        again: AbstractContextManager[Any], source: Generator | None, *, early_stop: bool,
-        compare: bool, debug: bool, later: bool,
-    ) -> None:  # fmt: skip
-        """Keep what the second run needs.
+    function: Callable[..., Any]
+    #: The arguments, until the first run has ended.
+    given: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    #: The context of the second run.
+    again: AbstractContextManager[Any]
+    #: The random generator's state for the second run, or None for any.
+    source: Generator | None
+    #: Stop the second run once everything needed is there.
+    early_stop: bool
+    #: Require the second run to save similar tensors to the first.
+    compare: bool
+    #: Where each tensor is saved, for errors; or None.
+    places: list[str] | None
+    #: The function is a coroutine function.
+    later: bool
 
-        Args:
-            again: the context of the second run.
-            source: the random generator's state for the second run, or None for any.
-            early_stop: stop the second run once everything needed is there.
-            compare: require the second run to save similar tensors to the first.
-            debug: record where each tensor is saved.
-            later: the function is a coroutine function.
-        """
-        self.function = function
-        #: The arguments, until the first run has ended.
-        self.given: tuple[Any, ...] = args
-        self.kwargs = kwargs
-        self.again = again
-        self.source = source
-        self.early_stop = early_stop
-        self.compare = compare
-        self.later = later
+    def __post_init__(self) -> None:
         #: Tensors are packed by the hooks in force outside, such as an outer checkpoint's. An
         #: example of a batch has no memory of its own to pack.
         hooks = current().saved_hooks
         self._args: list[Any] = [
-            SavedTensor(a, hooks) if isinstance(a, Variable) and not a._batched else a for a in args
+            SavedTensor(a, hooks) if isinstance(a, Variable) and not a._batched else a
+            for a in self.given
         ]
         self.holders: list[weakref.ref[Holder]] = []
         #: The metadata of each tensor.
         self.facts: list[Any] = []
-        self.places: list[str] | None = [] if debug else None
         self.completed = False
         self._cost = 0
         self._recorder = current().recorder

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from asyncgrad import autograd
@@ -21,14 +22,12 @@ def detach_variable(inputs: tuple[Any, ...]) -> tuple[Any, ...]:
             f"Only tuple of tensors is supported. Got Unsupported input type: "
             f"{type(inputs).__name__}"
         )
-    return tuple([_detached(value) for value in inputs])
-
-
-def _detached(value: object) -> Any:
-    if not isinstance(value, Variable):
-        return value
-    leaf: Any = value.detach()  # type: ignore[attr-defined]
-    return leaf.requires_grad_() if requires_grad(value) else leaf
+    return tuple(
+        [
+            x.detach().requires_grad_(requires_grad(x)) if isinstance(x, Variable) else x  # type: ignore[attr-defined]
+            for x in inputs
+        ]
+    )
 
 
 def check_backward_validity(inputs: Sequence[Any]) -> None:
@@ -78,7 +77,8 @@ class CheckpointFunction(autograd.Function):
             return _differentiate_later(_repeat_later, ctx, leaves, gradients)
         if awaits(current().graph_task):
             # Worker threads run the function and its pass, so that they do not block the loop.
-            return _differentiate_later(_repeat_in_thread, ctx, leaves, gradients)
+            in_thread: Any = partial(offload, _repeat)  # type: ignore[call-arg]
+            return _differentiate_later(in_thread, ctx, leaves, gradients)
         roots, given = _roots(_repeat(ctx, leaves), gradients)
         autograd.backward(roots, given)
         return _gradients(leaves)
@@ -86,18 +86,13 @@ class CheckpointFunction(autograd.Function):
 
 def _again(ctx: Any) -> Mode:
     """The mode of the second run."""
-    if ctx.source is None:
-        return Mode(grad=True, inference=False)
-    return Mode(grad=True, inference=False, generator=ctx.source.clone_state())
+    source = {} if ctx.source is None else {"generator": ctx.source.clone_state()}
+    return Mode(grad=True, inference=False, **source)
 
 
 def _repeat(ctx: Any, leaves: tuple[Any, ...]) -> Any:
     with _again(ctx):
         return ctx.run_function(*leaves)
-
-
-async def _repeat_in_thread(ctx: Any, leaves: tuple[Any, ...]) -> Any:
-    return await offload(_repeat, ctx, leaves)
 
 
 async def _repeat_later(ctx: Any, leaves: tuple[Any, ...]) -> Any:
