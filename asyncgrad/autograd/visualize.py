@@ -25,26 +25,23 @@ __all__ = ["Dot", "Kept", "Memory", "memory", "to_dot"]
 
 def _nodes(roots: Iterable[Any]) -> list[Node]:
     """All nodes of a graph: first the roots' nodes, then the others, the newest first."""
-    found: dict[Node, int] = {}
-    stack = []
-    for root in roots:
-        node = _node(root)
-        if node not in found:
-            found[node] = len(found)
-            stack.append(node)
+    found = dict.fromkeys(map(_node, roots))
     first = len(found)
+    stack = list(found)
     while stack:
         for edge in stack.pop().next_edges:
             child = edge.node
             if child is not None and child not in found:
-                found[child] = len(found)
+                found[child] = None
                 stack.append(child)
     nodes = list(found)
     # All accumulators have the same sequence number, so they stay in the order found.
-    leaves = [node for node in nodes[first:] if isinstance(node, AccumulateGrad)]
-    inner = [node for node in nodes[first:] if not isinstance(node, AccumulateGrad)]
-    inner.sort(key=lambda node: -node.sequence_nr)
-    return nodes[:first] + inner + leaves
+    others = sorted(nodes[first:], key=lambda node: (_is_leaf(node), -node.sequence_nr))
+    return nodes[:first] + others
+
+
+def _is_leaf(node: Node) -> bool:
+    return isinstance(node, AccumulateGrad)
 
 
 def _node(root: Value) -> Node:
@@ -170,7 +167,7 @@ def memory(*roots: Value) -> Memory:
     seen: dict[int, Any] = {}
     entries: dict[Node, list[Kept]] = {}
     # Count leaves first, so that shared memory is theirs; they still come last in the list.
-    for node in sorted(nodes, key=lambda node: not isinstance(node, AccumulateGrad)):
+    for node in sorted(nodes, key=_is_leaf, reverse=True):
         entries[node] = [_entry(node, *facts, seen) for facts in _kept(node)]
     return Memory(tuple([entry for node in nodes for entry in entries[node]]))
 
@@ -269,7 +266,7 @@ def to_dot(*roots: Value, names: Mapping[str, Any] | None = None) -> Dot:
 
 def kind_of(node: Node) -> str:
     """Whether a node is a "leaf", of a custom "function", or of an "op"."""
-    if isinstance(node, AccumulateGrad):
+    if _is_leaf(node):
         return "leaf"
     return "function" if isinstance(node, FunctionNode) else "op"
 
@@ -297,7 +294,7 @@ def graph_of(
 
 
 def _label(node: Node, names: Iterable[str]) -> Iterator[str]:
-    leaf = isinstance(node, AccumulateGrad)
+    leaf = _is_leaf(node)
     yield from names
     yield name_of(node) if leaf else f"{name_of(node)} #{node.sequence_nr}"
     yield ", ".join("?" if facts is None else _facts(facts) for facts in node._input_metadata)

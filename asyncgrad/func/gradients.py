@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import weakref
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any
 
 from asyncgrad.autograd.arguments import implicit_gradient
@@ -76,11 +77,7 @@ def grad(
         2.0
     """
 
-    async def program(*args: object, **kwargs: object) -> Any:
-        gradients, _, aux = await _grad(func, argnums, has_aux, args, kwargs)
-        return (gradients, aux) if has_aux else gradients
-
-    return transform("grad", program, func)
+    return transform("grad", partial(_grad, func, argnums, has_aux, False), func)
 
 
 @gradient_and_value
@@ -89,11 +86,7 @@ def grad_and_value(
 ) -> Callable[..., Any]:
     """`grad`, with the value: pairs `(gradients, value)`, or `(gradients, (value, aux))`."""
 
-    async def program(*args: object, **kwargs: object) -> Any:
-        gradients, value, aux = await _grad(func, argnums, has_aux, args, kwargs)
-        return gradients, ((value, aux) if has_aux else value)
-
-    return transform("grad_and_value", program, func)
+    return transform("grad_and_value", partial(_grad, func, argnums, has_aux, True), func)
 
 
 def vjp(func: Callable[..., Any], *primals: Tree, has_aux: bool = False) -> Results[Any]:
@@ -123,9 +116,10 @@ def vjp(func: Callable[..., Any], *primals: Tree, has_aux: bool = False) -> Resu
 
 @outside_inference
 async def _grad(
-    func: Callable[..., Any], argnums: int | tuple[int, ...], has_aux: bool, args: tuple[Any, ...],
-    kwargs: dict[str, Any],
+    func: Callable[..., Any], argnums: int | tuple[int, ...], has_aux: bool, valued: bool, /,
+    *args: Any, **kwargs: Any,
 ) -> Any:  # fmt: skip
+    """The gradients, with the value if it is `valued`, and aux."""
     level, wanted = current().batch, current().grad
     places = wrapped_argnums(argnums, len(args))
     with differentiated(func, args, grad=True):
@@ -138,12 +132,12 @@ async def _grad(
     beyond = wanted and leads_beyond([root], leaves)
     found = await pulled([root], arguments, [ones_like(root)], create_graph=beyond)
     trees = unflatten(structure, [wrap_batch(gradient, level) for gradient in found])
+    gradients = trees if isinstance(argnums, tuple) else trees[0]
     value = out if beyond else cut_off(out)
-    return (
-        trees if isinstance(argnums, tuple) else trees[0],
-        value,
-        outward(aux, leaves, level, wanted),
-    )
+    aux = outward(aux, leaves, level, wanted)
+    if valued:
+        return gradients, ((value, aux) if has_aux else value)
+    return (gradients, aux) if has_aux else gradients
 
 
 @outside_inference

@@ -7,7 +7,6 @@ from functools import partial
 from typing import Any, Concatenate, Literal, ParamSpec, overload
 
 from asyncgrad.autograd.functional_parts import (
-    blank,
     blocks_of_columns,
     blocks_of_rows,
     unit_vectors,
@@ -72,9 +71,7 @@ def jacrev(
     if not (chunk_size is None or chunk_size > 0):
         raise ValueError("jacrev: `chunk_size` should be greater than 0.")
 
-    async def program(*args: object, **kwargs: object) -> Any:
-        return await _jacrev(func, argnums, has_aux, chunk_size, args, kwargs)
-
+    program = partial(_jacrev, func, argnums, has_aux, chunk_size)
     return gradients.transform("jacrev", program, func)
 
 
@@ -104,9 +101,7 @@ def jacfwd(
         raise ValueError("jacfwd: `chunk_size` should be greater than 0.")
     check_randomness(randomness)
 
-    async def program(*args: object, **kwargs: object) -> Any:
-        return await _jacfwd(func, argnums, has_aux, chunk_size, randomness, args, kwargs)
-
+    program = partial(_jacfwd, func, argnums, has_aux, chunk_size, randomness)
     return gradients.transform("jacfwd", program, func)
 
 
@@ -133,7 +128,7 @@ def hessian(func: Callable[..., Any], argnums: int | tuple[int, ...] = 0) -> Cal
 @gradients.outside_inference
 async def _jacrev(
     func: Callable[..., Any], argnums: int | tuple[int, ...], has_aux: bool, chunk_size: int | None,
-    args: tuple[Any, ...], kwargs: dict[str, Any],
+    /, *args: Any, **kwargs: Any,
 ) -> Any:  # fmt: skip
     batch, wanted = current().batch, current().grad
     places = gradients.wrapped_argnums(argnums, len(args))
@@ -167,12 +162,8 @@ async def _jacrev(
         )
         parts.append([row.unsqueeze(0) for row in rows] if chunk_size == 1 else rows)
     depth = roots[0].ndim - outputs[0].ndim
-    columns = [
-        cat(chunks, 0) if chunks else blank(x, 0)
-        for chunks, x in zip(
-            zip(*parts, strict=True) if parts else [()] * len(arguments), arguments, strict=True
-        )
-    ]
+    columns: list[Any] = [cat(chunks, 0) for chunks in zip(*parts, strict=True)]
+    columns = columns or [None] * len(arguments)
     blocks = blocks_of_rows(columns, outputs, arguments, depth)
     several = isinstance(argnums, tuple)
     result = _tree_of_blocks(blocks, out_structure, structure, several, batch)
@@ -203,7 +194,7 @@ def _tree_of_blocks(
 @gradients.outside_inference
 async def _jacfwd(
     func: Callable[..., Any], argnums: int | tuple[int, ...] | None, has_aux: bool,
-    chunk_size: int | None, randomness: Randomness, args: tuple[Any, ...], kwargs: dict[str, Any],
+    chunk_size: int | None, randomness: Randomness, /, *args: Any, **kwargs: Any,
 ) -> Any:  # fmt: skip
     if argnums is None:
         argnums = tuple(range(len(args)))

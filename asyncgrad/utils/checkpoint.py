@@ -23,7 +23,6 @@ from asyncgrad.core.recording import made_anew
 from asyncgrad.core.variable import Variable
 from asyncgrad.errors import AutogradError
 from asyncgrad.ops.tensors.rng import generator_in_force
-from asyncgrad.records import NamedTuple
 from asyncgrad.scheduler import waits
 from asyncgrad.types import Tensor
 from asyncgrad.utils.recomputation import CheckpointError, Frame
@@ -108,9 +107,9 @@ def checkpoint(
             )
         result: _Result = CheckpointFunction.apply(function, preserve_rng_state, *args)
         return result
-    settings = current().checkpoints or _UNSET
-    if settings.debug is not None:
-        debug = settings.debug
+    settings = current().checkpoints or {}
+    if settings.get("debug") is not None:
+        debug = settings["debug"]
     if debug and context_fn is not noop_context_fn:
         raise ValueError("debug=True is incompatible with non-default context_fn")
     if determinism_check not in words(DeterminismCheck):
@@ -127,7 +126,7 @@ def checkpoint(
         kwargs,
         again,
         made_anew(current().recorder, _source) if preserve_rng_state else None,
-        early_stop=early_stop if settings.early_stop is None else settings.early_stop,
+        early_stop=settings.get("early_stop", early_stop),
         compare=determinism_check == "default",
         places=[] if debug else None,
         later=later,
@@ -175,20 +174,8 @@ _SUPPRESSED = (
 # -- settings -------------------------------------------------------------------------------------
 
 
-class _Settings(NamedTuple):
-    """Values that override the arguments of checkpoints."""
-
-    early_stop: bool | None = None
-    debug: bool | None = None
-    #: The `_Group` of passes that share second runs, or None.
-    group: Any = None
-
-
-_UNSET = _Settings()
-
-
 class _Setting(Mode):
-    """Overrides an argument of `checkpoint` within a block."""
+    """Overrides an argument of `checkpoint`, or says whom second runs serve, within a block."""
 
     def __init__(self, **setting: Any) -> None:
         super().__init__()
@@ -196,8 +183,7 @@ class _Setting(Mode):
 
     def __enter__(self) -> Any:
         """Override the argument; other overrides stay in force."""
-        found = current().checkpoints or _UNSET
-        self._put({"checkpoints": found._replace(**self._setting)})
+        self._put({"checkpoints": {**(current().checkpoints or {}), **self._setting}})
         return self
 
 
@@ -225,7 +211,7 @@ class GraphExecGroup(_Setting):
 
     def __enter__(self) -> Any:
         """Enter a new group; raises RuntimeError inside of another one."""
-        if (current().checkpoints or _UNSET).group is not None:
+        if "group" in (current().checkpoints or {}):
             raise AutogradError("GraphExecGroup contexts cannot be nested. Leave the outer one.")
         self._setting = {"group": _Group()}
         return super().__enter__()

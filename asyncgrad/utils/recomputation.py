@@ -98,9 +98,8 @@ class Frame:
         """The tensor; the first call in a pass runs the function again."""
         modes = current()
         task = modes.graph_task
-        settings = modes.checkpoints
         #: Whom the second run serves: one pass, or a group of passes.
-        whose = task if settings is None or settings.group is None else settings.group
+        whose = (modes.checkpoints or {}).get("group", task)
         run = None if whose is None else self._runs.get(whose)
         if run is None:
             run = Run(self)
@@ -257,9 +256,8 @@ class Run:
         try:
             return self._values.pop(holder)
         except KeyError:
-            settings = current().checkpoints
             overlap = ""
-            if settings is not None and settings.group is not None:
+            if "group" in (current().checkpoints or {}):
                 overlap = (
                     "Performing two backward calls that overlap (i.e. require the same saved "
                     "activation in order to compute gradients) is not allowed within "
