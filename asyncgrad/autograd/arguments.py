@@ -20,9 +20,7 @@ from asyncgrad.ops.promotion import cast
 
 def sequence_of(value: Value) -> tuple[Any, ...]:
     """A tuple of the tensors and gradient edges given, which may be one or a sequence."""
-    if isinstance(value, Variable):
-        return (value,)
-    if isinstance(value, GradientEdge):
+    if isinstance(value, (Variable, GradientEdge)):
         return (value,)
     if isinstance(value, (list, tuple)):
         return tuple(value)

@@ -7,7 +7,8 @@ import inspect
 import weakref
 from asyncio.events import _get_running_loop
 from collections.abc import Callable, Coroutine
-from typing import Any
+from functools import partial
+from typing import Any, TypeAlias
 
 from asyncgrad.aliases import Value
 from asyncgrad.core.modes import current
@@ -26,6 +27,11 @@ class Packed:
         self.before = before
 
 
+#: The tasks that unpack tensors before the nodes of one pass ask for them; None for tensors that
+#: have been taken.
+Ahead: TypeAlias = weakref.WeakKeyDictionary[Packed, asyncio.Task[Any] | None]
+
+
 class AwaitedHooks:
     """A pair of hooks of which at least one is a coroutine function."""
 
@@ -38,6 +44,7 @@ class AwaitedHooks:
         self._unpack = unpack
         self._prefetch = prefetch
         self._last: weakref.ref[Packed] | None = None
+        #: By pass.
         self._ahead: weakref.WeakKeyDictionary[Any, Ahead] = weakref.WeakKeyDictionary()
 
     def pack(self, tensor: Value) -> Packed:
@@ -54,13 +61,32 @@ class AwaitedHooks:
             return await self.read(packed)
         ahead = self._ahead.get(task)
         if ahead is None:
-            ahead = self._ahead[task] = Ahead(self, task)
+            ahead = self._ahead[task] = weakref.WeakKeyDictionary()
+            # `BackwardFuture.add_done_callback` would mark the pass's outcome as looked at.
+            asyncio.Future.add_done_callback(task.future, partial(_cancel, ahead))
         try:
-            return await ahead.take(packed, self._prefetch)
+            return await self._take(packed, ahead)
         except (Exception, asyncio.CancelledError):
             # The pass has failed or was cancelled. It ends when nothing of it runs any more.
-            await ahead.stop()
+            running = _cancel(ahead)
+            if running:
+                # Nothing below depends on what changes while this waits; a cancellation ends it.
+                await asyncio.wait(running)
             raise
+
+    def _take(self, packed: Packed, ahead: Ahead) -> Any:
+        """An awaitable of the tensor; also starts to unpack tensors packed before it."""
+        running = ahead.get(packed)
+        ahead[packed] = None
+        before = packed.before
+        for _ in range(self._prefetch):
+            other = None if before is None else before()
+            if other is None:
+                break
+            if other not in ahead:
+                ahead[other] = asyncio.ensure_future(self.read(other))
+            before = other.before
+        return self.read(packed) if running is None else running
 
     async def read(self, packed: Packed) -> Any:
         """Unpack a tensor, without any prefetching."""
@@ -72,48 +98,14 @@ class AwaitedHooks:
         return await tensor if inspect.iscoroutine(tensor) else tensor
 
 
-class Ahead:
-    """Tensors that one pass unpacks before its nodes ask for them."""
-
-    def __init__(self, hooks: AwaitedHooks, task: Any) -> None:
-        """Stop all unpacking when the pass ends."""
-        self._hooks = hooks
-        #: The unpacking tasks; None for tensors that have been taken.
-        self._running: weakref.WeakKeyDictionary[Packed, asyncio.Task[Any] | None] = (
-            weakref.WeakKeyDictionary()
-        )
-        # `BackwardFuture.add_done_callback` would mark the pass's outcome as looked at.
-        asyncio.Future.add_done_callback(task.future, self._cancel)
-
-    def take(self, packed: Packed, count: int) -> Any:
-        """An awaitable of the tensor; also starts to unpack `count` tensors packed before it."""
-        running = self._running.get(packed)
-        self._running[packed] = None
-        before = packed.before
-        for _ in range(count):
-            other = None if before is None else before()
-            if other is None:
-                break
-            if other not in self._running:
-                self._running[other] = asyncio.ensure_future(self._hooks.read(other))
-            before = other.before
-        return self._hooks.read(packed) if running is None else running
-
-    async def stop(self) -> None:
-        """Cancel what is still being unpacked, and wait for its end."""
-        running = self._cancel()
-        if running:
-            # Nothing below depends on what changes while this waits; a cancellation ends the wait.
-            await asyncio.wait(running)
-
-    def _cancel(self, ended: object = None) -> list[asyncio.Task[Any]]:
-        """Cancel what is still being unpacked; called at the end of the pass, too."""
-        running = [task for task in self._running.values() if task is not None]
-        self._running.clear()
-        for task in running:
-            task.add_done_callback(retrieve)
-            task.cancel()
-        return running
+def _cancel(ahead: Ahead, ended: object = None) -> list[asyncio.Task[Any]]:
+    """Cancel what a pass still unpacks ahead; called at the end of the pass, too."""
+    running = [task for task in ahead.values() if task is not None]
+    ahead.clear()
+    for task in running:
+        task.add_done_callback(retrieve)
+        task.cancel()
+    return running
 
 
 def _begun(packing: Coroutine[Any, Any, Any]) -> Any:

@@ -96,16 +96,15 @@ def backward_from(
     """`backward`, with the roots as a tuple."""
     if wait != "done" and wait not in words(Wait):
         raise ValueError(f"backward(): wait must be 'done' or 'enqueued', not {wait!r}")
-    if inputs is None:
-        if create_graph is False and priority is None and deadline is None and len(roots) == 1:
-            done = pass_along_chain(roots[0], grad_tensors, retain_graph)
-            if done is not None:
-                return done  # type: ignore[no-any-return]
-        task = new_pass(roots, grad_tensors, retain_graph, create_graph, None, False)
-        task.wait_enqueued = wait != "done"
-        return start_pass(task, priority, deadline)  # type: ignore[no-any-return]
-    wanted = inputs_of(inputs, "backward")
-    edges = [differentiable_edge(tensor) for tensor in wanted]
+    wanted: tuple[Any, ...] = ()
+    edges = None
+    if inputs is not None:
+        wanted = inputs_of(inputs, "backward")
+        edges = [differentiable_edge(tensor) for tensor in wanted]
+    elif create_graph is False and priority is None and deadline is None and len(roots) == 1:
+        done = pass_along_chain(roots[0], grad_tensors, retain_graph)
+        if done is not None:
+            return done  # type: ignore[no-any-return]
     task = new_pass(roots, grad_tensors, retain_graph, create_graph, edges, False)
     task.wait_enqueued = wait != "done"
     for tensor in wanted:

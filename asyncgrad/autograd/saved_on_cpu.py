@@ -20,14 +20,25 @@ from asyncgrad.ops.tensors.transfer import moved
 class _OnHost:
     """A tensor in pinned memory, which may be on its way back to the device."""
 
-    __slots__ = ("__weakref__", "before", "copy", "metadata", "returning")
+    __slots__ = ("__weakref__", "before", "copy", "metadata", "returning", "stream")
 
-    def __init__(self, copy: Any, metadata: Metadata, before: _OnHost | None) -> None:
+    def __init__(
+        self, copy: Any, metadata: Metadata, stream: Stream, before: weakref.ref[_OnHost] | None
+    ) -> None:
         self.copy = copy
         self.metadata = metadata
-        self.before = None if before is None else weakref.ref(before)
+        self.stream = stream
+        self.before = before
         #: The array on the device that the copy back writes to.
         self.returning: Any = None
+
+    def send_for(self) -> Any:
+        """Start the copy back, unless it has been started."""
+        if self.returning is None:
+            with self.stream:
+                device = self.metadata.device
+                self.returning = moved(self.copy, CPU, device, non_blocking=True)
+        return self.returning
 
 
 class Offload:
@@ -42,13 +53,15 @@ class Offload:
         device = tensor._metadata.device
         if device is CPU:
             return tensor
-        stream = self._stream(device)
+        stream = self._streams.get(device)
+        if stream is None:
+            stream = self._streams[device] = Stream(device)
         stream.wait_stream(current_stream(device))
         with stream:
             # The stream keeps both arrays alive until the copy is done.
             copy = moved(tensor._array, device, CPU, non_blocking=True)
         stream.mark()
-        packed = _OnHost(copy, tensor._metadata, None if self._last is None else self._last())
+        packed = _OnHost(copy, tensor._metadata, stream, self._last)
         self._last = weakref.ref(packed)
         return packed
 
@@ -56,28 +69,13 @@ class Offload:
         """The tensor, ready in the current stream; also starts the copy of the one before."""
         if isinstance(packed, Variable):
             return packed
-        device = packed.metadata.device
-        array = self._send_for(packed)
+        array = packed.send_for()
         packed.returning = None
-        here = current_stream(device)
-        here.wait_stream(self._stream(device))
+        here = current_stream(packed.metadata.device)
+        here.wait_stream(packed.stream)
         # The copying stream owns the memory; the current stream has to keep it while it is used.
         here.keep(array)
         before = None if packed.before is None else packed.before()
         if before is not None:
-            self._send_for(before)
+            before.send_for()
         return wrap(array, packed.metadata)
-
-    def _send_for(self, packed: _OnHost) -> Any:
-        """Start the copy back, unless it has been started."""
-        if packed.returning is None:
-            device = packed.metadata.device
-            with self._stream(device):
-                packed.returning = moved(packed.copy, CPU, device, non_blocking=True)
-        return packed.returning
-
-    def _stream(self, device: Device) -> Stream:
-        stream = self._streams.get(device)
-        if stream is None:
-            stream = self._streams[device] = Stream(device)
-        return stream

@@ -11,11 +11,13 @@ from typing import Any
 
 from asyncgrad.core.anomaly import users_stack
 from asyncgrad.core.hook_calls import finished
+from asyncgrad.core.metadata import Metadata
 from asyncgrad.core.modes import Mode, current
 from asyncgrad.core.recording import made_anew, modes_of, recorders
 from asyncgrad.core.saved import SavedTensor
 from asyncgrad.core.states import HEAVY_NS
 from asyncgrad.core.variable import Variable
+from asyncgrad.ops.arguments import is_expandable
 from asyncgrad.ops.tensors.rng import Generator
 from asyncgrad.scheduler import awaits, offload
 from asyncgrad.types import Tensor
@@ -129,6 +131,12 @@ class Frame:
         self.completed = True
         self.given = ()
 
+    def differ(self, before: Metadata, after: Metadata) -> bool:
+        """Whether tensors differ; without `compare`, whether their shapes do not broadcast."""
+        if self.compare:
+            return before is not after
+        return not is_expandable(after.shape, before.shape)
+
     def name(self) -> str:
         """Used by errors that name a node."""
         return "checkpoint"
@@ -228,11 +236,9 @@ class Run:
                 f"tensor at position {place}:\nsaved metadata: {before!r}\n"
                 f"recomputed metadata: {after!r}\n"
                 for place, (before, after) in enumerate(zip(expected, found, strict=True))
-                if before is not after and frame.holders[place]() is not None
+                if frame.differ(before, after) and frame.holders[place]() is not None
             ]
-            if not frame.compare:
-                self._check_shapes(frame)
-            elif differing:
+            if differing:
                 raise CheckpointError(
                     f"checkpoint: Recomputed values for the following tensors have different "
                     f"metadata than during the forward pass.\n{''.join(differing)}"
@@ -241,15 +247,6 @@ class Run:
         self._facts.clear()
         self._places.clear()
         self.ended = True
-
-    def _check_shapes(self, frame: Frame) -> None:
-        """For `determinism_check="none"`: check only that shapes broadcast to the first run's."""
-        for place, (before, after) in enumerate(zip(frame.facts, self._facts, strict=True)):
-            if not _fits(after.shape, before.shape) and frame.holders[place]() is not None:
-                raise CheckpointError(
-                    f"checkpoint: the tensor at position {place} had shape {before.shape} at "
-                    f"first, and {after.shape} when the function was run again.{self._story(frame)}"
-                )
 
     def take(self, holder: Holder) -> Any:
         """Hand out the tensor of a holder, once; raises CheckpointError the second time."""
@@ -291,12 +288,6 @@ class Run:
                 for number, (fact, where) in enumerate(zip(facts, places, strict=True))
             ]
         return "".join(parts)
-
-
-def _fits(shape: tuple[int, ...], target: tuple[int, ...]) -> bool:
-    """Whether a shape can be broadcast to another one."""
-    extra = len(target) - len(shape)
-    return extra >= 0 and all(a in {1, b} for a, b in zip(shape, target[extra:], strict=True))
 
 
 def _saved(argument: object) -> bool:

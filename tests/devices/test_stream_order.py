@@ -134,7 +134,7 @@ MUTANTS = {
         programs.offloaded,
     ),
     "what comes back is there": (
-        saved_on_cpu.Offload, "unpack", "here.wait_stream(self._stream(device))",
+        saved_on_cpu.Offload, "unpack", "here.wait_stream(packed.stream)",
         programs.offloaded,
     ),
     "what comes back is kept": (
