@@ -18,14 +18,21 @@ from asyncgrad.ops.tensors.pytree import flatten, spread, unflatten
 from asyncgrad.records import NamedTuple
 
 
-def place_of(value: Value, values: Sequence[Any]) -> int:
-    """The place of a value in a sequence, by identity: `in` would compare elementwise; or -1."""
-    return next((place for place, other in enumerate(values) if other is value), -1)
-
-
 def among(value: Value, values: Sequence[Any]) -> bool:
-    """Whether a value is in a sequence, by identity."""
-    return place_of(value, values) >= 0
+    """Whether a value is in a sequence, by identity: `in` would compare tensors elementwise."""
+    # Loops here and below, because a generator would double the time.
+    for other in values:  # noqa: SIM110
+        if other is value:
+            return True
+    return False
+
+
+def place_of(value: Value, values: Sequence[Any]) -> int:
+    """The place of a value in a sequence, by identity, or -1."""
+    for place, other in enumerate(values):
+        if other is value:
+            return place
+    return -1
 
 
 # -- in forward mode ------------------------------------------------------------------------------

@@ -77,8 +77,9 @@ def connected(
                 number for number, x in enumerate(outputs) if among(x, ctx.non_differentiable)
             )
         _keep(ctx, outputs)
+    own = vars(ctx)
     for name in ("to_save", "saved_for_forward", "dirty_tensors", "non_differentiable"):
-        vars(ctx).pop(name, None)
+        own.pop(name, None)
     if recording and computed:
         _note_hidden(ctx, args, outputs, computed)
     return results[0] if single else results
