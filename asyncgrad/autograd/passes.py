@@ -212,22 +212,7 @@ def grad(
         captured: Any
         # `strict=True` takes longer, and the three have the same length.
         for captured, facts, edge in zip(task.captured, metadata, edges):  # noqa: B905
-            leads_to_leaf = edge.__class__ is AccumulateGrad
-            if captured.__class__ is facts.F.array_type and (
-                captured.dtype is facts.dtype or captured.dtype == facts.dtype
-            ):
-                if given is not None:
-                    captured = _as_given(given, captured, facts)
-                elif facts.size == 1 and captured is ONES.get(facts):
-                    captured = wrap(captured.copy(), facts)  # type: ignore[union-attr]
-                else:
-                    captured = wrap(captured, facts)
-                if not leads_to_leaf or edge.variable._autograd.grad_dtype is None:
-                    # The usual case: no cast to another dtype is needed.
-                    results.append(captured)
-                    continue
-            used = captured is not None
-            if not used:
+            if captured is None:
                 if materialize_grads:
                     captured = _zeros(tensors[len(results)], facts, create_graph, within)
                 elif not allow_unused:
@@ -237,15 +222,15 @@ def grad(
                         f"behavior."
                     )
             elif not isinstance(captured, Variable):
-                array = facts.F.as_array(captured)
-                captured = wrap(array, facts.F.metadata_of(array))
+                captured = _as_tensor(captured, facts, given)
+            elif level is not None:
+                captured = batch_of(captured, level)
             if captured is not None:
                 # A leaf may ask for another dtype; None means any.
+                leads_to_leaf = edge.__class__ is AccumulateGrad
                 dtype = grad_dtype(edge.variable) if leads_to_leaf else facts.dtype
                 if dtype is not None and captured._metadata.dtype != dtype:
                     captured = within(cast, captured, dtype)
-            if used and level is not None:
-                captured = batch_of(captured, level)
             results.append(captured)
         return tuple(results) if keys is None else dict(zip(keys, results, strict=True))
 
@@ -276,12 +261,18 @@ def _zeros(
     return zeros
 
 
-def _as_given(given: tuple[Any, ...], captured: Value, facts: Value) -> Any:
+def _as_tensor(array: Value, facts: Metadata, given: tuple[Any, ...] | None) -> Any:
     """The tensor in `grad_outputs` whose array was captured, or a new tensor."""
-    for gradient in given:
-        if isinstance(gradient, Variable) and gradient._array is captured:
+    for gradient in given or ():
+        if isinstance(gradient, Variable) and gradient._array is array:
             return gradient
-    return wrap(captured, facts)
+    F = facts.F
+    if facts.size == 1 and array is ONES.get(facts):
+        array = F.clone(array)
+    if array.__class__ is F.array_type and array.dtype == facts.dtype:
+        return wrap(array, facts)
+    array = F.as_array(array)
+    return wrap(array, F.metadata_of(array))
 
 
 async def _grad_of_examples(

@@ -5,7 +5,8 @@ from __future__ import annotations
 import copy
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from asyncgrad.nn.module import Module
@@ -55,10 +56,16 @@ def functional_call(
         # Other tasks may call the module while this call waits, so it works on a copy of the tree.
         module = _copied(module, {})
     replaced = _replaced(_chosen(module, given, tie_weights, strict), given)
+    call = partial(module, *arguments, **(kwargs or {}))
     if later:
-        return _call_later(module, replaced, arguments, kwargs or {})
+
+        async def waiting() -> Any:
+            with replaced:
+                return await call()
+
+        return waiting()
     with replaced:
-        return module(*arguments, **(kwargs or {}))
+        return call()
 
 
 def replace_all_batch_norm_modules_(root: Module) -> Module:
@@ -199,14 +206,6 @@ def _replaced(chosen: list[tuple[str, dict[str, Any], str, Any]], given: Any) ->
             if full in given and entries.get(name, value) is not value:
                 given[full] = entries[name]
             entries[name] = own
-
-
-async def _call_later(
-    module: Module, replaced: AbstractContextManager[None], args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-) -> Any:  # fmt: skip
-    with replaced:
-        return await module(*args, **kwargs)
 
 
 def _copied(module: Module, known: dict[int, Any]) -> Any:
