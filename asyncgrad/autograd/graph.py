@@ -312,7 +312,7 @@ def register_multi_grad_hook(
         def hook(gradient: Gradient) -> Any:
             task: Any = _examined_pass()
             if task not in waiting:
-                waiting[task] = [None] * len(tensors), _coming(task, [find() for find in finders])
+                waiting[task] = [None] * len(finders), _coming(task, [find() for find in finders])
             gathered, left = waiting[task]
             gathered[place] = gradient
             if left > 1:
