@@ -79,8 +79,9 @@ class AtOnce(Mode):
     def _undo(self) -> None:
         """Undo the call, once, if it was this context's last."""
         calls = _calls.get()
-        mode, before, changed = calls.get(type(self), (None, None, None))
-        if mode is self:
+        call = calls.get(type(self))
+        if call is not None and call[0] is self:
+            _, before, changed = call
             _calls.set({kind: call for kind, call in calls.items() if kind is not type(self)})
             now = current()
             values = {name: getattr(before, name) for name in self._changes}
