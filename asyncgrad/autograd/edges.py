@@ -31,6 +31,9 @@ Root: TypeAlias = "Tensor | GradientEdge"
 def get_gradient_edge(tensor: Tensor) -> GradientEdge:
     """The gradient edge of a tensor that needs a gradient.
 
+    Raises:
+        RuntimeError: if the tensor needs no gradient.
+
     Example:
         >>> x = ag.tensor(3.0, requires_grad=True)
         >>> squared = x * x

@@ -39,7 +39,11 @@ class UnpackedDualTensor(NamedTuple):
 
 
 def enter_dual_level() -> int:
-    """Open the level of forward mode, and return its number, 0; only `asyncgrad.func.jvp` nests."""
+    """Open the level of forward mode, and return its number, 0.
+
+    Raises:
+        RuntimeError: if a level is open already; `asyncgrad.func.jvp` nests.
+    """
     install(current().replace(dual_level=_first_level()))
     return 0
 
@@ -56,6 +60,9 @@ def exit_dual_level(*, level: int | None = None) -> None:
 
     Args:
         level: its number; the default is the open one.
+
+    Raises:
+        RuntimeError: if no level is open, or `level` is another one.
     """
     modes = current()
     opened = modes.dual_level
@@ -71,6 +78,9 @@ def exit_dual_level(*, level: int | None = None) -> None:
 
 class dual_level(Mode):
     """A level of forward mode for a block, or for each call of a decorated function.
+
+    Raises:
+        RuntimeError: on entry, if a level is open.
 
     Example:
         >>> import asyncgrad.autograd.forward_ad as fwAD
@@ -201,6 +211,9 @@ def unpack_dual(tensor: Tensor, *, level: int | None = None) -> UnpackedDualTens
 
     Returns:
         A named tuple `(primal, tangent)`; the tangent is None if there is none or no level is open.
+
+    Raises:
+        RuntimeError: if `level` is not the open one.
     """
     if not isinstance(tensor, Variable):
         raise TypeError(f"unpack_dual(): argument 'tensor' must be Tensor, not {class_of(tensor)}")

@@ -156,7 +156,11 @@ class FunctionNode(FunctionCtx, Node):
 
     @property
     def saved_tensors(self) -> tuple[Tensor, ...]:
-        """The tensors kept by `save_for_backward`; in `jvp`, those kept by `save_for_forward`."""
+        """The tensors kept by `save_for_backward`; in `jvp`, those kept by `save_for_forward`.
+
+        Raises:
+            RuntimeError: if they have been released or changed in place.
+        """
         if self.saved_for_forward:
             return self.saved_for_forward
         values, kept = self._unpacked, self._kept

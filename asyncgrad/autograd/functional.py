@@ -81,6 +81,9 @@ async def vjp(
         create_graph: make the results differentiable.
         strict: raise where an output does not depend on an input, instead of giving zeros.
 
+    Raises:
+        RuntimeError: if `v` does not fit, or if `strict` and an output is independent of an input.
+
     Example:
         >>> x = ag.tensor([1.0, 2.0])
         >>> y, product = ag.autograd.functional.vjp(lambda x: x * x, x, ag.tensor([1.0, 1.0]))
@@ -213,6 +216,9 @@ def hessian(
 
     Returns:
         A tensor of the input's shape twice over; for several inputs a tuple of tuples.
+
+    Raises:
+        NotImplementedError: for forward mode with `create_graph` or without `vectorize`.
     """
     single, given = parts.tuple_of(inputs, "inputs", "hessian")
     _check_strategy(

@@ -91,6 +91,11 @@ def gradgradcheck(
         options: those of `gradcheck`, with `check_fwd_over_rev=False` and
             `check_rev_over_rev=True` instead of `check_forward_ad` and `check_backward_ad`, and
             `gen_non_contig_grad_outputs=False`: whether random gradients are non-contiguous.
+
+    Raises:
+        GradcheckError: where a check fails.
+        ValueError: if no input requires grad.
+        AssertionError: if nothing is to be checked.
     """
     return bool(_blocking(_gradgradcheck(func, inputs, grad_outputs, **options), func))
 

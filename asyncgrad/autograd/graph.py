@@ -230,6 +230,10 @@ def accumulate(gradients: Mapping[Any, Any]) -> Any:
     Returns:
         A `BackwardFuture` on a running loop. Without a loop, it is done when this returns.
 
+    Raises:
+        RuntimeError: if a tensor is neither a leaf that requires grad nor retains its gradient, or
+            a gradient does not fit.
+
     Example:
         >>> x, y = (ag.zeros(2, requires_grad=True) for _ in range(2))
         >>> _ = ag.autograd.graph.accumulate({x: ag.ones(2), y: ag.ones(2) * 2})

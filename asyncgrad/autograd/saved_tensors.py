@@ -263,6 +263,9 @@ def allow_mutation_on_saved_tensors() -> Iterator[MutationContext]:
 
     Yields:
         The context, with the tensors saved and cloned so far.
+
+    Raises:
+        RuntimeError: if such contexts are nested.
     """
     if current().before_change is not None:
         raise AutogradError("allow_mutation_on_saved_tensors contexts cannot be nested")

@@ -64,6 +64,9 @@ def to_svg(*roots: Value, names: Mapping[str, Any] | None = None) -> Svg:
     Returns:
         The picture: a string, which a notebook shows; `save(path)` writes it to a file.
 
+    Raises:
+        RuntimeError: for a tensor without a graph.
+
     Example:
         >>> x = ag.ones(2, requires_grad=True)
         >>> picture = ag.autograd.graph.to_svg(ag.exp(x).sum(), names={"x": x})

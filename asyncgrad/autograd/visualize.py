@@ -151,6 +151,9 @@ def memory(*roots: Value) -> Memory:
     Args:
         roots: tensors, nodes or gradient edges; the whole graph behind them is searched.
 
+    Raises:
+        RuntimeError: for a tensor without a graph.
+
     Example:
         >>> w = ag.ones(3, 2, requires_grad=True)
         >>> loss = ag.exp(ag.ones(5, 3) @ w).sum()
@@ -241,6 +244,9 @@ def to_dot(*roots: Value, names: Mapping[str, Any] | None = None) -> Dot:
 
     Returns:
         The text in Graphviz' language; `svg()` draws it.
+
+    Raises:
+        RuntimeError: for a tensor without a graph.
 
     Example:
         >>> x = ag.ones(2, requires_grad=True)

@@ -71,6 +71,9 @@ def grad(
         them for a tuple of `argnums`; with `has_aux`, a pair of these and the second part. On a
         running loop it returns a future.
 
+    Raises:
+        RuntimeError: from the function, if `argnums` does not fit or the output has axes.
+
     Example:
         >>> square = lambda x: x * x
         >>> ag.func.grad(ag.func.grad(square))(ag.tensor(3.0)).item()

@@ -54,6 +54,9 @@ def vmap(
         A function of the same arguments. On a running loop it returns a future if `func` is a
         coroutine function or a transform.
 
+    Raises:
+        RuntimeError: for another `randomness`, or if the function reads values.
+
     Example:
         >>> dot = ag.func.vmap(lambda x, y: (x * y).sum(), in_dims=(0, None))
         >>> dot(ag.ones(3, 2), ag.tensor([1.0, 2.0])).tolist()

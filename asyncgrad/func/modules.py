@@ -92,6 +92,9 @@ def stack_module_state(models: Sequence[Module]) -> tuple[dict[str, Any], dict[s
     Returns:
         Stacked parameters and stacked buffers, by name. The parameters are leaves that require
         grad if those of the modules do.
+
+    Raises:
+        RuntimeError: for no modules, or if they differ in class, mode or `requires_grad`.
     """
     if not models:
         raise RuntimeError("stack_module_state: Expected at least one model, got 0.")

@@ -41,6 +41,10 @@ def jvp(
         `(output, jvp_out)`, with `has_aux` `(output, jvp_out, aux)`; on a running loop, a future
         of it.
 
+    Raises:
+        RuntimeError: if the tangents do not fit the primals, the output holds anything but
+            tensors, or `strict` and an output is independent of the arguments.
+
     Example:
         >>> x = ag.tensor(2.0)
         >>> ag.func.jvp(lambda x: x * x, (x,), (ag.tensor(1.0),))[1].item()

@@ -17,6 +17,9 @@ class SyncBatchNorm(_BatchNorm):
         process_group: must be None, as there are no other processes.
 
     The other arguments are those of `BatchNorm1d`.
+
+    Raises:
+        ValueError: if there is a process group; in a call, if the input has less than two axes.
     """
 
     def __init__(
@@ -61,6 +64,9 @@ class DataParallel(Module):
     Args:
         device_ids: at most one device.
         output_device, dim: without effect.
+
+    Raises:
+        ValueError: if there are several devices.
     """
 
     def __init__(

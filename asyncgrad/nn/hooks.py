@@ -126,6 +126,9 @@ class Hooked(Members):
         Args:
             hook: gets the module, the gradients of the node's inputs and those of its outputs;
                 its result, unless None, replaces the inputs' gradients.
+
+        Raises:
+            RuntimeError: if the module has full backward hooks.
         """
         if self._backward_hooks:
             raise RuntimeError(_BOTH)
@@ -147,6 +150,9 @@ class Hooked(Members):
             hook: a function or coroutine function of the module, the gradients of the arguments
                 and those of the outputs, as tuples with None where there is no gradient; its
                 result, unless None, replaces the arguments' gradients.
+
+        Raises:
+            RuntimeError: if the module has hooks of `register_backward_hook`.
         """
         if any(isinstance(hook, HookOnNode) for hook in self._forward_hooks.values()):
             raise RuntimeError(_BOTH)

@@ -87,7 +87,12 @@ def trunc_normal_(
     tensor: _T, mean: float = 0.0, std: float = 1.0, a: float = -2.0, b: float = 2.0,
     generator: Generator | None = None,
 ) -> _T:  # fmt: skip
-    """Fill with normal numbers that lie in [a, b]; numbers outside are redrawn."""
+    """Fill with normal numbers that lie in [a, b]; numbers outside are redrawn.
+
+    Raises:
+        ZeroDivisionError: if `std` is 0.
+        NotImplementedError: for integers and booleans.
+    """
     check_dtype("trunc_normal_", tensor._metadata.dtype, INEXACT)
     if a > b:
         raise RuntimeError(f"trunc_normal_ expects a <= b, but found a={a} > b={b}")

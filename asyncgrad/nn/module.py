@@ -212,6 +212,9 @@ class Module(Hooked):
         Args:
             args: a dtype, a device, a device and a dtype, or a tensor that has both.
             kwargs: `device=` and `dtype=`.
+
+        Raises:
+            TypeError: if the dtype is neither floating nor complex.
         """
         device, dtype = target_of_to(**arguments_of_to(args, kwargs))
         if dtype is not None and category(dtype) < 2:
@@ -379,6 +382,9 @@ class Module(Hooked):
             state_dict: tensors by dotted names.
             strict: raise if names are missing or unexpected.
             assign: use the given tensors themselves instead of copying their values.
+
+        Raises:
+            RuntimeError: if shapes do not match, or names do not and `strict` is set.
         """
         return load(self, state_dict, strict, assign)
 

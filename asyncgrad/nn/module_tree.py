@@ -110,7 +110,12 @@ class Members:
             raise KeyError(f"attribute '{name}' already exists")
 
     def register_parameter(self, name: str, param: Parameter | None) -> None:
-        """Add a parameter, or None for a parameter that the module does not have."""
+        """Add a parameter, or None for a parameter that the module does not have.
+
+        Raises:
+            KeyError: if the name is taken, empty or has a dot.
+            ValueError: if the parameter is not a leaf.
+        """
         self._check_name("parameter", "_parameters", name)
         if param is not None and not isinstance(param, Parameter):
             raise TypeError(
@@ -135,7 +140,11 @@ class Members:
             self.register_parameter(name, made)
 
     def register_buffer(self, name: str, tensor: Tensor | None, persistent: bool = True) -> None:
-        """Add a tensor that is not trained; if it is persistent, state dicts have it."""
+        """Add a tensor that is not trained; if it is persistent, state dicts have it.
+
+        Raises:
+            KeyError: if the name is taken, empty or has a dot.
+        """
         self._check_name("buffer", "_buffers", name)
         if tensor is not None and not isinstance(tensor, Tensor):
             raise TypeError(
@@ -149,7 +158,11 @@ class Members:
             self._non_persistent_buffers_set.add(name)
 
     def register_module(self, name: str, module: Members | None) -> None:
-        """Add a module under a name."""
+        """Add a module under a name.
+
+        Raises:
+            KeyError: if the name is taken, empty or has a dot.
+        """
         if module is not None and not isinstance(module, Members):
             raise TypeError(
                 f"{class_of(module)} is not a Module subclass: call it in the `forward` of a "
@@ -173,7 +186,11 @@ class Members:
         return module
 
     def set_submodule(self, target: str, module: Members, strict: bool = False) -> None:
-        """Put a module at a dotted path, where, if `strict`, there has to be one already."""
+        """Put a module at a dotted path, where, if `strict`, there has to be one already.
+
+        Raises:
+            AttributeError: if a parent in the path (with `strict`, also its end) is not a module.
+        """
         if target == "":
             raise ValueError("Cannot set the submodule without a target name!")
         if not isinstance(module, Members):

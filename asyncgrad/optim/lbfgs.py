@@ -42,6 +42,10 @@ class LBFGS(Optimizer):
         history_size: the number of gradients kept to estimate the curvature.
         line_search_fn: "strong_wolfe" to search along each direction, or None.
 
+    Raises:
+        ValueError: if `lr` is negative or there are several groups.
+        RuntimeError: in a step, for another `line_search_fn`.
+
     Example:
         >>> x = ag.tensor([3.0, 4.0], requires_grad=True)
         >>> optimizer = ag.optim.LBFGS([x], line_search_fn="strong_wolfe")
@@ -66,7 +70,11 @@ class LBFGS(Optimizer):
             raise ValueError("LBFGS doesn't support per-parameter options (parameter groups)")
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restore state and options, except while a task awaits `step_async`."""
+        """Restore state and options, except while a task awaits `step_async`.
+
+        Raises:
+            RuntimeError: while another task awaits `step_async`, which goes on with the old state.
+        """
         self._refuse_to_meet("load_state_dict", "Load before or after the step.")
         super().load_state_dict(state_dict)
 
@@ -74,6 +82,10 @@ class LBFGS(Optimizer):
         """Iterate until the step converges or reaches its limits; return the first loss.
 
         It takes what `Optimizer.step` takes, and raises what that raises.
+
+        Raises:
+            PendingBackwardError: if this task has not awaited a pass that it started.
+            RuntimeError: while another task's `step_async` is not complete.
         """
         self._check_awaited("step")
         if self._stepping is not None:
@@ -89,7 +101,11 @@ class LBFGS(Optimizer):
         return first
 
     async def step_async(self, closure: Callable[[], Any]) -> Any:  # type: ignore[override]
-        """Iterate as `step` does, without blocking the event loop: see `Optimizer.step_async`."""
+        """Iterate as `step` does, without blocking the event loop: see `Optimizer.step_async`.
+
+        Raises:
+            PendingBackwardError: if this task has not awaited a pass that it started.
+        """
         self._check_awaited("step_async")
         hooks = not self._hooks_called_by_step
         async with self._alone():

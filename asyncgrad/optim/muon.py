@@ -46,6 +46,10 @@ class Muon(Optimizer):
         ns_steps: how often to apply the polynomial.
         adjust_lr_fn: "original" lengthens the steps of tall matrices; "match_rms_adamw" makes all
             steps about as long as those of AdamW.
+
+    Raises:
+        ValueError: if an option is out of its range, or a parameter is no matrix.
+        RuntimeError: in a step, if a parameter is complex.
     """
 
     _takes_complex = False

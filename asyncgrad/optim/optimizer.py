@@ -53,6 +53,9 @@ class Optimizer(Hooked, Turns):
     Args:
         params: tensors, pairs of a name and a tensor, or dictionaries with `params` and options.
         defaults: the options of groups that do not set their own.
+
+    Raises:
+        ValueError: if `params` is empty, a tensor is no leaf, or a tensor is in two groups.
     """
 
     #: The options of groups that do not set their own.
@@ -98,6 +101,9 @@ class Optimizer(Hooked, Turns):
         Args:
             param_group: a dictionary with `params` and options. It becomes the group itself, and
                 gets the options that it lacks.
+
+        Raises:
+            ValueError: if a tensor is no leaf or already in a group, or only some have names.
         """
         group = new_group(param_group, self.defaults, self.param_groups)
         self._check_parameters(group["params"])

@@ -192,6 +192,9 @@ def create_selective_checkpoint_contexts(
     Returns:
         The contexts of the first and of the second run. The function can run again only once.
 
+    Raises:
+        ValueError: if the list holds anything but functions and names.
+
     Example:
         >>> import functools
         >>> from asyncgrad.utils import checkpoint as ck

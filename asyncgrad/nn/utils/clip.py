@@ -132,6 +132,10 @@ def clip_grad_value_(
     """Clamp the elements of the gradients, which are real, to [-clip_value, clip_value], in place.
 
     The other arguments, and what it raises, are those of `clip_grad_norm_`.
+
+    Raises:
+        NotImplementedError: if a gradient is complex.
+        PendingBackwardError: if this task has started a pass that it has not awaited.
     """
     check_awaited("clip_grad_value_")
     bound = float(clip_value)

@@ -95,7 +95,11 @@ class ParametrizationList(ModuleList):
         return [getattr(self, f"original{place}") for place in range(self.ntensors)]
 
     def right_inverse(self, value: Any) -> None:
-        """Set the originals so that the functions compute `value`."""
+        """Set the originals so that the functions compute `value`.
+
+        Raises:
+            RuntimeError: if a function has no `right_inverse`.
+        """
         with no_grad():
             function: Any
             for function in reversed(list(self)):

@@ -126,7 +126,11 @@ class PruningContainer(BasePruningMethod):
         return self._pruning_methods[idx]
 
     def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
-        """The mask after the last method, which chooses among the remaining elements."""
+        """The mask after the last method, which chooses among the remaining elements.
+
+        Raises:
+            ValueError: if its `PRUNING_TYPE` is unknown.
+        """
         method = self._pruning_methods[-1]
         where: Any
         if method.PRUNING_TYPE == "unstructured":

@@ -105,6 +105,9 @@ def weight_norm(module: Module, name: str = "weight", dim: int | None = 0) -> Mo
     """Learn a parameter's lengths and direction, as `name_g` and `name_v`; returns the module.
 
     Deprecated, as in PyTorch: see `parametrizations.weight_norm`, which explains the arguments.
+
+    Raises:
+        RuntimeError: if it is normalised so already.
     """
     warn(
         "weight_norm is deprecated in favour of nn.utils.parametrizations.weight_norm",
@@ -133,6 +136,9 @@ def spectral_norm(
     """Divide a parameter by the greatest singular value of its matrix; returns the module.
 
     The parameter becomes `name_orig`. The arguments are those of `parametrizations.spectral_norm`.
+
+    Raises:
+        RuntimeError: if it is normalised so already.
     """
     weight = _parameter(module, "spectral_norm", name)
     hook = _SpectralNorm(name, n_power_iterations, rows_axis(module, dim), eps)

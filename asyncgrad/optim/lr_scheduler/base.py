@@ -18,6 +18,9 @@ class LRScheduler:
     Args:
         last_epoch: in all schedules, the last epoch done when resuming, -1 to start. To resume, a
             group has to have an `initial_lr`.
+
+    Raises:
+        KeyError: to resume, if a group has no `initial_lr`.
     """
 
     optimizer: Any

@@ -53,6 +53,10 @@ class CyclicLR(_MomentumScheduler):
         scale_mode: the argument of `scale_fn`: the number of the "cycle" or of the "iterations".
         base_momentum: the lower bound of the momentum, or one for each group.
         max_momentum: the upper bound of the momentum, or one for each group.
+
+    Raises:
+        ValueError: for an unknown mode, if the number of bounds is not that of groups, or if
+            `cycle_momentum` and the optimiser has no momentum.
     """
 
     _parts = ("_scale_fn_custom",)
@@ -190,6 +194,9 @@ class OneCycleLR(_MomentumScheduler):
         div_factor: the ratio of the highest rate to the first.
         final_div_factor: the ratio of the first rate to the last.
         three_phase: first fall to the first rate in as many steps as it rose, then to the last.
+
+    Raises:
+        ValueError: if an option is out of its range, or the optimiser has no momentum.
     """
 
     def __init__(

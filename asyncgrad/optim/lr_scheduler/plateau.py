@@ -58,7 +58,11 @@ class ReduceLROnPlateau(LRScheduler):
         return self.cooldown_counter > 0
 
     def step(self, metrics: Any) -> None:  # type: ignore[override]
-        """Advance by one epoch, with a metric that is a number or a tensor of one element."""
+        """Advance by one epoch, with a metric that is a number or a tensor of one element.
+
+        Raises:
+            RuntimeError: if groups have been added whose lowest rates are not known.
+        """
         current = float(metrics)
         self.last_epoch += 1
         if self._is_better(current):

@@ -156,6 +156,9 @@ class DistributedSampler(Sampler[int]):
         shuffle: put the indices in another order in each epoch, the same for all workers.
         seed: decides, with the epoch, about this order; the same number on all workers.
         drop_last: leave out the last indices instead of giving some twice.
+
+    Raises:
+        RuntimeError: if `num_replicas` or `rank` is not given outside of `World.run`.
     """
 
     def __init__(
