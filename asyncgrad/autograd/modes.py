@@ -70,23 +70,32 @@ class enable_grad(_GradMode):
 class AtOnce(Mode):
     """A mode in force from its call on; as a context manager, until the end of its block."""
 
+    #: The last mode of a class that was called in this context and not entered since, with the
+    #: records before and after the call.
+    _called: ContextVar[tuple[AtOnce, Modes, Modes] | None]
+
+    def __init_subclass__(cls) -> None:
+        cls._called = ContextVar("asyncgrad_called", default=None)
+
     def __init__(self, **changes: Value) -> None:
         super().__init__(**changes)
         before = current()
         install(before.replace(**changes))
-        _calls.set({**_calls.get(), type(self): (self, before, current())})
+        self._called.set((self, before, current()))
 
     def _undo(self) -> None:
         """Undo the call, once, if it was this context's last."""
-        calls = _calls.get()
-        call = calls.get(type(self))
-        if call is not None and call[0] is self:
-            _, before, changed = call
-            _calls.set({kind: call for kind, call in calls.items() if kind is not type(self)})
-            now = current()
-            values = {name: getattr(before, name) for name in self._changes}
-            # The record itself, by which a recording sees that its mode is as it was.
-            install(before if now is changed else now.replace(**values))
+        call = self._called.get()
+        if call is None or call[0] is not self:
+            return
+        self._called.set(None)
+        _, before, changed = call
+        now = current()
+        # If nothing else was set, the record itself: by it a recording sees that the mode is as it
+        # was.
+        if now is not changed:
+            before = now.replace(**{name: getattr(before, name) for name in self._changes})
+        install(before)
 
     def __enter__(self) -> Self:
         """Undo the call, and set the mode again until `__exit__`."""
@@ -97,14 +106,6 @@ class AtOnce(Mode):
         """Undo the call: as a decorator, the mode holds in the function only."""
         self._undo()
         return super().__call__(function)
-
-
-#: For each kind, the last mode that was called in this context and not entered since, with the
-#: records before and after the call.
-_calls: ContextVar[dict[type[AtOnce], tuple[AtOnce, Modes, Modes]]] = ContextVar(
-    "asyncgrad_calls",
-    default={},  # noqa: B039  it is replaced and never changed
-)
 
 
 class set_grad_enabled(AtOnce):

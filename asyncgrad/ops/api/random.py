@@ -78,7 +78,9 @@ def _filled(
 ) -> Any:  # fmt: skip
     """A tensor of random numbers; within a `vmap`, of its own for each example."""
     if current().batch is not None:
-        return drawn(lambda whole: _filled(name, draw, whole, dtype, place, generator), shape)
+        # A lambda would make cells of the arguments, for all who draw.
+        again = partial(_filled, name, draw, dtype=dtype, place=place, generator=generator)
+        return drawn(again, shape)
     array = _numbers(draw, source_of(generator), shape, dtype, place)
     return from_host(name, array, place, requires_grad)
 
