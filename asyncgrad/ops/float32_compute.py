@@ -37,7 +37,7 @@ def in_parameters_dtype(name: str, x: Tensor, *parameters: Tensor | None) -> Any
     if dtypes - {wide}:
         raise RuntimeError(
             f"{name}: expected parameters of dtype {wide} for an input of dtype {dtype}, got "
-            f"{', '.join(map(str, dtypes))}. Convert them with .to()."
+            f"{', '.join(sorted(map(str, dtypes)))}. Convert them with .to()."
         )
     return cast(x, wide)
 

@@ -369,6 +369,13 @@ def test_what_pytorch_refuses_beside_its_samples(call):
     oracle.check_refused(call)
 
 
+def test_multi_dot_names_the_tensors_that_do_not_fit():
+    given = (2, 3), (3, 4), (5, 5), (5, 2)
+    for T in (torch, ag):
+        with pytest.raises(RuntimeError, match="tensors 1 and 2"):
+            T.linalg.multi_dot([T.ones(*shape) for shape in given])
+
+
 @pytest.mark.parametrize("name", ["cholesky", "det", "eig", "eigh", "lu", "qr", "svd", "svdvals"])
 def test_half_precision_has_no_decompositions(name):
     for T in (torch, ag):

@@ -381,7 +381,7 @@ def multi_dot(tensors: Sequence[Tensor]) -> Tensor:
         given[0] = R.unsqueeze(given[0], 0)
     if last:
         given[-1] = R.unsqueeze(given[-1], 1)
-    for x, y in pairwise(given):
+    for place, (x, y) in enumerate(pairwise(given)):
         if x._metadata.shape[1] != y._metadata.shape[0]:
             raise unmet(name, f"tensors {place} and {place + 1} with shapes {list(x.shape)} and "
                         f"{list(y.shape)} cannot be multiplied")  # fmt: skip

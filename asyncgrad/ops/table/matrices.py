@@ -20,7 +20,7 @@ from asyncgrad.devices.fp_errors import call_without_fp_errors, without_fp_error
 from asyncgrad.errors import LinAlgError
 from asyncgrad.ops import batch_rules
 from asyncgrad.ops.fused import silent
-from asyncgrad.ops.op import Refused, fused, operation
+from asyncgrad.ops.op import Op, Refused, fused, operation
 from asyncgrad.ops.table.linalg import adjoint, conjugate, real
 from asyncgrad.ops.table.shape import in_order
 from asyncgrad.types import Array, Library, Namespace, Value
@@ -760,7 +760,12 @@ def _exponential_moved(F: Namespace, t: Value, x: Value) -> Any:
     return F.narrow(F.narrow(out, last, n, n), last - 1, 0, n)
 
 
-_ROWS = (
+def _decompositions(*rows: Op) -> tuple[Op, ...]:
+    """Rows that may raise, and take as long as a decomposition unless they say another cost."""
+    return tuple([row._replace(raises=True, cost=row.cost or decomposition_cost) for row in rows])
+
+
+OPS = _decompositions(
     operation(
         "solve",
         _solve,
@@ -898,5 +903,3 @@ _ROWS = (
         batch=batch_rules.same,
     ),
 )
-#: All of them may raise, and most take as long as a decomposition.
-OPS = tuple([row._replace(raises=True, cost=row.cost or decomposition_cost) for row in _ROWS])
