@@ -20,6 +20,7 @@ from asyncgrad.ops.batching import Level, batch_of, lift_batch
 from asyncgrad.ops.memory import repeats
 from asyncgrad.ops.namespace import RECORDED
 from asyncgrad.ops.promotion import promote_dtypes
+from asyncgrad.ops.tensors.rng import generator_in_force
 from asyncgrad.ops.tensors.transfer import moved, on_host
 from asyncgrad.records import NamedTuple
 from asyncgrad.scheduler import call
@@ -345,8 +346,8 @@ def differentiable(outputs: Value) -> tuple[Any, ...]:
 
 def random_like(out: Value, gaps: bool) -> Any:
     """A random gradient for an output, non-contiguous if `gaps`."""
-    random = np.random.default_rng()
-    values = random.uniform(-1, 1, (2, *out.shape))
+    # Drawn as all else is, so that a seed makes a check repeatable.
+    values = generator_in_force().draw("uniform", -1, 1, (2, *out.shape))
     array = (values[0] + 1j * values[1] if out.is_complex() else values[0]).astype(out.dtype)
     if gaps and array.ndim:
         array = np.repeat(array, 2, axis=-1)[..., ::2]
