@@ -110,7 +110,7 @@ def _reported(task: PassState, node: Node, function: Callable[..., Any], *args: 
 def _reported_to(
     watch: Any, task: PassState, node: Node, function: Callable[..., Any], args: tuple[Any, ...]
 ) -> Steps[Any]:
-    noted = watch.began(task, node, function, args)
+    noted, args = watch.began(task, node, function, args)
     result = yield from function(task, node, *args)
     return result if noted is None else watch.ended(noted, result)
 

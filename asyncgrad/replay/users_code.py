@@ -194,38 +194,51 @@ class UsersCode(WatchedPass):
     def began(self, task: Any, node: Any, function: Any, args: tuple[Any, ...]) -> Any:
         """Take the report that code is about to run, by a function of the engine.
 
-        What is returned goes to `ended`; it is None where nothing is to be noted.
+        Returns:
+            What goes to `ended`, None where nothing is to be noted, and the arguments: with arrays
+            for NumPy's scalars, in which a change in place would not be seen.
         """
         recorder = self._recorder
         if function is call_apply and not isinstance(node, (FunctionNode, Passage)):
             if not (node._form or node.__class__ is GraphRoot or task.recorded):
                 recorder.refuse(f"{name_of(node)} is not an operation of the table")
-            return None
+            return None, args
         if recorder.reason is not None or task.recorded is not None:
             recorder.refuse(
                 f"{name_of(node)}: code of the user's runs in a pass that records itself"
             )
-            return None
+            return None, args
         try:
             if current().inference is not recorder.inference:
                 raise UnrepeatableError("its pass starts in inference mode")
             if self._running:
                 raise UnrepeatableError("several coroutines are awaited at once")
-            if function is accumulate_now:
-                args = args[:1]
-            if not all(isinstance(x, (np.ndarray, np.generic)) for x in _arrays(args)):
+            gradients = args[:1] if function is accumulate_now else args
+            if not all(isinstance(x, (np.ndarray, np.generic)) for x in _arrays(gradients)):
                 raise UnrepeatableError("it gets gradients on a device with streams")
             target = self._target(node, function)
             if target is _NOTHING:
-                return None
-            arguments = [None if x is None else self.place(x) for x in args]
+                return None, args
+            arguments = [None if x is None else self.place(x) for x in gradients]
+            gradients = tuple(map(self._in_arrays, gradients))
         except UnrepeatableError as error:
             recorder.refuse(f"{name_of(node)}: {error}")
-            return None
+            return None, args
         recorder.check_unchanged()
         self._running = True
-        given = [(x, np.array(x)) for x in _arrays(args)]
-        return _Noted(task, node, function, target, arguments, given)
+        given = [(x, np.array(x)) for x in _arrays(gradients)]
+        noted = _Noted(task, node, function, target, arguments, given)
+        return noted, (*gradients, *args[len(gradients) :])
+
+    def _in_arrays(self, gradient: Any) -> Any:
+        """A gradient, or several, with arrays in the place of NumPy's scalars."""
+        if isinstance(gradient, (tuple, list)):
+            return type(gradient)(map(self._in_arrays, gradient))
+        if not isinstance(gradient, np.generic):
+            return gradient
+        array = np.asarray(gradient)
+        self._copied(gradient, array)
+        return array
 
     def _target(self, node: Any, function: Any) -> Any:
         """The template of the node that a replay calls the function with."""

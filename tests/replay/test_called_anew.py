@@ -477,6 +477,24 @@ def test_hooks_that_hold_what_the_call_has_made_are_eager():
     assert replays(compare(function, xs(), fullgraph=False)) == 0
 
 
+def test_hooks_that_change_a_single_number_in_place_are_eager():
+    """The pass has it as a scalar of NumPy's, and the hook in an array."""
+    w = ag.tensor(0.5, requires_grad=True)
+    w.register_hook(lambda g: g.mul_(0.5) and None)
+
+    def function(x):
+        return ag.grad((ag.nn.functional.dropout(x) * w).sum(), w)[0]
+
+    fast = ag.compile(function)
+    for (x,) in xs(3):
+        found = []
+        for call in (function, fast):
+            ag.manual_seed(1)
+            found.append(bits(call(x)))
+        assert found[0] == found[1]
+    assert "changes a gradient in place" in fast.explain()
+
+
 @pytest.mark.parametrize("kind", ["hook", "prehook", "posthook", "function"])
 def test_code_begins_to_change_a_gradient_in_place(kind):
     """Another gradient of the pass may be in the same memory, and an eager pass copies that."""
