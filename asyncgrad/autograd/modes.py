@@ -78,10 +78,11 @@ class AtOnce(Mode):
         cls._called = ContextVar("asyncgrad_called", default=None)
 
     def __init__(self, **changes: Value) -> None:
-        super().__init__(**changes)
+        self._changes = changes
         before = current()
-        install(before.replace(**changes))
-        self._called.set((self, before, current()))
+        changed = before.replace(**changes)
+        install(changed)
+        self._called.set((self, before, changed))
 
     def _undo(self) -> None:
         """Undo the call, once, if it was this context's last."""

@@ -33,11 +33,12 @@ def test_a_context_manager_restores_what_it_found() -> None:
     assert current() is DEFAULT
 
 
-def test_a_context_manager_restores_the_very_record_that_it_found() -> None:
+@pytest.mark.parametrize("mode", [ag.no_grad, lambda: ag.set_grad_enabled(False)])
+def test_a_context_manager_restores_the_very_record_that_it_found(mode: Any) -> None:
     """An equal one would take time to make, and would not know the records made from the first."""
     with ag.request(priority=1):
         found = current()
-        with ag.no_grad():
+        with mode():
             assert current() is not found
         assert current() is found
 
