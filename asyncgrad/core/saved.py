@@ -27,6 +27,9 @@ from asyncgrad.core.versions import VersionCounter
 from asyncgrad.errors import AutogradError
 from asyncgrad.records import NamedTuple
 
+#: In the place of the counters of what hooks keep, whose changes can't be detected.
+_UNWATCHED = VersionCounter()
+
 
 class SavedHooks(NamedTuple):
     """A pair of functions: one packs a tensor when it is saved, the other unpacks it for use."""
@@ -198,8 +201,7 @@ def pack(
         if number is not None:
             if variable._counter is None:
                 variable._counter = guards[number]
-            # Changes to what hooks keep can't be detected: this counter never changes.
-            guards[number], versions[number] = VersionCounter(), 0
+            guards[number], versions[number] = _UNWATCHED, 0
         packed = SavedTensor(variable, hooks)
         packed.as_output()
         values[position] = packed if part is None else (*value[:part], packed, *value[part + 1 :])

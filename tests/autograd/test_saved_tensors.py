@@ -1,12 +1,14 @@
 """What operations save: packed, unpacked, disabled, and changed in place."""
 
 import contextlib
+import gc
 import weakref
 
 import pytest
 from parity import attempt, both, leaf, raised
 
 import asyncgrad as ag
+from asyncgrad.core.versions import VersionCounter
 
 
 def hooks(T, pack, unpack):
@@ -575,6 +577,19 @@ def test_what_is_packed_goes_at_once():
                     loss.backward()
             del y, loss
         assert [reference() for reference in packed] == [None] * 3
+
+
+def test_what_is_packed_has_no_counters_of_its_own():
+    def counters():
+        return sum(type(x) is VersionCounter for x in gc.get_objects())
+
+    x = ag.ones(3, requires_grad=True)
+    with ag.autograd.graph.saved_tensors_hooks(lambda t: t.detach(), lambda t: t):
+        made = [x * x]
+        before = counters()
+        made += [x * x for _ in range(9)]
+        assert counters() == before
+    assert len(made) == 10
 
 
 @both
