@@ -8,6 +8,7 @@ from types import FunctionType
 
 import numpy as np
 import pytest
+from parity import both
 
 import asyncgrad as ag
 
@@ -151,6 +152,15 @@ def test_a_tensor_that_holds_itself_is_copied():
     x.own = [x]
     other = copy.deepcopy(x)
     assert other.own[0] is other is not x
+
+
+@both
+def test_the_method_knows_what_has_been_copied(T, log):
+    """A `__deepcopy__` of a class that holds tensors may call theirs."""
+    for x in (T.ones(2), T.nn.Parameter(T.ones(2))):
+        memo = {}
+        other = copy.deepcopy(x, memo)
+        log(other is x, x.__deepcopy__(memo) is other)
 
 
 def test_what_occurs_twice_is_copied_once():

@@ -55,6 +55,9 @@ def _copied(array: Any) -> Any:
 
 def deep_copy(variable: Variable, memo: dict[int, Any]) -> Any:
     """Copy a leaf: its values, and its gradient if it has one."""
+    if id(variable) in memo:
+        # `copy.deepcopy` has looked there, but not a class that calls the method itself.
+        return memo[id(variable)]
     if _is_computed(variable):
         raise AutogradError(
             "Only Tensors created explicitly by the user (graph leaves) support the deepcopy "
