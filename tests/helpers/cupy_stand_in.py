@@ -102,7 +102,7 @@ class _Place:
         self.machine.synchronize(event)
 
     def from_host(self, array, *, pinned):
-        made = adopt(array.copy(), self, self.current_raw(), [])
+        made = adopt(array.copy(), self, self.current_raw())
         self.cupy.from_host(made, array, self.current_raw())
         return made
 
@@ -456,7 +456,7 @@ class StandIn:
 
     def empty(self, shape, dtype=float, order="C"):
         place = self.places[self.device()]
-        return adopt(np.empty(shape, dtype, order), place, place.current_raw(), [])
+        return adopt(np.empty(shape, dtype, order), place, place.current_raw())
 
     def __getattr__(self, name):
         if name.startswith("__"):
@@ -476,7 +476,7 @@ class StandIn:
             # CuPy gathers on the other device's null stream: it does not enter our stream there.
             source = [Access(value.storage, value._values, write=False)]
             self.machine.launch("gather", self.null_raw(value.device.index), source)
-        copied = adopt(value._values.copy(), place, place.current_raw(), [])
+        copied = adopt(value._values.copy(), place, place.current_raw())
         accesses = [
             Access(value.storage, value._values, write=False),
             Access(copied.storage, copied._values, write=True),

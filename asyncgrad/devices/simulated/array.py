@@ -8,6 +8,7 @@ no implicit conversion to NumPy arrays.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from operator import attrgetter
 from types import SimpleNamespace
 from typing import Any
 
@@ -53,15 +54,10 @@ _COMPARISONS = frozenset({
 _OPERANDS = 2
 
 
-class Flags:
+def _flags(array: SimArray) -> SimpleNamespace:
     """The flags of a CuPy array, which have no `writeable`."""
-
-    __slots__ = ("c_contiguous", "f_contiguous", "owndata")
-
-    def __init__(self, flags: Any) -> None:
-        self.c_contiguous: bool = flags.c_contiguous
-        self.f_contiguous: bool = flags.f_contiguous
-        self.owndata: bool = flags.owndata
+    names = ("c_contiguous", "f_contiguous", "owndata")
+    return SimpleNamespace(**{name: getattr(array._values.flags, name) for name in names})
 
 
 class SimArray:
@@ -80,14 +76,7 @@ class SimArray:
 
     # -- facts ------------------------------------------------------------------------------------
 
-    shape = property(lambda self: self._values.shape)
-    dtype = property(lambda self: self._values.dtype)
-    ndim = property(lambda self: self._values.ndim)
-    size = property(lambda self: self._values.size)
-    nbytes = property(lambda self: self._values.nbytes)
-    itemsize = property(lambda self: self._values.itemsize)
-    strides = property(lambda self: self._values.strides)
-    flags = property(lambda self: Flags(self._values.flags))
+    flags = property(_flags)
     data = property(lambda self: SimpleNamespace(ptr=self._values.__array_interface__["data"][0]))
     T = property(lambda self: launch(self.device, "T", np.transpose, (self,)))
     real = property(
@@ -119,25 +108,6 @@ class SimArray:
     def item(self, *place: Any) -> Any:
         """Return one element as a Python number; blocks until it is computed."""
         return self.get().item(*place)
-
-    def tolist(self) -> Any:
-        """Return all elements as Python numbers; blocks until they are computed."""
-        return self.get().tolist()
-
-    def __bool__(self) -> bool:
-        return bool(self.get())
-
-    def __int__(self) -> int:
-        return int(self.get())
-
-    def __float__(self) -> float:
-        return float(self.get())
-
-    def __complex__(self) -> complex:
-        return complex(self.get())
-
-    def __index__(self) -> int:
-        return self.get().__index__()
 
     def __array__(self, dtype: DType = None, copy: bool | None = None) -> Any:
         """Refuse the conversion: the host can't see a device's memory."""
@@ -189,6 +159,15 @@ def _operator(name: str) -> Callable[..., Any]:
     return operator
 
 
+def _on_host(name: str) -> Callable[..., Any]:
+    """A method that gives Python numbers; blocks until they are computed."""
+    return lambda self: getattr(self.get(), name)()
+
+
+for _name in ("shape", "dtype", "ndim", "size", "nbytes", "itemsize", "strides"):
+    setattr(SimArray, _name, property(attrgetter(f"_values.{_name}")))
+for _name in ("tolist", "__bool__", "__int__", "__float__", "__complex__", "__index__"):
+    setattr(SimArray, _name, _on_host(_name))
 for _stem in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "and", "or",
               "xor", "lshift", "rshift"):  # fmt: skip
     for _form in ("__{}__", "__r{}__", "__i{}__"):
@@ -231,7 +210,6 @@ def launch(
     written = _written(name, function, args, kwargs or {})
     overwrites = name == "fill" or (name == "__setitem__" and args[1] is Ellipsis)
     stream = device.current_raw()
-    storages = {id(array.storage): array.storage for array in found.values()}
     machine = device.machine
     accesses = [
         Access(
@@ -241,7 +219,6 @@ def launch(
             overwrites=overwrites and array is args[0],
         )
         for array in found.values()
-        if array.size
     ]
     with machine.lock:
         if written and machine.detect_races:
@@ -252,9 +229,9 @@ def launch(
         if result is NotImplemented:
             return result
         fresh: list[SimArray] = []
-        wrapped = _wrapped(result, device, stream, found, storages, fresh)
+        wrapped = _wrapped(result, device, stream, found, fresh)
         if fresh or written:
-            accesses += [Access(a.storage, a._values, write=True) for a in fresh if a.size]
+            accesses += [Access(a.storage, a._values, write=True) for a in fresh]
             machine.launch(name, stream, accesses)
         return wrapped
 
@@ -316,10 +293,11 @@ def _root(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 
 def _wrapped(
-    result: Value, device: Device, stream: Stream, found: dict[int, SimArray],
-    storages: dict[int, Storage], fresh: list[SimArray],
-) -> Any:  # fmt: skip
+    result: Value, device: Device, stream: Stream, found: dict[int, SimArray], fresh: list[SimArray]
+) -> Any:
     """Replace NumPy's arrays in a result by the device's, and note new ones in `fresh`."""
+    if isinstance(result, np.generic):
+        result = np.asarray(result)
     if isinstance(result, np.ndarray):
         if not result.flags.writeable and (all(result.strides) or not result.size):
             # As with CuPy's diagonals, the result is writeable if its memory is, empty ones too.
@@ -328,32 +306,26 @@ def _wrapped(
         if same is not None:
             return same
         root = _root(result)
-        for storage in storages.values():
-            if storage.root is root:
-                owner = next(a for a in found.values() if a.storage is storage)
+        for owner in found.values():
+            if owner.storage.root is root:
                 base = owner if owner.base is None else owner.base
-                return device.array_type(result, device, storage, base)
+                return device.array_type(result, device, owner.storage, base)
         if root is not result:
             # The result is a view of a temporary array of NumPy's.
             result = result.copy()
-        return adopt(result, device, stream, fresh)
-    if isinstance(result, np.generic):
-        return adopt(np.asarray(result), device, stream, fresh)
+        fresh.append(adopt(result, device, stream))
+        return fresh[-1]
     if isinstance(result, (tuple, list)):
-        parts = [_wrapped(part, device, stream, found, storages, fresh) for part in result]
+        parts = [_wrapped(part, device, stream, found, fresh) for part in result]
         if hasattr(result, "_fields"):
             return type(result)(*parts)
         return type(result)(parts)
     return result
 
 
-def adopt(values: Array, device: Device, stream: Stream, fresh: list[SimArray]) -> SimArray:
+def adopt(values: Array, device: Device, stream: Stream) -> Any:
     """Make a new array of the device from values that nothing else refers to."""
-    array: SimArray = device.array_type(
-        values, device, Storage(device.machine, values, stream), None
-    )
-    fresh.append(array)
-    return array
+    return device.array_type(values, device, Storage(device.machine, values, stream), None)
 
 
 def check_method(function: str, method: str) -> None:

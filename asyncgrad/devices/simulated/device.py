@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -27,6 +27,11 @@ def _address(array: Array) -> int:
     """The address of a host array."""
     address: int = array.__array_interface__["data"][0]
     return address
+
+
+def _of_machine(name: str) -> Callable[..., Any]:
+    """A method for an event that is the machine's."""
+    return lambda self, event: getattr(self.machine, name)(event)
 
 
 @without_fp_errors
@@ -86,24 +91,12 @@ class SimDevice(Device):
     def wait(self, stream: Stream, event: Value) -> None:
         self.machine.wait(stream, event)
 
-    def status(self, event: Value) -> int:
-        """The status of an event, after the machine has done what is due."""
-        return self.machine.status(event)
-
-    def releases(self, event: Value) -> bool:
-        return self.machine.releases(event)
+    status, releases = _of_machine("status"), _of_machine("releases")
+    synchronize, completion = _of_machine("synchronize"), _of_machine("completion")
 
     def failure(self, status: int) -> Any:
         assert self.index is not None
         return self.machine.failure(self.index)
-
-    def synchronize(self, event: Value) -> None:
-        """Run the simulation until an event has happened."""
-        self.machine.synchronize(event)
-
-    def completion(self, event: Value) -> Awaitable[None]:
-        """An awaitable for an event; the simulation makes a step in each turn of the event loop."""
-        return self.machine.completion(event)
 
     def elapsed_time(self, start: Value, end: Value) -> float:
         took: float = end.operation.end - start.operation.end
@@ -127,7 +120,7 @@ class SimDevice(Device):
                     )
         return self._arrival(values, array if pinned else None)
 
-    def _arrival(self, values: Array, source: Array) -> SimArray:
+    def _arrival(self, values: Array, source: Array) -> Any:
         machine = self.machine
         stream = self.current_raw()
         expected = values.copy()
@@ -140,10 +133,10 @@ class SimDevice(Device):
                 ))  # fmt: skip
 
         with machine.lock:
-            array = adopt(values, self, stream, [])
-            accesses = [Access(array.storage, values, write=True)] if array.size else []
+            array = adopt(values, self, stream)
+            access = Access(array.storage, values, write=True)
             machine.launch(
-                "copy from the host", stream, accesses, None if source is None else compare
+                "copy from the host", stream, [access], None if source is None else compare
             )
         return array
 
@@ -161,9 +154,9 @@ class SimDevice(Device):
             if not poisoned:
                 target[...] = values
 
-        access = [Access(array.storage, array._values, write=False)] if array.size else []
+        access = Access(array.storage, array._values, write=False)
         with machine.lock:
-            operation = machine.launch("copy to the host", stream, access, deliver)
+            operation = machine.launch("copy to the host", stream, [access], deliver)
             machine.coming[address] = operation, (stream.number, stream.ticks), values
         return target
 
@@ -174,12 +167,12 @@ class SimDevice(Device):
         # As in CUDA: after all earlier work in both streams, and before all later work.
         here.wait_stream(there)
         with machine.lock:
-            copied = adopt(np.array(array._values), self, here.raw, [])
+            copied = adopt(np.array(array._values), self, here.raw)
             accesses = [
                 Access(array.storage, array._values, write=False),
                 Access(copied.storage, copied._values, write=True),
             ]
-            machine.launch("copy between devices", here.raw, accesses if copied.size else [])
+            machine.launch("copy between devices", here.raw, accesses)
         there.wait_stream(here)
         return copied
 

@@ -123,7 +123,8 @@ class Access:
         self.overwrites = overwrites and values.flags.c_contiguous
         self.size = values.nbytes
         start = byte_bounds(storage.root)[0]
-        low, high = byte_bounds(values)
+        # An empty one overlaps with none.
+        low, high = byte_bounds(values) if self.size else (start, start)
         self.low, self.high = low - start, high - start
 
     def check(self, name: str, stream: SimStream) -> None:
