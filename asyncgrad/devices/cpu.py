@@ -2,14 +2,40 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
+from asyncgrad.aliases import Array
 from asyncgrad.devices.base import Device
-from asyncgrad.devices.half_products import half_numpy
+from asyncgrad.devices.fp_errors import without_fp_errors
 from asyncgrad.devices.plain_numpy import COMPILED, plain_numpy
-from asyncgrad.devices.pool import POOL, pooled_numpy
+from asyncgrad.devices.pool import POOL, dot, pooled_numpy
+
+
+def _in_float32(product: Callable[..., Any]) -> Callable[..., Any]:
+    """A product of arrays; those of half precision are multiplied in float32, and it is rounded.
+
+    NumPy adds up such products one by one: that takes some hundred times as long as BLAS.
+    """
+
+    # A number that is too large for the dtype becomes infinite without a warning.
+    @without_fp_errors
+    def rounded(x: Array, y: Array, out: Array | None) -> Any:
+        made = product(x.astype(np.float32), y.astype(np.float32))
+        if out is None:
+            return made.astype(x.dtype)
+        out[...] = made
+        return out
+
+    def call(x: Array, y: Array, out: Array | None = None) -> Any:
+        dtype = x.dtype
+        if dtype == y.dtype and dtype.itemsize == 2 and dtype.kind in "fV":
+            return rounded(x, y, out)
+        return product(x, y) if out is None else product(x, y, out)
+
+    return call
 
 
 class CpuDevice(Device):
@@ -20,8 +46,7 @@ class CpuDevice(Device):
     xp: Any = plain_numpy()
     #: NumPy that keeps large results in memory from a pool.
     pooled_xp: Any = pooled_numpy()
-    #: NumPy that multiplies matrices of half precision in float32, and rounds the products.
-    half_xp: Any = half_numpy()
+    half_xp: Any = plain_numpy(dot=_in_float32(dot), matmul=_in_float32(np.matmul))
     compiled = COMPILED
     array_type = np.ndarray
     element_cost = 1.0

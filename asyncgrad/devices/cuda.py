@@ -20,8 +20,8 @@ from asyncgrad.devices.base import Device
 from asyncgrad.devices.cuda_graphs import Graph, capturable
 from asyncgrad.devices.cuda_kernels import Kernels
 from asyncgrad.devices.cuda_random import Draws
-from asyncgrad.devices.library import Library
-from asyncgrad.devices.pinned import pinned_pool
+from asyncgrad.devices.library import Function, Library
+from asyncgrad.devices.pool import Pool
 from asyncgrad.devices.streams import current_stream
 from asyncgrad.devices.waiting import Waiter, poll
 from asyncgrad.errors import (
@@ -105,7 +105,7 @@ class CudaDevice(Device):
         self._draws = Draws(cupy)
         self.xp = _Library(self, cupy)
         self.xp.compiled = self._kernels.functions
-        self._pool = pinned_pool(cupyx.empty_pinned)
+        self._pool = Pool(cupyx.empty_pinned, pinned=True)
         self._lock = RLock()
         #: Raw streams by priority, and a counter that picks the next one to be shared.
         self._streams: dict[int, list[Any]] = {}
@@ -134,11 +134,7 @@ class CudaDevice(Device):
 
     def launching(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """Wrap a function to enter the current stream for each call."""
-
-        def launch(*args: Value, **kwargs: Value) -> Any:
-            return self._within(current_stream(self).raw, function, args, kwargs)
-
-        return launch
+        return _Function(self, "", function)
 
     def run_in(self, stream: Stream, function: Callable[..., Any], *args: Value) -> Any:
         """Call a function with CuPy's current device and stream set."""
@@ -359,27 +355,18 @@ class CudaDevice(Device):
             cupy.get_default_memory_pool().free_all_blocks()
 
 
-class _Function:
+class _Function(Function):
     """Wraps a CuPy function: each call enters the device and its current stream."""
 
-    __slots__ = ("_device", "_function")
-
-    def __init__(self, device: CudaDevice, function: Callable[..., Any]) -> None:
-        self._device = device
-        self._function = function
+    __slots__ = ()
 
     def __call__(self, *args: Value, **kwargs: Value) -> Any:
         device = self._device
         return device._within(current_stream(device).raw, self._function, args, kwargs)
-
-    def __getattr__(self, name: str) -> Any:
-        """Methods such as `reduce` and `at` are wrapped, too."""
-        value = getattr(self._function, name)
-        return _Function(self._device, value) if callable(value) else value
 
 
 class _Library(Library):
     """CuPy for one device."""
 
     def _bound(self, name: str, function: Callable[..., Any]) -> _Function:
-        return _Function(self._device, capturable(cupy, name, function))
+        return _Function(self._device, name, capturable(cupy, name, function))

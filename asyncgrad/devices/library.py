@@ -9,6 +9,22 @@ from typing import Any
 from asyncgrad.aliases import Device
 
 
+class Function:
+    """Wraps a function of an array library for one device."""
+
+    __slots__ = ("_device", "_function", "_name")
+
+    def __init__(self, device: Device, name: str, function: Callable[..., Any]) -> None:
+        self._device = device
+        self._name = name
+        self._function = function
+
+    def __getattr__(self, name: str) -> Any:
+        """Methods such as `reduce` and `at` are wrapped, too."""
+        value = getattr(self._function, name)
+        return type(self)(self._device, name, value) if callable(value) else value
+
+
 class Library:
     """The base of libraries: wraps an array library, or a module of it, for one device."""
 

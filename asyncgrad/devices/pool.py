@@ -33,6 +33,8 @@ LIMIT = 256 * 1024 * 1024
 #: again that were needed after all.
 _PATIENCE = 8 * 1024**3
 ALIGNMENT = 64
+#: The fewest bytes of a block of pinned memory.
+_SMALLEST = 512
 #: A byte that, repeated, is a NaN in every floating dtype.
 POISON = 0xFF
 
@@ -94,6 +96,11 @@ def _aligned(shape: tuple[int], dtype: DType) -> np.ndarray[Any, Any]:
     return memory[start : start + shape[0]]
 
 
+def _to_power(size: int) -> int:
+    """The size of the block of pinned memory, which is slow to allocate, for a number of bytes."""
+    return max(_SMALLEST, 1 << (size - 1).bit_length())
+
+
 @lru_cache(1024)
 def rounded(size: int) -> int:
     """The size of the block for a number of bytes: four sizes for each power of two."""
@@ -110,9 +117,8 @@ class Pool:
 
     Args:
         allocate: makes memory of a shape and dtype.
-        rounded: the size of the block for a number of bytes.
         limit: the most unused bytes that are kept.
-        pinned: whether the memory is pinned.
+        pinned: whether the memory is pinned: a device reads and writes it directly.
     """
 
     #: The bytes from which arrays are large; smaller ones are left to the allocator.
@@ -121,11 +127,11 @@ class Pool:
     poison = False
 
     def __init__(
-        self, allocate: Callable[[tuple[int], Any], Any] = _aligned,
-        rounded: Callable[[int], int] = rounded, limit: int = LIMIT, pinned: bool = False,
+        self, allocate: Callable[[tuple[int], Any], Any] = _aligned, limit: int = LIMIT,
+        pinned: bool = False,
     ) -> None:  # fmt: skip
         self._allocate = allocate
-        self._rounded = rounded
+        self._rounded = _to_power if pinned else rounded
         self.limit = limit
         self.pinned = pinned
         #: The total size of unused blocks in bytes.
@@ -215,6 +221,13 @@ class Pool:
 
 
 POOL = Pool()
+
+
+def is_pinned(array: Array) -> bool:
+    """Whether a host array is in pinned memory."""
+    while isinstance(array, np.ndarray):
+        array = array.base
+    return isinstance(array, Lease) and array.pool.pinned
 
 
 def _keeps(function: np.ufunc, *chars: str) -> bool:

@@ -10,7 +10,7 @@ import numpy as np
 from asyncgrad.aliases import Array, DType, Stream, Value
 from asyncgrad.devices.base import Device
 from asyncgrad.devices.fp_errors import without_fp_errors
-from asyncgrad.devices.pinned import pinned_pool
+from asyncgrad.devices.pool import Pool
 from asyncgrad.devices.simulated.array import SimArray, adopt
 from asyncgrad.devices.simulated.library import Library
 from asyncgrad.devices.simulated.machine import Machine
@@ -68,7 +68,7 @@ class SimDevice(Device):
         self._default_stream = None
         self._opened.clear()
         self.side_streams = False
-        self.pinned = pinned_pool(np.empty)
+        self.pinned = Pool(np.empty, pinned=True)
 
     def owns(self, array: Array) -> bool:
         return isinstance(array, SimArray) and array.device is self
@@ -106,39 +106,32 @@ class SimDevice(Device):
 
     def from_host(self, array: Array, *, pinned: bool) -> Any:
         """Copy an array; pinned memory must not change until the copy is done."""
+        machine, stream = self.machine, self.current_raw()
         values = array.copy()
-        if pinned:
-            coming = self.machine.coming.get(_address(array))
-            if coming is not None:
-                # A copy to this memory is under way; if the streams are ordered, it ends first.
-                operation, (number, tick), values = coming[0], coming[1], coming[2].copy()
-                if self.current_raw().clock.get(number, 0) < tick:
-                    raise RaceError(
-                        f"a copy from pinned memory in {self.current_raw()} reads what "
-                        f"{operation!r} writes there, in no certain order. Have the one stream "
-                        f"wait for the other."
-                    )
-        return self._arrival(values, array if pinned else None)
-
-    def _arrival(self, values: Array, source: Array) -> Any:
-        machine = self.machine
-        stream = self.current_raw()
+        coming = machine.coming.get(_address(array)) if pinned else None
+        if coming is not None:
+            # A copy to this memory is under way; if the streams are ordered, it ends first.
+            operation, (number, tick), arriving = coming
+            values = arriving.copy()
+            if stream.clock.get(number, 0) < tick:
+                raise RaceError(
+                    f"a copy from pinned memory in {stream} reads what {operation!r} writes there, "
+                    f"in no certain order. Have the one stream wait for the other."
+                )
         expected = values.copy()
 
         def compare(poisoned: bool) -> None:
-            if not np.array_equal(source, expected, equal_nan=source.dtype.kind in "fc"):
+            if not np.array_equal(array, expected, equal_nan=array.dtype.kind in "fc"):
                 machine.report(self.index or 0, RaceError(
                     "pinned memory was changed before it had been copied to the device. Wait for "
                     "the copy: stream.synchronize(), or await an event."
                 ))  # fmt: skip
 
         with machine.lock:
-            array = adopt(values, self, stream)
-            access = Access(array.storage, values, write=True)
-            machine.launch(
-                "copy from the host", stream, [access], None if source is None else compare
-            )
-        return array
+            copied = adopt(values, self, stream)
+            access = Access(copied.storage, values, write=True)
+            machine.launch("copy from the host", stream, [access], compare if pinned else None)
+        return copied
 
     def to_host(self, array: Array) -> Any:
         """Copy to pinned memory, which holds NaN until the copy is done."""

@@ -21,15 +21,10 @@ _FACTS = frozenset({
 _ABSENT = frozenset({"errstate", "seterr", "geterr", "nditer", "vectorize"})
 
 
-class Function:
-    """A NumPy function on a device's arrays; its methods such as `reduce` are wrapped, too."""
+class Function(base.Function):
+    """A NumPy function on a device's arrays."""
 
-    __slots__ = ("_device", "_function", "_name")
-
-    def __init__(self, device: Device, name: str, function: Callable[..., Any]) -> None:
-        self._device = device
-        self._name = name
-        self._function = function
+    __slots__ = ()
 
     def __call__(self, *args: Value, **kwargs: Value) -> Any:
         """Put the function into the current stream."""
@@ -37,8 +32,7 @@ class Function:
 
     def __getattr__(self, name: str) -> Any:
         check_method(self._name, name)
-        value = getattr(self._function, name)
-        return Function(self._device, name, value) if callable(value) else value
+        return super().__getattr__(name)
 
 
 class Library(base.Library):

@@ -8,7 +8,7 @@ from typing import Any
 from asyncgrad.core.variable import requires_grad
 from asyncgrad.devices import CPU, Event, Stream, current_stream
 from asyncgrad.devices.discovery import as_accelerator
-from asyncgrad.devices.pinned import is_pinned as _lies_pinned
+from asyncgrad.devices.pool import is_pinned as _lies_pinned
 from asyncgrad.errors import AutogradError
 from asyncgrad.ops.api.conversion import to
 from asyncgrad.ops.dtype_device import as_device

@@ -13,7 +13,7 @@ from asyncgrad.core.recording import again, note_look, recorders
 from asyncgrad.core.variable import Variable, gradient_edge, wrap
 from asyncgrad.devices import CPU, Device, Event, current_stream
 from asyncgrad.devices.discovery import accelerators
-from asyncgrad.devices.pinned import is_pinned
+from asyncgrad.devices.pool import is_pinned
 from asyncgrad.ops.batching import lift_batch
 from asyncgrad.ops.mode_hooks import in_modes
 from asyncgrad.ops.namespace import metadata_of
