@@ -53,14 +53,19 @@ template<typename T> __device__ T sign(T x) { return x > T(0) ? T(1) : x < T(0) 
 _MEAN = "mean = mean + (g - mean) * share"
 # In this order, the square of a large gradient does not overflow before it is made small.
 _SQUARE = "square = square * keep + g * taken * g"
-#: What follows from the mean square, of `found`: the deviation from zero or from the mean.
-_SCALED = "T step = g / (sqrt({found}) + eps)"
-_CENTERED = f"{_MEAN}; T variance = square - mean * mean"
-_PLAIN, _MOMENTUM = (
-    "T change = step * lr",
-    "buffer = buffer * momentum + step; T change = buffer * lr",
-)
 _RATES = "lr share keep taken eps"
+
+
+def _rmsprop(buffer: str = "", mean: str = "") -> Update:
+    """The update with momentum if it has a buffer, and by the variance if it has a mean."""
+    centered = f"{_MEAN}; T variance = square - mean * mean; " if mean else ""
+    step = f"T step = g / (sqrt({'variance' if mean else 'square'}) + eps)"
+    change = "T change = step * lr"
+    if buffer:
+        change = "buffer = buffer * momentum + step; T change = buffer * lr"
+    numbers = f"{_RATES} momentum" if buffer else _RATES
+    return Update(f"square {buffer} {mean}", numbers, f"{_SQUARE}; {centered}{step}; {change}")
+
 
 UPDATES = {
     "sgd": Update("", "lr", "T change = g * lr"),
@@ -80,12 +85,12 @@ UPDATES = {
     ),
     "adam": Update(
         "mean square",
-        "lr share keep taken eps",
+        _RATES,
         f"{_MEAN}; {_SQUARE}; T change = mean / (sqrt(square) + eps) * lr",
     ),
     "adam_amsgrad": Update(
         "mean square greatest",
-        "lr share keep taken eps",
+        _RATES,
         f"{_MEAN}; {_SQUARE}; greatest = larger(greatest, square);"
         "T change = mean / (sqrt(greatest) + eps) * lr",
     ),
@@ -103,7 +108,7 @@ UPDATES = {
     ),
     "radam": Update(
         "mean square",
-        "lr share keep taken eps",
+        _RATES,
         f"{_MEAN}; {_SQUARE}; T step = rectified ? mean / (sqrt(square) + eps) : mean;"
         "T change = step * lr",
         "rectified",
@@ -117,22 +122,10 @@ UPDATES = {
     "adagrad": Update(
         "total", "lr eps", "total = total + g * g; T change = g / (sqrt(total) + eps) * lr"
     ),
-    "rmsprop": Update("square", _RATES, f"{_SQUARE}; {_SCALED.format(found='square')}; {_PLAIN}"),
-    "rmsprop_centered": Update(
-        "square mean",
-        _RATES,
-        f"{_SQUARE}; {_CENTERED}; {_SCALED.format(found='variance')}; {_PLAIN}",
-    ),
-    "rmsprop_momentum": Update(
-        "square buffer",
-        f"{_RATES} momentum",
-        f"{_SQUARE}; {_SCALED.format(found='square')}; {_MOMENTUM}",
-    ),
-    "rmsprop_momentum_centered": Update(
-        "square buffer mean",
-        f"{_RATES} momentum",
-        f"{_SQUARE}; {_CENTERED}; {_SCALED.format(found='variance')}; {_MOMENTUM}",
-    ),
+    "rmsprop": _rmsprop(),
+    "rmsprop_centered": _rmsprop(mean="mean"),
+    "rmsprop_momentum": _rmsprop("buffer"),
+    "rmsprop_momentum_centered": _rmsprop("buffer", "mean"),
     "rprop": Update(
         "previous sizes",
         "shrinking growing least most",
