@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import numba
+import numpy as np
 from numba import types
 from numba.extending import intrinsic
 
 from asyncgrad.devices.host_kernels.compiling import array, compiled
 
 _carray: Any = numba.carray  # type: ignore[attr-defined]
+_intrinsic: Any = intrinsic
 
 
 def _finder(dtype: Any, count: int, readonly: bool) -> Any:
@@ -26,33 +28,27 @@ def _finder(dtype: Any, count: int, readonly: bool) -> Any:
 
 #: How many arrays that can be written to, and that need not be, functions find addresses of.
 WRITTEN, READ = 32, 16
-written_f, written_d = (_finder(dtype, WRITTEN, False) for dtype in (types.float32, types.float64))
-read_f, read_d = (_finder(dtype, READ, True) for dtype in (types.float32, types.float64))
+#: By dtype: what finds addresses of arrays that are written to, what finds those of other arrays,
+#: and arrays in the places of those that there are not.
+FINDERS = {
+    np.dtype(char): (
+        _finder(dtype, WRITTEN, False),
+        _finder(dtype, READ, True),
+        (np.empty(0, char),) * WRITTEN,
+    )
+    for char, dtype in (("f", types.float32), ("d", types.float64))
+}
 
 
-def _pointer(dtype: Any) -> Any:
-    """A function that makes a pointer of an address."""
-
+@_intrinsic
+def _pointer(context: Any, kind: Any, address: Any) -> Any:
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.inttoptr(arguments[0], context.get_value_type(signature.return_type))
+        return builder.inttoptr(arguments[1], context.get_value_type(signature.return_type))
 
-    @intrinsic
-    def pointer(context: Any, address: Any) -> Any:
-        return types.CPointer(dtype)(types.int64), generate
-
-    return pointer
-
-
-_pointer_f, _pointer_d = map(_pointer, (types.float32, types.float64))
+    return types.CPointer(kind.dtype)(kind, types.int64), generate
 
 
 @compiled()
-def row_f(address: Any, size: Any) -> Any:
-    """The memory at an address as an array."""
-    return _carray(_pointer_f(address), size)
-
-
-@compiled()
-def row_d(address: Any, size: Any) -> Any:
-    """The memory at an address as an array."""
-    return _carray(_pointer_d(address), size)
+def row(kind: Any, address: Any, size: Any) -> Any:
+    """The memory at an address as an array of numbers of a kind, such as `np.float32`."""
+    return _carray(_pointer(kind, address), size)

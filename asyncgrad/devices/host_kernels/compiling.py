@@ -19,28 +19,21 @@ def compiled(
     """Compile a function, which then runs without the interpreter's lock.
 
     It is kept for the next process, if there is a folder that can be written to. Without signatures
-    it is one that compiled functions call. `fastmath` says, in LLVM's words, what may be done to
-    floating-point numbers.
+    it is one that compiled functions call, and a part of what is kept of them. `fastmath` says, in
+    LLVM's words, what may be done to floating-point numbers.
     """
 
     def decorate(function: Callable[..., Any]) -> Any:
-        def made(cache: bool) -> Any:
-            # What compiled functions call becomes a part of them. Otherwise they would share one
-            # copy, which is optimised anew with each of them: that of whichever is loaded first.
-            return njit(
-                signatures,
-                nogil=True,
-                cache=cache,
-                fastmath=set(fastmath),
-                error_model="numpy",
-                forceinline=signatures is None,
-            )(function)
-
+        options: dict[str, Any] = {"nogil": True, "fastmath": set(fastmath), "error_model": "numpy"}
+        if signatures is None:
+            # Otherwise those that call it would share one copy, which is optimised anew with each
+            # of them: that of whichever is loaded first.
+            return njit(forceinline=True, **options)(function)
         try:
-            return made(cache=True)
+            return njit(signatures, cache=True, **options)(function)
         except RuntimeError:
             # Numba has found no such folder.
-            return made(cache=False)
+            return njit(signatures, **options)(function)
 
     return decorate
 

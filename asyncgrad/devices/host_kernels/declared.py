@@ -39,7 +39,6 @@ from asyncgrad.devices.host_kernels.calls import (
     LinesKernel,
     Unfit,
     names_of,
-    share,
     supported,
     total,
 )
@@ -62,7 +61,7 @@ from math import log, sqrt
 
 import numpy as np
 from numba import types
-from asyncgrad.devices.host_kernels.addresses import READ, row_{0} as row
+from asyncgrad.devices.host_kernels.addresses import READ, row
 from asyncgrad.devices.host_kernels.compiling import compiled
 from asyncgrad.devices.host_kernels.functions import (
     cdf_{0} as cdf, exp_{0} as exp, expm1_{0} as expm1, larger,
@@ -179,7 +178,7 @@ class Kernels:
         for name, declared in _OWN.items():
             own = {dtype: getattr(module, name) for dtype, module in modules.items()}
             if name in UPDATES:
-                self.functions[name] = UpdateKernel(UPDATES[name], own, share)
+                self.functions[name] = UpdateKernel(UPDATES[name], own)
                 continue
             kernel: Any
             if isinstance(declared, Lines):

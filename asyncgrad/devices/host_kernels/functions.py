@@ -7,6 +7,7 @@ NaN, infinities and numbers below the normal ones give what NumPy gives.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -20,82 +21,111 @@ F = np.float32
 _inner: Any = compiled(fastmath=IN_ORDER)
 
 _LOG2_E = 1.4426950408889634
-#: ln(2) as a sum: the first part has few bits, so that its products with whole numbers are exact.
-_LN2_F = (F(0.693359375), F(-2.12194440e-4))
-_LN2_D = (0.693145751953125, 1.42860682030941723212e-6)
-_C0, _C1, _C2, _C3, _C4, _C5, _C6 = map(F, NORMAL_CDF)
+_C = tuple(map(F, NORMAL_CDF))
 
 
 @_inner
-def _rest_f(r: Any) -> Any:
-    """exp(r) - 1 for a small number: the polynomial of Cephes' `expf`."""
-    p = F(1.9875691500e-4)
-    p = p * r + F(1.3981999507e-3)
-    p = p * r + F(8.3334519073e-3)
-    p = p * r + F(4.1665795894e-2)
-    p = p * r + F(1.6666665459e-1)
-    p = p * r + F(5.0000001201e-1)
-    return p * r * r + r
+def _polynomial(p: Any, terms: Any, x: Any) -> Any:
+    """Go on with a polynomial; a loop over more than a dozen terms would not be unrolled."""
+    for term in terms:
+        p = p * x + term
+    return p
 
 
-@_inner
-def _rest_d(r: Any) -> Any:
-    """exp(r) - 1 for a small number: the Taylor series."""
-    p = 1.0 / 6227020800.0
-    p = p * r + 1.0 / 479001600.0
-    p = p * r + 1.0 / 39916800.0
-    p = p * r + 1.0 / 3628800.0
-    p = p * r + 1.0 / 362880.0
-    p = p * r + 1.0 / 40320.0
-    p = p * r + 1.0 / 5040.0
-    p = p * r + 1.0 / 720.0
-    p = p * r + 1.0 / 120.0
-    p = p * r + 1.0 / 24.0
-    p = p * r + 1.0 / 6.0
-    p = p * r + 0.5
-    return p * r * r + r
+def _functions(
+    T: Any, Whole: Any, bits: int, bounds: tuple[float, float], limit: float,
+    ln2: tuple[float, float], rest: Iterable[float], terms: int,
+) -> tuple[Any, ...]:  # fmt: skip
+    """The functions of numbers of a kind, as integers of a kind with so many bits of a mantissa.
+
+    Args:
+        bounds: between them are the numbers whose exponentials are neither 0 nor infinite.
+        limit: the largest number that `expm1` has to know.
+        ln2: ln(2) as a sum: the first part has few bits, so that its products with whole numbers
+            are exact.
+        rest: the coefficients of a polynomial for exp(r) - 1, from the highest to the second power.
+        terms: how many terms of the series of artanh are added.
+    """
+    low, high = bounds
+    high_ln2, low_ln2 = map(T, ln2)
+    first, *others = map(T, rest)
+    of_rest = tuple(others)
+    of_artanh = tuple(T(2 / k) for k in range(2 * terms + 1, 1, -2))
+    half = terms // 2
+    top, most = np.iinfo(Whole).bits - 1, np.iinfo(Whole).max
+    bias = (1 << top - bits - 1) - 1
+
+    @_inner
+    def parts(x: Any) -> Any:
+        """The whole number n and exp(r) - 1, for which x = n * ln(2) + r."""
+        n = np.floor(x * T(_LOG2_E) + T(0.5))
+        r = x - n * high_ln2 - n * low_ln2
+        return Whole(n), _polynomial(first, of_rest, r) * r * r + r
+
+    @_inner
+    def power(n: Any) -> Any:
+        """2**n."""
+        return Whole((n + Whole(bias)) << Whole(bits)).view(T)
+
+    @_inner
+    def exp(x: Any) -> Any:
+        """exp(x): 2**n times the exponential of the rest."""
+        x = T(low) if x < T(low) else x
+        x = T(high) if x > T(high) else x
+        n, p = parts(x)
+        # In two factors, because 2**n alone may be too small or too large.
+        less = n >> Whole(1)
+        return (p + T(1)) * power(less) * power(n - less)
+
+    @_inner
+    def expm1(x: Any) -> Any:
+        """exp(x) - 1 for numbers up to 0: 2**n - 1, and 2**n times what the rest adds to 1."""
+        x = T(-limit) if x < T(-limit) else (T(limit) if x > T(limit) else x)
+        n, p = parts(x)
+        return p * power(n) + (power(n) - T(1))
+
+    @_inner
+    def log1p(x: Any) -> Any:
+        """log(1 + x) for numbers from 0 to 1: the series of 2 * artanh(x / (2 + x))."""
+        s = x / (x + T(2))
+        z = s * s
+        p = _polynomial(of_artanh[0], of_artanh[1:half], z)
+        return _polynomial(p, of_artanh[half:], z) * z * s + (s + s)
+
+    @_inner
+    def order(x: Any) -> Any:
+        """A number as an integer: comparing two gives what comparing the numbers gives."""
+        whole = T(x).view(Whole)
+        # Numba makes 64 bits of 32 unless it is told not to, and half as many are compared at a
+        # time.
+        return Whole(whole ^ ((whole >> Whole(top)) & Whole(most)))
+
+    @_inner
+    def value(order: Any) -> Any:
+        """The number that `order` has made an integer of."""
+        return Whole(order ^ ((order >> Whole(top)) & Whole(most))).view(T)
+
+    @_inner
+    def sign(x: Any) -> Any:
+        """1, -1, or the number itself if it is 0 or NaN."""
+        return T(1) if x > T(0) else (T(-1) if x < T(0) else x)
+
+    return exp, expm1, log1p, order, value, sign
 
 
-@_inner
-def exp_f(x: Any) -> Any:
-    """exp(x): 2**n times the exponential of the rest."""
-    x = F(-105) if x < F(-105) else x
-    x = F(89) if x > F(89) else x
-    n = np.floor(x * F(_LOG2_E) + F(0.5))
-    r = x - n * _LN2_F[0] - n * _LN2_F[1]
-    p = _rest_f(r) + F(1)
-    # In two factors, because 2**n alone may be too small or too large.
-    whole = np.int32(n)
-    half = whole >> np.int32(1)
-    one = np.int32((half + np.int32(127)) << np.int32(23))
-    other = np.int32((whole - half + np.int32(127)) << np.int32(23))
-    return p * one.view(np.float32) * other.view(np.float32)
-
-
-@_inner
-def exp_d(x: Any) -> Any:
-    """exp(x): 2**n times the exponential of the rest."""
-    x = -746.0 if x < -746.0 else x
-    x = 710.0 if x > 710.0 else x
-    n = np.floor(x * _LOG2_E + 0.5)
-    r = x - n * _LN2_D[0] - n * _LN2_D[1]
-    p = _rest_d(r) + 1.0
-    whole = np.int64(n)
-    half = whole >> 1
-    one = np.int64((half + 1023) << 52)
-    other = np.int64((whole - half + 1023) << 52)
-    return p * one.view(np.float64) * other.view(np.float64)
-
-
-@_inner
-def expm1_f(x: Any) -> Any:
-    """exp(x) - 1 for numbers up to 0: 2**n - 1, and 2**n times what the rest adds to 1."""
-    x = F(-80) if x < F(-80) else (F(80) if x > F(80) else x)
-    n = np.floor(x * F(_LOG2_E) + F(0.5))
-    r = x - n * _LN2_F[0] - n * _LN2_F[1]
-    p = _rest_f(r)
-    power = np.int32((np.int32(n) + np.int32(127)) << np.int32(23)).view(np.float32)
-    return p * power + (power - F(1))
+# exp(r) - 1 by the polynomial of Cephes' `expf`.
+exp_f, expm1_f, log1p_f, order_f, value_f, sign_f = _functions(
+    F, np.int32, 23, (-105, 89), 80, (0.693359375, -2.12194440e-4),
+    (
+        1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1,
+        5.0000001201e-1,
+    ), 8,
+)  # fmt: skip
+# By the Taylor series.
+exp_d, expm1_d, log1p_d, order_d, value_d, sign_d = _functions(
+    np.float64, np.int64, 52, (-746, 710), 700, (0.693145751953125, 1.42860682030941723212e-6),
+    (1 / math.factorial(k) for k in range(13, 1, -1)), 17,
+)  # fmt: skip
 
 
 @_inner
@@ -124,96 +154,15 @@ def tanh_d(x: Any) -> Any:
 
 
 @_inner
-def expm1_d(x: Any) -> Any:
-    """exp(x) - 1 for numbers up to 0: 2**n - 1, and 2**n times what the rest adds to 1."""
-    x = -700.0 if x < -700.0 else (700.0 if x > 700.0 else x)
-    n = np.floor(x * _LOG2_E + 0.5)
-    r = x - n * _LN2_D[0] - n * _LN2_D[1]
-    p = _rest_d(r)
-    power = np.int64((np.int64(n) + 1023) << 52).view(np.float64)
-    return p * power + (power - 1.0)
-
-
-@_inner
-def log1p_f(x: Any) -> Any:
-    """log(1 + x) for numbers from 0 to 1: the series of 2 * artanh(x / (2 + x))."""
-    s = x / (x + F(2))
-    z = s * s
-    p = F(2 / 17)
-    p = p * z + F(2 / 15)
-    p = p * z + F(2 / 13)
-    p = p * z + F(2 / 11)
-    p = p * z + F(2 / 9)
-    p = p * z + F(2 / 7)
-    p = p * z + F(2 / 5)
-    p = p * z + F(2 / 3)
-    return p * z * s + (s + s)
-
-
-@_inner
-def log1p_d(x: Any) -> Any:
-    """log(1 + x) for numbers from 0 to 1: the series of 2 * artanh(x / (2 + x))."""
-    s = x / (x + 2.0)
-    z = s * s
-    p = 2.0 / 35.0
-    p = p * z + 2.0 / 33.0
-    p = p * z + 2.0 / 31.0
-    p = p * z + 2.0 / 29.0
-    p = p * z + 2.0 / 27.0
-    p = p * z + 2.0 / 25.0
-    p = p * z + 2.0 / 23.0
-    p = p * z + 2.0 / 21.0
-    p = p * z + 2.0 / 19.0
-    p = p * z + 2.0 / 17.0
-    p = p * z + 2.0 / 15.0
-    p = p * z + 2.0 / 13.0
-    p = p * z + 2.0 / 11.0
-    p = p * z + 2.0 / 9.0
-    p = p * z + 2.0 / 7.0
-    p = p * z + 2.0 / 5.0
-    p = p * z + 2.0 / 3.0
-    return p * z * s + (s + s)
-
-
-@_inner
 def cdf_f(x: Any) -> Any:
     """The normal distribution, see `NORMAL_CDF`."""
-    s = x * x
-    p = ((((((_C0 * s + _C1) * s + _C2) * s + _C3) * s) + _C4) * s + _C5) * s + _C6
-    return F(1) / (F(1) + exp_f(p * x))
+    return F(1) / (F(1) + exp_f(_polynomial(_C[0], _C[1:], x * x) * x))
 
 
 @_inner
 def cdf_d(x: Any) -> Any:
     """The normal distribution."""
     return 0.5 * math.erfc(x * -0.7071067811865476)
-
-
-@_inner
-def order_f(x: Any) -> Any:
-    """A number as an integer: comparing two gives what comparing the numbers gives."""
-    bits = F(x).view(np.int32)
-    # Numba makes 64 bits of 32 unless it is told not to, and half as many are compared at a time.
-    return np.int32(bits ^ ((bits >> np.int32(31)) & np.int32(0x7FFFFFFF)))
-
-
-@_inner
-def order_d(x: Any) -> Any:
-    """A number as an integer: comparing two gives what comparing the numbers gives."""
-    bits = np.float64(x).view(np.int64)
-    return bits ^ ((bits >> 63) & 0x7FFFFFFFFFFFFFFF)
-
-
-@_inner
-def value_f(order: Any) -> Any:
-    """The number that `order_f` has made an integer of."""
-    return np.int32(order ^ ((order >> np.int32(31)) & np.int32(0x7FFFFFFF))).view(np.float32)
-
-
-@_inner
-def value_d(order: Any) -> Any:
-    """The number that `order_d` has made an integer of."""
-    return np.int64(order ^ ((order >> 63) & 0x7FFFFFFFFFFFFFFF)).view(np.float64)
 
 
 @_inner
@@ -226,18 +175,6 @@ def larger(x: Any, y: Any) -> Any:
 def smaller(x: Any, y: Any) -> Any:
     """The smaller number; NaN if one is."""
     return x if x < y or x != x else y
-
-
-@_inner
-def sign_f(x: Any) -> Any:
-    """1, -1, or the number itself if it is 0 or NaN."""
-    return F(1) if x > F(0) else (F(-1) if x < F(0) else x)
-
-
-@_inner
-def sign_d(x: Any) -> Any:
-    """1, -1, or the number itself if it is 0 or NaN."""
-    return 1.0 if x > 0.0 else (-1.0 if x < 0.0 else x)
 
 
 # -- of the dtype that they are called with -------------------------------------------------------

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from asyncgrad.aliases import Array, Value
-from asyncgrad.devices.host_kernels import addresses
-from asyncgrad.devices.host_kernels.addresses import READ, WRITTEN
+from asyncgrad.devices.host_kernels.addresses import FINDERS, READ, WRITTEN
+from asyncgrad.devices.host_kernels.calls import share
 from asyncgrad.devices.updates import COMMON, Update
 
 
@@ -30,7 +30,7 @@ def update_text(
     firsts = ["0", *(f"READ + {number} * count" for number in range(len(changed)))]
     loop = [
         *(
-            f"{n}_part = row(addresses[{first} + place], length)[start:stop]"
+            f"{n}_part = row(T, addresses[{first} + place], length)[start:stop]"
             for first, n in zip(firsts, arrays, strict=True)
         ),
         "for at in range(stop - start):",
@@ -55,12 +55,8 @@ def update_text(
 class UpdateKernel:
     """One update for all its dtypes."""
 
-    def __init__(
-        self, declared: Update, kernels: dict[Any, Any],
-        share: Callable[[Callable[[int, int], object], int, int], None],
-    ) -> None:  # fmt: skip
+    def __init__(self, declared: Update, kernels: dict[Any, Any]) -> None:
         self._arrays = 2 + len(declared.entries.split())
-        self._share = share
         self._kernels = kernels
 
     def __call__(self, *arguments: Value) -> Any:
@@ -93,18 +89,16 @@ class UpdateKernel:
             for array, size in zip(arrays, sizes, strict=True)
         ):
             return None
-        return Prepared(kernel, changed, sizes, self._share)
+        return Prepared(kernel, changed, sizes)
 
 
 class Prepared:
     """The steps of parameters whose values and entries stay where they are."""
 
-    def __init__(
-        self, kernel: Any, changed: list[list[Array]], sizes: list[int], share: Any
-    ) -> None:  # fmt: skip
+    def __init__(self, kernel: Any, changed: list[list[Array]], sizes: list[int]) -> None:
         self._dtype = changed[0][0].dtype
-        self._share, self._sizes = share, sizes
-        written, self._read, self._empty = _FINDERS[self._dtype]
+        self._sizes = sizes
+        written, self._read, self._empty = FINDERS[self._dtype]
         #: The arrays have to live as long as their addresses are known.
         self._changed = changed
         #: For as many parameters as fit into one call: which, how many elements, the kernel with
@@ -133,16 +127,5 @@ class Prepared:
             # A copy, because another thread may begin a step before this one has ended.
             addresses = known.copy()
             self._read((*rows, *self._empty[len(rows) : READ]), addresses)
-            self._share(partial(call, addresses, *numbers), size, size)
+            share(partial(call, addresses, *numbers), size, size)
         return None
-
-
-#: By dtype: what finds addresses of arrays that are written to, what finds those of other arrays,
-#: and arrays in the places of those that there are not.
-_FINDERS = {
-    array.dtype: (written, read, (array,) * WRITTEN)
-    for written, read, array in (
-        (addresses.written_f, addresses.read_f, np.empty(0, "f")),
-        (addresses.written_d, addresses.read_d, np.empty(0, "d")),
-    )
-}
