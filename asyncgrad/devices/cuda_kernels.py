@@ -27,7 +27,6 @@ class Kernels:
     """
 
     def __init__(self, cupy: Any, device: Device) -> None:
-        """Remember library and device; nothing is compiled yet."""
         self._cupy = cupy
         self.empty = cupy.empty
         self._device = device

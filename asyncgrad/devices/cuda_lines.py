@@ -190,7 +190,6 @@ class LinesKernel:
     """A declared kernel, compiled for each dtype on its first call."""
 
     def __init__(self, cupy: Any, name: str, declared: Lines) -> None:
-        """Keep the library and the declaration; nothing is compiled yet."""
         self._cupy = cupy
         self._name = name
         self._declared = declared

@@ -45,7 +45,6 @@ class Products:
     """The products of one process, in cuBLAS as CuPy has loaded it."""
 
     def __init__(self, cupy: Any) -> None:
-        """Remember the library; nothing is loaded yet."""
         self._cupy = cupy
         #: cuBLAS, None before its first use, or the error if there is none.
         self._library: Any = None

@@ -47,7 +47,6 @@ class Draws:
     """The kernels that draw, compiled on their first call."""
 
     def __init__(self, cupy: Any) -> None:
-        """Remember the library."""
         self._cupy = cupy
         self._kernels: dict[str, Any] = {}
 

@@ -420,13 +420,13 @@ class StandIn:
             if not poisoned:
                 out[...] = values
 
-        access = Access(array.storage, array._values, write=False)
+        access = Access(array, write=False)
         self.machine.launch("get", raw, [access], deliver)
         return out
 
     def from_host(self, array, values, raw):
         array._values[...] = values
-        self.machine.launch("set", raw, [Access(array.storage, array._values, write=True)])
+        self.machine.launch("set", raw, [Access(array, write=True)])
 
     def wait_for(self, raw):
         event = SimEvent(timing=False)
@@ -474,12 +474,12 @@ class StandIn:
             return Library(place).array(value, dtype, **options)
         if not (value.flags.c_contiguous or value.flags.f_contiguous):
             # CuPy gathers on the other device's null stream: it does not enter our stream there.
-            source = [Access(value.storage, value._values, write=False)]
+            source = [Access(value, write=False)]
             self.machine.launch("gather", self.null_raw(value.device.index), source)
         copied = adopt(value._values.copy(), place, place.current_raw())
         accesses = [
-            Access(value.storage, value._values, write=False),
-            Access(copied.storage, copied._values, write=True),
+            Access(value, write=False),
+            Access(copied, write=True),
         ]
         self.machine.launch("copy between devices", place.current_raw(), accesses)
         return copied

@@ -95,7 +95,6 @@ class ElementwiseKernel:
     """One kernel for all its dtypes."""
 
     def __init__(self, declared: Elementwise, kernels: dict[Any, Any]) -> None:
-        """Keep the kernel, and which of its inputs are numbers."""
         self._numbers = [name in NUMBERS for name in names_of(declared.inputs)]
         self._outputs = len(names_of(declared.outputs))
         self.kernels = kernels

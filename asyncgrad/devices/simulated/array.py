@@ -213,8 +213,7 @@ def launch(
     machine = device.machine
     accesses = [
         Access(
-            array.storage,
-            array._values,
+            array,
             write=any(array is w for w in written),
             overwrites=overwrites and array is args[0],
         )
@@ -231,7 +230,7 @@ def launch(
         fresh: list[SimArray] = []
         wrapped = _wrapped(result, device, stream, found, fresh)
         if fresh or written:
-            accesses += [Access(a.storage, a._values, write=True) for a in fresh]
+            accesses += [Access(a, write=True) for a in fresh]
             machine.launch(name, stream, accesses)
         return wrapped
 

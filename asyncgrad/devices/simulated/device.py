@@ -129,7 +129,7 @@ class SimDevice(Device):
 
         with machine.lock:
             copied = adopt(values, self, stream)
-            access = Access(copied.storage, values, write=True)
+            access = Access(copied, write=True)
             machine.launch("copy from the host", stream, [access], compare if pinned else None)
         return copied
 
@@ -147,7 +147,7 @@ class SimDevice(Device):
             if not poisoned:
                 target[...] = values
 
-        access = Access(array.storage, array._values, write=False)
+        access = Access(array, write=False)
         with machine.lock:
             operation = machine.launch("copy to the host", stream, [access], deliver)
             machine.coming[address] = operation, (stream.number, stream.ticks), values
@@ -161,10 +161,7 @@ class SimDevice(Device):
         here.wait_stream(there)
         with machine.lock:
             copied = adopt(np.array(array._values), self, here.raw)
-            accesses = [
-                Access(array.storage, array._values, write=False),
-                Access(copied.storage, copied._values, write=True),
-            ]
+            accesses = [Access(array, write=False), Access(copied, write=True)]
             machine.launch("copy between devices", here.raw, accesses)
         there.wait_stream(here)
         return copied

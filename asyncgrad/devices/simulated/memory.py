@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from numpy.lib.array_utils import byte_bounds
 
+from asyncgrad.aliases import Array
 from asyncgrad.errors import OutOfMemoryError, RaceError
 
 if TYPE_CHECKING:
@@ -110,19 +111,17 @@ class Storage:
 
 
 class Access:
-    """An operation's read or write of a part of a storage."""
+    """An operation's read or write of an array, which is a part of a storage."""
 
     __slots__ = ("high", "low", "overwrites", "size", "storage", "write")
 
-    def __init__(
-        self, storage: Storage, values: np.ndarray[Any, Any], *, write: bool,
-        overwrites: bool = False,
-    ) -> None:  # fmt: skip
-        self.storage = storage
+    def __init__(self, array: Array, *, write: bool, overwrites: bool = False) -> None:
+        self.storage: Storage = array.storage
+        values = array._values
         self.write = write
         self.overwrites = overwrites and values.flags.c_contiguous
         self.size = values.nbytes
-        start = byte_bounds(storage.root)[0]
+        start = byte_bounds(self.storage.root)[0]
         # An empty one overlaps with none.
         low, high = byte_bounds(values) if self.size else (start, start)
         self.low, self.high = low - start, high - start
