@@ -35,10 +35,10 @@ def logged(machine):
     log = Log()
     put = machine._put
 
-    def noted(name, stream):
+    def noted(name, stream, *seconds, **waits):
         # A replay copies what the first call has filled with zeros.
         log.append((name.replace("zeros", "array"), stream.number))
-        return put(name, stream)
+        return put(name, stream, *seconds, **waits)
 
     machine._put = noted
     try:

@@ -115,7 +115,8 @@ class Machine:
             if self.detect_races:
                 for access in accesses:
                     access.check(name, stream)
-            operation = self._put(name, stream)
+            seconds = self.duration(name, sum(access.size for access in accesses))
+            operation = self._put(name, stream, seconds)
             stream.ticks += 1
             stream.clock[stream.number] = stream.ticks
             operation.sources = [
@@ -129,23 +130,20 @@ class Machine:
                 operation.fault = self._faults.pop(self.launched) or AcceleratorError(
                     f"simulated fault of {operation!r}"
                 )
-            size = 0
             for access in accesses:
-                size += access.size
                 access.note(stream, operation)
-            self._time(operation, self.duration(name, size))
             self.launched += 1
             return operation
 
-    def _put(self, name: str, stream: SimStream) -> Operation:
+    def _put(
+        self, name: str, stream: SimStream, seconds: float = 0.0, after: tuple[Operation, ...] = ()
+    ) -> Operation:
         operation = Operation(name, stream, next(self._numbers))
+        operation.after = after
+        operation.start = max(self.clock.now(), stream.ready_at, *(o.end for o in after))
+        operation.end = stream.ready_at = operation.start + seconds
         stream.queue.append(operation)
         return operation
-
-    def _time(self, operation: Operation, seconds: float) -> None:
-        stream = operation.stream
-        operation.start = max(self.clock.now(), stream.ready_at, *(o.end for o in operation.after))
-        operation.end = stream.ready_at = operation.start + seconds
 
     def record(self, event: SimEvent, stream: SimStream) -> None:
         """Record an event: it happens when all work that is now in a stream is done."""
@@ -153,7 +151,6 @@ class Machine:
             learn(stream.clock, self.known)
             event.operation = self._put("record", stream)
             event.clock = dict(stream.clock)
-            self._time(event.operation, 0.0)
 
     def wait(self, stream: SimStream, event: SimEvent) -> None:
         """Make later work in a stream wait for an event."""
@@ -161,9 +158,7 @@ class Machine:
             before = event.operation
             if before is None:
                 return
-            operation = self._put("wait", stream)
-            operation.after = (before,)
-            self._time(operation, 0.0)
+            self._put("wait", stream, after=(before,))
             learn(stream.clock, event.clock)
 
     # -- doing it ---------------------------------------------------------------------------------
