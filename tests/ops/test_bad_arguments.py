@@ -144,6 +144,13 @@ FILLING = {
     "where a mask is": lambda T, x, n: x.__setitem__(T.tensor([True, False]), n),
     "at indices": lambda T, x, n: x.__setitem__(T.tensor([1]), n),
     "masked_fill_": lambda T, x, n: x.masked_fill_(T.tensor([True, False]), n),
+    "masked_fill_ with a tensor": lambda T, x, n: x.masked_fill_(
+        T.tensor([True, False]), T.tensor(n)
+    ),
+    "a tensor where a mask is": lambda T, x, n: x.__setitem__(T.tensor([True, False]), T.tensor(n)),
+    "a tensor put where a mask is": lambda T, x, n: x.index_put_(
+        (T.tensor([True, False]),), T.tensor([n])
+    ),
     "full_like": lambda T, x, n: x.copy_(T.full_like(x, n)),
     "index_fill_": lambda T, x, n: (
         # PyTorch refuses all complex numbers, also those that are real.

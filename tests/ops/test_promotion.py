@@ -320,6 +320,15 @@ TOGETHER = {
     "einsum without sums of products": lambda T: T.einsum(
         "ij,j,ik->ij", T.ones(2, 2, dtype=T.int64), T.ones(2), T.ones(2, 3, dtype=T.float64)
     ),
+    "a scaled sum with a narrower dtype": lambda T: T.add(
+        T.zeros(2, dtype=T.float64), T.tensor([1 / 3, 0.1]), alpha=3.1
+    ),
+    "a scaled difference of halves": lambda T: T.sub(
+        T.zeros(2), T.tensor([1 / 3, 0.1], dtype=T.bfloat16), alpha=0.1
+    ),
+    "a sum of halves times a number that none holds": lambda T: T.zeros(2).add_(
+        T.tensor([1 / 3, 0.1], dtype=T.float16), alpha=-1e6
+    ),
     "lerp by a number": lambda T: T.ones(2).lerp(T.zeros(2), T.tensor(0.5, dtype=T.float64)),
     "a product into one number": lambda T: T.tensor(3.0).scatter(
         0, T.tensor(0), T.tensor(2.0), reduce="multiply"

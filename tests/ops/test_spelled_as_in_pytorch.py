@@ -48,6 +48,12 @@ def test_what_is_copied_may_be_given_by_name():
     assert ag.zeros(2).copy_(other=ag.ones(2)).tolist() == [1, 1]
 
 
+def test_the_operand_is_called_input_where_pytorch_calls_it_so():
+    x = ag.arange(3)
+    assert ag.nn.functional.one_hot(input=x, num_classes=3).tolist() == ag.eye(3).tolist()
+    assert ag.split_with_sizes(input=x, split_sizes=[1, 2])[1].tolist() == [1, 2]
+
+
 F = ag.nn.functional
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, overload
 import numpy as np
 
 from asyncgrad.choices import Rounding, words
-from asyncgrad.core.recording import note_look
+from asyncgrad.core.recording import again, note_look
 from asyncgrad.core.variable import Variable, requires_grad, wrap
 from asyncgrad.ops.api.public import publish
 from asyncgrad.ops.arguments import number_argument
@@ -35,7 +35,7 @@ from asyncgrad.ops.scalar_cast import fitted
 from asyncgrad.ops.table import elementwise as table
 from asyncgrad.ops.tensors.in_place import filling
 from asyncgrad.ops.tensors.out import put
-from asyncgrad.types import Mask, Number, Tensor
+from asyncgrad.types import Array, Mask, Number, Tensor
 
 __all__ = [
     "add", "clamp", "clamp_max", "clamp_min", "clip", "div", "divide", "fill", "masked_fill",
@@ -144,8 +144,8 @@ def _scaled(name: str, input: Tensor | Number, other: Tensor | Number, alpha: Nu
         return other
     if other.__class__ is int or other.__class__ is float:
         return other * alpha
-    if isinstance(other, Variable) and other._metadata.dtype.kind in "biu":
-        # Without the cast, an integer times a float would have the default dtype and raise others.
+    if isinstance(other, Variable):
+        # The product is not rounded to a narrower dtype, and an integer not raised to the default.
         other = cast(other, dtype)
     # As in PyTorch, where `add` multiplies, no tensor is saved for the backward pass.
     return renamed(R.mul(other, alpha), "MulBackward0", saves=False)
@@ -386,14 +386,29 @@ def masked_fill(input: Tensor, mask: Mask, value: Tensor | Number) -> Tensor:
         if value._metadata.shape:
             raise unmet("masked_fill", "masked_fill_ only supports a 0-dimensional value tensor. "
                         "Reduce it or use where()", value=value)  # fmt: skip
-        if category(value._metadata.dtype) == 3 and category(dtype) < 3:
-            raise unmet("masked_fill", f"value cannot be converted to type {dtype} without "
-                        "overflow", value=value.dtype)  # fmt: skip
         input, value = beside("masked_fill", input, value)
-        return renamed(R.where(mask, cast(value, dtype), input), "MaskedFillBackward1")
+        return renamed(
+            R.where(mask, held("masked_fill", value, dtype), input), "MaskedFillBackward1"
+        )
     except ValueError:
         check_broadcast("masked_fill", input, mask)
         raise
+
+
+def held(name: str, value: Any, dtype: Any) -> Tensor:
+    """A number in a tensor, in a dtype that must hold it; not read in batches and on devices."""
+    found = value._metadata.dtype
+    if not value._batched and isinstance(value._array, np.ndarray):
+        if found != dtype:
+            again(_check_held, name, value._array, dtype)
+    elif category(found) == 3 and category(dtype) < 3:
+        raise unmet(name, f"value cannot be converted to type {dtype} without overflow",
+                    value=value.dtype)  # fmt: skip
+    return cast(value, dtype)
+
+
+def _check_held(name: str, array: Array, dtype: Any) -> None:
+    fitted(name, array.item(), dtype)
 
 
 # PyTorch's other names.

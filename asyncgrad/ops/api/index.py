@@ -33,6 +33,7 @@ from asyncgrad.core.versions import VersionCounter
 from asyncgrad.devices import CPU
 from asyncgrad.devices.fp_errors import call_without_fp_errors
 from asyncgrad.errors import class_of
+from asyncgrad.ops.api.elementwise import held
 from asyncgrad.ops.api.shape import broadcast_tensors, expand
 from asyncgrad.ops.arguments import greatest
 from asyncgrad.ops.batching import by_parts, for_each, level_of, lift_batch, mapped, mapped_along
@@ -432,7 +433,7 @@ def _put_into(
     """Write into a tensor at an index of arrays, which selects elements of shape `region`."""
     metadata = tensor._metadata
     if value._metadata.dtype != metadata.dtype and _fills(arrays, value, accumulate):
-        value = R.to(value, metadata.dtype)
+        value = held(name, value, metadata.dtype)
     if value._metadata.dtype != metadata.dtype:
         raise unmet(name, "Index put requires the source and destination dtypes match: "
                     f"{metadata.dtype}", source=value.dtype)  # fmt: skip
@@ -1001,16 +1002,16 @@ def _shortened(
         array[rows[long]] *= (max_norm / (norms[long, None] + 1e-7)).astype(array.dtype)
 
 
-def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
-    """Rows of `num_classes` zeros with a one at the index in `tensor`.
+def one_hot(input: Tensor, num_classes: int = -1) -> Tensor:
+    """Rows of `num_classes` zeros with a one at the index in `input`.
 
     Args:
-        tensor: int64, of any shape.
+        input: int64, of any shape.
         num_classes: the length of the rows; -1 for one more than the greatest number.
     """
-    if tensor._batched and num_classes > 0:
-        return mapped(one_hot, tensor, num_classes=num_classes)
-    array = _numbers("one_hot", tensor)
+    if input._batched and num_classes > 0:
+        return mapped(one_hot, input, num_classes=num_classes)
+    array = _numbers("one_hot", input)
     given = num_classes != -1
     if not array.size:
         if num_classes <= 0:
@@ -1019,12 +1020,12 @@ def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
     elif not isinstance(array, np.ndarray):
         # As in PyTorch, device values are not checked, and read only to infer `num_classes`.
         if num_classes == -1:
-            num_classes = 1 + tensor._metadata.device.launching(_greatest)(array)
+            num_classes = 1 + input._metadata.device.launching(_greatest)(array)
     elif given:
         again(_check_classes, array, num_classes)
     else:
         num_classes = 1 + _greatest_class(array)
-    device = tensor._metadata.device
+    device = input._metadata.device
     rows = device.launching(_hot)(device.pooled_xp, array, num_classes)
     if recorders and given:
         note_result(rows, functools.partial(_hot, device.pooled_xp), array, num_classes)

@@ -385,7 +385,7 @@ def select(input: Tensor, dim: Axis, index: Tensor | int) -> Tensor:
 _SIZES = dict.fromkeys(("split_size", "split_sizes"), "split_size_or_sections")
 
 
-@partial(converted, others={"axis": "dim", **_SIZES})
+@partial(converted, others={"axis": "dim", "input": "tensor", **_SIZES})
 def split(tensor: AtLeast1D, split_size_or_sections: Ints, dim: Axis = 0) -> tuple[Tensor, ...]:
     """Split an axis into consecutive views.
 
