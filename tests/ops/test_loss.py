@@ -52,6 +52,23 @@ def test_what_has_no_derivative_may_not_require_grad(call):
 
 
 @pytest.mark.parametrize("reduction", ["none", "sum", "mean"])
+@pytest.mark.parametrize("call", [
+    lambda F, x, y, **more: F.soft_margin_loss(x, y, **more),
+    lambda F, x, y, **more: F.binary_cross_entropy(x, x, weight=y, **more),
+    lambda F, x, y, **more: F.binary_cross_entropy_with_logits(x, x, weight=y, **more),
+    lambda F, x, y, **more: F.binary_cross_entropy_with_logits(x, x, pos_weight=y, **more),
+])  # fmt: skip
+def test_there_are_no_more_losses_than_inputs(call, reduction):
+    """A column beside a row would give a loss for each pair of their elements."""
+    oracle.check_refused(
+        lambda T: call(T.nn.functional, T.ones(3, 1), T.ones(3), reduction=reduction)
+    )
+    oracle.check_call(
+        lambda T, _: call(T.nn.functional, T.ones(2, 3), T.ones(3), reduction=reduction), 1e-6
+    )
+
+
+@pytest.mark.parametrize("reduction", ["none", "sum", "mean"])
 @pytest.mark.parametrize("name", ["nll_loss", "cross_entropy"])
 def test_the_class_of_one_example_may_have_an_axis(name, reduction):
     """Its loss has none. PyTorch fails in the backward pass."""

@@ -329,6 +329,9 @@ TOGETHER = {
     "a sum of halves times a number that none holds": lambda T: T.zeros(2).add_(
         T.tensor([1 / 3, 0.1], dtype=T.float16), alpha=-1e6
     ),
+    "a full loss of counts": lambda T: T.nn.functional.poisson_nll_loss(
+        T.ones(2, dtype=T.bfloat16), T.tensor([1, 3]), full=True
+    ),
     "lerp by a number": lambda T: T.ones(2).lerp(T.zeros(2), T.tensor(0.5, dtype=T.float64)),
     "a product into one number": lambda T: T.tensor(3.0).scatter(
         0, T.tensor(0), T.tensor(2.0), reduce="multiply"

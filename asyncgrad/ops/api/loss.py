@@ -54,6 +54,15 @@ def reduced(losses: Tensor, reduction: Reduction) -> Any:
     return renamed(function(losses, dims, False), _REDUCED[reduction])
 
 
+def reduced_as(name: str, losses: Tensor, input: Tensor, reduction: Reduction) -> Any:
+    """`reduced`, of losses that targets and weights must not have made larger than the input."""
+    shape, found = input._metadata.shape, losses._metadata.shape
+    if found != shape:
+        raise unmet(name, f"output with shape {list(shape)} doesn't match the broadcast shape "
+                    f"{list(found)}")  # fmt: skip
+    return reduced(losses, reduction)
+
+
 def _share(size: int) -> float:
     """The weight of each of `size` elements in a mean."""
     return 1 / size if size else float("nan")
@@ -280,7 +289,8 @@ def binary_cross_entropy(
         return _of_pair(R.binary_cross_entropy, x, y, None, reduction)
     losses = R.binary_cross_entropy(x, y, None, 1.0, True)
     losses = cast(R.mul(losses, weight), x._metadata.dtype)
-    return renamed(reduced(losses, reduction), "BinaryCrossEntropyBackward0")
+    losses = reduced_as("binary_cross_entropy", losses, input, reduction)
+    return renamed(losses, "BinaryCrossEntropyBackward0")
 
 
 @requires(
@@ -319,8 +329,8 @@ def binary_cross_entropy_with_logits(
         losses = R.sub(R.mul(R.rsub_scalar(y, 1), x), R.mul(factors, logsigmoid(x)))
     if weight is not None:
         losses = R.mul(losses, weight)
-    losses = in_dtype(name, losses, target)
-    return renamed(reduced(losses, reduction), "BinaryCrossEntropyWithLogitsBackward0")
+    losses = reduced_as(name, in_dtype(name, losses, target), input, reduction)
+    return renamed(losses, "BinaryCrossEntropyWithLogitsBackward0")
 
 
 # -- classes --------------------------------------------------------------------------------------

@@ -14,11 +14,11 @@ from asyncgrad.core.variable import Variable
 from asyncgrad.ops.api.activation import logsigmoid, pairwise_distance
 from asyncgrad.ops.api.elementwise import where
 from asyncgrad.ops.api.index import gather
-from asyncgrad.ops.api.loss import in_dtype, reduced
+from asyncgrad.ops.api.loss import in_dtype, reduced, reduced_as
 from asyncgrad.ops.api.shape import reshape, unsqueeze
 from asyncgrad.ops.converted import one_node
 from asyncgrad.ops.namespace import RECORDED as R
-from asyncgrad.ops.promotion import constant
+from asyncgrad.ops.promotion import cast, constant
 from asyncgrad.ops.requirements import requires, unmet
 from asyncgrad.types import Tensor, Truth
 
@@ -95,7 +95,9 @@ def soft_margin_loss(
         target: 1 or -1 for each, broadcast.
         reduction: "mean", "sum" or "none"; `size_average` and `reduce` are deprecated.
     """
-    return reduced(in_dtype("soft_margin_loss", -logsigmoid(target * input), input), reduction)
+    name = "soft_margin_loss"
+    losses = in_dtype(name, -logsigmoid(target * input), input)
+    return reduced_as(name, losses, input, reduction)
 
 
 def triplet_margin_loss(
@@ -167,7 +169,7 @@ def poisson_nll_loss(
     losses = input.exp() - target * input if log_input else input - target * (input + eps).log()
     if full:
         stirling = target * target.log() - target + 0.5 * (2 * math.pi * target).log()
-        losses = losses + stirling.masked_fill(target <= 1, 0)
+        losses = cast(losses + stirling.masked_fill(target <= 1, 0), losses._metadata.dtype)
     return reduced(losses, reduction)
 
 
