@@ -81,6 +81,13 @@ def test_a_large_weight_goes_first_for_few_rows_and_a_small_result(rows, shape, 
     assert linalg._weight_goes_first(np, np.empty((rows, shape[1])), weight) == first
 
 
+@pytest.mark.parametrize("shape", [(8,), (3, 8), (2, 3, 8)])
+def test_a_bias_adds_no_columns_to_what_is_linear(shape):
+    oracle.check_refused(
+        lambda T: T.nn.functional.linear(T.ones(shape), T.ones(1, 8), T.ones(4, requires_grad=True))
+    )
+
+
 @pytest.mark.parametrize("name", ["dot", "vdot", "inner", "matmul", "nn.functional.linear"])
 def test_vectors_of_booleans_are_refused_if_they_are_empty_too(name):
     oracle.check_refused(

@@ -24,7 +24,6 @@ from asyncgrad.ops.promotion import (
     as_tensor_operand,
     cast,
     category,
-    check_broadcast,
     knows_no_tensors,
     promote_dtypes,
     result_dtype,
@@ -269,7 +268,9 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     if bias._metadata.shape == b[:1]:
         return R.linear_with_bias(input, weight, bias)
     out = R.linear(input, weight)
-    check_broadcast("linear", out, bias)
+    if not is_expandable(bias._metadata.shape, out._metadata.shape):
+        raise unmet("linear", "The expanded size of the tensor must match the product's shape "
+                    f"{out._metadata.shape}", bias=bias)  # fmt: skip
     return R.add(out, bias)
 
 
