@@ -27,6 +27,7 @@ CALLS = {
     "a tensor as a correction": lambda T, x: T.var(x, dim=1, correction=T.ones(1)),
     "a complex correction": lambda T, x: T.std(x, dim=1, correction=1j),
     "a bool as alpha": lambda T, x: T.add(x, x, alpha=True),
+    "a scaled mask to subtract": lambda T, x: T.sub(x, x > 0, alpha=2),
     "an array as alpha": lambda T, x: T.sub(x, x, alpha=np.ones(2)),
     "a tensor with axes as alpha": lambda T, x: x.add(x, alpha=T.ones(1)),
     "a text as an order": lambda T, x: T.linalg.vector_norm(x, "two"),

@@ -144,7 +144,9 @@ def _scaled(name: str, input: Tensor | Number, other: Tensor | Number, alpha: Nu
         return other
     if other.__class__ is int or other.__class__ is float:
         return other * alpha
-    if isinstance(other, Variable):
+    if isinstance(other, Variable) and other._metadata.dtype != dtype:
+        if name == "sub" and other._metadata.dtype.kind == "b":
+            table.refuse_bool_difference(input, other)
         # The product is not rounded to a narrower dtype, and an integer not raised to the default.
         other = cast(other, dtype)
     # As in PyTorch, where `add` multiplies, no tensor is saved for the backward pass.

@@ -115,7 +115,8 @@ def _relu(xp: Library, x: Array) -> Any:
     return xp.maximum(x, zero) if x.size <= FEW else _rectified(xp, x)
 
 
-def _refuse_bool_difference(x: Any, y: Any) -> None:
+def refuse_bool_difference(x: Any, y: Any) -> None:
+    """Raise for a difference with booleans, as PyTorch does."""
     found = [
         operand._metadata.dtype.kind == "b"
         if isinstance(operand, Variable)
@@ -760,7 +761,7 @@ OPS = (
         fresh=False,
         promotes="any",
         numbers="both",
-        check=_refuse_bool_difference,
+        check=refuse_bool_difference,
     ),
     binary(
         "mul",
