@@ -267,6 +267,27 @@ def test_results_are_contiguous_whatever_the_operand_is(name, length):
     oracle.compare(expected, found, 1e-3 if "halves" in name else None)
 
 
+@pytest.mark.parametrize("convert", [
+    lambda x: x.float(),
+    lambda x: x.half(),
+    lambda x: x.bool(),
+    lambda x: x.to(x.dtype, copy=True),
+    lambda x: x.sqrt(),
+    lambda x: x[:, :, :1].expand(4, 2, 3).double(),
+])  # fmt: skip
+def test_what_is_converted_is_contiguous_if_elements_were_repeated(convert):
+    """Programs call `view` on a mask that was expanded."""
+    expected, found = (convert(T.arange(6).view(2, 3).expand(4, 2, 3)) for T in (torch, ag))
+    assert found.is_contiguous()
+    oracle.compare(expected, found)
+
+
+@pytest.mark.parametrize("mode", ["nearest", "bilinear", "bicubic"])
+def test_resized_bytes_are_contiguous(mode):
+    image = ag.ones(2, 3, 4, 4, dtype=ag.uint8)
+    assert ag.nn.functional.interpolate(image, (5, 6), mode=mode).is_contiguous()
+
+
 # -- bad input ------------------------------------------------------------------------------------
 
 #: Called as operators they are never given a number as `self`, which is all that PyTorch's samples

@@ -22,6 +22,7 @@ from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.node_names import renamed
 from asyncgrad.ops.promotion import cast, category, constant
 from asyncgrad.ops.requirements import requires, unmet
+from asyncgrad.ops.table.shape import in_order
 from asyncgrad.types import Array, Ints, Library, Tensor, Truth
 
 #: The number of axes of an image in each mode; None for any.
@@ -228,7 +229,7 @@ def _of_bytes(xp: Library, x: Array, rows: Array, columns: Array) -> Any:
         whole = xp.asarray(np.copysign(np.floor(np.abs(weights) * (1 << bits) + 0.5), weights))
         sums = xp.moveaxis(xp.tensordot(x, whole, (axis, 1)), -1, axis)
         x = xp.clip(xp.floor(sums / (1 << bits) + 0.5), 0, 255).astype(np.uint8)
-    return x
+    return in_order(x)
 
 
 def _taps(
