@@ -97,14 +97,15 @@ def _to(xp: Library, x: Array, dtype: np.dtype[Any]) -> Any:
         return x != 0
     if kind == "c" and wanted != "c":
         x = x.real
-    # NumPy would put repeated axes last in memory, and the result could not be viewed in order.
-    order: Literal["C", "K"] = "C" if 0 in x.strides else "K"
+    if x.base is not None and 0 in x.strides:
+        # NumPy would put repeated axes last in memory, and the result could not be viewed in order.
+        x = x.copy("C")
     if kind in "iub" or (wanted == kind and dtype.itemsize >= x.dtype.itemsize):
-        return x.astype(dtype, order)
+        return x.astype(dtype)
     # Numbers that do not fit become infinite or undefined, as in C, without a warning.
     for token in fp_errors_ignored:
         try:
-            out = x.astype(dtype, order)
+            out = x.astype(dtype)
         finally:
             restore_fp_errors(token)
         break
