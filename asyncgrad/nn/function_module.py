@@ -83,7 +83,7 @@ class FunctionModule(Module):
 
     def _keep(self, given: Mapping[str, Any]) -> None:
         """Initialise, and keep the options; `given` are the local names of `__init__`."""
-        Module.__init__(self)
+        super().__init__()
         for name in self._options:
             if name in self._buffer_options:
                 self.register_buffer(name, given[name])

@@ -122,3 +122,20 @@ def test_a_traceback_shows_the_call():
     with pytest.raises(RuntimeError, match="Expected 3D or 4D") as caught:
         nn.MaxPool2d(2)(ag.ones(3))
     assert "F.max_pool2d(input, self.kernel_size" in "".join(traceback.format_tb(caught.tb))
+
+
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        (nn.MultiheadAttention, (4, 2)), (nn.AdaptiveLogSoftmaxWithLoss, (4, 5, [2])),
+        (nn.LSTMCell, (2, 3)), (nn.LSTM, (2, 3)), (nn.ZeroPad2d, (1,)), (nn.Linear, (2, 3)),
+    ],
+)  # fmt: skip
+def test_a_base_beside_the_layer_is_initialised(kind, options):
+    class Counted(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.calls = 0
+
+    module = type("Layer", (kind, Counted), {})(*options)
+    assert module.calls == 0
