@@ -91,6 +91,7 @@ class EmbeddingBag(FunctionModule, function=F.embedding_bag, members=("weight",)
     """A table of vectors, whose rows are summed in bags.
 
     Args:
+        mode: "sum", "mean" or "max".
         include_last_offset: offsets also say where the last bag ends.
         padding_idx: the vector that is in no bag.
 

@@ -218,6 +218,7 @@ class SWALR(LRScheduler):
     Args:
         swa_lr: the constant rate, or one for each group.
         anneal_epochs: the number of epochs until the constant rate is reached.
+        anneal_strategy: "cos" or "linear".
     """
 
     def __init__(

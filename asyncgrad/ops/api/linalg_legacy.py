@@ -98,6 +98,7 @@ def pca_lowrank(
         A: of shape (..., observations, variables).
         q: the number of components; if None, 6 or all if there are fewer.
         center: subtract the means.
+        niter: for PyTorch compatibility, without effect.
 
     Returns:
         The scores before they are scaled, the singular values, and the components as columns.

@@ -97,7 +97,12 @@ class SequentialLR(_Combined):
 
 
 class ChainedScheduler(_Combined):
-    """Runs several schedules at once; their factors multiply."""
+    """Runs several schedules at once; their factors multiply.
+
+    Args:
+        schedulers: the schedules, all of one optimiser.
+        optimizer: the optimiser; the first schedule's if None.
+    """
 
     def __init__(
         self, schedulers: Sequence[LRScheduler], optimizer: Optimizer | None = None

@@ -189,6 +189,7 @@ class OneCycleLR(_MomentumScheduler):
         max_lr: the highest rate, or one for each group.
         total_steps: the number of steps; by default `epochs` times `steps_per_epoch`.
         pct_start: the fraction of steps in which the rate rises.
+        anneal_strategy: "cos" or "linear".
         base_momentum: the lowest momentum, or one for each group.
         max_momentum: the highest momentum, or one for each group.
         div_factor: the ratio of the highest rate to the first.
