@@ -837,12 +837,8 @@ class Methods(Variable):
         """The inverses of square matrices; see `linalg.inv`."""
     def is_coalesced(self) -> builtins.bool:
         """Whether the rows are sorted and without duplicates."""
-    def is_complex(self) -> builtins.bool:
-        """Whether a tensor's dtype is complex."""
     def is_conj(self) -> builtins.bool:
         """Return False: there are no lazy conjugates here."""
-    def is_floating_point(self) -> builtins.bool:
-        """Whether a tensor's dtype is a real floating one."""
     def is_neg(self) -> builtins.bool:
         """Return False: there are no lazy conjugates here."""
     def is_nonzero(self) -> builtins.bool:

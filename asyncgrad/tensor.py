@@ -267,10 +267,18 @@ class Tensor(Methods):
         """The address of the first element."""
         return address(self._array)
 
+    def is_floating_point(self) -> bool:
+        """Whether the dtype is a real floating-point type."""
+        return category(self._metadata.dtype) == 2
+
     @property
     def is_sparse(self) -> bool:
         """Whether the tensor is a sparse gradient: some rows of a table."""
         return isinstance(self._array, Rows)
+
+    def is_complex(self) -> bool:
+        """Whether the dtype is complex."""
+        return self._metadata.is_complex
 
     @property
     def is_leaf(self) -> bool:

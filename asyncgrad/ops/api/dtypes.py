@@ -20,7 +20,7 @@ __all__ = [
     "is_nonzero", "is_signed", "is_storage", "is_tensor", "numel", "promote_types", "result_type",
     "typename",
 ]  # fmt: skip
-METHODS = ("is_complex", "is_floating_point", "is_nonzero", "is_signed")
+METHODS = ("is_nonzero", "is_signed")
 
 
 class finfo:
