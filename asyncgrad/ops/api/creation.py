@@ -197,7 +197,7 @@ def like(
     if memory_format is not None:
         as_memory_format(name, memory_format, len(x._metadata.shape))
     dtype = x._metadata.dtype if dtype is None else as_dtype(name, dtype)
-    return x, dtype, place_of(name, device, x)
+    return x, dtype, x._metadata.device if device is None else place_of(name, device)
 
 
 def _laid_out(x: Tensor, dtype: Any, place: Device) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from operator import getitem
 from typing import Any, cast
 
 import numpy as np
@@ -310,7 +311,7 @@ def take(input: Tensor, index: Tensor) -> Tensor:
 @converted
 def select_scatter(input: Tensor, src: Tensor, dim: Axis, index: int) -> Tensor:
     """A copy of `input` with `src` as the slice at `index` along `dim`."""
-    return replaced("select_scatter", input, src, lambda x: x[_at(dim, index)])
+    return replaced("select_scatter", input, src, getitem, _at(dim, index))
 
 
 @writes_exactly
@@ -320,14 +321,14 @@ def slice_scatter(
     step: int = 1,
 ) -> Tensor:  # fmt: skip
     """A copy of `input` with `src` as the slice along `dim`."""
-    return replaced("slice_scatter", input, src, lambda x: x[_at(dim, slice(start, end, step))])
+    return replaced("slice_scatter", input, src, getitem, _at(dim, slice(start, end, step)))
 
 
-def replaced(name: str, x: Tensor, src: Tensor, view: Callable[[Any], Any]) -> Any:
+def replaced(name: str, x: Tensor, src: Tensor, view: Callable[..., Any], *at: Any) -> Any:
     """A copy of a tensor of which a view has other values."""
     out = for_each(R.clone(x), src)
-    part = view(out)
-    if part.shape != src.shape:
+    part = view(out, *at)
+    if part._metadata.shape != src._metadata.shape:
         raise unmet(
             name, "expected src to have a size equal to the slice of self", src=src, slice=part
         )

@@ -247,7 +247,7 @@ def diagonal_scatter(
         src: of the shape of `diagonal(input, offset, dim1, dim2)`.
         offset, dim1, dim2: as in `diagonal`.
     """
-    return replaced("diagonal_scatter", input, src, lambda x: diagonal(x, offset, dim1, dim2))
+    return replaced("diagonal_scatter", input, src, diagonal, offset, dim1, dim2)
 
 
 def sum_to_size(input: Tensor, *sizes: Ints, size: Ints | None = None) -> Tensor:
