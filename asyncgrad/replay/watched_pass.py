@@ -27,10 +27,9 @@ from asyncgrad.replay.steps import Again, Compute, Place, Same, UnrepeatableErro
 
 
 class WatchedPass:
-    """Watches one pass, which calls rules and adds gradients by this."""
+    """Watches a pass, which calls rules and adds gradients by this; `recorder` takes the steps."""
 
     def __init__(self, recorder: Any) -> None:
-        """Start without gradients; `recorder` takes the steps."""
         self._recorder = recorder
         #: What is committed at the end of the pass: leaves with their gradients.
         self.staged: list[tuple[Any, Any]] = []
