@@ -16,7 +16,7 @@ from asyncgrad.core.states import DONE, RUNNING
 from asyncgrad.errors import AutogradError, add_note, is_stop
 from asyncgrad.scheduler.completion import finish, for_another
 from asyncgrad.scheduler.coroutines import GRACE
-from asyncgrad.scheduler.portal import call_on_portal
+from asyncgrad.scheduler.portal import OnPortal, despite_interrupts
 from asyncgrad.scheduler.segments import outlast, retrieve
 
 
@@ -48,14 +48,24 @@ def conclude_inline(task: GraphTask) -> None:
     async def call(function: Callable[[], Any]) -> None:
         function()
 
+    running = OnPortal(conclude(task, GRACE, call), task.new_context())
+    errors: list[Any]
     try:
-        call_on_portal(conclude(task, GRACE, call), task.new_context())
-    except BaseException as error:
-        # An interrupt has cancelled what still decided. If all had decided, the pass has succeeded
-        # nevertheless; and if some are still to be told, the caller tries again.
+        running.start()
+        _, *errors = running.result()
+    except BaseException as interrupt:
+        # What still decides is cancelled. If all have decided, the pass has succeeded nevertheless;
+        # and if some are still to be told, the caller tries again.
+        despite_interrupts(running.end)
         if task.state is DONE or task.members:
             raise
-        task.fail(error)
+        # Whatever the pass ends with otherwise, its caller gets what has interrupted it.
+        task.error = interrupt
+    else:
+        if errors[0] is not None:
+            if task.state is DONE or task.members:
+                raise errors.pop()
+            task.fail(errors.pop())
 
 
 async def _decide(task: GraphTask) -> None:

@@ -204,12 +204,9 @@ def despite_interrupts(end: Callable[..., None], *args: object) -> None:
                 raise
 
 
-def call_on_portal(coroutine: Coroutine[Any, Any, Any], context: Context | None = None) -> Any:
-    """The result of a coroutine on the portal's loop, in a copy of this context if none is given.
-
-    It blocks meanwhile.
-    """
-    running = OnPortal(coroutine, copy_context() if context is None else context)
+def call_on_portal(coroutine: Coroutine[Any, Any, Any]) -> Any:
+    """The result of a coroutine on the portal's loop; blocks meanwhile."""
+    running = OnPortal(coroutine, copy_context())
     errors: list[Any]
     try:
         running.start()

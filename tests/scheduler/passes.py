@@ -144,7 +144,9 @@ def commit_in_thread() -> None:
 
 
 @contextmanager
-def interrupts() -> Generator[Callable[[], Awaitable[None]]]:
+def interrupts(
+    error: type[BaseException] = KeyboardInterrupt,
+) -> Generator[Callable[[], Awaitable[None]]]:
     """Gives a coroutine function that interrupts the main thread, and returns when it has."""
     interrupted = threading.Event()
     interrupted.set()
@@ -152,7 +154,7 @@ def interrupts() -> Generator[Callable[[], Awaitable[None]]]:
     def interrupt(*facts: Any) -> None:
         if not interrupted.is_set():
             interrupted.set()
-            raise KeyboardInterrupt
+            raise error
 
     async def send() -> None:
         # Python looks at a signal before a thread blocks, or when the signal wakes it: one that
