@@ -49,23 +49,20 @@ def conclude_inline(task: GraphTask) -> None:
         function()
 
     running = OnPortal(conclude(task, GRACE, call), task.new_context())
-    errors: list[Any]
     try:
         running.start()
-        _, *errors = running.result()
+        _, error = running.result()
     except BaseException as interrupt:
-        # What still decides is cancelled. If all have decided, the pass has succeeded nevertheless;
-        # and if some are still to be told, the caller tries again.
+        # What still decides is cancelled. If all have decided, the pass has succeeded nevertheless.
         despite_interrupts(running.end)
-        if task.state is DONE or task.members:
+        if task.state is DONE:
             raise
-        # Whatever the pass ends with otherwise, its caller gets what has interrupted it.
         task.error = interrupt
     else:
-        if errors[0] is not None:
-            if task.state is DONE or task.members:
-                raise errors.pop()
-            task.fail(errors.pop())
+        if error is not None:
+            if task.state is DONE and is_stop(error):
+                raise error
+            task.fail(error)
 
 
 async def _decide(task: GraphTask) -> None:

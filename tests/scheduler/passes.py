@@ -144,9 +144,7 @@ def commit_in_thread() -> None:
 
 
 @contextmanager
-def interrupts(
-    error: type[BaseException] = KeyboardInterrupt,
-) -> Generator[Callable[[], Awaitable[None]]]:
+def interrupts() -> Generator[Callable[[], Awaitable[None]]]:
     """Gives a coroutine function that interrupts the main thread, and returns when it has."""
     interrupted = threading.Event()
     interrupted.set()
@@ -154,7 +152,7 @@ def interrupts(
     def interrupt(*facts: Any) -> None:
         if not interrupted.is_set():
             interrupted.set()
-            raise error
+            raise KeyboardInterrupt
 
     async def send() -> None:
         # Python looks at a signal before a thread blocks, or when the signal wakes it: one that
