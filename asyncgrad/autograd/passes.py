@@ -212,6 +212,17 @@ def grad(
         captured: Any
         # `strict=True` takes longer, and the three have the same length.
         for captured, facts, edge in zip(task.captured, metadata, edges):  # noqa: B905
+            leads_to_leaf = edge.__class__ is AccumulateGrad
+            if (
+                captured.__class__ is facts.F.array_type
+                and captured.dtype is facts.dtype
+                and given is None
+                and not (facts.size == 1 and captured is ONES.get(facts))
+                and not (leads_to_leaf and edge.variable._autograd.grad_dtype is not None)
+            ):
+                # The usual case: the rest would take a tenth of a small pass.
+                results.append(wrap(captured, facts))
+                continue
             if captured is None:
                 if materialize_grads:
                     captured = _zeros(tensors[len(results)], facts, create_graph, within)
@@ -227,7 +238,6 @@ def grad(
                 captured = batch_of(captured, level)
             if captured is not None:
                 # A leaf may ask for another dtype; None means any.
-                leads_to_leaf = edge.__class__ is AccumulateGrad
                 dtype = grad_dtype(edge.variable) if leads_to_leaf else facts.dtype
                 if dtype is not None and captured._metadata.dtype != dtype:
                     captured = within(cast, captured, dtype)
