@@ -110,6 +110,8 @@ def checkpoint(
     settings = current().checkpoints or {}
     if settings.get("debug") is not None:
         debug = settings["debug"]
+    if settings.get("early_stop") is not None:
+        early_stop = settings["early_stop"]
     if debug and context_fn is not noop_context_fn:
         raise ValueError("debug=True is incompatible with non-default context_fn")
     if determinism_check not in words(DeterminismCheck):
@@ -126,7 +128,7 @@ def checkpoint(
         kwargs,
         again,
         made_anew(current().recorder, _source) if preserve_rng_state else None,
-        early_stop=settings.get("early_stop", early_stop),
+        early_stop=early_stop,
         compare=determinism_check == "default",
         places=[] if debug else None,
         later=later,

@@ -181,7 +181,7 @@ def test_it_stops_early_when_everything_is_there(T, log):
         out = of(T)(function, x, use_reentrant=False, early_stop=early_stop)
         yield out.sum().backward()
         log(reached, x.grad)
-        for setting in (True, False):
+        for setting in (True, False, None):
             reached.clear()
             with T.utils.checkpoint.set_checkpoint_early_stop(setting):
                 out = of(T)(function, x, use_reentrant=False, early_stop=early_stop)
