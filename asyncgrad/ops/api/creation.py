@@ -483,7 +483,7 @@ def _count(name: str, what: str, value: object) -> int:
     return number
 
 
-def _triangle(name: str, places: Callable[..., Any], doc: str) -> Callable[..., Tensor]:
+def _triangle(name: str, doc: str) -> Callable[..., Tensor]:
     def function(
         row: int, col: int, offset: int = 0, *, dtype: DTypeLike | None = None,
         device: DeviceLike | None = None,
@@ -492,7 +492,7 @@ def _triangle(name: str, places: Callable[..., Any], doc: str) -> Callable[..., 
         rows, columns = _count(name, "row", row), _count(name, "col", col)
         if wanted not in {_INT64, np.dtype("int32")}:
             refuse(name, wanted)
-        array = np.stack(places(rows, one_int(name, "offset", offset), columns))
+        array = np.stack(getattr(np, name)(rows, one_int(name, "offset", offset), columns))
         return from_host(name, array.astype(wanted, copy=False), place_of(name, device))
 
     return as_made(named(function, name, doc))
@@ -500,7 +500,6 @@ def _triangle(name: str, places: Callable[..., Any], doc: str) -> Callable[..., 
 
 tril_indices = _triangle(
     "tril_indices",
-    np.tril_indices,
     """The indices, of shape (2, count), on and below a matrix's diagonal, row by row; see `zeros`.
 
     Args:
@@ -512,6 +511,5 @@ tril_indices = _triangle(
 )
 triu_indices = _triangle(
     "triu_indices",
-    np.triu_indices,
     "The indices on and above a diagonal of a matrix, row by row; see `tril_indices`.",
 )
