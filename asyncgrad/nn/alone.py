@@ -11,10 +11,12 @@ from asyncgrad.types import DeviceLike, DTypeLike, Tensor
 
 
 class SyncBatchNorm(_BatchNorm):
-    """Batch norm of inputs with any number of axes; this process is the only one.
+    """Batch norm of inputs with any number of axes, by the statistics of this process alone.
+
+    A `DistributedDataParallel` model of several ranks refuses it.
 
     Args:
-        process_group: must be None, as there are no other processes.
+        process_group: must be None, as a forward waits for no other process.
 
     The other arguments are those of `BatchNorm1d`.
 
@@ -29,8 +31,8 @@ class SyncBatchNorm(_BatchNorm):
     ) -> None:  # fmt: skip
         if process_group is not None:
             raise ValueError(
-                "SyncBatchNorm: there is no torch.distributed here, and so no process group: leave "
-                "process_group None"
+                "SyncBatchNorm: a forward waits for no other process, so there is no process "
+                "group: leave process_group None"
             )
         super().__init__(
             num_features, eps, momentum, affine, track_running_stats, device, dtype, bias=bias

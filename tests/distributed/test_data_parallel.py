@@ -1767,6 +1767,19 @@ async def with_pytorchs_options(options: dict[str, Any]) -> list[str]:
     return list(model.state_dict())
 
 
+async def with_synchronised_statistics() -> None:
+    await DDP(ag.nn.SyncBatchNorm.convert_sync_batchnorm(ag.nn.BatchNorm1d(3)))
+
+
+@pytest.mark.asyncio
+async def test_statistics_of_all_ranks_are_refused_where_there_are_several() -> None:
+    async with world_of(Engine(1)) as world:
+        await world.run(with_synchronised_statistics)
+    async with world_of(Engine(2)) as world:
+        with pytest.raises(ValueError, match=r"a SyncBatchNorm, .*: use BatchNorm"):
+            await world.run(with_synchronised_statistics)
+
+
 @pytest.mark.asyncio
 async def test_options_and_functions_of_pytorchs_are_taken_or_refused_with_a_remedy() -> None:
     options = {"find_unused_parameters": True, "gradient_as_bucket_view": True}

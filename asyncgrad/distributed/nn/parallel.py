@@ -19,6 +19,7 @@ from asyncgrad.distributed.group import current_group
 from asyncgrad.distributed.reduction import Reducer, unsynced
 from asyncgrad.distributed.waiting import begins
 from asyncgrad.errors import AutogradError
+from asyncgrad.nn.alone import SyncBatchNorm
 from asyncgrad.nn.module import Module
 
 
@@ -45,7 +46,7 @@ class DistributedDataParallel(Module):
         RuntimeError: outside of `World.run`, if no parameter requires grad, or if one is not on
             the CPU.
         ValueError: if buckets would be empty, `broadcast_buffers` is True, or there is such a model
-            in the module.
+            or, with several ranks, a `SyncBatchNorm` in the module.
 
     Example:
         >>> from asyncgrad import distributed as dist
@@ -86,6 +87,12 @@ class DistributedDataParallel(Module):
             )
         self.module = module
         group = current_group("DistributedDataParallel")
+        if group.others and any(isinstance(one, SyncBatchNorm) for one in module.modules()):
+            raise ValueError(
+                "DistributedDataParallel: the module has a SyncBatchNorm, whose forward does not "
+                "wait for the inputs of other ranks: use BatchNorm, with each rank's own "
+                "statistics, or GroupNorm"
+            )
         named = [(name, p) for name, p in module.named_parameters() if p.requires_grad]
         parameters = [p for _, p in named]
         if not parameters:
