@@ -26,7 +26,7 @@ class ZeroRedundancyOptimizer:
     with the same parameters in the same order on all ranks.
 
     Args:
-        parameters: the parameters of a model whose gradients are the same on all ranks, or pairs of
+        params: the parameters of a model whose gradients are the same on all ranks, or pairs of
             a name and a parameter, or dictionaries with `params` and options. The first step
             compares them: the names, or the places in data parallel models.
         optimizer_class: the class of the optimizer that updates a share.
@@ -52,12 +52,12 @@ class ZeroRedundancyOptimizer:
     """
 
     def __init__(
-        self, parameters: Iterable[Any], optimizer_class: Callable[..., Any], **defaults: Any
+        self, params: Iterable[Any], optimizer_class: Callable[..., Any], **defaults: Any
     ) -> None:
         """Divide the parameters: the largest first, each to the rank that has least."""
         self._group = current_group("ZeroRedundancyOptimizer")
         self._number = next(self._group.models)
-        given: list[Any] = list(parameters)
+        given: list[Any] = list(params)
         if not given:
             raise AutogradError("ZeroRedundancyOptimizer: got no parameters")
         groups = given if isinstance(given[0], dict) else [{"params": given}]

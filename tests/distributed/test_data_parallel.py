@@ -1796,7 +1796,9 @@ async def test_options_and_functions_of_pytorchs_are_taken_or_refused_with_a_rem
 
 
 async def steps_without_await() -> None:
-    optimizer = dist.optim.ZeroRedundancyOptimizer(Affine().parameters(), ag.optim.SGD, lr=0.1)
+    optimizer = dist.optim.ZeroRedundancyOptimizer(
+        params=Affine().parameters(), optimizer_class=ag.optim.SGD, lr=0.1
+    )
     with pytest.raises(AttributeError, match=r"no 'step': `await optimizer\.step_async"):
         optimizer.step()
 
