@@ -10,6 +10,7 @@ from typing import Any, Concatenate, NoReturn, ParamSpec, TypeAlias, TypeVar
 
 from asyncgrad.distributed.remote import RemoteModule
 from asyncgrad.distributed.site import Site, here
+from asyncgrad.distributed.staging import check_committed
 from asyncgrad.distributed.values import applied, called, check_plain
 from asyncgrad.errors import AutogradError
 from asyncgrad.nn.utils.clip import clip_grads_with_norm_, get_total_norm
@@ -142,9 +143,11 @@ class RemoteOptimizer:
 
         Raises:
             PendingBackwardError: if this task has started a pass that it has not awaited.
+            RuntimeError: within an `autograd.context()`, which has added no gradients yet.
             WorkerLostError: if a worker is lost; if it is lost meanwhile, the others have updated
                 theirs.
         """
+        check_committed("step_async")
         own = [] if self._own is None else [self._own.step_async()]
         await _ended([*own, self._all("step_async")])
 
@@ -212,9 +215,11 @@ class RemoteOptimizer:
 
         Raises:
             PendingBackwardError: if this task has started a pass that it has not awaited.
+            RuntimeError: within an `autograd.context()`, which has added no gradients yet.
             WorkerLostError: if a worker is lost; if it is lost meanwhile, the gradients of others
                 may have been scaled.
         """
+        check_committed("clip_grad_norm_")
         found = await self._applied(_norms, norm_type, self._copies)
         norms = [norm for one in found for norm in one]
         total = get_total_norm(norms, norm_type, error_if_nonfinite)

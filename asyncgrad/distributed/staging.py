@@ -131,6 +131,17 @@ def check_no_context() -> None:
         )
 
 
+def check_committed(method: str) -> None:
+    """Raise within a `context()`, for what uses the gradients that it adds at its end."""
+    shared = _context.get()
+    whole = None if shared is None else shared._whole()
+    if whole is not None and not (whole._ended or whole._failed):
+        raise AutogradError(
+            f"{method}: within autograd.context(), which adds the gradients of its passes at its "
+            f"end: call it after the block"
+        )
+
+
 class _Decision:
     """The commit in two phases of what hosts have staged under one key; takes part in a pass."""
 

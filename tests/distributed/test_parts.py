@@ -1428,6 +1428,37 @@ async def test_a_context_commits_several_passes_at_once() -> None:
 
 
 @pytest.mark.asyncio
+async def test_a_step_within_a_context_is_refused_as_its_gradients_are_not_there() -> None:
+    async with world_of(Engine(1)) as world:
+        part = await world.remote(0, Affine)
+        optimizer = await world.optimizer(ag.optim.SGD, [part], lr=0.1)
+        before = await part.apply(state_of)
+
+        async def later(uses: asyncio.Event) -> None:
+            await uses.wait()
+            await optimizer.step_async()
+
+        for fails in (False, True):
+            left = asyncio.Event()
+            with suppress(KeyError):
+                async with dist.autograd.context(), dist.autograd.context():
+                    await optimizer.zero_grad()
+                    await (await part(leaf())).sum().backward()
+                    for use in (optimizer.step_async, partial(optimizer.clip_grad_norm_, 1.0)):
+                        with pytest.raises(RuntimeError, match="call it after the block"):
+                            await use()
+                    assert str(await part.apply(state_of)) == str(before)
+                    stepping = asyncio.create_task(later(left))
+                    if fails:
+                        raise KeyError
+            left.set()
+            # It was started in the block, and steps after it.
+            await stepping
+            assert (str(await part.apply(state_of)) == str(before)) is fails
+            before = await part.apply(state_of)
+
+
+@pytest.mark.asyncio
 async def test_a_context_holds_passes_back_that_come_to_no_part() -> None:
     """Whether a model is on a worker, or with the caller, makes no difference."""
     async with world_of(Engine(1)) as world:
