@@ -295,7 +295,7 @@ def _chosen(known: dict[str, Any], wanted: int | Sequence[str] | None) -> list[s
     """The addresses of the workers that are wanted."""
     addresses = sorted(known, key=lambda address: (str(known[address]["name"]), address))
     if wanted is None:
-        wanted = len(addresses)
+        wanted = max(1, len(addresses))
     if isinstance(wanted, str):
         wanted = [wanted]
     if hasattr(wanted, "__index__"):

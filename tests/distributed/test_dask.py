@@ -53,6 +53,16 @@ def _nothing_of_dask_left() -> Iterator[None]:
     gc.collect()
 
 
+def test_a_cluster_without_workers_is_told_to_wait_for_some() -> None:
+    async def main() -> None:
+        async with cluster(0, processes=False) as client:
+            with pytest.raises(ValueError, match=r"await client\.wait_for_workers\(1\)"):
+                async with dist.connect(client):
+                    pass
+
+    asyncio.run(main())
+
+
 async def in_one_process() -> None:
     async with cluster(2, processes=False) as client:
         async with dist.connect(client, workers=2) as world:
