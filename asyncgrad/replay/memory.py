@@ -13,9 +13,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, repeat
 from math import prod
-from operator import mul
+from operator import attrgetter, mul
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,13 +24,14 @@ from asyncgrad.devices.arena import Arena, Lives
 from asyncgrad.devices.pool import POOL
 from asyncgrad.ops.device_check import device_of
 from asyncgrad.replay.device_arrays import shares_memory
-from asyncgrad.replay.steps import Again, Commit, Compute, Opaque, Place, Put, lists_in, places_in
+from asyncgrad.replay.steps import Again, Commit, Compute, Opaque, Place, Put, places_in
 
 if TYPE_CHECKING:
     from asyncgrad.replay.arrays import KnownArrays
 
 #: The sample of lists of arrays, and of anything that is no array: they count as a large array.
 _LIST = np.lib.stride_tricks.as_strided(np.empty(1), (1 << 37,), (0,))
+_facts: Any = attrgetter("shape", "dtype", "strides")
 
 
 class Layout:
@@ -50,9 +51,7 @@ class Layout:
                 sample = _LIST
             elif sample.__class__ in {float, complex}:
                 sample = np.asarray(sample)
-        self.shape: tuple[int, ...] = sample.shape
-        self.dtype = sample.dtype
-        self.strides = sample.strides
+        self.shape, self.dtype, self.strides = _facts(sample)
 
     @property
     def ndim(self) -> int:
@@ -62,7 +61,7 @@ class Layout:
     @property
     def nbytes(self) -> int:
         """The size in bytes."""
-        return prod(self.shape) * int(self.dtype.itemsize)
+        return int(prod(self.shape) * self.dtype.itemsize)
 
     @property
     def key(self) -> tuple[Any, ...]:
@@ -99,26 +98,28 @@ class Families:
         self._parents: dict[Place, Place] = {}
         #: Places of memory that is not the program's own.
         self.foreign = recorder.constants | recorder.foreign
-        self._compare(recorder.steps, bool(lists_in(recorder.steps)))
+        samples = [place.sample for place in recorder.places]
+        lists = list in map(type, samples)
+        bases = map(getattr, samples, repeat("base"), repeat(None))
+        # In most calls few arrays are views.
+        views = {x for x, base in zip(recorder.places, bases, strict=True) if base is not None}
+        for step in recorder.steps if views or lists else ():
+            if lists or not views.isdisjoint(step.made):
+                self._compare(step, [place for place in step.made if place in views])
 
-    def _compare(self, steps: list[Any], lists: bool) -> None:
-        """Join the families of places that share memory; `lists` if some step makes a list."""
-        for step in steps:
-            # The usual case is one array, in memory of its own.
-            views = [out for out in step.made if getattr(out.sample, "base", None) is not None]
-            if not (views or lists):
-                continue
-            read = [x for x in step.read if x.sample.__class__ is not Opaque]
-            holding = [place for place in read if place.sample.__class__ is list]
-            if holding:
-                # The list may hold what the step has read, and what it gives.
-                for place in (*step.made, *read) if step.made else ():
-                    self._join(place, holding[0])
-                continue
-            for out in views:
-                for place in read:
-                    if place is not out and shares_memory(out.sample, place.sample):
-                        self._join(out, place)
+    def _compare(self, step: Any, views: list[Place]) -> None:
+        """Join the families of places that share memory after a step, which has made `views`."""
+        read = [x for x in step.read if x.sample.__class__ is not Opaque]
+        holding = [place for place in read if place.sample.__class__ is list]
+        if holding:
+            # The list may hold what the step has read, and what it gives.
+            for place in (*step.made, *read) if step.made else ():
+                self._join(place, holding[0])
+            return
+        for out in views:
+            for place in read:
+                if place is not out and shares_memory(out.sample, place.sample):
+                    self._join(out, place)
 
     @property
     def shared(self) -> bool:

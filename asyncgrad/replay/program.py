@@ -62,10 +62,12 @@ class Program:
         if self.families.shared:
             self._make_anew(recorder, returned)
         constants = self._constants = recorder.constants
+        # Only constants need their values, which the caller may change where it has got them.
+        values = [(place, place.sample.copy("K")) for place in constants]
         for place in recorder.places:
-            # Only constants need their values, which the caller may change where it has got them.
-            sample = place.sample
-            place.sample = sample.copy("K") if place in constants else Layout(sample)
+            place.sample = Layout(place.sample)
+        for place, value in values:
+            place.sample = value
         self._outputs = outputs
         self._plan: Plan | None = None
         #: Memory that no replay uses now.
