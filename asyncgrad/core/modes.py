@@ -96,6 +96,8 @@ class Modes:
     tracking: bool = False
     #: Derived: an operation only has to check `grad`, and whether its inputs require grad.
     plain: bool = field(default=True, init=False)
+    #: Derived: it would only have to check that if no recorder were told of it.
+    recorded: bool = field(default=False, init=False)
     #: Cache of records that differ from this one only in switches, by these changes. Cached records
     #: have no cache of their own, so no chain grows as switches go on and off.
     variants: dict[Any, Modes] | None = field(
@@ -104,7 +106,7 @@ class Modes:
 
     def __post_init__(self) -> None:
         """Derive `plain`, so that operations check one field instead of many."""
-        self.plain = (
+        plain = (
             not self.inference
             and not self.anomaly
             and self.saved_hooks is None
@@ -113,8 +115,9 @@ class Modes:
             and self.selection is None
             and self.streams is None
             and not self.tracking
-            and self.recorder is None
         )
+        self.plain = plain and self.recorder is None
+        self.recorded = plain and self.recorder is not None and self.check is None
         if self.check is not None:
             self.check.watch(self)
 

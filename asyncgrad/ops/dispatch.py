@@ -34,7 +34,7 @@ from asyncgrad.core.versions import VersionCounter
 from asyncgrad.devices.fp_errors import call_without_fp_errors
 from asyncgrad.ops.device_check import reason
 from asyncgrad.ops.generated import code_of, postponed
-from asyncgrad.ops.mode_hooks import in_modes, instead
+from asyncgrad.ops.mode_hooks import in_modes, instead, recorded
 from asyncgrad.ops.namespace import OPS, RECORDED, metadata_of
 from asyncgrad.ops.op import Op
 from asyncgrad.ops.promotion import accept, as_tensor_operand, check_broadcast, promote_binary
@@ -196,8 +196,8 @@ _NAMES: dict[str, Any] = {
     "next_sequence_nr": next_sequence_nr,
     **{one.__name__: one for one in (
         OpNode, VersionCounter, accept, as_tensor_operand, check_broadcast, counter_of,
-        gradient_edge, in_modes, instead, metadata_of, note_view, reason, _fitting, _planned,
-        _remembered, _sequence_node,
+        gradient_edge, in_modes, instead, metadata_of, note_view, reason, recorded, _fitting,
+        _planned, _remembered, _sequence_node,
     )},
 }  # fmt: skip
 

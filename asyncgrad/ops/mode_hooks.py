@@ -9,13 +9,15 @@ from contextvars import ContextVar
 from typing import Any
 
 from asyncgrad.core.anomaly import remember
-from asyncgrad.core.modes import Modes
+from asyncgrad.core.modes import DEFAULT, Modes, install
 from asyncgrad.core.node_streams import note_streams
 from asyncgrad.core.saved import pack
 from asyncgrad.core.variable import Variable, autograd_meta, is_inference
 from asyncgrad.ops import batching
 from asyncgrad.ops.forward import push_tangents
 from asyncgrad.ops.op import Op
+
+_NO_GRAD = DEFAULT.replace(grad=False)
 
 
 class Computed:
@@ -63,6 +65,22 @@ def instead(
     if modes.selection is not None and not op.view and op.inputs != ("*xs",):
         return modes.selection.evaluate(op, function, inputs, attributes)
     return None
+
+
+def recorded(
+    op: Op, function: Any, inputs: tuple[Any, ...], attributes: tuple[Any, ...], modes: Modes
+) -> Any:
+    """An op's result by its dispatch function in no mode but the recorder's, which is told of it.
+
+    The operands are those of the common case: the function calls no others that have to be told of.
+    """
+    install(DEFAULT if modes.grad else _NO_GRAD)
+    try:
+        out = function(*inputs, *attributes)
+    finally:
+        install(modes)
+    modes.recorder.computed(op, inputs, attributes, out)
+    return out
 
 
 def in_modes(

@@ -157,12 +157,16 @@ except AttributeError:
     return tensors(accept(op, input))
 modes = current()
 if known.special or not modes.plain:
+    if modes.recorded and not known.special:
+        {recorded}
     return tensors(accept(op, input))
 """
 _OPERAND_AND_NUMBER = """
 known = input._metadata
 modes = current()
 if known.special or {scalar}.__class__ is complex or not modes.plain:
+    if modes.recorded and not known.special:
+        {recorded}
     return tensors(input, {scalar})
 """
 _OPERANDS = """
@@ -181,6 +185,8 @@ if known is not other_known:
     return promoted(input, other)
 modes = current()
 if not modes.plain:
+    if modes.recorded:
+        {recorded}
     return tensors(input, other)
 """
 _NUMBER = """
@@ -258,6 +264,8 @@ if seen is None:
     return _fitting(seen_by, op, input, other, checked(input, other))
 modes = current()
 if not modes.plain:
+    if modes.recorded:
+        {recorded}
     return checked(input, other)
 metadata, cost = seen
 """
@@ -316,6 +324,8 @@ class Writer:
             "x": self.inputs[0],
             "scalar": self.arguments[-1],
         }
+        given = f"{self.parts['inputs']}, {self.parts['attributes']}"
+        self.parts["recorded"] = f"return recorded(op, function, {given}, modes)"
 
     def text(self) -> str:
         """The text of the function."""
@@ -379,7 +389,7 @@ class Writer:
         return [*number, "return promoted(other, self)"]
 
     def _checked(self) -> list[str]:
-        return [*_block(_CHECKED), *self._computed("cost")]
+        return [*self._block(_CHECKED), *self._computed("cost")]
 
     # -- parts of them --
 
