@@ -25,7 +25,6 @@ from asyncgrad.aliases import NodeGradient, Owned, Steps, Value
 from asyncgrad.core.conclude import ask, commit_and_call_back
 from asyncgrad.core.delivery import deliver, pass_on, stage_leaf
 from asyncgrad.core.dependencies import count, count_needed
-from asyncgrad.core.exec_info import Inner
 from asyncgrad.core.modes import current
 from asyncgrad.core.node import Ending, Freed, Node, stored_edges
 from asyncgrad.core.node_streams import host_cost
@@ -56,7 +55,6 @@ from asyncgrad.core.variable import AccumulateGrad
 from asyncgrad.core.versions import VersionCounter
 
 _CALLBACKS = Ending("Callbacks")
-_EVERY_RULE = Inner(set())
 _DEVICES = Ending("Devices")
 
 
@@ -101,8 +99,7 @@ class GraphTask(PassState):
         careful, keep, freed = self.careful, self.keep_graph, self.freed
         info = self.exec_info
         trimmed: Any = None if info is None else info.trimmed or None
-        if self.watch is not None:
-            trimmed = _EVERY_RULE
+        watch = self.watch
         captures = self.captures if info is not None and info.inner else None
         whole = budget
         node: Any = None
@@ -154,7 +151,7 @@ class GraphTask(PassState):
                 owned = False
             try:
                 # Two steps: Python calls a function from a slot more slowly as `rule.run()`.
-                run = rule.run
+                run = rule.run if watch is None else partial(watch.call, node, rule, None)
                 F = node.output_metadata.F
                 if gradient is None:
                     received: Any = None

@@ -173,14 +173,14 @@ class KnownArrays:
             return self._load(source)
         if tensor._batched:
             raise UnrepeatableError("it is given a batch")
-        key = id(tensor._array)
-        if self.called and (key in self._holders or key in self.doubtful):
+        array = tensor._array
+        if self.called and (id(array) in self._holders or id(array) in self.doubtful):
             raise UnrepeatableError("code of yours may have given a tensor that it uses new memory")
-        return self.place_of(tensor._array)
+        return self.known.get(id(array)) or self.place_of(array)
 
     def place_of(self, array: Any) -> Place:
         """The place of an array."""
-        place = self.found(array) if self.views else self.known.get(id(array))
+        place = self.found(array)
         if place is None:
             source = self._holders.get(id(array))
             if source is None:
@@ -195,7 +195,7 @@ class KnownArrays:
 
     def found(self, array: Any) -> Place | None:
         """The place of an array that a step has made; None if there is none."""
-        if self.views and id(array) in self.views:
+        if id(array) in self.views:
             owner, view = self.views.pop(id(array))
             self.compute("view", Region(owner, view).of, (self.known[id(owner)],), view)
         return self.known.get(id(array))
@@ -209,12 +209,19 @@ class KnownArrays:
 
         What a replay could not make again is refused.
         """
-        known = self.found(value) if self.views else self.known.get(id(value))
+        known = self.known.get(id(value))
         if known is not None:
             return known
         kind = type(value)
         if kind in CONSTANTS:
             return value
+        if kind is tuple:
+            # The usual cases: all parts are known, or none is an array.
+            places = tuple(map(self.known.get, map(id, value)))
+            if None not in places:
+                return places
+            if CONSTANTS.issuperset(map(type, value)):
+                return value
         if isinstance(value, tuple) and (parts := self._parts(value, tensors)) is not None:
             return parts
         if is_array(value):

@@ -57,8 +57,12 @@ class Changes(ChangedMemory):
         self._own_gradients: dict[int, Place] = {}
         #: The identities of those whose `.grad` was read.
         self._own_read: set[int] = set()
-        #: By leaf: the layout of its `.grad` before the call. And those that are looked for.
-        self._layouts_before = {x: _layout(grad_of(x.tensor)) for x in self.sources.values()}
+        #: By leaf that has a `.grad` before the call: its layout. And those that are looked for.
+        self._layouts_before = {
+            source: _layout(meta.grad)
+            for source in self.sources.values()
+            if (meta := source.tensor._autograd) is not None and meta.grad is not None
+        }
         self._layouts: set[Any] = set()
         #: The leaves whose `.grad` is read.
         self._read: list[Source] = []
@@ -254,7 +258,7 @@ class Changes(ChangedMemory):
                 # That code may have dropped it.
                 there = source, Same(layouts)
                 self.steps.append(Again(".grad", _has_layout, there, {}, Same(True), True))
-            layouts = (*layouts, self._layouts_before[source])
+            layouts = (*layouts, self._layouts_before.get(source))
         if (source, layouts) not in self._layouts:
             self._layouts.add((source, layouts))
             self.looks.append(line())

@@ -43,6 +43,9 @@ _CONSTANTS_OF = frozenset({
     "new_tensor", "ones", "ones_like", "scalar_tensor", "tensor", "tril_indices", "triu_indices",
     "zeros", "zeros_like",
 })  # fmt: skip
+#: Ops that change elements of their first input, and the inputs of those that take a sequence.
+_CHANGING = frozenset({"put", "put_add"})
+_SEQUENCE = ("*xs",)
 #: The values that Python sees are compared for tensors of at most so many elements.
 _SMALL = 16
 
@@ -107,51 +110,61 @@ class Recorder(Passes):
         """Take the report of an op: its tensors, its other arguments and its result."""
         if self.reason is None:
             try:
-                self._computed(op, inputs, attributes, out)
+                device = inputs[0]._metadata.device
+                if device.streamed and device.stream_in(current().streams) is not self._stream(
+                    device
+                ):
+                    raise UnrepeatableError("it enters another stream")
+                if OPS.get(op.name) is not op or not op.repeats:
+                    self._transferred(op, inputs[0], attributes, out)
+                else:
+                    self._computed(op, inputs, attributes, out)
             except UnrepeatableError as error:
                 self.refuse(f"{op.name}: {error}")
 
-    def _computed(self, op: Any, inputs: Any, attributes: Any, out: Any) -> None:
-        name = op.name
-        metadata = inputs[0]._metadata
-        device = metadata.device
-        if device.streamed and device.stream_in(current().streams) is not self._stream(device):
-            raise UnrepeatableError("it enters another stream")
-        if op is TO:
-            if self.call.waits and not out._metadata.device.streamed:
-                raise UnrepeatableError("it copies to the host on an event loop")
-            function = transfer(inputs[0], out, attributes[1])
-            self.compute(name, function, (self.array_of(inputs[0]),), out._array)
-            return
-        known: Any = OPS.get(name)
-        if known is not op or not op.repeats:
-            raise UnrepeatableError(f"{name} is not repeated")
-        kernel = metadata.kernels[name]
-        changes = name in {"put", "put_add"}
-        if not changes and self.found(out._array) is not None:
+    def _computed(
+        self, op: Op, inputs: tuple[Any, ...], attributes: tuple[Any, ...], out: Any
+    ) -> None:
+        name, metadata, array = op.name, inputs[0]._metadata, out._array
+        changes = name in _CHANGING
+        if not changes and (id(array) in self.known or (self.views and self.found(array))):
             # The op has returned the array of an operand.
             return
-        arrays: Any = [self.array_of(x) for x in inputs]
-        if op.inputs == ("*xs",):
-            arrays = [arrays]
-        kept = attributes[-1] if op.attributes and op.attributes[-1] == "kept" else None
-        if kept.__class__ is list and id(kept) not in self.known:
-            # The op puts intermediate values into this list, for its gradient.
-            self.compute("list", list, (), kept)
-        arguments = (*arrays, *map(self.template, attributes))
-        if name == "getitem" and places_in(arguments[1]):
-            raise UnrepeatableError("indexing with a tensor is not repeated")
-        if name in {"index", "put", "put_add"} and any(
-            x.sample.dtype.kind == "b" for x in places_in(arguments[len(inputs) :])
-        ):
-            raise UnrepeatableError("the shape of its result depends on values")
-        cost = _cost(op, inputs, attributes, out)
+        kernel, kept = metadata.kernels[name], None
+        arguments: Any = (*map(self.array_of, inputs),)
+        if op.inputs == _SEQUENCE:
+            arguments = ([*arguments],)
+        if attributes:
+            if op.attributes[-1] == "kept" and attributes[-1].__class__ is list:
+                # The op puts intermediate values into this list, for its gradient.
+                kept = attributes[-1]
+                if id(kept) not in self.known:
+                    self.compute("list", list, (), kept)
+            others = (*map(self.template, attributes),)
+            arguments += others
+            if name == "getitem" and places_in(others[0]):
+                raise UnrepeatableError("indexing with a tensor is not repeated")
+            if (changes or name == "index") and "b" in [
+                x.sample.dtype.kind for x in places_in(others)
+            ]:
+                raise UnrepeatableError("the shape of its result depends on values")
+        edge = out._edge
+        cost = edge.cost if edge.__class__ is OpNode else _cost(op, inputs, attributes, out)
         if changes:
             self.put(inputs, name, kernel, arguments, cost)
             return
-        self.compute(name, kernel, arguments, out._array, cost)
-        if kept.__class__ is list:
+        self.compute(name, kernel, arguments, array, cost)
+        if kept is not None:
             self._contents(self.known[id(kept)], kept, ())
+
+    def _transferred(self, op: Op, x: Any, attributes: tuple[Any, ...], out: Any) -> None:
+        """Take the report of a copy from one device to another."""
+        if op is not TO:
+            raise UnrepeatableError(f"{op.name} is not repeated")
+        if self.call.waits and not out._metadata.device.streamed:
+            raise UnrepeatableError("it copies to the host on an event loop")
+        function = transfer(x, out, attributes[1])
+        self.compute(op.name, function, (self.array_of(x),), out._array)
 
     def _contents(self, place: Place, values: Any, path: tuple[int, ...]) -> None:
         """Give places to the arrays that an op has put into a list."""
@@ -227,10 +240,8 @@ class Recorder(Passes):
 
 
 def _cost(op: Any, inputs: tuple[Any, ...], attributes: tuple[Any, ...], out: Any) -> Any:
-    """The expected nanoseconds of an op."""
-    if out._edge.__class__ is OpNode:
-        return out._edge.cost
-    if op.cost is None or op.inputs == ("*xs",):
+    """The expected nanoseconds of an op that has made no node."""
+    if op.cost is None or op.inputs == _SEQUENCE:
         return max(inputs[0]._metadata.cost, out._metadata.cost)
     return op.cost(*inputs, *attributes)
 

@@ -52,7 +52,11 @@ class WatchedPass:
         """Call a node's rule, or its pull number `at`, and note what it computes."""
         run = rule.run if at is None else rule.pulls[at]
         received = run(F, gradient, saved)
-        self._note(self._computed, node, rule, run, F, gradient, saved, received)
+        if self._recorder.reason is None:
+            try:
+                self._computed(node, rule, run, F, gradient, saved, received)
+            except UnrepeatableError as error:
+                self._recorder.refuse(str(error))
         return received
 
     def adding(self, F: Any) -> Any:
@@ -95,18 +99,23 @@ class WatchedPass:
     ) -> None:
         """Give places to what a rule has made, and note how to compute it again."""
         recorder = self._recorder
+        known = recorder.known
         if F is not self._F.value:
             self._F = Same(F)
-        arguments = (self._F, self.place(gradient), saved_in(recorder, node, saved))
+        given = self.place(gradient)
+        kept = saved_in(recorder, node, saved) if recorder.earlier else recorder.template(saved)
+        arguments = (self._F, given, kept)
         several = received.__class__ is tuple
         outs: list[Place | None] = []
         new: list[Place] = []
         for value in received if several else (received,):
             out = None
             if value is not None:
-                out = recorder.found(value)
+                out = known.get(id(value))
+                if out is None and recorder.views:
+                    out = recorder.found(value)
                 if out is None:
-                    if not is_array(value):
+                    if value.__class__ is not np.ndarray and not is_array(value):
                         raise UnrepeatableError(f"the gradient of {name_of(node)} is no array")
                     out = recorder.new(value)
                     new.append(out)
@@ -138,10 +147,13 @@ class WatchedPass:
 
     def place(self, gradient: Any) -> Any:
         """The place of a gradient, or a tuple of those of several."""
+        recorder = self._recorder
+        place = recorder.known.get(id(gradient))
+        if place is not None:
+            return place
         if gradient.__class__ is tuple or gradient.__class__ is list:
             return tuple([None if part is None else self.place(part) for part in gradient])
-        recorder = self._recorder
-        if id(gradient) not in recorder.known and is_one(gradient):
+        if is_one(gradient):
             recorder.constants.add(recorder.new(gradient))
         return recorder.place_of(gradient)
 
