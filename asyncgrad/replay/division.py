@@ -172,7 +172,8 @@ class Cuts:
 
     def note_values(self, args: Any, kwargs: Any, reached: Reached) -> None:
         """Divide the function where it reads a number that is another at each call."""
-        variables, start = self._variables(args, kwargs)
+        given = map(type, (*args, *kwargs.values()))
+        variables, start = self._variables(args, kwargs) if _PLAIN_VALUES & {*given} else ((), None)
         for name, value in variables:
             if type(value) in _PLAIN_VALUES:
                 self._note_value(

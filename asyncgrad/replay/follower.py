@@ -7,7 +7,7 @@ instances, and of this package's classes. `replay.reach` says how each kind of v
 from __future__ import annotations
 
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from asyncgrad.nn import functional
@@ -37,11 +37,14 @@ BACKWARD = frozenset({"_backward_hooks", "_backward_pre_hooks"})
 
 
 class Follower:
-    """Follows values by `take`, and notes what is to be compared at each call."""
+    """Follows values by `takes`, and notes what is to be compared at each call."""
 
-    def __init__(self, compared: Unchanged, take: Callable[[Follower, Any, str], None]) -> None:
+    def __init__(
+        self, compared: Unchanged, takes: Mapping[type, Callable[[Follower, Any, str], None]]
+    ) -> None:
+        """Note by what values are followed: by type, `object` for all other types."""
         self.compared = compared
-        self._take = take
+        self._takes = takes
         self.owners = Owners()
         #: By identity: what was followed.
         self.seen: dict[int, Any] = {}
@@ -105,20 +108,22 @@ class Follower:
 
     def finish(self) -> None:
         """Follow everything, and then attributes by names, until nothing is new."""
-        while self._work or self._follow_spaces() or self._open() or self._find_owners():
-            while self._work:
-                value, where, arguments = self._work.pop()
+        work, seen, takes = self._work, self.seen, self._takes
+        others = takes[object]
+        while work or self._follow_spaces() or self._open() or self._find_owners():
+            while work:
+                value, where, arguments = work.pop()
                 kind = type(value)
                 if kind is types.FunctionType:
                     self.owners.arguments[id(value)].append(arguments)
                 # Python's own names are met, too: `dataclasses` keeps some in globals.
                 if kind is str and value[:2] != "__":
                     self.strings.add(value)
-                if kind in VALUES or id(value) in self.seen:
+                if kind in VALUES or id(value) in seen:
                     continue
-                self.seen[id(value)] = value
+                seen[id(value)] = value
                 try:
-                    self._take(self, value, where)
+                    takes.get(kind, others)(self, value, where)
                 except UnrepeatableError as error:
                     error.name = error.name or where.rpartition(".")[2]
                     raise

@@ -80,7 +80,7 @@ class Reached(Unchanged):
         super().__init__()
         #: Where this started: see `start_of`.
         self.start = start_of(arguments, records, given)
-        follower = Follower(self, _take)
+        follower = Follower(self, _BY_TYPE)
         follower.follow(function, "the function", given)
         for argument in arguments:
             follower.follow(argument, "an argument")
@@ -122,13 +122,9 @@ def _refuse_moving(follower: Follower) -> None:
         raise UnrepeatableError(f"its code uses .{min(moving)}", min(moving))
 
 
-def _take(follower: Follower, value: Any, where: str) -> None:
-    """Follow one value, by its type."""
+def _other(follower: Follower, value: Any, where: str) -> None:
+    """Follow a value of none of the types in `_BY_TYPE`."""
     kind = type(value)
-    take = _BY_TYPE.get(kind)
-    if take is not None:
-        take(follower, value, where)
-        return
     if is_value(kind):
         return
     check_class(kind, where)
@@ -320,6 +316,7 @@ def _refusing(why: str) -> Callable[[Follower, Any, str], None]:
 
 #: How values of some types are followed.
 _BY_TYPE: dict[type, Any] = {
+    object: _other,
     Tensor: lambda *_: None,
     tuple: Follower.parts,
     frozenset: Follower.parts,
