@@ -108,54 +108,50 @@ class Recorder(Passes):
         self, op: Op, inputs: tuple[Any, ...], attributes: tuple[Any, ...], out: Any
     ) -> None:
         """Take the report of an op: its tensors, its other arguments and its result."""
-        if self.reason is None:
-            try:
-                device = inputs[0]._metadata.device
-                if device.streamed and device.stream_in(current().streams) is not self._stream(
-                    device
-                ):
-                    raise UnrepeatableError("it enters another stream")
-                if OPS.get(op.name) is not op or not op.repeats:
-                    self._transferred(op, inputs[0], attributes, out)
-                else:
-                    self._computed(op, inputs, attributes, out)
-            except UnrepeatableError as error:
-                self.refuse(f"{op.name}: {error}")
-
-    def _computed(
-        self, op: Op, inputs: tuple[Any, ...], attributes: tuple[Any, ...], out: Any
-    ) -> None:
+        if self.reason is not None:
+            return
         name, metadata, array = op.name, inputs[0]._metadata, out._array
-        changes = name in _CHANGING
-        if not changes and (id(array) in self.known or (self.views and self.found(array))):
-            # The op has returned the array of an operand.
-            return
-        kernel, kept = metadata.kernels[name], None
-        arguments: Any = (*map(self.array_of, inputs),)
-        if op.inputs == _SEQUENCE:
-            arguments = ([*arguments],)
-        if attributes:
-            if op.attributes[-1] == "kept" and attributes[-1].__class__ is list:
-                # The op puts intermediate values into this list, for its gradient.
-                kept = attributes[-1]
-                if id(kept) not in self.known:
-                    self.compute("list", list, (), kept)
-            others = (*map(self.template, attributes),)
-            arguments += others
-            if name == "getitem" and places_in(others[0]):
-                raise UnrepeatableError("indexing with a tensor is not repeated")
-            if (changes or name == "index") and "b" in [
-                x.sample.dtype.kind for x in places_in(others)
-            ]:
-                raise UnrepeatableError("the shape of its result depends on values")
-        edge = out._edge
-        cost = edge.cost if edge.__class__ is OpNode else _cost(op, inputs, attributes, out)
-        if changes:
-            self.put(inputs, name, kernel, arguments, cost)
-            return
-        self.compute(name, kernel, arguments, array, cost)
-        if kept is not None:
-            self._contents(self.known[id(kept)], kept, ())
+        device = metadata.device
+        try:
+            if device.streamed and device.stream_in(current().streams) is not self._stream(device):
+                raise UnrepeatableError("it enters another stream")
+            if OPS.get(name) is not op or not op.repeats:
+                self._transferred(op, inputs[0], attributes, out)
+                return
+            changes = name in _CHANGING
+            if not changes and (id(array) in self.known or (self.views and self.found(array))):
+                # The op has returned the array of an operand.
+                return
+            arguments: Any = (*map(self.array_of, inputs),)
+            if op.inputs == _SEQUENCE:
+                arguments = ([*arguments],)
+            if attributes:
+                arguments += self._attributes(op, attributes)
+            edge = out._edge
+            cost = edge.cost if edge.__class__ is OpNode else _cost(op, inputs, attributes, out)
+            if changes:
+                self.put(inputs, name, metadata.kernels[name], arguments, cost)
+                return
+            self.compute(name, metadata.kernels[name], arguments, array, cost)
+            if attributes and attributes[-1].__class__ is list and op.attributes[-1] == "kept":
+                self._contents(self.known[id(attributes[-1])], attributes[-1], ())
+        except UnrepeatableError as error:
+            self.refuse(f"{name}: {error}")
+
+    def _attributes(self, op: Op, attributes: tuple[Any, ...]) -> tuple[Any, ...]:
+        """The templates of an op's arguments that are no inputs."""
+        kept = attributes[-1] if op.attributes[-1] == "kept" else None
+        if kept.__class__ is list and id(kept) not in self.known:
+            # The op puts intermediate values into this list, for its gradient.
+            self.compute("list", list, (), kept)
+        found = (*map(self.template, attributes),)
+        if op.name == "getitem" and places_in(found[0]):
+            raise UnrepeatableError("indexing with a tensor is not repeated")
+        if (op.name == "index" or op.name in _CHANGING) and any(
+            x.sample.dtype.kind == "b" for x in places_in(found)
+        ):
+            raise UnrepeatableError("the shape of its result depends on values")
+        return found
 
     def _transferred(self, op: Op, x: Any, attributes: tuple[Any, ...], out: Any) -> None:
         """Take the report of a copy from one device to another."""

@@ -49,14 +49,42 @@ class WatchedPass:
     # -- reports of a pass ------------------------------------------------------------------------
 
     def call(self, node: Any, rule: Any, at: int | None, F: Any, gradient: Any, saved: Any) -> Any:
-        """Call a node's rule, or its pull number `at`, and note what it computes."""
+        """Call a node's rule, or its pull number `at`, and note how to compute that again."""
         run = rule.run if at is None else rule.pulls[at]
         received = run(F, gradient, saved)
-        if self._recorder.reason is None:
-            try:
-                self._computed(node, rule, run, F, gradient, saved, received)
-            except UnrepeatableError as error:
-                self._recorder.refuse(str(error))
+        recorder = self._recorder
+        if recorder.reason is not None:
+            return received
+        if F is not self._F.value:
+            self._F = Same(F)
+        try:
+            kept = saved_in(recorder, node, saved) if recorder.earlier else recorder.template(saved)
+            arguments = (self._F, self.place(gradient), kept)
+            several = received.__class__ is tuple
+            outs: list[Place | None] = []
+            new: list[Place] = []
+            for value in received if several else (received,):
+                out = None
+                if value is not None:
+                    out = recorder.known.get(id(value))
+                    if out is None and recorder.views:
+                        out = recorder.found(value)
+                    if out is None:
+                        if value.__class__ is not np.ndarray and not is_array(value):
+                            raise UnrepeatableError(f"the gradient of {name_of(node)} is no array")
+                        out = recorder.new(value)
+                        new.append(out)
+                outs.append(out)
+            if new:
+                name = rule.name if rule.variant is None else name_of(node)
+                made = tuple(outs) if several else outs[0]
+                step = Compute(name, run, arguments, made, node.cost)
+                if rule.over is None and not rule.apart:
+                    recorder.steps.append(step)
+                else:
+                    recorder.steps += steps_of(step, rule, received, outs, new)
+        except UnrepeatableError as error:
+            recorder.refuse(str(error))
         return received
 
     def adding(self, F: Any) -> Any:
@@ -93,41 +121,6 @@ class WatchedPass:
                 note(*given)
             except UnrepeatableError as error:
                 recorder.refuse(str(error))
-
-    def _computed(
-        self, node: Any, rule: Any, run: Any, F: Any, gradient: Any, saved: Any, received: Any
-    ) -> None:
-        """Give places to what a rule has made, and note how to compute it again."""
-        recorder = self._recorder
-        known = recorder.known
-        if F is not self._F.value:
-            self._F = Same(F)
-        given = self.place(gradient)
-        kept = saved_in(recorder, node, saved) if recorder.earlier else recorder.template(saved)
-        arguments = (self._F, given, kept)
-        several = received.__class__ is tuple
-        outs: list[Place | None] = []
-        new: list[Place] = []
-        for value in received if several else (received,):
-            out = None
-            if value is not None:
-                out = known.get(id(value))
-                if out is None and recorder.views:
-                    out = recorder.found(value)
-                if out is None:
-                    if value.__class__ is not np.ndarray and not is_array(value):
-                        raise UnrepeatableError(f"the gradient of {name_of(node)} is no array")
-                    out = recorder.new(value)
-                    new.append(out)
-            outs.append(out)
-        if new:
-            name = rule.name if rule.variant is None else name_of(node)
-            made = tuple(outs) if several else outs[0]
-            step = Compute(name, run, arguments, made, node.cost)
-            if rule.over is None and not rule.apart:
-                recorder.steps.append(step)
-            else:
-                recorder.steps += steps_of(step, rule, received, outs, new)
 
     def _added(self, left: Any, right: Any, made: Any) -> None:
         """Note that a pass has added two gradients, perhaps in the memory of one."""
