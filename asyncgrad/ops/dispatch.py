@@ -12,7 +12,8 @@ An op has up to five forms:
 
 All forms look the array function up by the op's name in `Metadata.kernels` and call it there. Where
 a mode is in force, `mode_hooks.instead` may compute the result in another way, and `in_modes` sees
-every result.
+every result. If that mode is only a recorder's, the forms of the common case are called without it,
+and `recorded` tells it of the result.
 """
 
 from __future__ import annotations

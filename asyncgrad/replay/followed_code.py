@@ -34,6 +34,7 @@ from asyncgrad.replay.names import (
     names_in,
 )
 from asyncgrad.replay.steps import UnrepeatableError
+from asyncgrad.replay.unchanged import VALUES
 
 #: Why `functools.singledispatch` can't be followed.
 BY_CLASS = "chooses a function by the class of its argument"
@@ -124,6 +125,8 @@ def _captured(follower: Follower, cell: Any, where: str) -> None:
         return
     if type(value) in {tuple, list, dict}:
         follower.follow(value, where)
+        return
+    if type(value) in VALUES:
         return
     own = is_own(type(value).__module__) or isinstance(value, IN_C)
     is_users = callable(value) and not own

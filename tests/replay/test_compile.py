@@ -652,7 +652,7 @@ def test_fullgraph_raises_before_a_pass_that_cant_be_recorded_adds_gradients(mon
     def step(x):
         (ag.tanh(w * x) * w).sum().backward()
 
-    monkeypatch.setattr(WatchedPass, "_computed", refuse)
+    monkeypatch.setattr(WatchedPass, "place", refuse)
     with pytest.raises(RuntimeError, match=r"fullgraph.*another each time.*test_compile\.py:\d+"):
         ag.compile(step, fullgraph=True)(ag.ones(2))
     assert w.grad is None
@@ -1041,3 +1041,46 @@ def test_arrays_that_python_values_make_are_known(function):
             results.append((out.tolist(), x.grad.tolist()))
         assert results[0] == results[1]
     assert "1 recorded, 3 replayed" in fast.explain()
+
+
+def instructions(call):
+    """How many instructions of byte code a call takes."""
+    count = 0
+
+    def trace(frame, event, argument):
+        nonlocal count
+        frame.f_trace_opcodes, frame.f_trace_lines = True, False
+        count += event == "opcode"
+        return trace
+
+    before = sys.gettrace()
+    # From 3.12 on they are traced only if some frame has wanted it before `settrace`.
+    sys._getframe().f_trace_opcodes = True
+    sys.settrace(trace)
+    try:
+        call()
+    finally:
+        sys.settrace(before)
+    return count
+
+
+def test_a_recorded_call_takes_few_instructions():
+    """What is not needed to record a call waits until it is replayed."""
+    weights = [ag.ones(4, 4, requires_grad=True) for _ in range(4)]
+    x = ag.ones(2, 4)
+
+    def step(x):
+        for w in weights:
+            x = ag.tanh(x @ w)
+        return ag.grad(x.sum(), weights)
+
+    def recorded():
+        ag.compile(step)(x)
+
+    def eager():
+        step(x)
+
+    for call in (eager, recorded) * 3:
+        # What is made once, such as the code of operations, is there.
+        call()
+    assert instructions(recorded) < 4 * instructions(eager)
