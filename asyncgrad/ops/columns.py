@@ -31,6 +31,9 @@ _WIDE = 4
 _SMALL_PRODUCT, _NARROW = 10**6, 32
 #: Elements between two rows of a matrix.
 _APART = 16
+#: With fewer channels, or with more than twice as many of the output, it takes longer to add up the
+#: products of a kernel's columns than to lay out windows.
+_DEEP = 16
 #: How many shapes and window layouts are cached.
 REMEMBERED = 1024
 
@@ -187,6 +190,9 @@ class SideBySide(NamedTuple):
     kernel: tuple[int, ...]
     image: tuple[int, ...]
     geometry: Geometry
+    #: Whether the products with each column of the kernel are computed apart, and added up: their
+    #: windows follow one another in the image, and need not be laid out.
+    apart: bool
     #: The images that are taken at a time.
     parts: list[slice]
 
@@ -212,11 +218,12 @@ def side_by_side(
         # BLAS packs the weights anew for each row.
         fewest = -(-_WIDE * outs // groups // width)
         if fewest <= batch and one * fewest <= 4 * COLUMNS:
+            apart = len(kernel) == 2 and stride[1] == groups == 1 and channels >= _DEEP
             parts = some_images(batch, one, max(COLUMNS // 2, one * fewest))
-            return SideBySide(kernel, image, geometry, parts)
+            return SideBySide(kernel, image, geometry, apart and outs <= 2 * channels, parts)
     in_one = Geometry((1, *stride), ((0, 0), *padding), (1, *dilation), groups)
     parts = some_images(batch, channels * prod(kernel) * prod(image), COLUMNS)
-    return SideBySide((1, *kernel), (1, *image), in_one, parts)
+    return SideBySide((1, *kernel), (1, *image), in_one, False, parts)
 
 
 def _matrices(xp: Library, dtype: Any, groups: int, rows: int, width: int) -> Any:
@@ -267,12 +274,21 @@ def _beside(shape: Shape, padding: tuple[tuple[int, int], ...]) -> tuple[Any, ..
     return order, whole, kept, inner, edges
 
 
-def windows_beside(xp: Library, x: Array, kernel: Shape, image: Shape, geometry: Geometry) -> Any:
+def windows_beside(
+    xp: Library, x: Array, kernel: Shape, image: Shape, geometry: Geometry, apart: bool
+) -> Any:
     """The windows of some images as matrices of columns, one for each row of the output.
 
-    Their shape is (groups, rows, kernel * channels, places * images), and they share memory.
+    Their shape is (groups, rows, kernel * channels, places * images), and they share memory. Those
+    that are `apart` have the kernel's columns instead of groups.
     """
     space = beside(xp, x, geometry.padding)
+    if apart:
+        _, channels, _, count = space.shape
+        row, line, step, _ = space.strides
+        shape = kernel[1], image[0], kernel[0] * channels, image[1] * count
+        strides = geometry.dilation[1] * step, row, line, x.itemsize
+        return np.ndarray(shape, x.dtype, space, 0, strides)
     windows, rows, matrices = _rows(space.shape, space.itemsize, kernel, image, geometry)
     laid = xp.empty(rows, x.dtype)
     laid[...] = np.ndarray(rows, x.dtype, space, 0, windows)
@@ -306,11 +322,18 @@ def _rows(
     )  # fmt: skip
 
 
-def products_beside(xp: Library, a: Array, windows: Array) -> Any:
-    """The products of the matrices of each group with its windows, as (groups, outs, rows, ...)."""
+def products_beside(xp: Library, a: Array, windows: Array, apart: bool) -> Any:
+    """The products of the matrices of each group with its windows, as (groups, outs, rows, ...).
+
+    Those that are `apart` are added up.
+    """
     groups, rows, _, width = windows.shape
     out = xp.empty((groups, a.shape[1], rows, width), a.dtype)
     xp.matmul(a[:, None], windows, out.swapaxes(1, 2))
+    if apart:
+        for other in out[1:]:
+            out[0] += other
+        return out[:1]
     return out
 
 

@@ -257,6 +257,25 @@ def test_convolution_of_images_side_by_side(outs, shape, stride, padding):
     _assert_equal(conv, images, weight)
 
 
+@pytest.mark.parametrize("outs", [12, 32, 33])
+@pytest.mark.parametrize(("kernel", "dilation"), [((3, 3), 1), ((2, 3), 2), ((3, 1), 1)])
+@pytest.mark.parametrize("stride", [(1, 1), (1, 2)])
+def test_products_with_the_columns_of_a_kernel_are_added_up(outs, kernel, dilation, stride):
+    """The windows of a column lie in the images as they are, if these are moved over in ones."""
+    images = _RANDOM.standard_normal((40, 16, 6, 7))
+    weight = _RANDOM.standard_normal((outs, 16, *kernel))
+    lengths = stride, (1, 2), (1, dilation)
+
+    def conv(L, x, w):
+        return L.nn.functional.conv2d(x, w, None, *lengths)
+
+    geometry = columns.Geometry(stride, ((1, 1), (2, 2)), (1, dilation), 1)
+    image = geometry.out_shape(images.shape[2:], kernel)
+    plan = columns.side_by_side(images.shape, outs, kernel, image, geometry)
+    assert plan.apart == (outs <= 32 and stride == (1, 1))
+    _assert_equal(conv, images, weight)
+
+
 def test_pooling_where_everything_is_minus_infinity():
     """The peak is an element of the window, never what was added at the sides."""
     x = ag.full((1, 1, 4, 4), -np.inf).requires_grad_()

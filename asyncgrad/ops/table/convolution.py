@@ -50,6 +50,8 @@ _SMALL = 4096
 #: With so many times fewer channels than the output's, an input's gradient is added up by places:
 #: columns of the output's gradient would be copied for few products.
 _CHANNELS = 6
+#: Of a product with more elements BLAS computes less quickly with a transposed matrix.
+_COPIED = 1200
 #: Columns with fewer elements are made by one thread: in less than about 2 ms of work, others gain
 #: nothing, as they begin late and without the images in their caches.
 _MANY = 8 * COLUMNS
@@ -72,9 +74,11 @@ def _share(
     share(xp, compute, pieces, 2 if elements >= _MANY else len(pieces) + 1)
 
 
-def _turned(weight: Array, kernel: Shape, groups: int) -> Any:
-    """The weights as matrices (groups, outs, kernel * channels)."""
+def _turned(weight: Array, kernel: Shape, groups: int, apart: bool) -> Any:
+    """The weights as matrices (groups, outs, kernel * channels), or of the kernel's columns."""
     outs, own = weight.shape[:2]
+    if apart:
+        return weight.transpose((3, 0, 2, 1)).reshape(kernel[1], outs, -1)
     weight = weight.reshape(groups, outs // groups, own, prod(kernel))
     return weight.swapaxes(2, 3).reshape(groups, outs // groups, -1)
 
@@ -90,16 +94,16 @@ def _convolution(xp: Library, x: Array, weight: Array, geometry: Geometry) -> An
         return of_groups(xp, matrix, columns).reshape(batch, outs, *x.shape[2:])
     image = geometry.out_shape(x.shape[2:], kernel)
     if weight.size and has_short_rows(x, kernel, image):
-        plan = side_by_side(x.shape, outs, kernel, image, geometry)
+        plan = side_by_side(x.shape, outs, kernel, image, geometry, is_half(x.dtype))
         axes = len(plan.kernel)
         x, order = plan.rows(x), (axes + 2, *range(axes + 2))
         shape = (groups, outs // groups, *plan.image)
-        matrix = _turned(weight, plan.kernel, groups)
+        matrix = _turned(weight, plan.kernel, groups, plan.apart)
         out = xp.empty((batch, groups, outs // groups, *plan.image), x.dtype)
 
         def of_images(images: slice) -> None:
-            windows = windows_beside(xp, x[images], *plan[:3])
-            made = products_beside(xp, matrix, windows).reshape(*shape, -1)
+            windows = windows_beside(xp, x[images], *plan[:4])
+            made = products_beside(xp, matrix, windows, plan.apart).reshape(*shape, -1)
             out[images] = made.transpose(order)
 
         _share(xp, of_images, plan.parts, batch * weight[0].size * groups * prod(image))
@@ -164,15 +168,21 @@ def _convolution_weight(
         x, y = plan.rows(x), plan.rows(y)
 
         def of_images(images: slice) -> Any:
-            windows = windows_beside(xp, x[images], *plan[:3])
+            windows = windows_beside(xp, x[images], *plan[:4])
             part = beside(xp, y[images]).reshape(plan.image[0], groups, outs, -1)
-            made = xp.matmul(windows, part.transpose((1, 0, 3, 2)))
+            part = part.transpose((1, 0, 3, 2))
+            if plan.apart and windows.shape[2] * outs > _COPIED:
+                part = xp.ascontiguousarray(part)
+            made = xp.matmul(windows, part)
             return made[:, 0] if made.shape[1] == 1 else made.sum(axis=1)
 
         elements = len(x) * groups * length * prod(plan.image)
-        total = _total(xp, of_images, plan.parts, elements, (groups, length, outs), y.dtype)
-        total = total.reshape(groups, -1, shape[1], outs)
-        return xp.ascontiguousarray(total.transpose((0, 3, 2, 1))).reshape(shape)
+        count = kernel[1] if plan.apart else groups
+        sums = count, groups * length // count, outs
+        total = _total(xp, of_images, plan.parts, elements, sums, y.dtype)
+        total = total.reshape(count, -1, shape[1], outs)
+        order = (3, 2, 1, 0) if plan.apart else (0, 3, 2, 1)
+        return xp.ascontiguousarray(total.transpose(order)).reshape(shape)
     windows = windows_of(xp, x, kernel, y.shape[2:], geometry)
     if len(y) == 1 and 0 < windows.size <= COLUMNS:
         columns = windows.reshape(groups, length, -1)
