@@ -63,7 +63,8 @@ def followed(
 
     `first` is called in this thread, and idle threads of the same engine call `then` meanwhile.
     """
-    if here.lender is None or len(parts) < 2:
+    lender = here.lender
+    if lender is None or len(parts) < 2:
         for call in (first, then):
             for part in parts:
                 call(part)
@@ -80,6 +81,7 @@ def followed(
             for part, note in zip(parts, left, strict=True):
                 first(part)
                 note.put(None)
+                work.ask()
         finally:
             let_go()
 
@@ -88,9 +90,10 @@ def followed(
         for note in left:
             note.put(None)
 
+    work = _Work(compute, range(-1, len(parts)), lender)
     try:
         # The thread that gives work out takes the first piece itself.
-        in_pieces(compute, range(-1, len(parts)))
+        work.run()
     except BaseException:
         # An interrupt may have come before that piece began.
         let_go()
@@ -121,7 +124,7 @@ class _Work:
         own = 0
         while (piece := self._claim()) is not None:
             own += 1
-            self._ask()
+            self.ask()
             if error is None:
                 error = self._compute(piece)
         for _ in range(self._total - own):
@@ -136,7 +139,7 @@ class _Work:
                 # The traceback holds this frame: a cycle.
                 del error
 
-    def _ask(self) -> None:
+    def ask(self) -> None:
         """Ask threads for help, also those that have become idle since the first piece."""
         if self._more > 0 and self._left:
             self._more -= self._lender.lend(self._help, self._more)

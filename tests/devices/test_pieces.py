@@ -174,6 +174,29 @@ def test_idle_threads_follow_from_part_to_part() -> None:
     assert all(event.is_set() for event in followed)
 
 
+@pytest.mark.usefixtures("no_collector")
+def test_a_thread_that_becomes_idle_between_two_parts_follows(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    done: list[int] = []
+
+    class Soon(Late):
+        def lend(self, job: Callable[[], None], most: int) -> int:
+            return super().lend(job, most) if done == [1] else 0
+
+    def work() -> weakref.ref[np.ndarray]:
+        x = np.zeros(4)
+        pieces.followed(done.append, lambda part: x.__setitem__(part, 1.0), [1, 2, 3])
+        assert x.sum() == 3
+        return weakref.ref(x)
+
+    soon = Soon()
+    monkeypatch.setattr(pieces, "threads", 2)
+    monkeypatch.setattr(pieces.here, "lender", soon)
+    assert work()() is None
+    assert len(soon.jobs) == 1
+
+
 @pytest.mark.usefixtures("threads")
 def test_no_thread_follows_for_ever_after_an_error() -> None:
     def first(part: int) -> None:
