@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 TO_REACH = {"MLP": 1.1, "ResNet": 1.4, "LSTM": 1.1, "GPT": 1.4}
 #: Why a step takes longer than that.
 REASONS = {
-    "ResNet": "half of a convolution's time are copies: images are put side by side and windows "
-    "laid out as columns, where PyTorch's oneDNN makes none",
+    "ResNet": "a third of a convolution's time are copies: images are put side by side, and apart "
+    "again, where PyTorch's oneDNN makes no copies",
     "LSTM": "each step of time is some twenty-five calls of NumPy, whose passes over memory are a "
     "few in PyTorch's kernels; PyTorch's own time is 19 to 53 ms, and the same for all steps of a "
     "process",
