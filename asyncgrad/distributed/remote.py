@@ -9,6 +9,7 @@ a pass, and gradients go back from worker to worker as the activations have come
 from __future__ import annotations
 
 import itertools
+import sys
 from collections.abc import Callable, Generator
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -142,6 +143,11 @@ class Lease:
         self.rank = rank
         #: Sorts calls in the order of one process: what a call itself calls comes right after it.
         self.call = (*current_call.get(), site.rank, next(site.numbers))
+        if len(self.call) > 2 * sys.getrecursionlimit():
+            raise RecursionError(
+                f"parts call parts that call parts, and so on, more than "
+                f"{sys.getrecursionlimit()} deep, sys.getrecursionlimit(): does one call itself?"
+            )
         #: By pass: gradients of results that were fetched, for the node of the call.
         self.pending: dict[Any, list[Any]] = {}
         #: What the backward has given that the worker ran right after the forward.

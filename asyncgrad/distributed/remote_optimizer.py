@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import copy
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from contextvars import ContextVar
 from functools import wraps
-from typing import Any, Concatenate, NoReturn, ParamSpec, TypeAlias, TypeVar
+from typing import Any, Concatenate, Literal, NoReturn, ParamSpec, TypeAlias, TypeVar
 
 from asyncgrad.distributed.remote import RemoteModule
 from asyncgrad.distributed.site import Site, here
@@ -20,6 +21,25 @@ from asyncgrad.types import Tensor
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 _Change: TypeAlias = Callable[Concatenate["RemoteOptimizer", _P], Coroutine[Any, Any, _T]]
+#: The calls of `apply` within whose functions this runs.
+_applying: ContextVar[tuple[object, ...]] = ContextVar("asyncgrad_applying", default=())
+
+
+class _Turn(asyncio.Lock):
+    """Held by what changes or reads the optimizers, which is one after the other on all."""
+
+    #: The call of `apply` that holds it, or None.
+    holder: object = None
+
+    async def acquire(self) -> Literal[True]:
+        """Wait for it; raises where that would be for ever."""
+        if self.holder in _applying.get():
+            raise AutogradError(
+                "an optimizer of parts was used within the function that its own apply() calls, "
+                "which would wait for itself: use the optimizer that the function is given, or "
+                "call the other method after apply()"
+            )
+        return await super().acquire()
 
 
 def _whole(change: _Change[_P, _T]) -> _Change[_P, _T]:
@@ -65,8 +85,7 @@ class RemoteOptimizer:
         self._number = number
         self._ranks = ranks
         self._own = own
-        #: Held by what changes or reads the optimizers, which is one after the other on all.
-        self._turn = asyncio.Lock()
+        self._turn = _Turn()
         #: By rank, the numbers of parts that are copies of those on another rank.
         self._copies: dict[int, list[int]] = {}
         for rank in ranks:
@@ -187,9 +206,16 @@ class RemoteOptimizer:
             raise TypeError(f"apply: {function!r} is not callable: give a function")
         self._check("apply")
         check_plain("apply", args)
+        within = _applying.get()
         async with self._turn:
             self._check_living()
-            return await self._applied(function, *args)
+            self._turn.holder = call = object()
+            _applying.set((*within, call))
+            try:
+                return await self._applied(function, *args)
+            finally:
+                _applying.set(within)
+                self._turn.holder = None
 
     async def _applied(self, function: Callable[..., Any], *args: Any) -> list[Any]:
         found = await self._all(function, *args)
@@ -228,6 +254,7 @@ class RemoteOptimizer:
 
     async def state_dict(self) -> dict[str, Any]:
         """The states of all, for `load_state_dict`: by rank, and that of the caller's modules."""
+        self._check_living()
         async with self._turn:
             states = await self._all("state_dict")
         return {

@@ -78,10 +78,17 @@ class Site:
         """Raise unless the world can be used here and now.
 
         Raises:
-            RuntimeError: if the world has ended, or belongs to another loop.
+            RuntimeError: if the world has ended, belongs to another loop, or is the caller's and is
+                used by code on one of its workers, which may be in the same process.
         """
         if self.ended is not None:
             raise self.error()
+        worker = here.get()
+        if worker is not None and worker is not self and worker.session == self.session:
+            raise AutogradError(
+                f"a world was used by code that runs on its worker {worker.rank}, and not where it "
+                f"was made: its caller may wait for that code. Give parts to code on workers"
+            )
         running = asyncio.events._get_running_loop()
         if running is not self.loop:
             raise WrongLoopError(
@@ -298,7 +305,8 @@ class Site:
         # An object may end in any thread.
         with suppress(RuntimeError):
             # Raised if the loop is closed: then the host has ended, too.
-            self.loop.call_soon_threadsafe(self._drop, rank, key)
+            # In an empty context: the object may end in code that runs on a worker.
+            self.loop.call_soon_threadsafe(self._drop, rank, key, context=Context())
 
     def _drop(self, rank: int, key: Any) -> None:
         unneeded = self._unneeded.setdefault(rank, [])

@@ -180,6 +180,88 @@ async def test_all_of_an_optimizers_states_are_loaded_or_none() -> None:
         assert await optimizer.apply(rates) == [[0.25]] * 3
 
 
+#: What code that is given no world finds, on workers in this process, too.
+_found: dict[str, Any] = {}
+
+
+async def uses(optimizer: Any, name: str, on_worker: bool) -> None:
+    """Use a method of the optimizer of parts whose `apply` calls this."""
+    if on_worker or optimizer.param_groups[0]["lr"] == 0.25:
+        method = getattr(_found["optimizer"], name)
+        args = {"apply": [rates], "load_state_dict": [{}], "clip_grad_norm_": [1.0]}
+        await asyncio.gather(method(*args.get(name, [])))
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(
+    "name", ["step_async", "zero_grad", "apply", "clip_grad_norm_", "state_dict", "load_state_dict"]
+)
+async def test_an_optimizer_that_is_used_within_its_own_apply_raises(name: str) -> None:
+    """It would wait for itself."""
+    async with world_of(Engine(1)) as world:
+        part = await world.remote(0, Affine)
+        optimizer = await world.optimizer(ag.optim.SGD, [part, Affine()], lr=0.5)
+        optimizer._own.param_groups[0]["lr"] = 0.25
+        _found["optimizer"] = optimizer
+        with pytest.raises(RuntimeError, match="within the function that its own apply"):
+            await optimizer.apply(uses, name, False)
+        with pytest.raises(RuntimeError, match="used by code that runs on its worker 0") as caught:
+            await optimizer.apply(uses, name, True)
+        assert "on worker 0, during optimize" in caught.value.__notes__
+        # Another optimizer may be used, and so may this one by tasks that outlive the call.
+        _found["optimizer"] = await world.optimizer(ag.optim.SGD, [part], lr=0.5)
+        later: list[asyncio.Task[Any]] = []
+
+        async def begins(own: Any) -> None:
+            await _found["optimizer"].step_async()
+            later.append(asyncio.create_task(goes_on()))
+
+        async def goes_on() -> None:
+            await ended.wait()
+            await own.step_async()
+
+        own, ended = await world.optimizer(ag.optim.SGD, [Affine()], lr=0.5), asyncio.Event()
+        await own.apply(begins)
+        ended.set()
+        await later[0]
+
+
+class Recursive(ag.nn.Module):
+    """Calls itself, with no end."""
+
+    async def forward(self, x: Any) -> Any:
+        return await self.parts[0](x)
+
+
+def takes(module: Any, *parts: Any) -> None:
+    module.parts = parts
+
+
+@pytest.mark.asyncio
+async def test_a_part_that_calls_itself_for_ever_raises(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with world_of(Engine(1)) as world:
+        part = await world.remote(0, Recursive)
+        await part.apply(takes, part)
+        monkeypatch.setattr(sys, "getrecursionlimit", lambda: 20)
+        with pytest.raises(RecursionError, match="more than 20 deep"):
+            await part(leaf())
+
+
+async def uses_the_world() -> Any:
+    return await _found["world"].run(uses_the_world)
+
+
+@pytest.mark.asyncio
+async def test_a_world_can_not_be_used_by_code_on_its_own_workers() -> None:
+    """In one process such code could find it, and its caller might wait for that code."""
+    async with world_of(Engine(1)) as world, world_of(Engine(1)) as other:
+        _found["world"] = world
+        with pytest.raises(RuntimeError, match="used by code that runs on its worker 0"):
+            await world.run(uses_the_world)
+        with pytest.raises(RuntimeError, match="used by code that runs on its worker 0"):
+            await other.run(uses_the_world)
+
+
 @pytest.mark.asyncio
 async def test_what_is_passed_on_goes_from_worker_to_worker() -> None:
     """No activation and no gradient between them passes through the caller."""
