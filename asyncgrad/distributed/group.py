@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import Enum
+from functools import partial
 from itertools import count
 from operator import index
 from typing import Any
@@ -20,7 +21,7 @@ from asyncgrad.core.variable import Variable
 from asyncgrad.creation import from_numpy
 from asyncgrad.devices.fp_errors import without_fp_errors
 from asyncgrad.distributed.engine import copied, sent
-from asyncgrad.distributed.errors import late
+from asyncgrad.distributed.errors import dumps, late
 from asyncgrad.distributed.lifetimes import all_of
 from asyncgrad.distributed.mail import Mail
 from asyncgrad.distributed.messages import Message
@@ -279,7 +280,16 @@ async def all_reduce(tensor: Tensor, op: ReduceOp = ReduceOp.SUM) -> Tensor:
 
 def _copied(given: Any) -> Any:
     """A copy of what a rank gives, as the others get it; raises if it can't be sent."""
-    return sent(Message("", 0, 0, "mail", (without_graphs(given),), {}), copied).args[0]
+    return sent(_mail(without_graphs(given)), copied).args[0]
+
+
+def check_sendable(given: Any) -> None:
+    """Raise if something can't be sent; its arrays are not copied."""
+    sent(_mail(given), partial(dumps, out_of_band=lambda buffer: None))
+
+
+def _mail(given: Any) -> Message:
+    return Message("", 0, 0, "mail", (given,), {})
 
 
 @begins

@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 
 from asyncgrad.autograd.modes import no_grad
 from asyncgrad.core.variable import Variable
-from asyncgrad.distributed.group import current_group
+from asyncgrad.distributed.group import check_sendable, current_group
 from asyncgrad.distributed.waiting import begins
 from asyncgrad.errors import AutogradError
 from asyncgrad.nn.parameter import clear_gradient
@@ -170,14 +170,19 @@ class ZeroRedundancyOptimizer:
             to: the rank that gets it; it returns None on the others.
 
         Raises:
+            TypeError: before anything is sent, if this rank's state can't be pickled.
             WorkerLostError: if a rank is lost.
         """
         group = self._group
         to = group.checked("consolidate_state_dict", to)
+        # Drawn before the state is tried: that of a later collective may be sent sooner.
+        number = next(group.numbers)
         own = self.optim.state_dict()
+        if group.rank != to:
+            await offload(check_sendable, own)
         contents = dict.fromkeys(group.others) | {to: own}
         name = f"ZeroRedundancyOptimizer.consolidate_state_dict(to={to})"
-        with group.collective(name, next(group.numbers)) as tag:
+        with group.collective(name, number) as tag:
             found = await group.exchange(tag, contents, own)
         if group.rank != to:
             return None

@@ -409,6 +409,27 @@ async def test_ranks_go_on_after_data_that_can_not_be_sent_if_all_do(kind: Any) 
             await world.run(gathers_and_goes_on, kind, {1})
 
 
+async def consolidates_and_goes_on(ranks: set[int], to: int) -> str:
+    model = Affine()
+    optimizer = dist.optim.ZeroRedundancyOptimizer(model.parameters(), ag.optim.SGD, lr=0.5)
+    if dist.get_rank() in ranks:
+        optimizer.optim.state["held"] = {"lock": threading.Lock()}
+    fails = dist.get_rank() in ranks and dist.get_rank() != to
+    with pytest.raises(TypeError, match="a lock in its") if fails else nullcontext():
+        await optimizer.consolidate_state_dict(to)
+    await dist.barrier()
+    return "went on"
+
+
+@pytest.mark.asyncio
+async def test_a_state_that_can_not_be_sent_is_noticed_before_anything_is_sent() -> None:
+    """The rank that gets all states does not send its own."""
+    async with world_of(Engine(2)) as world:
+        assert await world.run(consolidates_and_goes_on, {0}, 0) == ["went on"] * 2
+        with pytest.raises(RuntimeError, match=r"wait for one another: .*in barrier"):
+            await world.run(consolidates_and_goes_on, {1}, 0)
+
+
 async def steps_and_goes_on(ranks: set[int], *, again: bool) -> list[float]:
     x = ag.zeros(2, requires_grad=True)
     x.grad = ag.ones(2)
