@@ -125,7 +125,13 @@ async def answered(host: Host, opened: Callable[[], Message], sealed: Callable[[
     """
     try:
         message = opened()
-    except Exception as error:
+    except BaseException as error:
+        if not isinstance(error, Exception):
+            # Raised here, it would stop the worker's loop.
+            error = AutogradError(
+                f"a message raised {error!r} on a worker, perhaps in a module that it imports: a "
+                f"script does its work below `if __name__ == '__main__':`"
+            )
         if isinstance(error, ImportError):
             add_note(error, "install it on all workers, or send it by client.upload_file(path)")
         answer: Any = False, sendable(error)

@@ -1376,6 +1376,13 @@ async def interrupts_the_loop() -> None:
     raise KeyboardInterrupt
 
 
+class _Exits:
+    """Unpickled, it does what a script does that a worker imports."""
+
+    def __reduce__(self) -> Any:
+        return sys.exit, (3,)
+
+
 @pytest.mark.asyncio
 async def test_a_function_that_exits_does_not_end_the_worker() -> None:
     async with world_of(Engine(1)) as world:
@@ -1384,6 +1391,8 @@ async def test_a_function_that_exits_does_not_end_the_worker() -> None:
         for function in (interrupts, interrupts_the_loop):
             with pytest.raises(RuntimeError, match=r"remote raised KeyboardInterrupt\(\)"):
                 await world.remote(0, function)
+        with pytest.raises(RuntimeError, match=r"raised SystemExit\(3\) .*that it imports"):
+            await world.remote(0, Affine, _Exits())
         await world.remote(0, Affine)
 
 
