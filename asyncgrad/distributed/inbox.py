@@ -10,7 +10,13 @@ from contextlib import nullcontext
 from typing import Any
 
 from asyncgrad.core.modes import Mode
-from asyncgrad.distributed.errors import PassEndedError, late, note_traceback, sendable
+from asyncgrad.distributed.errors import (
+    PassEndedError,
+    WorkerLostError,
+    late,
+    note_traceback,
+    sendable,
+)
 from asyncgrad.distributed.lifetimes import Memory, cancelled
 from asyncgrad.distributed.messages import Message
 from asyncgrad.distributed.runs import Runs
@@ -53,7 +59,9 @@ class Inbox:
             return False, AutogradError("a message of another world was refused")
         site = self._site
         if site is None and message.method != "open":
-            return False, AutogradError("the host was made anew, and what it held is gone")
+            lost = WorkerLostError(self._rank, message.method, "its host was made anew")
+            lost._session = self._session
+            return False, lost
         if site is not None and site.ended is not None:
             return False, site.error()
         if self._taken.add((message.sender, message.number)):
@@ -72,6 +80,8 @@ class Inbox:
             del self._requests[request]
         if working.cancelled():
             site = self._site
+            if site is not None and site.ended is not None:
+                return False, site.error()
             if site is not None and site.has_lost(message.sender):
                 # Lost meanwhile, for this worker only, so that its caller can still be told.
                 return False, site.lost_error(message.sender, message.method)

@@ -332,6 +332,8 @@ async def test_what_comes_late_or_twice_is_refused() -> None:
         with pytest.raises(dist.PassEndedError):
             await site.call(0, "forward", (-1, 10**6 + 2), *forward[2:], None, None)
         succeeded, error = await type(host)(site.session, 0).take(message)
+        assert isinstance(error, dist.WorkerLostError)
+        assert (error.rank, error.during, error._session) == (0, "statistics", site.session)
         assert "made anew" in str(error)
 
 
