@@ -53,7 +53,8 @@ class Site:
         #: Why the world can't be used any more, or None.
         self.ended: str | None = None
         self._peers = peers
-        #: By rank: resolved with the reason when the worker is lost, which the caller never is.
+        #: By rank: resolved with the reason when the worker is lost, which the caller never is;
+        #: cancelled at the end of the world, when no call is waited for any more.
         self._fences = {rank: self.loop.create_future() for rank in (CALLER, *range(size))}
         #: A message is sent with this lock held, which is released in the next turn of the loop.
         self._gate = asyncio.Lock()
@@ -100,7 +101,11 @@ class Site:
     @property
     def lost(self) -> dict[int, str]:
         """For each lost worker the reason."""
-        return {rank: fence.result() for rank, fence in self._fences.items() if fence.done()}
+        return {
+            rank: fence.result()
+            for rank, fence in self._fences.items()
+            if fence.done() and not fence.cancelled()
+        }
 
     def has_lost(self, rank: int) -> bool:
         """Whether a worker is lost."""
@@ -195,6 +200,8 @@ class Site:
             finally:
                 # The traceback of its error holds this frame: a cycle.
                 del calling
+        if rank not in self.lost:
+            raise self.error()
         raise self.lost_error(rank, message.method)
 
     async def _to_own_host(self, message: Message) -> tuple[bool, Any]:
@@ -322,6 +329,8 @@ class Site:
     async def end(self, reason: str) -> None:
         """Refuse all further use, and end what runs in the background."""
         self.ended = reason
+        for fence in self._fences.values():
+            fence.cancel()
         running = tuple(self._background)
         for task in running:
             task.cancel()

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from deterministic import Engine, world_of
-from models import Affine, train
+from models import Affine, gradients, train
 
 import asyncgrad as ag
 from asyncgrad.distributed.errors import limited
@@ -52,6 +52,19 @@ async def test_a_world_left_at_any_turn_ends_what_runs_and_keeps_nothing(work: A
         for host in engine.hosts:
             kept = host._parts, host._entries, host._staged, host._requests, host.runs.groups
             assert [len(one) for one in kept] == [0] * 5
+
+
+@pytest.mark.asyncio
+async def test_a_call_that_a_worker_does_not_end_ends_with_its_world() -> None:
+    """The worker is not lost: nobody waits for it any more."""
+    engine = Engine(1)
+    async with world_of(engine, grace=0.01) as world:
+        part = await world.remote(0, Affine)
+        engine.stop(0)
+        call = asyncio.ensure_future(part.apply(gradients))
+        await asyncio.sleep(0)
+    with pytest.raises(RuntimeError, match="can't be used any more: its block"):
+        await call
 
 
 async def sleeps_in_vain() -> None:
