@@ -260,6 +260,13 @@ class _Forward(Function):
     """The node of a call."""
 
     @staticmethod
+    def jvp(ctx: Any, *tangents: Any) -> NoReturn:
+        raise AutogradError(
+            "a part on a worker was called with a tangent, which does not go to workers: use "
+            "forward mode within one part"
+        )
+
+    @staticmethod
     async def forward(
         ctx: Any, call: RemoteCall, leaves: list[Any], structure: Structure, fetch: bool,
         anchor: Any, *inputs: Any,

@@ -85,6 +85,13 @@ async def test_a_part_is_a_node_of_the_callers_graph() -> None:
         for transform in (ag.func.grad, ag.func.vmap):
             with pytest.raises(RuntimeError, match=r"call a part on a worker .* transformed"):
                 await transform(part)(x)
+        with ag.autograd.forward_ad.dual_level():
+            with_tangent = ag.autograd.forward_ad.make_dual(x.detach(), ag.ones_like(x))
+            with pytest.raises(RuntimeError, match="called with a tangent"):
+                await part(with_tangent)
+        for _ in range(10):
+            # The worker is told to drop what it has computed.
+            await asyncio.sleep(0)
         with pytest.raises(AttributeError, match=r"no 'parameters' here: `await part\.apply"):
             part.parameters()
         assert kept(await world.statistics()) == [0, 0]
