@@ -132,6 +132,11 @@ class Families:
             place = parent
         return place
 
+    @property
+    def joined(self) -> set[Place]:
+        """The places that share their memory with others."""
+        return {*self._parents, *self._parents.values()}
+
     def _join(self, one: Place, other: Place) -> None:
         one, other = self.of(one), self.of(other)
         if one is not other:

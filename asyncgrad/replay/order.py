@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import groupby
 from math import inf
 from typing import Any
 
 import numpy as np
 
+from asyncgrad.devices.plain_numpy import COMPILED
 from asyncgrad.ops.fused import Once
 from asyncgrad.ops.registry import OPS
+from asyncgrad.ops.save_plan import plan_of
 from asyncgrad.replay.memory import Families
 from asyncgrad.replay.steps import (
     COPY,
@@ -207,6 +210,59 @@ def loads_first(steps: list[Any]) -> list[Any]:
         # A stable sort: what is read early comes first.
         ordered += sorted(part, key=lambda one: one.__class__ is not Load or one.gradient)
     return ordered
+
+
+def with_slopes(steps: list[Any], outputs: Any, families: Families) -> list[Any]:
+    """The steps, where kernels leave the factors of their gradients in operands.
+
+    That is done for large arrays whose other reader is the rule: it would compute much of that
+    again. Compiled kernels stay, which round by themselves.
+    """
+    kernels = [
+        step
+        for step in steps
+        if step.__class__ is Compute and (row := OPS.get(step.name)) and row.leaving_slope
+    ]
+    if not kernels or COMPILED:
+        return steps
+    joined = families.joined
+    #: By array of the program's own that nobody else sees: the steps that read it.
+    readers: dict[Place, list[Any]] = {
+        place: []
+        for step in steps
+        if step.__class__ is Compute
+        for place in step.made
+        if place not in joined and place not in families.foreign
+    }
+    for place in places_in(outputs):
+        readers.pop(place, None)
+    for step in steps:
+        for place in dict.fromkeys(step.read):
+            readers.get(place, []).append(step)
+    new: dict[Any, Compute] = {}
+    for step in kernels:
+        op: Any = OPS[step.name]
+        (x,) = step.read
+        found = readers.get(x, ())
+        if len(found) == 2 and _is_rule_of(op, rule := found[1], x):
+            cost = rule.cost // 2
+            kernel = partial(op.leaving_slope, step.function.__self__)
+            new[step] = Compute(step.name, kernel, (x,), step.outs, step.cost + cost)
+            new[rule] = Compute(rule.name, np.multiply, (x, rule.arguments[1]), rule.outs, cost)
+    return [new.get(step, step) for step in steps]
+
+
+def _is_rule_of(op: Any, step: Any, x: Place) -> bool:
+    """Whether a step is an op's rule, called for large arrays that `op.leaving_slope` supports."""
+    return (
+        step.__class__ is Compute
+        # It is None for small arrays.
+        and step.over is not None
+        and step.function is plan_of(op, (0,), ()).rule.run
+        and step.arguments[0].value.fused
+        and x.sample.dtype.itemsize >= 4
+        and all(place.sample.is_target for place in (*step.read, step.outs))
+    )
 
 
 def read_once(steps: list[Any], outputs: Any) -> list[Any]:

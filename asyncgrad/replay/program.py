@@ -24,6 +24,7 @@ from asyncgrad.replay.order import (
     loads_first,
     read_once,
     useful,
+    with_slopes,
 )
 from asyncgrad.replay.steps import (
     IN_PLACE,
@@ -194,7 +195,7 @@ class Program:
         if self.device is None:
             steps = folded(steps, self._outputs, self._constants, self.families)
         steps = loads_first(checks_first(steps, self._constants))
-        steps = inlined(steps)
+        steps = inlined(with_slopes(steps, self._outputs, self.families))
         steps = read_once(steps, self._outputs)
         if self.device is not None and self.device.captures:
             if self.streamed:

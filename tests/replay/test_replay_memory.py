@@ -215,6 +215,60 @@ def test_a_gradient_that_nothing_else_reads_is_overwritten(seen):
     assert (step.outs in plan.taken) is not seen
 
 
+@pytest.mark.parametrize("dtype", [ag.float32, ag.float64], ids=str)
+@pytest.mark.parametrize("approximate", ["none", "tanh"])
+@pytest.mark.parametrize("passes", [1, 2])
+def test_a_kernel_leaves_what_its_gradient_is_multiplied_by(dtype, approximate, passes):
+    """In its operand, if one rule alone reads that later; for numbers of all kinds."""
+
+    def slopes(x, w):
+        out = nn.functional.gelu(x * w, approximate=approximate)
+        loss = (out * x).sum()
+        found = [out.detach()]
+        for number in range(passes):
+            found += ag.grad(loss, w, retain_graph=number + 1 < passes)
+        return found
+
+    fast = ag.compile(slopes)
+    x = ag.randn(2, LARGE, dtype=dtype)
+    x[0, :6] = ag.tensor([0.0, -0.0, ag.inf, -ag.inf, ag.nan, 1e30])
+    w = ag.ones(2, LARGE, dtype=dtype, requires_grad=True)
+    for _ in range(4):
+        assert same(fast(x, w), slopes(x, w))
+    names = [step.name for step in computations(fast)]
+    assert names.count("GeluBackward0") == passes
+    rules = [step for step in computations(fast) if step.name == "GeluBackward0"]
+    assert all((rule.function is np.multiply) is (passes == 1) for rule in rules)
+
+
+@pytest.mark.parametrize("kind", ["seen", "strided", "half", "two formulas"])
+def test_a_rule_stays_that_no_kernel_can_replace(kind):
+    def slopes(x, w):
+        mid = x * w
+        out = nn.functional.gelu(mid)
+        if kind == "two formulas":
+            # The kernel of the first one's rule is not needed for its value.
+            nn.functional.gelu(mid, approximate="tanh").sum().backward()
+            return out.detach(), w.grad
+        g = ag.ones_like(out).t().contiguous().t() if kind == "strided" else None
+        loss = out if kind == "strided" else out.sum()
+        (grad,) = ag.grad(loss, w, g)
+        return (grad, mid.detach()) if kind == "seen" else grad
+
+    def call(function):
+        w.grad = None
+        return function(x, w)
+
+    fast = ag.compile(slopes)
+    dtype = ag.float16 if kind == "half" else ag.float32
+    x = ag.randn(1024, 512).to(dtype)
+    w = ag.ones(1024, 512, dtype=dtype, requires_grad=True)
+    for _ in range(4):
+        assert same(call(fast), call(slopes))
+    (rule,) = [step for step in computations(fast) if step.name == "GeluBackward0"]
+    assert rule.function is not np.multiply
+
+
 @pytest.mark.parametrize("passes", [1, 2])
 def test_values_that_are_read_once_are_overwritten(passes):
     """Those of an LSTM's gates; not if a second pass reads them again."""

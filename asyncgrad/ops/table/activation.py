@@ -253,12 +253,24 @@ def _gelu(xp: Library, out: Array | None, x: Array) -> Any:
     return xp.multiply(y, x, y)
 
 
-@elementwise(2)
-def _gelu_gradient(xp: Library, out: Array | None, g: Array, x: Array) -> Any:
+def _gelu_slope(xp: Library, out: Array | None, x: Array, cdf: Array) -> Any:
     d = _pdf(xp, out, x)
     xp.multiply(d, x, d)
-    xp.add(d, _cdf(xp, None, x), d)
+    return xp.add(d, cdf, d)
+
+
+@elementwise(2)
+def _gelu_gradient(xp: Library, out: Array | None, g: Array, x: Array) -> Any:
+    d = _gelu_slope(xp, out, x, _cdf(xp, None, x))
     return xp.multiply(d, g, d)
+
+
+@elementwise()
+def _gelu_leaving_slope(xp: Library, out: Array | None, x: Array) -> Any:
+    cdf = _cdf(xp, None, x)
+    y = xp.multiply(cdf, x, out)
+    x[...] = _gelu_slope(xp, None, x, cdf)
+    return y
 
 
 def _tanh_of_cubic(xp: Library, out: Array | None, x: Array) -> Any:
@@ -277,11 +289,10 @@ def _gelu_tanh(xp: Library, out: Array | None, x: Array) -> Any:
     return xp.multiply(y, 0.5, y)
 
 
-@elementwise(2)
-def _gelu_tanh_gradient(xp: Library, out: Array | None, g: Array, x: Array) -> Any:
-    # The derivative is (1 + t) / 2 + u' * (1 - t) * (1 + t) * x / 2 with t = tanh(u). For large
-    # elements x * u' would be infinite, and one of the factors between them is 0.
-    t = _tanh_of_cubic(xp, None, x)
+def _slope_of_tanh(xp: Library, out: Array | None, x: Array, t: Array) -> Any:
+    """The derivative; the tanh of the cubic becomes 1 + tanh."""
+    # It is (1 + t) / 2 + u' * (1 - t) * (1 + t) * x / 2 with t = tanh(u). For large elements x * u'
+    # would be infinite, and one of the factors between them is 0.
     d = xp.multiply(x, x, out)
     xp.multiply(d, 3 * _SQRT_HALF_PI * _CUBIC, d)
     xp.add(d, _SQRT_HALF_PI, d)
@@ -290,8 +301,22 @@ def _gelu_tanh_gradient(xp: Library, out: Array | None, g: Array, x: Array) -> A
     xp.multiply(d, t, d)
     xp.multiply(d, x, d)
     xp.add(d, t, d)
-    xp.multiply(d, 0.5, d)
+    return xp.multiply(d, 0.5, d)
+
+
+@elementwise(2)
+def _gelu_tanh_gradient(xp: Library, out: Array | None, g: Array, x: Array) -> Any:
+    d = _slope_of_tanh(xp, out, x, _tanh_of_cubic(xp, None, x))
     return xp.multiply(d, g, d)
+
+
+@elementwise()
+def _gelu_tanh_leaving_slope(xp: Library, out: Array | None, x: Array) -> Any:
+    y = _tanh_of_cubic(xp, out, x)
+    slope = _slope_of_tanh(xp, None, x, y)
+    xp.multiply(y, x, y)
+    x[...] = slope
+    return xp.multiply(y, 0.5, y)
 
 
 def _gelu_tanh_slope(F: Namespace, x: Value) -> Any:
@@ -451,9 +476,20 @@ OPS = (
     ),
     unary("normal_cdf", lambda F, x: F.normal_pdf(x), elementwise()(_cdf)),
     unary("normal_pdf", lambda F, x, out: -x * out, elementwise()(_pdf)),
-    unary("gelu", lambda F, x: F.normal_cdf(x) + x * F.normal_pdf(x), _gelu, kernel=_gelu_gradient),
     unary(
-        "gelu_tanh", _gelu_tanh_slope, _gelu_tanh, kernel=_gelu_tanh_gradient, node="GeluBackward0"
+        "gelu",
+        lambda F, x: F.normal_cdf(x) + x * F.normal_pdf(x),
+        _gelu,
+        kernel=_gelu_gradient,
+        leaving_slope=_gelu_leaving_slope,
+    ),
+    unary(
+        "gelu_tanh",
+        _gelu_tanh_slope,
+        _gelu_tanh,
+        kernel=_gelu_tanh_gradient,
+        leaving_slope=_gelu_tanh_leaving_slope,
+        node="GeluBackward0",
     ),
     unary(
         "hardswish",
