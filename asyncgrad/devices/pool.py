@@ -89,7 +89,7 @@ def lease_of(size: int) -> Any:
     return type("Lease", (Lease, ctypes.Array), facts)
 
 
-def _aligned(shape: tuple[int], dtype: DType) -> np.ndarray[Any, Any]:
+def aligned(shape: tuple[int], dtype: DType) -> np.ndarray[Any, Any]:
     """Allocate bytes at an address that is aligned for vector units."""
     memory = np.empty(shape[0] + ALIGNMENT, dtype)
     start = -memory.__array_interface__["data"][0] % ALIGNMENT
@@ -127,7 +127,7 @@ class Pool:
     poison = False
 
     def __init__(
-        self, allocate: Callable[[tuple[int], Any], Any] = _aligned, limit: int = LIMIT,
+        self, allocate: Callable[[tuple[int], Any], Any] = aligned, limit: int = LIMIT,
         pinned: bool = False,
     ) -> None:  # fmt: skip
         self._allocate = allocate

@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from asyncgrad.core.array_holders import is_held
+from asyncgrad.devices.pool import aligned
 from asyncgrad.optim.updates import Gradients, State
 from asyncgrad.types import Array, Tensor
 
@@ -49,10 +50,12 @@ class Together:
         self._names = names
         shapes = self._shapes = [arrays[0].shape for _, _, _, arrays in parts]
         #: The changes of the values, the gradients, and each entry, of all parameters.
-        self.arrays = [
-            _side_by_side([arrays[number] for _, _, _, arrays in parts])
-            for number in range(2 + len(names))
-        ]
+        dtype = parts[0][3][0].dtype
+        size = sum(map(prod, shapes)) * dtype.itemsize
+        # NumPy takes a sixth longer where vectors cross lines of the cache.
+        self.arrays = [aligned((size,), np.uint8).view(dtype) for _ in range(2 + len(names))]
+        for number in range(2, len(self.arrays)):
+            self.gather(number, [arrays[number] for _, _, _, arrays in parts])
         pieces = [_pieces(whole, shapes) for whole in self.arrays]
         self._changes = pieces[0]
         self._entries = pieces[2:]
@@ -120,8 +123,8 @@ class Together:
         return int(self._steps[0])
 
     def gather(self, number: int, arrays: Sequence[Array]) -> None:
-        """Copy the parameters' values (0) or gradients (1) to where they lie side by side."""
-        _side_by_side(arrays, self.arrays[number])
+        """Copy the parameters' values (0), gradients (1) or entries to where they lie together."""
+        np.concatenate([array.reshape(-1) for array in arrays], out=self.arrays[number])
 
     def prepared(self, kernel: Any, targets: list[Array]) -> Any:
         """What a compiled kernel gives for the states and some values; None if it can't be used."""
@@ -173,10 +176,6 @@ def _is_alone(state: State, entries: list[Array]) -> bool:
             for place in range(len(entries))
         )
     )
-
-
-def _side_by_side(arrays: Sequence[Array], out: Array | None = None) -> Any:
-    return np.concatenate([array.reshape(-1) for array in arrays], out=out)
 
 
 def _pieces(whole: Array, shapes: Sequence[tuple[int, ...]]) -> list[Array]:
