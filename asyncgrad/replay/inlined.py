@@ -1,4 +1,4 @@
-"""Replaces rules and kernels that are straight lines of elementwise functions by these functions.
+"""Replaces rules and kernels that only call elementwise functions and products by these functions.
 
 A rule such as `lambda F, g, out: g * (1 - out * out)` is called with objects that note what is done
 to them. The noted functions replace the rule if they give the same bits, for arrays of the same
@@ -12,13 +12,15 @@ import marshal
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from math import copysign
+from operator import attrgetter
 from types import MethodType, ModuleType
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
-from asyncgrad.devices.plain_numpy import COMPILED
+from asyncgrad.devices.plain_numpy import COMPILED, plain_numpy
+from asyncgrad.devices.pool import POOL
 from asyncgrad.ops.namespace import IgnoringFpErrors
 from asyncgrad.ops.registry import OPS
 from asyncgrad.replay.memory import Layout
@@ -49,6 +51,8 @@ class _Value(NDArrayOperatorsMixin):
     array: Any
     #: It was made by the rule, so it may be written to.
     own: bool
+    #: It is the transposed matrix of the place, which only products read.
+    turned: bool = False
 
     dtype = property(lambda self: self.array.dtype)
     shape = property(lambda self: self.array.shape)
@@ -61,6 +65,36 @@ class _Value(NDArrayOperatorsMixin):
     def __bool__(self) -> bool:
         raise _StayError
 
+    def __len__(self) -> int:
+        return int(self.shape[0])
+
+    @property
+    def T(self) -> _Value:
+        """The transposed matrix."""
+        if self.ndim != 2:
+            raise _StayError
+        return _Value(self.steps, self.place, self.array.T, False, not self.turned)
+
+    def transpose(self, order: tuple[int, ...]) -> _Value:
+        """The transposed matrix, if the order of axes is that."""
+        if order != (1, 0):
+            raise _StayError
+        return self.T
+
+    def reshape(self, *shape: int) -> _Value:
+        """The value itself, if it has that shape."""
+        if shape != self.shape:
+            raise _StayError
+        return self
+
+    def note(self, name: str, function: Any, arguments: tuple[Any, ...], result: Any) -> _Value:
+        """Note a call; returns the value that stands for its result."""
+        if result.__class__ is not np.ndarray or not result.ndim:
+            raise _StayError
+        place = Place(result)
+        self.steps.append(Compute(name, function, arguments, place, 0))
+        return _Value(self.steps, place, result, True)
+
     def __array_ufunc__(
         self, function: Any, method: str, *inputs: Any, out: tuple[Any, ...] = (), **options: Any
     ) -> Any:
@@ -70,21 +104,39 @@ class _Value(NDArrayOperatorsMixin):
         for x in inputs:
             if not isinstance(x, (_Value, float, int)) or isinstance(x, np.generic):
                 raise _StayError
+            if isinstance(x, _Value) and x.turned:
+                raise _StayError
         result = function(*[x.array if isinstance(x, _Value) else x for x in inputs])
-        if result.__class__ is not np.ndarray or not result.ndim:
-            raise _StayError
         arguments = tuple([x.place if isinstance(x, _Value) else x for x in inputs])
-        place = Place(result)
-        self.steps.append(Compute(function.__name__, function, arguments, place, 0))
+        made = self.note(function.__name__, function, arguments, result)
         if not out:
-            return _Value(self.steps, place, result, True)
+            return made
         (target,) = out
         if not (isinstance(target, _Value) and target.own) or (
             Layout(target.array).key != Layout(result).key
         ):
             raise _StayError
-        target.place, target.array = place, result
+        target.place, target.array = made.place, made.array
         return target
+
+
+_dot = plain_numpy().dot
+#: Products of matrices, by which of them are transposed before.
+_PRODUCTS: dict[tuple[bool, bool], Any] = {
+    (False, False): _dot,
+    (False, True): lambda x, y: _dot(x, y.T),
+    (True, False): lambda x, y: _dot(x.T, y),
+}
+
+
+def _product(x: Any, y: _Value) -> _Value:
+    """Note a product of matrices, or of a constant vector and a matrix."""
+    constant = x.__class__ is np.ndarray
+    function = _PRODUCTS.get((not constant and x.turned, y.turned))
+    result = _dot(x if constant else x.array, y.array)
+    if function is None or result.nbytes >= POOL.large:
+        raise _StayError
+    return y.note("mm", function, (Same(x) if constant else x.place, y.place), result)
 
 
 class _Compiled(dict[str, Any]):
@@ -108,6 +160,8 @@ class _Library:
     #: Not NumPy's class, so that kernels take their general branch.
     ndarray = _Value
     compiled: ClassVar[dict[str, Any]] = _Compiled()
+    dot = staticmethod(_product)
+    ones = staticmethod(np.ones)
 
     def __getattr__(self, name: str) -> Any:
         function = getattr(np, name, None)
@@ -135,6 +189,10 @@ class _Functions:
             return universal
         if isinstance(function, MethodType):
             return partial(function.__func__, _LIBRARY)
+        if name == "mm":
+            return _product
+        if isinstance(function, attrgetter):
+            return function
         raise _StayError
 
 
@@ -160,9 +218,7 @@ def inlined(steps: list[Any]) -> list[Any]:
 
 def _replaced(step: Any) -> list[Any]:
     """The steps that take the place of one."""
-    if not (
-        step.__class__ is Compute and step.outs.__class__ is Place and step.outs.sample.on_host
-    ):
+    if step.__class__ is not Compute or not step.made or not all(map(_is_new, _several(step.outs))):
         return [step]
     rule = bool(step.arguments) and step.arguments[0].__class__ is Same
     universal = None if rule else _universal(step.name, step.function)
@@ -177,17 +233,17 @@ def _replaced(step: Any) -> list[Any]:
     ]
     found = _found(step, universal, places, layouts)
     if found is None:
-        sample = step.outs.sample
+        sample = step.made[0].sample
         if universal is None or not sample.ndim or sample.dtype.char not in "fdgFDG":
             # Half precision has kernels of its own.
             return [step]
         return [Compute(step.name, universal, step.arguments, step.outs, step.cost)]
-    inputs, notes, result = found
+    inputs, notes, results = found
     named = dict(zip(inputs, places, strict=True))
+    outs = dict(zip(results, _several(step.outs), strict=True))
     made = []
     for note in notes:
-        out = step.outs if note.outs is result else Place(note.outs.sample)
-        named[note.outs] = out
+        out = named[note.outs] = outs.get(note.outs) or Place(note.outs.sample)
         arguments = tuple([named.get(x, x) if isinstance(x, Place) else x for x in note.arguments])
         made.append(Compute(note.name, note.function, arguments, out, step.cost // len(notes)))
     return made
@@ -234,18 +290,39 @@ def _noted(step: Compute, universal: Any, places: list[Place], layouts: list[Any
     except Exception:
         # Anything that a rule does besides arithmetic ends here.
         return None
-    if (
-        not isinstance(result, _Value)
-        or not notes
-        or notes[-1].outs is not result.place
-        or wanted.__class__ is not np.ndarray
-        or Layout(wanted).key != Layout(result.array).key
-        or wanted.tobytes() != result.array.tobytes()
+    results = [_place_of(x, y) for x, y in zip(_several(result), _several(wanted), strict=True)]
+    made = [note.outs for note in notes]
+    # Each result has a step of its own, and the last step makes one.
+    if not (made and made[-1] in results and set(results) <= {*made}) or (
+        len(set(results)) < len(results)
     ):
         return None
-    for note in notes:
-        note.outs.sample = Layout(note.outs.sample)
-    return inputs, notes, result.place
+    for place in made:
+        place.sample = Layout(place.sample)
+    return inputs, notes, results
+
+
+def _several(found: Any) -> tuple[Any, ...]:
+    """The results of a function that returns one, or a tuple of them."""
+    return found if found.__class__ is tuple else (found,)
+
+
+def _is_new(out: Any) -> bool:
+    """Whether a result is a host array, and no constant that the function gives back."""
+    return out.__class__ is Place and out.sample.__class__ is Layout and out.sample.on_host
+
+
+def _place_of(result: Any, wanted: Any) -> Place | None:
+    """The place of a result that has the layout and the bits that it has to have, else None."""
+    if (
+        isinstance(result, _Value)
+        and not result.turned
+        and wanted.__class__ is np.ndarray
+        and Layout(wanted).key == Layout(result.array).key
+        and wanted.tobytes() == result.array.tobytes()
+    ):
+        return result.place
+    return None
 
 
 def _array(number: int, layout: Any) -> Any:

@@ -389,6 +389,30 @@ def test_programs_share_what_rules_were_found_to_do(known, monkeypatch):
     assert len(known) <= 2
 
 
+@pytest.mark.parametrize("rows", [0, 1, 5])
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize("bias", [False, True])
+def test_layers_and_their_rules_become_products(rows, turned, bias):
+    """And a sum of rows, if the arrays are matrices, of whatever layout."""
+    weight, b = ag.randn(3, 4), ag.randn(3, requires_grad=True) if bias else None
+    weight = (weight.t().contiguous().t().clone() if turned else weight).requires_grad_()
+
+    def slopes(x):
+        leaf = x.detach().requires_grad_()
+        out = nn.functional.linear(leaf, weight, b)
+        wanted = [leaf, weight] if b is None else [leaf, weight, b]
+        return out.detach(), *ag.grad((out @ weight).square().sum(), wanted)
+
+    fast = ag.compile(slopes)
+    inputs = [ag.randn(rows, 4) for _ in range(3)]
+    assert same([fast(x) for x in inputs], [slopes(x) for x in inputs])
+    products = [step for step in computations(fast) if step.name == "mm"]
+    # Forward two, and backward two of each; the bias's gradient.
+    assert len(products) == 6 + bias
+    x = ag.randn(2, rows, 4)
+    assert same([fast(x) for _ in range(3)], [slopes(x) for _ in range(3)])
+
+
 def test_a_rule_that_writes_to_its_argument_stays(known):
     """What is read there later would differ. A rule may overwrite what it has made itself."""
     layout = Layout(np.ones(3))
