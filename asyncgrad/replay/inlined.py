@@ -19,11 +19,11 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
-from asyncgrad.devices.plain_numpy import COMPILED, plain_numpy
+from asyncgrad.devices.plain_numpy import COMPILED
 from asyncgrad.devices.pool import POOL
 from asyncgrad.ops.namespace import IgnoringFpErrors
 from asyncgrad.ops.registry import OPS
-from asyncgrad.replay.memory import Layout
+from asyncgrad.replay.memory import PRODUCTS, Layout
 from asyncgrad.replay.steps import Compute, Place, Same, filled
 
 #: Larger arrays take longer than the calls that are saved.
@@ -120,20 +120,11 @@ class _Value(NDArrayOperatorsMixin):
         return target
 
 
-_dot = plain_numpy().dot
-#: Products of matrices, by which of them are transposed before.
-_PRODUCTS: dict[tuple[bool, bool], Any] = {
-    (False, False): _dot,
-    (False, True): lambda x, y: _dot(x, y.T),
-    (True, False): lambda x, y: _dot(x.T, y),
-}
-
-
 def _product(x: Any, y: _Value) -> _Value:
     """Note a product of matrices, or of a constant vector and a matrix."""
     constant = x.__class__ is np.ndarray
-    function = _PRODUCTS.get((not constant and x.turned, y.turned))
-    result = _dot(x if constant else x.array, y.array)
+    function = PRODUCTS.get((not constant and x.turned, y.turned))
+    result = np.dot(x if constant else x.array, y.array)
     if function is None or result.nbytes >= POOL.large:
         raise _StayError
     return y.note("mm", function, (Same(x) if constant else x.place, y.place), result)

@@ -1,11 +1,11 @@
 """Plans the memory of a program: which results are written into buffers that replays share.
 
-A result gets a buffer if a universal function of NumPy's makes it and nobody can see it after the
-replay: it is not returned, not committed, not passed to a function that is called anew, and shares
-its memory with no array that is. A buffer is used again when the last array in it has been read, by
-an elementwise function even for its own result. Such a function, and what changes a part of an
-array, also writes into the memory of an operand that a step of this replay has made and that
-nothing else reads, whoever sees the result.
+A result gets a buffer if a universal function of NumPy's, or a product of matrices, makes it and
+nobody can see it after the replay: it is not returned, not committed, not passed to a function that
+is called anew, and shares its memory with no array that is. A buffer is used again when the last
+array in it has been read, by an elementwise function even for its own result. Such a function, and
+what changes a part of an array, also writes into the memory of an operand that a step of this
+replay has made and that nothing else reads, whoever sees the result.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from asyncgrad.devices.arena import Arena, Lives
+from asyncgrad.devices.plain_numpy import plain_numpy
 from asyncgrad.devices.pool import POOL
 from asyncgrad.ops.device_check import device_of
 from asyncgrad.replay.device_arrays import shares_memory
@@ -32,6 +33,13 @@ if TYPE_CHECKING:
 #: The sample of lists of arrays, and of anything that is no array: they count as a large array.
 _LIST = np.lib.stride_tricks.as_strided(np.empty(1), (1 << 37,), (0,))
 _facts: Any = attrgetter("shape", "dtype", "strides")
+_dot = plain_numpy().dot
+#: Products of matrices, by which of them are transposed before.
+PRODUCTS: dict[tuple[bool, bool], Any] = {
+    (False, False): _dot,
+    (False, True): lambda x, y, out=None: _dot(x, y.T, out),
+    (True, False): lambda x, y, out=None: _dot(x.T, y, out),
+}
 
 
 class Layout:
@@ -145,7 +153,11 @@ class Families:
 
 def _target(step: Any) -> Place | None:
     """What a step makes, if the step can write it into memory that is there; else None."""
-    if step.__class__ is Compute and (step.over or isinstance(step.function, (np.ufunc, Put))):
+    if step.__class__ is Compute and (
+        step.over
+        or isinstance(step.function, (np.ufunc, Put))
+        or step.function in PRODUCTS.values()
+    ):
         out = step.outs
         if out.__class__ is Place and out.sample.is_target:
             return out
