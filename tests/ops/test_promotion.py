@@ -228,7 +228,7 @@ def test_extended_precision_is_a_number_like_any_other():
     assert (x * np.clongdouble(2j)).numpy().dtype == np.complex64
 
 
-@pytest.mark.parametrize("scalar", [np.datetime64("2020"), np.timedelta64(1), np.str_("1")])
+@pytest.mark.parametrize("scalar", [np.datetime64("2020"), np.timedelta64(1, "s"), np.str_("1")])
 def test_scalars_of_numpy_that_are_no_numbers_are_refused(scalar):
     x = ag.ones(2)
     for operation in (lambda: x + scalar, lambda: x < scalar, lambda: x.clamp(scalar)):
