@@ -78,7 +78,9 @@ def queue_callback(callback: Callable[[], Any]) -> None:
     """Call a function after the current pass has run all its nodes.
 
     Callbacks run in the order in which they were queued, and may queue more. They see the pass's
-    gradients in `.grad`; if a callback fails, the pass fails and the gradients are taken back.
+    gradients in `.grad`, and so does everybody else. If a callback fails, or the pass is cancelled
+    before all have ended, the gradients are taken back: but not from a `.grad` that others have
+    changed meanwhile, as by another pass. A participant (`join`) is asked before any is added.
 
     Raises:
         RuntimeError: outside of a pass, and in a task of a hook whose pass has ended.
