@@ -42,13 +42,15 @@ class Participant(Protocol):
 class Member(Ending):
     """Pseudo-node after the last node of a pass: asks one participant."""
 
-    __slots__ = ("given", "participant")
+    __slots__ = ("decision", "given", "participant")
 
     def __init__(self, participant: Participant) -> None:
         super().__init__(f"{type(participant).__qualname__}.prepare")
         self.participant = participant
         #: The leaves for which the participant has given a gradient.
         self.given: frozenset[Any] = frozenset()
+        #: The future of its `decide`, which is called once.
+        self.decision: Any = None
 
 
 class Total(NamedTuple):
@@ -60,10 +62,9 @@ class Total(NamedTuple):
     gradient: Any
 
 
-def deciding(task: PassState) -> list[Any]:
-    """The participants of a pass that have a method `decide`."""
-    participants = [member.participant for member in task.members]
-    return [one for one in participants if getattr(one, "decide", None) is not None]
+def deciding(task: PassState) -> list[Member]:
+    """Those whose participants have a method `decide`."""
+    return [one for one in task.members if getattr(one.participant, "decide", None) is not None]
 
 
 def staged_given(gradients: Mapping[Any, Any], *, recorded: bool) -> list[Staged]:

@@ -69,9 +69,7 @@ async def _decide(task: GraphTask) -> None:
     """Call all `decide` at the same time, and wait for all; raise the first error."""
     # Participants promise others that the commit does not fail, so it is checked before.
     check_staged(task.staged)
-    calls = [asyncio.ensure_future(_stopping(_call_decide, one)) for one in deciding(task)]
-    for call in calls:
-        call.add_done_callback(retrieve)
+    calls = [_decision(member) for member in deciding(task)]
     try:
         # Nothing that happens while this waits changes the pass.
         await asyncio.wait(calls)
@@ -89,6 +87,16 @@ async def _decide(task: GraphTask) -> None:
     finally:
         # The error's traceback holds this frame, which must not hold the error.
         del call, calls, stop
+
+
+def _decision(member: Member) -> asyncio.Future[BaseException | None]:
+    """The call of `decide`; the same one where an interrupt has cut off what was to follow it."""
+    decision: asyncio.Future[BaseException | None] | None = member.decision
+    if decision is None:
+        decision = asyncio.ensure_future(_stopping(_call_decide, member.participant))
+        member.decision = decision
+        decision.add_done_callback(retrieve)
+    return decision
 
 
 async def _tell(task: GraphTask, grace: float) -> None:

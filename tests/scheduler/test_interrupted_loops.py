@@ -56,7 +56,12 @@ class Joins:
 class Decides(Joins):
     """One that has promised others to do as they decide."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self.decisions = 0
+
     async def decide(self) -> None:
+        self.decisions += 1
         await asyncio.sleep(0)
 
 
@@ -164,6 +169,8 @@ def test_all_or_nothing_wherever_an_interrupt_comes(
         for member in joining:
             assert member.told in ([], ["commit" if done else "abort"]), at
             assert member.told or not (done or getattr(member, "asked", False)), at
+            # Who has voted must not vote again.
+            assert getattr(member, "decisions", 0) <= 1, at
         if futures:
             assert futures[0].committed() == done, at
         assert not blas.one_thread.holders
