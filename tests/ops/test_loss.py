@@ -35,6 +35,15 @@ def test_a_tensor_without_axes_counts_as_much_for_the_dtype(name, shapes):
         assert oracle.dtype_name(theirs.dtype) == oracle.dtype_name(ours.dtype) == "float64"
 
 
+@pytest.mark.parametrize("dtype", ["bool", "uint8", "int32", "int64"])
+@pytest.mark.parametrize("reduction", ["none", "sum", "mean"])
+def test_absolute_differences_of_integers(dtype, reduction):
+    """Booleans can't be subtracted, and integers have no mean."""
+    oracle.check_call(lambda T, tensor: T.nn.functional.l1_loss(
+        *[tensor(x, dtype=getattr(T, dtype)) for x in ([1, 0, 3], [1, 1, 1])], reduction=reduction
+    ))  # fmt: skip
+
+
 @pytest.mark.parametrize("call", [
     lambda F, x, y, weight: F.nll_loss(x, y, weight),
     lambda F, x, y, weight: F.cross_entropy(x, y, weight),

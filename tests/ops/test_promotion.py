@@ -315,6 +315,10 @@ TOGETHER = {
     "addr of booleans": lambda T: T.addr(
         *[_ones(T, "bool", *shape) for shape in ((2, 2), (2,), (2,))], beta=3, alpha=2
     ),
+    "addr to a number": lambda T: T.addr(T.tensor(1.1, dtype=T.float64), *[T.ones(2)] * 2),
+    "embedding of integers": lambda T: T.nn.functional.embedding(
+        T.tensor([1, 0, 1]), T.tensor([[1], [2]]), 0, scale_grad_by_freq=True
+    ),
     "inner with a number": lambda T: T.inner(T.tensor(2.5), T.tensor([1, 2])),
     "a diagonal of blocks": lambda T: T.block_diag(T.ones(2, 1), T.tensor(2.5, dtype=T.float64)),
     "einsum without sums of products": lambda T: T.einsum(

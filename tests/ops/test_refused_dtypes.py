@@ -65,6 +65,9 @@ CALLS = {
     "mvlgamma": lambda T: T.mvlgamma(_x(T) + 9, True),
     "one_hot": lambda T: T.nn.functional.one_hot(T.tensor([0]), True),
     "embedding": lambda T: T.nn.functional.embedding(T.tensor([0]), T.ones(2, 2), True),
+    "norms of integers": lambda T: T.nn.functional.embedding(
+        T.tensor([0]), T.ones(2, 2, dtype=T.int64), max_norm=1.0
+    ),
     "stride": lambda T: T.nn.functional.conv1d(_x(T), T.ones(1, 3, 2), stride=True),
     "padding": lambda T: T.nn.functional.conv1d(_x(T), T.ones(1, 3, 2), padding=True),
     "max_pool1d": lambda T: T.nn.functional.max_pool1d(_x(T), True),

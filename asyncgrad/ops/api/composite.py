@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -23,7 +24,7 @@ from asyncgrad.ops.dtype import INEXACT, REAL, check_dtype, is_half
 from asyncgrad.ops.float32_compute import computing_dtype
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.node_names import joined, renamed
-from asyncgrad.ops.promotion import cast, category, result_dtype
+from asyncgrad.ops.promotion import cast, category, promote_dtypes, result_dtype
 from asyncgrad.ops.requirements import requires, unmet
 from asyncgrad.ops.scalar_cast import fitted
 from asyncgrad.ops.signatures import named
@@ -134,7 +135,8 @@ def addr(
 ) -> Tensor:
     """`beta * input + alpha * outer(vec1, vec2)`."""
     tensors = (input, vec1, vec2)
-    dtype = result_dtype(*tensors)
+    # The input counts as the matrix to which it is expanded, even if it has no axes.
+    dtype = functools.reduce(promote_dtypes, [one._metadata.dtype for one in tensors])
     for key, value in (("beta", beta), ("alpha", alpha)):
         check_factor(key, value, dtype.kind)
     x, first, second = (cast(one, dtype) for one in tensors)

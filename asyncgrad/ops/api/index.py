@@ -38,7 +38,7 @@ from asyncgrad.ops.api.shape import broadcast_tensors, expand
 from asyncgrad.ops.arguments import greatest
 from asyncgrad.ops.batching import by_parts, for_each, level_of, lift_batch, mapped, mapped_along
 from asyncgrad.ops.converted import writes_exactly
-from asyncgrad.ops.dtype import is_half
+from asyncgrad.ops.dtype import check_inexact, is_half
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.node_names import rename, renamed
 from asyncgrad.ops.overlap import refuse_overlap
@@ -952,7 +952,7 @@ def embedding(
             out.register_hook(_refuse_frequencies)
         return out
     out = _picked(weight, (numbers,), (index,), "EmbeddingBackward0")
-    if padding_idx is None and not scale_grad_by_freq:
+    if out._edge is None or (padding_idx is None and not scale_grad_by_freq):
         return out
     metadata = weight._metadata
     shares = metadata.device.launching(functools.partial(_shares, metadata.F.xp))
@@ -984,6 +984,7 @@ def _refuse_frequencies(gradient: Tensor) -> None:
 def _shorten(weight: Tensor, numbers: Array, max_norm: float, norm_type: float) -> None:
     """Scale rows down to `max_norm`, in place and unrecorded."""
     in_place.check_change(weight, "embedding_renorm_", recorded=False)
+    check_inexact("embedding_renorm_", weight._metadata.dtype)
     unrepeatable("shortens the rows of an embedding")
     metadata = weight._metadata
     bump_version(weight)

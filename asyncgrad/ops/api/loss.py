@@ -20,7 +20,7 @@ from asyncgrad.ops.api.index import getitem
 from asyncgrad.ops.arguments import check_constant, chosen_reduction, greatest, one_dim
 from asyncgrad.ops.batching import by_parts, level_of, mapped, unwrap_batch
 from asyncgrad.ops.converted import converted
-from asyncgrad.ops.dtype import INEXACT, check_dtype, is_half
+from asyncgrad.ops.dtype import FLOATING, INEXACT, check_dtype, is_half
 from asyncgrad.ops.float32_compute import in_float32
 from asyncgrad.ops.fused import compiled
 from asyncgrad.ops.namespace import RECORDED as R
@@ -68,10 +68,6 @@ def _share(size: int) -> float:
     return 1 / size if size else float("nan")
 
 
-#: Losses that accept complex numbers.
-_COMPLEX = frozenset({"cosine_similarity", "l1_loss"})
-
-
 def _pair(name: str, input: Tensor, target: Tensor, warns: bool = False) -> tuple[Any, Any]:
     """Broadcast two tensors, with a warning or without, and convert them to one floating dtype."""
     x: Any = input
@@ -86,11 +82,12 @@ def _pair(name: str, input: Tensor, target: Tensor, warns: bool = False) -> tupl
         # Expanded first, so that a tensor without axes has full weight in type promotion.
         dtype = result_dtype(x, y)
         x, y = cast(x, dtype), cast(y, dtype)
-    check_dtype(name, x._metadata.dtype, INEXACT)
-    if x._metadata.is_complex and name not in _COMPLEX:
-        error = AutogradError if name == "kl_div" else NotImplementedError
-        raise error(f'{name}: "{name}" not implemented for complex tensors. Take the losses of '
-                    f"the real and imaginary parts, or of abs().")  # fmt: skip
+    if name != "l1_loss":
+        check_dtype(name, x._metadata.dtype, INEXACT)
+        if x._metadata.is_complex:
+            error = AutogradError if name == "kl_div" else NotImplementedError
+            raise error(f'{name}: "{name}" not implemented for complex tensors. Take the losses of '
+                        f"the real and imaginary parts, or of abs().")  # fmt: skip
     if warns and input._metadata.shape != target._metadata.shape:
         warn(
             f"Using a target size ({target._metadata.shape}) that is different to the input size "
@@ -168,16 +165,16 @@ def l1_loss(
     input: Tensor, target: Tensor, size_average: Truth | None = None, reduce: Truth | None = None,
     reduction: Reduction = "mean", weight: Tensor | None = None,
 ) -> Tensor:  # fmt: skip
-    """The absolute values of the differences, which may be complex; see `mse_loss`."""
+    """The absolute values of the differences, of any numbers; see `mse_loss`."""
     x, y = _pair("l1_loss", input, target, warns=True)
-    if x._metadata.is_complex:
+    if x._metadata.dtype.kind not in FLOATING:
         losses = R.abs(R.sub(x, y))
+        if weight is None:
+            return losses if reduction == "none" else getattr(losses, reduction)()
     elif weight is None:
         return _absolute(x, y, reduction)
     else:
         losses = R.absolute_loss(x, y, None, 1.0, True)
-    if weight is None:
-        return reduced(losses, reduction)
     return _weighted_mean("l1_loss", losses, input, weight, reduction)
 
 
