@@ -33,6 +33,9 @@ CALLS = {
     "a text as an order": lambda T, x: T.linalg.vector_norm(x, "two"),
     "no axes to contract": lambda T, x: T.tensordot(x, x, dims=None),
     "no operands": lambda T, x: T.einsum("i->", []),
+    "a complex order": lambda T, x: T.linalg.norm(x, 1j),
+    "a complex order of a condition": lambda T, x: T.linalg.cond(x, 1j),
+    "numbers as how many points": lambda T, x: T.fft.rfftfreq(x),
     "a number as the equation": lambda T, x: T.einsum(3, x),
     "a text as a dtype": lambda T, x: T.softmax(x, 1, dtype="foo"),
     "integers for probabilities": lambda T, x: T.nn.functional.kl_div(x.long(), x),
@@ -221,6 +224,7 @@ UNUSUAL = {
     "the bits of a leaf": lambda T, x: x.requires_grad_().view(T.int32),
     "a bound in a tensor beside a number": lambda T, x: x.clamp(T.tensor(0.5), 2),
     "a bound of integers in a tensor": lambda T, x: T.clamp(x.int(), -1, T.tensor(0)),
+    "a number that is not 0": lambda T, x: T.where(x[0, 0]),
     "a bool as alpha of bools": lambda T, x: T.add(x > 0, x > 0, alpha=True),
 }
 

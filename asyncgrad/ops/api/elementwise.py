@@ -11,7 +11,7 @@ import numpy as np
 
 from asyncgrad.choices import Rounding, words
 from asyncgrad.core.recording import again, note_look
-from asyncgrad.core.variable import Variable, requires_grad, wrap
+from asyncgrad.core.variable import Variable, requires_grad
 from asyncgrad.ops.api.public import publish
 from asyncgrad.ops.arguments import number_argument
 from asyncgrad.ops.converted import one_node, writes_exactly
@@ -307,8 +307,7 @@ def where(
     condition = as_tensor_operand(condition, "where", 1)
     if input is None and other is None:
         note_look("where() with one argument")
-        F = condition._metadata.F
-        return tuple(wrap(array, F.metadata_of(array)) for array in F.xp.nonzero(condition._array))
+        return condition.nonzero(as_tuple=True)
     kind = condition._metadata.dtype
     if kind == np.uint8:
         condition = cast(condition, np.dtype(bool))

@@ -274,9 +274,10 @@ def _frequencies(name: str, numbers: Callable[[int], Array], doc: str) -> Callab
         n: int, d: float = 1.0, *, dtype: DTypeLike | None = None,
         device: DeviceLike | None = None, requires_grad: bool = False,
     ) -> Tensor:  # fmt: skip
+        n = one_int(name, "n", n)
         found, place = numbers(n), place_of(name, device)
         wanted = default_dtype() if dtype is None else as_dtype(name, dtype)
-        array = place.xp.asarray(found / (one_int("fftfreq", "n", n) * d), dtype=wanted)
+        array = place.xp.asarray(found / (n * d), dtype=wanted)
         return leaf(name, array, place, requires_grad)
 
     return makes(named(function, name, doc))

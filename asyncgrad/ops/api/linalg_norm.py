@@ -139,7 +139,7 @@ def _is_order(order: Any) -> bool:
     """Whether there is a norm of matrices of an order: a word, or a number."""
     if isinstance(order, str):
         return order in words(MatrixNorm)
-    return order is not None and abs(order) in {1, 2, math.inf}
+    return order in {1, -1, 2, -2, math.inf, -math.inf}
 
 
 def _singular_values(x: Tensor, first: int, second: int, dtype: DTypeLike | None) -> Any:
