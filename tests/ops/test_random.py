@@ -460,9 +460,11 @@ DROPOUTS = {
     "dropout2d": (F.dropout2d, (40, 3, 2, 2), 2),
     "dropout3d": (F.dropout3d, (40, 3, 2, 2, 2), 2),
     "dropout3d of one": (F.dropout3d, (30, 2, 2, 2), 1),
+    "dropout3d of rows": (F.dropout3d, (30, 4), 1),
 }
 
 
+@pytest.mark.filterwarnings("ignore:dropout3d. Received a 2-D input")
 @pytest.mark.parametrize("name", DROPOUTS)
 def test_dropout_zeroes_elements_or_channels(name):
     function, shape, channels = DROPOUTS[name]

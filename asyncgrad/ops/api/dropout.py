@@ -81,8 +81,10 @@ def _dropout(
 def _channels(name: str, input: Tensor) -> int:
     """The number of the first axes of an image that are those of channels."""
     axes, ndim = int(name[-2]), len(input._metadata.shape)
+    # As in PyTorch, `dropout2d` takes three axes for a batch of lines.
+    channels = 2 if axes == 2 or ndim == axes + 2 else 1
     if ndim in {axes + 1, axes + 2}:
-        return 1 if ndim == axes + 1 and axes != 2 else 2
+        return channels
     if axes == 1:
         raise unmet(name, f"Expected 2D or 3D input, but received a {ndim}D input. Note that "
                     f"{name} exists to provide channel-wise dropout on inputs with 1 spatial "
@@ -92,7 +94,7 @@ def _channels(name: str, input: Tensor) -> int:
         f"an error in a future release. {name} exists to provide channel-wise dropout on "
         f"inputs with {axes} spatial dimensions and a channel dimension."
     )
-    return 2
+    return channels
 
 
 _ANY = "a floating or complex tensor."
@@ -139,7 +141,7 @@ def _dropped(
     if category(metadata.dtype) < 2:
         raise unmet(name, "result type Float can't be cast to the desired output type",
                     AutogradError, input=metadata.dtype)  # fmt: skip
-    if channels is not None and len(shape) < 2:
+    if channels is not None and len(shape) < channels:
         raise unmet(name, "Feature dropout requires at least 2 dimensions in the input",
                     AutogradError, input=input)  # fmt: skip
     if inplace:
