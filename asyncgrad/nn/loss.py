@@ -314,9 +314,9 @@ class MultiMarginLoss(_WeightedLoss, function=F.multi_margin_loss):
     ) -> None:  # fmt: skip
         if p not in {1, 2}:
             raise ValueError(f"only p == 1 and p == 2 supported, got {p}")
+        self._keep(locals())
         if weight is not None and weight.ndim != 1:
             raise ValueError(f"weight must be one-dimensional, got shape {weight.shape}")
-        self._keep(locals())
 
 
 class MultiLabelSoftMarginLoss(_WeightedLoss, function=F.multilabel_soft_margin_loss):

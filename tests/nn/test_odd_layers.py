@@ -24,6 +24,7 @@ LAYERS = """
     nn.TripletMarginWithDistanceLoss(reduction="foo")
     nn.MultiMarginLoss(p=3)
     nn.MultiMarginLoss(weight=T.ones(2, 2))
+    nn.MultiMarginLoss(weight=2.0)
     nn.GroupNorm(3, 4)
     nn.InstanceNorm1d(3, affine=True)(T.ones(2, 4, 5))
     nn.InstanceNorm1d(3)(T.arange(40.0).reshape(2, 4, 5))
