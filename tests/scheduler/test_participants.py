@@ -454,6 +454,22 @@ async def test_who_joins_several_times_takes_part_once(pair: Any) -> None:
 
 
 @pytest.mark.asyncio
+@pytest.mark.filterwarnings("ignore:Using backward.. with create_graph")
+@pytest.mark.parametrize("recorded", [False, True])
+async def test_both_gradients_of_a_leaf_that_is_reached_twice_are_given_as_one(
+    recorded: bool, pair: Any
+) -> None:
+    """`set_` gives a leaf a new accumulator; graphs from before lead to the first one."""
+    x, member, seen = pair[0], Member([]), []
+    member.gives = lambda gradients: seen.append(gradients[x].tolist())
+    before = x * 2
+    with ag.no_grad():
+        x.set_(ag.ones(x.shape, dtype=x.dtype))
+    await joined(before + x * 3, member).sum().backward(create_graph=recorded)
+    assert seen == [x.grad.tolist()] == [ag.full(x.shape, 5.0).tolist()]
+
+
+@pytest.mark.asyncio
 async def test_a_participant_without_a_method_is_refused(pair: Any) -> None:
     class Half:
         async def prepare(self, gradients: Any) -> None: ...
