@@ -117,8 +117,6 @@ def checked_gradient(place: int, metadata: Metadata, gradient: Gradient) -> Any:
     if not isinstance(gradient, Variable):
         raise _no_gradient(gradient)
     facts = gradient._metadata
-    if facts is metadata:
-        return gradient
     if facts.shape != metadata.shape:
         raise AutogradError(
             f"Mismatch in shape: grad_output[{place}] has a shape of {Size(facts.shape)} "

@@ -108,8 +108,8 @@ class ParameterDict(Keyed):
         joined.update(other)
         return joined
 
-    def __ror__(self, other: Any) -> ParameterDict:
-        joined = ParameterDict(other)
+    def __ror__(self, other: Any) -> Any:
+        joined = other.copy()
         joined.update(self)
         return joined
 

@@ -133,6 +133,8 @@ def test_dictionaries_of_parameters_do_what_dictionaries_do():
         d = m.nn.ParameterDict({"a": m.ones(1), "b": m.ones(2)})
         other = m.nn.ParameterDict({"b": m.ones(3), "c": m.ones(4)})
         seen = [[*reversed(d)], [*(d | other)], [*(other | d)], (d | other)["b"].shape[0]]
+        joined = {"z": m.ones(5), "a": 0} | d
+        seen.append([type(joined), [*joined], joined["a"].shape[0]])
         same = d.copy()
         seen.append(same["a"] is d["a"])
         d |= other
