@@ -12,6 +12,7 @@ import sys
 import warnings
 from asyncio.events import _get_running_loop
 from functools import partial
+from types import MethodType
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, overload
 
 from asyncgrad.core.modes import DEFAULT, current
@@ -412,7 +413,7 @@ class Compiled(Generic[_P, _R]):
     ) -> Callable[_Q, _R]: ...
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         """Bind as a method: the instance becomes the first argument."""
-        return self if instance is None else functools.partial(self, instance)
+        return self if instance is None else MethodType(self, instance)
 
 
 class Part(Compiled[Any, Any]):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import os
 import subprocess
@@ -155,6 +156,23 @@ def test_a_method_is_bound():
     scaled.factor = 3.0
     assert scaled.of(ag.ones(1)).item() == 3
     assert replayed(Scaled.of) == 1
+
+
+def test_a_bound_method_is_one():
+    """Frameworks ask it for its name and owner, whether to await it, and whether it is the same."""
+
+    class Doubled:
+        @ag.compile
+        async def of(self, x):
+            return x * 2
+
+    doubled = Doubled()
+    assert asyncio.iscoroutinefunction(doubled.of)
+    assert doubled.of == doubled.of
+    assert doubled.of.__name__ == "of"
+    assert doubled.of.__self__ is doubled
+    assert asyncio.run(doubled.of(ag.ones(1))).item() == 2
+    assert doubled.of.explain() == Doubled.of.explain()
 
 
 def test_results_are_never_overwritten():
