@@ -158,7 +158,12 @@ def is_read_where_shown(kind: Any) -> bool:
 
 
 def is_generated(kind: type, name: str, function: Any) -> bool:
-    """Whether `dataclasses` has made a method that shows or compares fields, or refuses changes."""
+    """Whether a method only shows, copies or compares fields, or refuses changes.
+
+    `dataclasses` makes such methods, and `collections` those of named tuples.
+    """
+    if is_named_tuple(kind) and _module_of(function) == "collections":
+        return True
     if name not in _GENERATED or not dataclasses.is_dataclass(kind):
         return False
     if _module_of(function) in {"dataclasses", "reprlib"}:

@@ -129,7 +129,7 @@ def _other(follower: Follower, value: Any, where: str) -> None:
         return
     check_class(kind, where)
     if is_named_tuple(kind):
-        follower.follow(kind, kind.__name__)
+        class_of_instance(follower, kind)
         follower.parts(value, where)
     elif issubclass(kind, Variable):
         if not is_own(kind.__module__):
@@ -233,7 +233,10 @@ def _wrapped(follower: Follower, value: Any, where: str) -> None:
 
 
 def _builtin(follower: Follower, value: Any, where: str) -> None:
-    if value not in BUILTINS and value.__self__ is not tuple and value.__module__ not in PURE_NAMES:
+    if value.__self__ is tuple:
+        # What makes named tuples calls no constructor of theirs.
+        return
+    if value not in BUILTINS and value.__module__ not in PURE_NAMES:
         raise UnrepeatableError(f"{where} is {value.__qualname__}(), which is not known")
     follower.owners.free.update((OPEN | MADE_BY) & {value.__name__})
     if value.__name__ in SHOWING_BUILTINS or value.__module__ in {"_operator", "_functools"}:

@@ -7,6 +7,7 @@ import copy
 import dataclasses
 import enum
 import operator
+import os
 import types
 from typing import Any, NamedTuple
 
@@ -312,6 +313,48 @@ def test_fields_of_arguments():
             x = ag.ones(2) * number
             assert fast(kind(scaled), x).tolist() == function(kind(scaled), x).tolist()
         assert counts(fast) == (2, 4)
+
+
+class Opened:
+    """What is made by something that can't be followed, and reads a named tuple."""
+
+    def __init__(self):
+        with open(os.devnull):
+            self.by = 2.0
+
+    def step(self, pair, x):
+        return Pair(x * self.by * pair.owner, pair.owner), f"{pair}"
+
+
+class Pair(NamedTuple):
+    first: Any
+    owner: Any
+
+
+def test_named_tuples_make_no_instances_of_other_classes():
+    """What `collections` writes for them asks for the class, to show its name."""
+    fast = ag.compile(Opened().step)
+    for number in range(4):
+        pair = Pair(None, number // 2)
+        (first, owner), text = fast(pair, ag.ones(1))
+        assert (first.item(), owner) == (2.0 * (number // 2), number // 2)
+        assert text == repr(pair)
+    assert counts(fast) == (2, 2)
+
+
+def test_changes_of_what_makes_named_tuples():
+    """A class may make them by a method of a program."""
+
+    class Made(Pair):
+        def __new__(cls, first, owner):
+            return super().__new__(cls, first * scale[0], owner)
+
+    scale = [2.0]
+    pair = Made(ag.ones(1), 1)
+    fast = ag.compile(lambda x: (type(pair)(x, 1).first, pair._replace(first=x).first))
+    for number in range(4):
+        scale[0] = float(number // 2)
+        assert [y.item() for y in fast(ag.ones(1))] == [number // 2, 1]
 
 
 @dataclasses.dataclass
