@@ -15,8 +15,9 @@ from asyncgrad.core.modes import current
 from asyncgrad.core.node import GraphRoot, as_edge, stored_edges
 from asyncgrad.core.node_streams import stream_of
 from asyncgrad.core.variable import AccumulateGrad, Variable
+from asyncgrad.ops.device_check import device_of
 from asyncgrad.replay.changes import OUTGROWN, Changes
-from asyncgrad.replay.device_arrays import copying
+from asyncgrad.replay.device_arrays import Constant, copying
 from asyncgrad.replay.steps import CHANGED, COPY, Commit, Place, Recorded, UnrepeatableError, report
 from asyncgrad.replay.users_code import UsersCode, check_waits, record_function
 from asyncgrad.replay.watched_pass import WatchedPass, is_one
@@ -146,12 +147,23 @@ class Passes(Changes):
     def _captured(self, tensor: Any, place: Place | None) -> None:
         if tensor is None or id(tensor._array) in self.known or self.found(tensor._array):
             return
-        if place is None or tensor._array.dtype != place.sample.dtype:
+        if place is None:
+            # The zeros that `materialize_grads` asks for.
+            self.constant(tensor._array)
+        elif tensor._array.dtype != place.sample.dtype:
             self.refuse("grad() has made a gradient of its own")
         else:
             # `grad` returns a copy where others may hold the array.
             array = tensor._array
             self.compute(COPY, copying(array), (place,), array, tensor._metadata.cost)
+
+    @report
+    def constant(self, array: Any) -> None:
+        """Take note of an array whose values depend on Python values alone."""
+        if device_of(array) is None:
+            self.constants.add(self.new(array))
+        else:
+            self.compute("constant", Constant(array), (), array)
 
     def _end(self, staged: list[Any], known: WatchedPass, task: GraphTask) -> None:
         """Note that a pass ends, if that makes a difference to what comes after it."""

@@ -16,11 +16,10 @@ from asyncgrad.core.modes import current
 from asyncgrad.core.node import OpNode
 from asyncgrad.core.variable import Variable
 from asyncgrad.devices import CPU
-from asyncgrad.ops.device_check import device_of
 from asyncgrad.ops.op import Op
 from asyncgrad.ops.registry import OPS
 from asyncgrad.ops.tensors.transfer import TO, moved
-from asyncgrad.replay.device_arrays import Constant, is_array, transfer
+from asyncgrad.replay.device_arrays import is_array, transfer
 from asyncgrad.replay.looks import is_only_returned, line, way_of
 from asyncgrad.replay.passes import Passes
 from asyncgrad.replay.steps import (
@@ -186,14 +185,6 @@ class Recorder(Passes):
         given = tuple([self.known[id(x)] for x in args])
         self.known[id(value)] = self.compute(MADE, make, given, sample)
         self.keep(value)
-
-    @report
-    def constant(self, array: Any) -> None:
-        """Take note of an array whose values depend on Python values alone."""
-        if device_of(array) is None:
-            self.constants.add(self.new(array))
-        else:
-            self.compute("constant", Constant(array), (), array)
 
     def second_array(self, tensor: Any) -> Any:
         """The array for a second tensor in the memory of one; only the latter may get another."""

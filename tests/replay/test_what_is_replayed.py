@@ -353,3 +353,20 @@ def test_functions_that_are_made_around_numpys_are_replayed():
         assert [found[0].item(), found[1].item()] == [True, number > 2]
         assert found[2].values.tolist() == [-number, 1 - number, 2 - number]
     assert "replayed 2 times" in fast.explain()
+
+
+@pytest.mark.parametrize("device", ["cpu", "sim:0"])
+def test_zeros_for_inputs_without_a_gradient(device):
+    """Each call gets zeros of its own."""
+    w, other = (ag.ones(n, requires_grad=True, device=device) for n in (3, 2))
+
+    @ag.compile(fullgraph=True)
+    def slopes(x):
+        return ag.grad((x * w).sum(), [w, other], materialize_grads=True)
+
+    for number in range(3):
+        first, zeros = slopes(ag.ones(3, device=device) * number)
+        assert first.tolist() == [number] * 3
+        assert zeros.tolist() == [0, 0]
+        zeros.add_(1)
+    assert counts(slopes) == (1, 2)
