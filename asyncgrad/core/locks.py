@@ -2,8 +2,8 @@
 
 While a thread holds a lock, the garbage collector may call `__del__` of any object in that thread,
 at each allocation, and so may a signal call its handler. If that code needs the same lock, it
-can't wait for it. So locks are re-entrant, and what they guard is right wherever it is interrupted
-by the same in one thread.
+can't wait for it. So locks are re-entrant, and code that holds one may be interrupted anywhere by
+a call of the same code.
 """
 
 from __future__ import annotations

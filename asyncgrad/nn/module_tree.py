@@ -13,6 +13,7 @@ from asyncgrad.types import DeviceLike, DTypeLike
 
 #: The dictionaries in which a module keeps its parameters, buffers and submodules.
 _TABLES = ("_parameters", "_buffers", "_modules")
+_TOO_EARLY = "cannot assign {} before Module.__init__() call. Call super().__init__() first."
 
 
 class Members:
@@ -48,7 +49,7 @@ class Members:
             self.register_parameter(name, value)
         elif isinstance(value, Members):
             if "_modules" not in own:
-                raise AttributeError("cannot assign module before Module.__init__() call")
+                raise AttributeError(_TOO_EARLY.format("module"))
             if name in own["_parameters"]:
                 raise TypeError(
                     f"cannot assign '{class_of(value)}' as parameter '{name}' "
@@ -99,7 +100,7 @@ class Members:
     def _check_name(self, kind: str, table: str, name: object) -> None:
         """Raise unless `name` is a valid name that is not in use."""
         if table not in self.__dict__:
-            raise AttributeError(f"cannot assign {kind} before Module.__init__() call")
+            raise AttributeError(_TOO_EARLY.format(kind))
         if not isinstance(name, str):
             raise TypeError(f"{kind} name should be a string. Got {type(name).__name__}")
         if "." in name:

@@ -83,7 +83,10 @@ class Optimizer(Hooked, Turns):
         self._drafts: dict[Any, Any] = {}
         groups: list[Any] = list(params)
         if not groups:
-            raise ValueError("optimizer got an empty parameter list")
+            raise ValueError(
+                "optimizer got an empty parameter list. Parameters of layers in a plain list are "
+                "not found: put the layers into a ModuleList."
+            )
         if not isinstance(groups[0], dict):
             groups = [{"params": groups}]
         for group in groups:

@@ -30,7 +30,7 @@ from asyncgrad.replay.steps import Again, Commit, Compute, Opaque, Place, Put, p
 if TYPE_CHECKING:
     from asyncgrad.replay.arrays import KnownArrays
 
-#: The sample of lists of arrays, and of anything that is no array: they count as a large array.
+#: What lists of arrays, and anything that is no array, have as a sample: a large array.
 _LIST = np.lib.stride_tricks.as_strided(np.empty(1), (1 << 37,), (0,))
 _facts: Any = attrgetter("shape", "dtype", "strides")
 _dot = plain_numpy().dot

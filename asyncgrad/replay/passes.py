@@ -44,7 +44,7 @@ class Passes(Changes):
         """Watch a pass that is about to start."""
         self.passes += 1
         if task.observer is not None or current().anomaly:
-            self.refuse("its passes are traced")
+            self.refuse("its passes are traced, or in anomaly mode")
         elif (task.priority, task.deadline) != self._request:
             self.refuse("it gives a pass a priority or deadline of its own")
         elif self._leads_to_argument(task.root):

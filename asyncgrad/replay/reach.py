@@ -54,6 +54,8 @@ from asyncgrad.replay.steps import UnrepeatableError
 from asyncgrad.replay.unchanged import VALUES, Unchanged, is_value
 from asyncgrad.tensor import Tensor
 
+#: Why a call that may reach a function written in C is not replayed.
+_UNKNOWN = "{} is {}(), which is not known to depend on its arguments alone"
 #: What may be called of optimisers, schedules and scalers of losses: these methods are called anew.
 _CALLED_ANEW = frozenset({"step", "zero_grad"})
 _OF_SCALERS = frozenset({"scale", "step", "unscale_", "update"})
@@ -85,7 +87,7 @@ class Reached(Unchanged):
         for argument in arguments:
             follower.follow(argument, "an argument")
             if argument.__class__ is str:
-                # It may be the name of a field.
+                # It may name an attribute that the code sets.
                 follower.owners.stored.add(argument)
         for kind in records:
             class_of_instance(follower, kind)
@@ -237,7 +239,7 @@ def _builtin(follower: Follower, value: Any, where: str) -> None:
         # What makes named tuples calls no constructor of theirs.
         return
     if value not in BUILTINS and value.__module__ not in PURE_NAMES:
-        raise UnrepeatableError(f"{where} is {value.__qualname__}(), which is not known")
+        raise UnrepeatableError(_UNKNOWN.format(where, value.__qualname__))
     follower.owners.free.update((OPEN | MADE_BY) & {value.__name__})
     if value.__name__ in SHOWING_BUILTINS or value.__module__ in {"_operator", "_functools"}:
         follower.owners.free.add(SHOWING)
@@ -246,7 +248,7 @@ def _builtin(follower: Follower, value: Any, where: str) -> None:
 def _of_c(follower: Follower, value: Any, where: str) -> None:
     """A method of a class written in C, which depends on its arguments."""
     if value.__objclass__ not in BUILTINS and not issubclass(value.__objclass__, Exception):
-        raise UnrepeatableError(f"{where} is {value.__qualname__}(), which is not known")
+        raise UnrepeatableError(_UNKNOWN.format(where, value.__qualname__))
     follower.owners.free.add(value.__name__)
 
 

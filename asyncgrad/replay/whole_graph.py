@@ -46,7 +46,8 @@ from asyncgrad.replay.steps import (
 from asyncgrad.replay.whole_steps import Sorted, owner_of, parameters_of
 from asyncgrad.replay.writer import Writer
 
-#: It is captured so often within as many launches. Then calls are made step by step for a while.
+#: A graph that is captured more than `_MOST` times within `_LAUNCHES` launches is not used for the
+#: next `_LAUNCHES` calls, which are replayed step by step.
 _MOST, _LAUNCHES = 4, 50
 
 

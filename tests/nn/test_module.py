@@ -140,7 +140,7 @@ def test_members_before_init_are_refused():
             super().__init__()
 
     for member in (nn.Parameter(ag.ones(1)), nn.Linear(1, 1)):
-        with pytest.raises(AttributeError, match=r"before Module.__init__\(\) call"):
+        with pytest.raises(AttributeError, match=r"before Module.__init__\(\) call. Call super"):
             Early(member)
 
 

@@ -184,3 +184,4 @@ def test_factors_that_do_not_align_are_refused_in_pytorchs_words(shapes):
             lambda T: T.nn.functional.linear(T.ones(shapes[0]), T.ones(shapes[1]).T)
         )
         assert theirs[1] in ours[1]
+        assert f"input, whose shape is {shapes[0]}, has to be {shapes[1][0]} long" in ours[1]

@@ -57,6 +57,8 @@ def test_a_dictionary_becomes_the_group_itself():
     with pytest.raises(ValueError, match="non-leaf"):
         inner.add_param_group(refused)
     assert [*refused] == ["params"]
+    with pytest.raises(ValueError, match=r"empty parameter list\. .*ModuleList"):
+        ag.optim.SGD([], 0.1)
 
 
 def test_names_are_kept():

@@ -61,9 +61,11 @@ def _misaligned(name: str, a: tuple[int, ...], b: tuple[int, ...]) -> RuntimeErr
             f"Expected size for first two dimensions of batch2 tensor to be: "
             f"[{a[0] if name == 'bmm' else count}, {a[-1]}] but got: [{count}, {b[-2]}]"
         )
-    return RuntimeError(
-        f"{name}: {words}. The shapes are {a} and {b}: transpose or reshape one of them."
-    )
+    if name == "linear":
+        remedy = f"The last axis of the input, whose shape is {a}, has to be {b[0]} long."
+    else:
+        remedy = f"The shapes are {a} and {b}: transpose or reshape one of them."
+    return RuntimeError(f"{name}: {words}. {remedy}")
 
 
 def _refuse_booleans(name: str, x: Tensor, y: Tensor) -> None:

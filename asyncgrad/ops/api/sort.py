@@ -149,7 +149,7 @@ def _first(F: Raw, array: Array, count: int, axis: int, largest: bool) -> Any:
 
 
 def _first_few(F: Raw, array: Array, count: int, axis: int, largest: bool) -> Any:
-    """As `_first` in host memory; None if a line has fewer numbers with others behind them."""
+    """As `_first` in host memory; None if a line has too few elements before infinities or NaN."""
     given = np.moveaxis(array, axis, -1)
     lines = F.xp.empty(given.shape, given.dtype)
     lines[...] = given
