@@ -21,7 +21,7 @@ class Elementwise(NamedTuple):
 
 
 #: log(1 / cdf(x) - 1) / x, with the normal distribution's cdf, as a polynomial in x * x for |x| <
-#: 5.8. It is the minimax approximation: the largest error of the cdf is 3e-8. For larger ones it
+#: 5.8. It is the minimax approximation: the largest error of the cdf is 3e-8. For larger |x| it
 #: falls, so that the cdf is 0 or 1.
 NORMAL_CDF = (
     -3.512325569644799e-09,

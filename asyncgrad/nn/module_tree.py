@@ -166,8 +166,9 @@ class Members:
         """
         if module is not None and not isinstance(module, Members):
             raise TypeError(
-                f"{class_of(module)} is not a Module subclass: call it in the `forward` of a "
-                f"Module, or await its call there if it is a part on a worker"
+                f"{class_of(module)} is not a Module subclass: pass the items of a list one by "
+                f"one, as by Sequential(*layers); call a function in the `forward` of a Module, or "
+                f"await its call there if it is a part on a worker"
             )
         self._check_name("module", "_modules", name)
         self._modules[name] = module

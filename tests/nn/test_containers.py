@@ -27,8 +27,10 @@ def test_sequential_as_a_list():
     assert len(model) == 4
     with pytest.raises(IndexError):
         model[4]
-    with pytest.raises(TypeError):
+    with pytest.raises(TypeError, match="str is not a Module"):
         model.append("text")
+    with pytest.raises(TypeError, match=r"list is not a Module .*Sequential\(\*layers\)"):
+        nn.Sequential([a])
 
 
 def test_sequential_of_names():
