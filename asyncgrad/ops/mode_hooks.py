@@ -74,8 +74,8 @@ def recorded(
 
     The operands are those of the common case: the function calls no others that have to be told of.
     """
-    install(DEFAULT if modes.grad else _NO_GRAD)
     try:
+        install(DEFAULT if modes.grad else _NO_GRAD)
         out = function(*inputs, *attributes)
     finally:
         install(modes)

@@ -12,9 +12,12 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from interrupts import interrupt
 
 import asyncgrad as ag
 from asyncgrad import nn
+from asyncgrad.core.modes import current
+from asyncgrad.ops import mode_hooks
 from asyncgrad.replay.steps import UnrepeatableError
 from asyncgrad.replay.watched_pass import WatchedPass
 
@@ -1103,3 +1106,20 @@ def test_a_recorded_call_takes_few_instructions():
         # What is made once, such as the code of operations, is there.
         call()
     assert instructions(recorded) < 4 * instructions(eager)
+
+
+def test_an_interrupt_of_a_recorded_operation_leaves_the_modes_as_they_were():
+    x = ag.ones(2)
+    happened = []
+
+    def record():
+        ag.compile(lambda x: x.tanh())(x)
+
+    with ag.autograd.set_multithreading_enabled(False):
+        found = current()
+        for at in range(1, 6):
+            code = mode_hooks.recorded.__code__
+            happened.append(interrupt(at, record, code, {mode_hooks.__file__}))
+            assert current() is found
+    assert happened[0]
+    assert not happened[-1]
