@@ -12,6 +12,10 @@ from functools import partial
 from time import perf_counter_ns, sleep, thread_time_ns
 from typing import Any
 
+#: Have the system account for this thread's time. Linux then looks whether another thread is due on
+#: this core, such as an event loop's with its short slice, and otherwise only at its next tick. The
+#: thread gives up nothing of its share, as it would by `_yield`.
+account: Callable[[], object] = thread_time_ns
 #: Let another thread that waits for this core run first; takes 0.3 us if there is none.
 _yield: Callable[[], None] = getattr(os, "sched_yield", partial(sleep, 0))
 #: After a longer wait the thread is assumed to share core and interpreter with other computing

@@ -25,6 +25,7 @@ import numpy as np
 
 from asyncgrad.aliases import Array, DType, Value
 from asyncgrad.devices import pieces
+from asyncgrad.devices.cores import account
 from asyncgrad.devices.plain_numpy import plain_numpy
 
 #: The most unused bytes that are kept, unless the user sets another limit.
@@ -144,7 +145,11 @@ class Pool:
     def take(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
         """Lend an array with undefined elements, of the thread's arena if a program runs in it."""
         size = prod(shape) * dtype.itemsize
-        arena = pieces.here.arena
+        here = pieces.here
+        if here.lender is not None:
+            # Whatever is computed, large work comes here several times a millisecond.
+            account()
+        arena = here.arena
         if arena is None or self.pinned:
             lease = self.lease(self._rounded(size))
         else:

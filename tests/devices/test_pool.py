@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import sys
+import threading
 import weakref
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -12,6 +14,9 @@ import pytest
 import asyncgrad as ag
 from asyncgrad.devices.pool import Pool, pooled_numpy
 from asyncgrad.scheduler import Engine
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 LARGE = 256 * 1024
 F8 = np.dtype("float64")
@@ -30,6 +35,31 @@ def pool(monkeypatch: pytest.MonkeyPatch) -> Pool:
 def address(array: np.ndarray) -> int:
     """Where an array's memory starts."""
     return array.__array_interface__["data"][0]
+
+
+def test_threads_of_an_engine_are_accounted_for_at_each_large_array(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Else Linux would let them compute until its next tick while the loop's thread is due."""
+    accounted: list[str] = []
+    monkeypatch.setattr(
+        "asyncgrad.devices.pool.account",
+        lambda: accounted.append(threading.current_thread().name),
+    )
+    x = ag.ones(LARGE // 4)
+
+    def forward() -> None:
+        x.exp().sin()
+
+    forward()
+    assert accounted == []
+    asyncio.run(offloaded(forward))
+    assert [name[:10] for name in accounted] == ["asyncgrad_"] * 2
+
+
+async def offloaded(function: Callable[[], None]) -> None:
+    """Run a function in a thread of an engine."""
+    await ag.offload(function)
 
 
 @pytest.mark.usefixtures("no_collector")
