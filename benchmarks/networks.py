@@ -69,7 +69,7 @@ class Training:
         self.optimizer.zero_grad()
         loss = await self.library.offload(self.loss, inputs, targets)
         await loss.backward()
-        await self.optimizer.step_async()
+        self.optimizer.step()
 
     def loss(self, inputs: Any, targets: Any) -> Any:
         """The forward pass."""
