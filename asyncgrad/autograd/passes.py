@@ -189,7 +189,8 @@ def grad(
     roots = sequence_of(outputs)
     tensors = inputs_of(inputs, "grad")
     keys = tuple(inputs) if type(inputs) is dict else None
-    around = None if current().batch is None else level_of((*roots, *tensors))
+    modes = current()
+    around = None if modes.batch is None else level_of((*roots, *tensors))
     if around is not None:
         program = _grad_of_examples(
             roots, tensors, keys, grad_outputs, retain_graph=retain_graph,
@@ -197,6 +198,8 @@ def grad(
             is_grads_batched=is_grads_batched, materialize_grads=materialize_grads,
         )  # fmt: skip
         return run_multi_pass(program, "grad", waits=False)
+    # The pass may end in other modes.
+    recorder = modes.recorder
     edges, metadata = [], []
     # A loop instead of two comprehensions, each of which would be a function call.
     for tensor in tensors:
@@ -226,6 +229,8 @@ def grad(
             if captured is None:
                 if materialize_grads:
                     captured = _zeros(tensors[len(results)], facts, create_graph, within)
+                    if recorder is not None:
+                        recorder.constant(captured._array)
                 elif not allow_unused:
                     raise AutogradError(
                         f"The differentiated Tensor at index {len(results)} appears to not have "

@@ -10,7 +10,7 @@ from asyncgrad.distributions.constraints import Constraint, Value
 from asyncgrad.distributions.distribution import (
     Distribution,
     OfRate,
-    all_good,
+    check_all,
     computed,
     open_uniform,
     standard_normal,
@@ -176,8 +176,8 @@ class Uniform(Distribution):
 
     def __init__(self, low: Value, high: Value, validate_args: bool | None = None) -> None:
         self._take(locals())
-        if self._validate_args and not all_good("Uniform", self.low < self.high, self.low):
-            raise ValueError("Uniform is not defined when low>= high")
+        if self._validate_args:
+            check_all(self.low < self.high, None, lambda: "Uniform is not defined when low>= high")
 
     @property
     def support(self) -> Constraint:

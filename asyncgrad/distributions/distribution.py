@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, ClassVar
 
 from asyncgrad.autograd.modes import no_grad
 from asyncgrad.core.recording import again, recorders
 from asyncgrad.core.size import Size
-from asyncgrad.core.variable import Variable
+from asyncgrad.core.variable import Variable, wrap
 from asyncgrad.distributions.constraints import Constraint, Value
 from asyncgrad.errors import class_of
 from asyncgrad.ops.api.data import scalar_tensor
@@ -60,23 +61,34 @@ def sum_rightmost(value: Any, count: int) -> Any:
     return value.sum(tuple(range(-count, 0))) if count else value
 
 
-def all_good(name: str, good: Any, value: Any) -> bool:
-    """Whether all are true. A compiled call for which they were raises if they are not in a replay.
+def check_all(
+    good: Any, value: Any, wanted: Callable[[], str], briefly: Callable[[], str] | None = None
+) -> None:
+    """Raise if not all are true; a replay of a compiled call does that, too.
 
     Args:
-        name: what is checked, for that error.
         good: a tensor of truth values.
-        value: the tensor that was checked.
+        value: the tensor that was checked, which the error shows; None if it doesn't.
+        wanted: says what the error begins with.
+        briefly: says it for replays, if `wanted` shows values of tensors.
+
+    Raises:
+        ValueError: as above.
     """
-    found = bool(good.all()) if good._metadata.device.streamed else bool(good._array.all())
-    if found and recorders:
-        again(_check_all, name, good._array, value._array)
-    return found
+    if not (bool(good.all()) if good._metadata.device.streamed else bool(good._array.all())):
+        raise ValueError(_error(wanted(), value))
+    if recorders:
+        shown = () if value is None else (value._array, value._metadata)
+        again(_check_again, (briefly or wanted)(), good._array, *shown)
 
 
-def _check_all(name: str, good: Array, value: Array) -> None:
+def _error(wanted: str, value: Any) -> str:
+    return wanted if value is None else f"{wanted}, but found invalid values: {value}"
+
+
+def _check_again(wanted: str, good: Array, *shown: Any) -> None:
     if not good.all():
-        raise ValueError(f"{name}: found invalid values: {value}")
+        raise ValueError(_error(wanted, wrap(*shown) if shown else None))
 
 
 def standard_normal(like: Tensor, shape: tuple[int, ...]) -> Tensor:
@@ -129,12 +141,11 @@ class Distribution:
         for name, constraint in self.arg_constraints.items():
             value = vars(self).get(name)
             if isinstance(value, Variable) and not value._batched:
-                good = constraint.check(value)
-                if not all_good(f"{type(self).__name__}: {name}", good, value):
-                    raise ValueError(
-                        f"Expected parameter {name} of distribution {type(self).__name__} to "
-                        f"satisfy the constraint {constraint}, but found invalid values: {value}"
-                    )
+                wanted = partial(
+                    "Expected parameter {} of distribution {} to satisfy the constraint {}".format,
+                    *(name, type(self).__name__, constraint),
+                )
+                check_all(constraint.check(value), value, wanted)
 
     def _take(self, given: Mapping[str, Any]) -> None:
         """Initialise with the local names of `__init__`; parameters have `arg_constraints`."""
@@ -296,12 +307,12 @@ class Distribution:
             support = self.support
         except NotImplementedError:
             return
-        if not value._batched and not all_good(
-            f"{type(self).__name__}.log_prob", support.check(value), value
-        ):
-            raise ValueError(
-                f"Expected value argument to be within the support ({support}) of the distribution "
-                f"{self!r}, but found invalid values: {value}"
+        if not value._batched:
+            where = "Expected value argument to be within the support"
+            check_all(
+                *(support.check(value), value),
+                lambda: f"{where} ({support}) of the distribution {self!r}",
+                lambda: f"{where} of the distribution {type(self).__name__}",
             )
 
     def __repr__(self) -> str:

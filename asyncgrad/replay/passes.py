@@ -147,10 +147,7 @@ class Passes(Changes):
     def _captured(self, tensor: Any, place: Place | None) -> None:
         if tensor is None or id(tensor._array) in self.known or self.found(tensor._array):
             return
-        if place is None:
-            # The zeros that `materialize_grads` asks for.
-            self.constant(tensor._array)
-        elif tensor._array.dtype != place.sample.dtype:
+        if place is None or tensor._array.dtype != place.sample.dtype:
             self.refuse("grad() has made a gradient of its own")
         else:
             # `grad` returns a copy where others may hold the array.

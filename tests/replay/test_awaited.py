@@ -575,3 +575,19 @@ async def test_changes_of_other_tasks_are_not_put_down_to_hooks(who, monkeypatch
             expected = 1.0 if number < 4 else 2.0
             assert (await step(ag.ones(2))).tolist() == [expected] * 2
     assert replays(step) == (4 if who == "task" else 3)
+
+
+@pytest.mark.asyncio
+async def test_zeros_of_awaited_passes():
+    """A pass that makes them ends in other modes than those of the call."""
+    w, other = (ag.ones(n, requires_grad=True) for n in (3, 2))
+
+    @ag.compile(fullgraph=True)
+    async def slopes(x):
+        return await ag.grad((x * w).sum(), [w, other], materialize_grads=True)
+
+    for number in range(3):
+        first, zeros = await slopes(ag.ones(3) * number)
+        assert [first.tolist(), zeros.tolist()] == [[number] * 3, [0, 0]]
+        zeros.add_(1)
+    assert "1 recorded, 2 replayed" in slopes.explain()
