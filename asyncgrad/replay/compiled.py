@@ -51,6 +51,7 @@ _CHURN = 32
 _PART_CHURN = 12
 #: Parts with fewer instructions take less time if they are called.
 _SHORT = 8
+_DIFFERS = "almost every call differs from all before"
 _STALE = (
     "code that was called anew, such as a hook, has changed something that the function can read"
 )
@@ -269,7 +270,7 @@ class Compiled(Generic[_P, _R]):
         if self._recordings >= _CHURN and self._replays < self._recordings:
             why = max(self._eager, key=lambda reason: self._eager[reason], default="")
             if self._eager.get(why, 0) <= self._recordings // 2:
-                why = "almost every call differs from all before"
+                why = _DIFFERS
             self._gave_up = f"recorded no more: {why}"
             warnings.warn(
                 f"compile: {self._recordings} calls of {self._name} were recorded and "
@@ -429,7 +430,7 @@ class Part(Compiled[Any, Any]):
     def _prepare(self, mode: Any, args: Any, kwargs: Any) -> Any:
         """Prepare a recording; what is another at each call is no part of programs any more."""
         if self._recordings >= _PART_CHURN and self._replays < self._recordings:
-            self._cuts.without("almost every call differs from all before")
+            self._cuts.without(_DIFFERS)
         return super()._prepare(mode, args, kwargs)
 
     def _keep(self, found: Any, result: Any) -> Entry | None:

@@ -25,6 +25,7 @@ from asyncgrad.replay.known import (
 )
 from asyncgrad.replay.names import (
     ANY,
+    ASKING,
     CONSTRUCTORS,
     MADE_BY,
     OPEN,
@@ -33,6 +34,7 @@ from asyncgrad.replay.names import (
     is_own,
     names_in,
 )
+from asyncgrad.replay.owners import InstanceOf
 from asyncgrad.replay.steps import UnrepeatableError
 from asyncgrad.replay.unchanged import VALUES
 
@@ -84,13 +86,18 @@ def follow_function(follower: Follower, function: Any, where: str) -> None:
     found = names_in(function.__code__, function.__code__.co_freevars)
     follower.owners.take(found, function)
     follower.compared.lacks(table, [name for name, *_ in found.globals])
-    for name, *chain_of_names in found.globals:
+    # A program may have functions of its own under these names.
+    asked = () if ASKING & table.keys() else found.asked
+    for names in found.globals:
+        name, *chain_of_names = names
+        is_asked = names in asked
         if name in table:
             follower.compared.reads(table, name)
-            _chain(follower, table[name], name, chain_of_names)
+            _chain(follower, table[name], name, chain_of_names, is_asked=is_asked)
         elif name in known:
             follower.compared.reads(known, name)
-            follower.owners.free.update({SHOWING} if name in SHOWING_BUILTINS else MADE_BY & {name})
+            made_by = () if is_asked else MADE_BY & {name}
+            follower.owners.free.update({SHOWING} if name in SHOWING_BUILTINS else made_by)
             builtin = known[name]
             if not (
                 builtin in BUILTINS
@@ -100,8 +107,11 @@ def follow_function(follower: Follower, function: Any, where: str) -> None:
                 raise UnrepeatableError(f"its code uses {name}()")
 
 
-def _chain(follower: Follower, value: Any, where: str, names: list[str]) -> None:
-    """Follow attributes of modules, as in `package.module.function`, to their end."""
+def _chain(follower: Follower, value: Any, where: str, names: list[str], *, is_asked: bool) -> None:
+    """Follow attributes of modules, as in `package.module.function`, to their end.
+
+    If the code only asks whether something is a class, there may be no more than instances of it.
+    """
     while type(value) is types.ModuleType and names:
         name = names[0]
         if name not in vars(value):
@@ -110,6 +120,8 @@ def _chain(follower: Follower, value: Any, where: str, names: list[str]) -> None
         follower.compared.reads(vars(value), name)
         where = f"{where}.{names.pop(0)}"
         value = vars(value)[name]
+    if is_asked and not names and type(value) is type:
+        value = InstanceOf(value)
     follower.follow(value, where)
 
 

@@ -16,6 +16,7 @@ from asyncgrad.replay.known import HOLDERS, IN_C, PURE
 from asyncgrad.replay.names import (
     ANY,
     ASKED,
+    CONSTRUCTORS,
     INSIDE,
     MADE_BY,
     NAMING,
@@ -23,6 +24,7 @@ from asyncgrad.replay.names import (
     SHOWN,
     function_in,
     is_own,
+    names_in,
     names_of_methods,
 )
 from asyncgrad.replay.owners import InstanceOf, Owners
@@ -125,14 +127,25 @@ class Follower:
                 try:
                     takes.get(kind, others)(self, value, where)
                 except UnrepeatableError as error:
-                    error.name = error.name or where.rpartition(".")[2]
-                    raise
+                    name = error.name or where.rpartition(".")[2]
+                    raise UnrepeatableError(f"{error}{self._place(value, where)}", name) from None
         tables = [*[held for held, _ in self.partly], *map(vars, self.growing)]
         # `hasattr` may ask a module for what it doesn't have.
         tables += [vars(x) for x, _ in self.spaces if isinstance(x, types.ModuleType)]
         named = self.owners.all() | self.strings | {"__getattr__"} if tables else ()
         for held in tables:
             self.compared.lacks(held, named)
+
+    def _place(self, value: Any, where: str) -> str:
+        """In which function a value is read, or which it is, in words; nothing for the first."""
+        functions = self.compared.functions
+        found = [x for x in functions if x is value] or [x for x in functions if _reads(x, where)]
+        if not found or functions[0] in found:
+            return ""
+        made_by = sorted(MADE_BY & self.owners.free - CONSTRUCTORS)
+        by_name = found[0].__name__ in CONSTRUCTORS and made_by
+        way = f", by way of {made_by[0]}" if by_name else ""
+        return f" (in {found[0].__qualname__}{way})"
 
     def _follow_spaces(self) -> bool:
         """Follow the attributes of modules and classes that the code names; whether any is new."""
@@ -280,3 +293,9 @@ class Follower:
         module = type(part).__module__ if scope is None else scope.get("__name__") or ""
         if not is_own(module) and not isinstance(part, IN_C):
             self.follow(part, where)
+
+
+def _reads(function: types.FunctionType, where: str) -> bool:
+    """Whether the code of a function names a global, or what is below it."""
+    found = names_in(function.__code__, function.__code__.co_freevars)
+    return any(f"{'.'.join(names)}.".startswith(f"{where}.") for names in found.globals)

@@ -21,6 +21,12 @@ _ATTRIBUTES = frozenset({
     "LOAD_ATTR", "LOAD_METHOD", "STORE_ATTR", "DELETE_ATTR", "LOAD_SUPER_ATTR",
 })  # fmt: skip
 _TAKES = frozenset({"LOAD_ATTR", "LOAD_METHOD"})
+#: Instructions that make the operands of a call from names.
+_OPERANDS = _TAKES | {"LOAD_GLOBAL", "BUILD_TUPLE", "PRECALL"}
+#: Functions that don't give the code the class that they are asked for.
+ASKING = frozenset({"isinstance", "issubclass", "type"})
+#: What classes written in C have that gives a class or makes an instance.
+_MAKING = frozenset({"from_bytes", "fromhex", "fromkeys", "mro"})
 #: Functions that get the name of an attribute, and methods of strings that name some.
 _BY_NAME = frozenset({"getattr", "hasattr", "setattr"})
 _TEMPLATES = frozenset({"format", "format_map"})
@@ -84,6 +90,9 @@ class Names(NamedTuple):
 
     #: Those of globals that it reads, each with the attributes that it takes of them at once.
     globals: frozenset[tuple[str, ...]]
+    #: Those of them with which it makes no instance: `A` in `isinstance(x, A)`, `type` in
+    #: `type(x).scale`.
+    asked: frozenset[tuple[str, ...]]
     #: Those of attributes, each with the name of the global, outer variable or attribute that holds
     #: the owner; without a name if anything may be the owner.
     attributes: frozenset[tuple[str, str]]
@@ -101,12 +110,14 @@ def names_in(code: types.CodeType, outer: tuple[str, ...]) -> Names:
     Code that sets globals or outer variables, imports, or suspends its task is refused.
     """
     found: set[tuple[str, ...]] = set()
+    asked: set[tuple[str, ...]] = set()
     stored: set[str] = set()
     line = code.co_firstlineno
     _refuse_suspending(code)
     instructions = list(dis.get_instructions(code))
     attributes = {("", SHOWING) for n in range(len(instructions)) if _shows(instructions, n)}
     known = _known_variables(code, instructions, outer)
+    operands = _operands_asked(instructions)
     for place, instruction in enumerate(instructions):
         position = instruction.positions
         line = (position and position.lineno) or line
@@ -120,7 +131,9 @@ def names_in(code: types.CodeType, outer: tuple[str, ...]) -> Names:
                     # A name that is written there is among the constants.
                     stored.add(ANY)
             after = takewhile(lambda x: x.opname in _TAKES, instructions[place + 1 :])
-            found.add((instruction.argval, *[str(one.argval) for one in after]))
+            chain = (instruction.argval, *[str(one.argval) for one in after])
+            is_asked = place in operands or instructions[place + len(chain)].opname == "IS_OP"
+            (asked if is_asked else found).add(chain)
         elif name == "LOAD_DEREF" and instruction.argval == "__class__":
             # `super()` loads it, too, but gives nobody the class.
             if "LOAD_SUPER_ATTR" not in [one.opname for one in instructions[place + 2 : place + 3]]:
@@ -144,7 +157,8 @@ def names_in(code: types.CodeType, outer: tuple[str, ...]) -> Names:
             # Variables of the enclosing function are its own, not outer ones.
             mine = tuple([name for name in constant.co_freevars if name in outer])
             inner = names_in(constant, mine)
-            found |= inner.globals
+            found |= inner.globals - inner.asked
+            asked |= inner.asked
             attributes |= {("" if by[:1] == ARGUMENT else by, x) for by, x in inner.attributes}
             stored |= inner.set
         else:
@@ -154,8 +168,39 @@ def names_in(code: types.CodeType, outer: tuple[str, ...]) -> Names:
             stored |= named
     owned = tuple([one for one in attributes if one[0] and not _concerns_more(one[1])])
     free = {name for _, name in attributes.difference(owned)}
-    sets = frozenset(found), frozenset(attributes), frozenset(stored), frozenset(free)
-    return Names(*sets, owned)
+    sets = frozenset(attributes), frozenset(stored), frozenset(free)
+    return Names(frozenset(found | asked), frozenset(asked - found), *sets, owned)
+
+
+def _operands_asked(instructions: list[dis.Instruction]) -> set[int]:
+    """The places of globals that go to `isinstance`, and of `type` if it gives the code no class.
+
+    Then an attribute of the class is read, or it is compared by `is`.
+    """
+    found = set()
+    for place, one in enumerate(instructions):
+        if one.opname != "LOAD_GLOBAL" or one.argval not in ASKING:
+            continue
+        end = place + call_of(instructions[place:])[0]
+        if one.argval != "type":
+            while place < end:
+                end -= 1
+                if instructions[end].opname not in _OPERANDS:
+                    break
+                found.add(end)
+        elif place < end and instructions[end].arg == 1:
+            found |= {place} if _keeps_class(instructions[end + 1 :]) else set()
+    return found
+
+
+def _keeps_class(instructions: list[dis.Instruction]) -> bool:
+    """Whether instructions give the code no class, on which they begin: they read a part of it."""
+    first, *others = instructions
+    name = str(first.argval)
+    if first.opname in _TAKES:
+        return name in {"__name__", "__qualname__"} or not (name[:2] == "__" or name in _MAKING)
+    after = (one.opname for one in others if one.opname not in _TAKES)
+    return first.opname == "LOAD_GLOBAL" and next(after) == "IS_OP"
 
 
 def _shows(instructions: list[dis.Instruction], place: int) -> bool:
@@ -239,7 +284,7 @@ def _attribute(instructions: list[dis.Instruction], place: int, function: str) -
     before = instructions[max(place - 3, 0) : place]
     if name in _TEMPLATES and before[-1].opname != "LOAD_CONST":
         return {name, ANY}
-    if name == "__class__" and instructions[place + 1].argval in {"__name__", "__qualname__"}:
+    if name == "__class__" and _keeps_class(instructions[place + 1 :]):
         # No instance is made of it.
         return set()
     if name == function == "__init__" and "super" in [one.argval for one in before]:

@@ -50,6 +50,7 @@ from asyncgrad.replay.known import (
     slots_of,
 )
 from asyncgrad.replay.names import MADE_BY, MOVING, OPEN, SHOWING, SHOWING_BUILTINS, is_own
+from asyncgrad.replay.owners import InstanceOf
 from asyncgrad.replay.steps import UnrepeatableError
 from asyncgrad.replay.unchanged import VALUES, Unchanged, is_value
 from asyncgrad.tensor import Tensor
@@ -323,6 +324,7 @@ def _refusing(why: str) -> Callable[[Follower, Any, str], None]:
 _BY_TYPE: dict[type, Any] = {
     object: _other,
     Tensor: lambda *_: None,
+    InstanceOf: lambda follower, value, _: class_of_instance(follower, value.kind),
     tuple: Follower.parts,
     frozenset: Follower.parts,
     list: Follower.follow_list,

@@ -153,7 +153,7 @@ def _check_lasting(value: Any, is_there: Any) -> None:
 
 
 def check_waits(steps: list[Any], called: list[tuple[Again, bool]]) -> None:
-    """Raise if user code that awaits something runs beside other user code in a pass.
+    """Raise if user code that awaits something runs beside other user code that comes later.
 
     A replay runs one after the other. If the first waited for the second, it would never end.
     """
@@ -170,9 +170,9 @@ def check_waits(steps: list[Any], called: list[tuple[Again, bool]]) -> None:
             found |= makes
             todo += makes
         needed[step] = found
-    for step, waited in called:
-        for other in needed if waited else ():
-            if step not in needed[other] and other not in needed[step] and other is not step:
+    for number, (step, waited) in enumerate(called):
+        for other, _ in called[number + 1 :] if waited else ():
+            if step not in needed[other]:
                 raise UnrepeatableError(f"{step.name} may wait for {other.name}")
 
 

@@ -754,6 +754,28 @@ async def test_a_hook_that_may_wait_for_a_later_one_is_eager():
     assert replays(function) == 0
 
 
+@pytest.mark.asyncio
+async def test_a_hook_that_may_wait_for_an_earlier_one_is_replayed():
+    """The earlier one has ended then."""
+    w, v, called = leaf(), leaf(), []
+
+    async def waits(g):
+        await asyncio.sleep(0)
+        called.append("later")
+
+    w.register_hook(waits)
+    v.register_hook(lambda g: called.append("earlier"))
+
+    @ag.compile
+    async def function(x):
+        await ((w * x).sin() * (v * x)).sum().backward()
+
+    for _ in range(3):
+        await function(ag.ones(3))
+    assert called == ["earlier", "later"] * 3
+    assert replays(function) == 2, function.explain()
+
+
 def test_passes_within_hooks():
     """A hook starts a pass of its own."""
     w, v, x = leaf(), leaf(), ag.ones(3)

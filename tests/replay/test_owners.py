@@ -419,3 +419,81 @@ def test_all_fields_that_dataclasses_reads():
         for _ in range(5):
             assert fast(ag.ones(())).item() == read()
             state.losses.append(1)
+
+
+class Opening:
+    """Its constructor does what no replay can, but code that only asks for a class makes none."""
+
+    by = 2.0
+
+    def __init__(self):
+        with open(os.devnull) as empty:
+            self.text = empty.read()
+
+
+class Derived(Opening):
+    """What makes it is inherited."""
+
+
+OPENING = Derived()
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda: isinstance(OPENING, Opening),
+        lambda: isinstance(OPENING, (int, Opening)) + issubclass(Derived, Opening),
+        lambda: sum(isinstance(one, Derived) for one in [OPENING, 2]),
+        lambda: type(OPENING) is Derived,
+        lambda: len(type(OPENING).__name__),
+        lambda: type(OPENING).by,
+        lambda: OPENING.__class__.by,
+    ],
+)
+def test_what_asks_for_a_class_makes_no_instance(ask, monkeypatch):
+    fast = ag.compile(lambda x: x * ask(), fullgraph=True)
+    for number in range(4):
+        monkeypatch.setattr(Derived, "by", 2.0 + number // 2)
+        assert fast(ag.ones(())).item() == ask()
+    assert counts(fast)[1] >= 2
+
+
+@pytest.mark.parametrize(
+    ("make", "way"),
+    [
+        (lambda: Opening(), ""),
+        (lambda: [isinstance(OPENING, Opening), Opening], ""),
+        (lambda: [kind for kind in (Opening, int) if isinstance(OPENING, kind)], ""),
+        (lambda: str([type(OPENING), Opening is Derived]), ", by way of type"),
+        (lambda: type(OPENING)(), ", by way of type"),
+        (lambda: type(OPENING).__mro__[1](), ", by way of type"),
+        (lambda: type(OPENING).mro()[1](), ", by way of type"),
+        (lambda: OPENING.__class__(), ", by way of __class__"),
+    ],
+)
+def test_where_something_can_not_be_followed(make, way):
+    """The user sees in which function, and why the code may lead to a constructor."""
+    fast = ag.compile(lambda x: (make(), x)[1])
+    fast(ag.ones(()))
+    assert f"its code uses open() (in Opening.__init__{way})" in fast.explain()
+
+
+def isinstance_of_its_own(value, kind):
+    return kind()
+
+
+def test_a_function_of_the_program_may_have_the_name_of_one_that_asks(monkeypatch):
+    fast = ag.compile(lambda x: (isinstance(OPENING, Opening), x)[1])
+    monkeypatch.setitem(globals(), "isinstance", isinstance_of_its_own)
+    fast(ag.ones(()))
+    assert "(in Opening.__init__)" in fast.explain()
+
+
+def reading_names(x):
+    return x * len(os.listdir())
+
+
+def test_where_a_function_of_another_module_is_used():
+    fast = ag.compile(lambda x: reading_names(x))
+    fast(ag.ones(()))
+    assert "os.listdir is listdir(), which is not known (in reading_names)" in fast.explain()
