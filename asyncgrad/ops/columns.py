@@ -31,8 +31,8 @@ _WIDE = 4
 _SMALL_PRODUCT, _NARROW = 10**6, 32
 #: Elements between two rows of a matrix.
 _APART = 16
-#: With fewer channels, or with more than twice as many of the output, it takes longer to add up the
-#: products of a kernel's columns than to lay out windows.
+#: With fewer channels it takes longer to add up the products of a kernel's columns than to lay out
+#: windows. With more of the output than of the input it does, too, if BLAS packs the operands.
 _DEEP = 16
 #: How many shapes and window layouts are cached.
 REMEMBERED = 1024
@@ -218,9 +218,11 @@ def side_by_side(
         # BLAS packs the weights anew for each row.
         fewest = -(-_WIDE * outs // groups // width)
         if fewest <= batch and one * fewest <= 4 * COLUMNS:
-            apart = len(kernel) == 2 and stride[1] == groups == 1 and channels >= _DEEP
             parts = some_images(batch, one, max(COLUMNS // 2, one * fewest))
-            return SideBySide(kernel, image, geometry, apart and outs <= 2 * channels, parts)
+            product = outs * kernel[0] * channels * width * parts[0].stop
+            apart = len(kernel) == 2 and stride[1] == groups == 1 and channels >= _DEEP
+            apart = apart and (outs <= channels or product <= _SMALL_PRODUCT)
+            return SideBySide(kernel, image, geometry, apart, parts)
     in_one = Geometry((1, *stride), ((0, 0), *padding), (1, *dilation), groups)
     parts = some_images(batch, channels * prod(kernel) * prod(image), COLUMNS)
     return SideBySide((1, *kernel), (1, *image), in_one, False, parts)

@@ -172,7 +172,10 @@ def _convolution_weight(
             part = beside(xp, y[images]).reshape(plan.image[0], groups, outs, -1)
             part = part.transpose((1, 0, 3, 2))
             if plan.apart and windows.shape[2] * outs > _COPIED:
-                part = xp.ascontiguousarray(part)
+                # In the pool's memory: new pages would cost more than the product gains.
+                laid = xp.empty(part.shape, part.dtype)
+                laid[...] = part
+                part = laid
             made = xp.matmul(windows, part)
             return made[:, 0] if made.shape[1] == 1 else made.sum(axis=1)
 
