@@ -137,7 +137,7 @@ class _Work:
                 raise error
             finally:
                 # The traceback holds this frame: a cycle.
-                del error
+                error = report = None
 
     def ask(self) -> None:
         """Ask threads for help, also those that have become idle since the first piece."""

@@ -235,6 +235,23 @@ def test_a_job_that_comes_late_holds_no_array(monkeypatch: pytest.MonkeyPatch) -
     assert work()() is None
 
 
+@pytest.mark.usefixtures("no_collector")
+@pytest.mark.parametrize("number", [1, 2])
+def test_an_error_in_another_thread_holds_no_array(
+    number: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pieces, "threads", 2)
+    monkeypatch.setattr(pieces.here, "lender", Eager())
+
+    def work() -> weakref.ref[np.ndarray]:
+        x = np.zeros(3)
+        with pytest.raises(IndexError):
+            pieces.in_pieces(lambda place: x[place], [0, *[3] * number])
+        return weakref.ref(x)
+
+    assert work()() is None
+
+
 @pytest.mark.parametrize("rows", [1, 63, 700, 5000])
 @pytest.mark.parametrize("inner", [0, 4, 4096, 1 << 20, 1 << 27])
 @pytest.mark.parametrize("columns", [1, 65, 640, 5000])
