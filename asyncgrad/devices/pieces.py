@@ -77,25 +77,22 @@ def followed(
             left[place].get()
             then(parts[place])
             return
-        try:
-            for part, note in zip(parts, left, strict=True):
-                first(part)
-                note.put(None)
-                work.ask()
-        finally:
-            let_go()
+        for part, note in zip(parts, left, strict=True):
+            first(part)
+            note.put(None)
+            work.ask()
 
     def let_go() -> None:
         # After an error nobody may wait for ever.
         for note in left:
             note.put(None)
 
-    work = _Work(compute, range(-1, len(parts)), lender)
+    work = _Work(compute, range(-1, len(parts)), lender, let_go)
     try:
         # The thread that gives work out takes the first piece itself.
         work.run()
     except BaseException:
-        # An interrupt may have come before that piece began.
+        # An interrupt may have come between two pieces.
         let_go()
         raise
 
@@ -103,12 +100,15 @@ def followed(
 class _Work:
     """Work whose pieces several threads take."""
 
-    __slots__ = ("_call", "_left", "_lender", "_more", "_reports", "_total")
+    __slots__ = ("_call", "_failed", "_left", "_lender", "_more", "_reports", "_total")
 
     def __init__(
-        self, call: Callable[[Any], object], pieces: Sequence[Any], lender: Lender
-    ) -> None:
+        self, call: Callable[[Any], object], pieces: Sequence[Any], lender: Lender,
+        failed: Callable[[], object] | None = None,
+    ) -> None:  # fmt: skip
         self._call: Callable[[Any], object] | None = call
+        #: Called after an error in this thread, before it waits for the others.
+        self._failed = failed
         self._lender = lender
         self._total = len(pieces)
         #: How many threads may still be asked to help.
@@ -127,6 +127,8 @@ class _Work:
             self.ask()
             if error is None:
                 error = self._compute(piece)
+        if error is not None and self._failed is not None:
+            self._failed()
         for _ in range(self._total - own):
             report = self._reports.get()
             error = error or report

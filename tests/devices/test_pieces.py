@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import weakref
+from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,6 +20,7 @@ from asyncgrad.scheduler.threads import Threads
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from types import FrameType
 
 
 class Nobody:
@@ -217,6 +220,30 @@ def test_no_thread_follows_for_ever_after_an_interrupt_before_the_first_part(
 
     lent = Threads.lend
     monkeypatch.setattr(Threads, "lend", lend)
+    with pytest.raises(KeyboardInterrupt):
+        pieces.followed(lambda part: None, lambda part: None, range(3))
+
+
+@pytest.mark.usefixtures("threads")
+def test_no_thread_follows_for_ever_after_an_interrupt_of_the_first_call(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    waits = threading.Event()
+
+    class Queue(SimpleQueue):
+        def get(self) -> None:
+            waits.set()
+            return super().get()
+
+    def interrupt(frame: FrameType, event: str, argument: object) -> None:
+        if frame.f_code.co_name == "compute":
+            sys.settrace(before)
+            assert waits.wait(30)
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(pieces, "SimpleQueue", Queue)
+    before = sys.gettrace()
+    sys.settrace(interrupt)
     with pytest.raises(KeyboardInterrupt):
         pieces.followed(lambda part: None, lambda part: None, range(3))
 
