@@ -170,7 +170,8 @@ class _Decision:
 async def _to_the_end(telling: asyncio.Task[None]) -> None:
     """Wait until hosts know the decision, for the grace at most; then raise if cancelled."""
     try:
-        await asyncio.shield(telling)
+        # Not `shield`: the end of the world cancels the telling, and not who waits here.
+        await asyncio.wait([telling])
     finally:
         await outlast(telling)
 

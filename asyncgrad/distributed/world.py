@@ -260,8 +260,11 @@ async def open_world(
     finally:
         try:
             if site is not None:
-                await site.tell_all(range(site.size), "close")
-                await site.end("its block, `async with dist.connect(...)`, has been left")
+                try:
+                    # If this wait is cancelled, the engine closes the hosts.
+                    await site.tell_all(range(site.size), "close")
+                finally:
+                    await site.end("its block, `async with dist.connect(...)`, has been left")
         finally:
             await engine.close()
 

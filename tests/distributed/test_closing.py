@@ -14,6 +14,7 @@ from deterministic import Engine, world_of
 from models import Affine, gradients, train
 
 import asyncgrad as ag
+from asyncgrad import distributed as dist
 from asyncgrad.distributed.errors import limited
 from asyncgrad.distributed.sums import Staged
 
@@ -65,6 +66,60 @@ async def test_a_call_that_a_worker_does_not_end_ends_with_its_world() -> None:
         await asyncio.sleep(0)
     with pytest.raises(RuntimeError, match="can't be used any more: its block"):
         await call
+
+
+@pytest.mark.asyncio
+async def test_a_world_whose_leaving_is_cancelled_ends_all_the_same() -> None:
+    engine, closes = Engine(1), asyncio.Event()
+
+    async def hold(rank: int, message: Any) -> None:
+        if message.method == "close":
+            closes.set()
+        if message.method in {"apply", "close"}:
+            await asyncio.Event().wait()
+
+    engine.on_message = hold
+    calls: list[asyncio.Task[Any]] = []
+
+    async def leaves() -> None:
+        async with world_of(engine, grace=1e6) as world:
+            part = await world.remote(0, Affine)
+            calls.append(asyncio.ensure_future(part.apply(gradients)))
+            await asyncio.sleep(0)
+
+    async with asyncio.timeout(60):
+        leaving = asyncio.ensure_future(leaves())
+        await closes.wait()
+        leaving.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await leaving
+        with pytest.raises(RuntimeError, match="can't be used any more: its block"):
+            await calls[0]
+
+
+@pytest.mark.asyncio
+async def test_a_context_that_commits_when_its_world_is_left_has_succeeded() -> None:
+    """Nobody has cancelled the task that waits until the workers know it."""
+    engine, commits = Engine(1), asyncio.Event()
+
+    async def hold(rank: int, message: Any) -> None:
+        if message.method == "commit":
+            commits.set()
+            await asyncio.Event().wait()
+
+    engine.on_message = hold
+    x = ag.ones(3, dtype=ag.float64, requires_grad=True)
+
+    async def passes_in_a_context(part: Any) -> None:
+        async with dist.autograd.context():
+            await (await part(x)).sum().backward()
+
+    async with asyncio.timeout(60):
+        async with world_of(engine, grace=1e6) as world:
+            working = asyncio.ensure_future(passes_in_a_context(await world.remote(0, Affine)))
+            await commits.wait()
+        await working
+    assert x.grad is not None
 
 
 async def sleeps_in_vain() -> None:
