@@ -104,10 +104,10 @@ def current_staging(site: Site) -> tuple[Ambient, graph.Pass]:
     """Where hosts stage what the current pass computes; its first call joins the pass."""
     running = graph.current_pass()
     assert running is not None
-    known = ambient.get()
-    if known is not None and known.site is site:
+    known, task = ambient.get(), current().graph_task
+    # A pass that a hook or node starts there commits by itself, as in one process.
+    if known is not None and known.site is site and task.parent is None:
         return known, running
-    task = current().graph_task
     found = site.staging.get(task)
     if found is None:
         shared = _context.get()

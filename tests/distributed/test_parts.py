@@ -1700,6 +1700,46 @@ async def test_a_pass_that_fails_before_it_comes_to_a_part_fails_its_context(how
         assert kept(await world.statistics()) == [0, 0]
 
 
+class StartsPasses(Affine):
+    """A hook starts a pass that goes through another part, and one of `grad()`, and may fail."""
+
+    def __init__(self, other: Any, *, fails: bool) -> None:
+        super().__init__()
+        # In a tuple it is none of this module's own.
+        self.others, self.fails, self.local = (other,), fails, Affine()
+
+    def forward(self, x: Any) -> Any:
+        y = super().forward(x)
+        y.register_hook(self.start)
+        return y
+
+    async def start(self, gradient: Any) -> None:
+        with ag.enable_grad():
+            x = self.local(leaf())
+            first, second = [(await self.others[0](x)).sum() for _ in range(2)]
+        await first.backward(retain_graph=True)
+        if self.fails:
+            raise ValueError("planned")
+        await ag.autograd.grad(second, x)
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("fails", [False, True])
+async def test_a_pass_that_a_hook_on_a_worker_starts_commits_by_itself(fails: bool) -> None:
+    """As in one process: of the outer pass neither its success nor its gradients follow."""
+    async with world_of(Engine(2)) as world:
+        other = await world.remote(1, Affine)
+        part = await world.remote(0, StartsPasses, other, fails=fails)
+        other_here = Affine()
+        here = StartsPasses(other_here, fails=fails)
+        for outer in (part, here):
+            with suppress(ValueError):
+                await (await outer(leaf())).sum().backward()
+        assert await part.apply(gradients) == gradients(here)
+        assert await other.apply(gradients) == gradients(other_here)
+        assert kept(await world.statistics()) == [0, 0]
+
+
 @pytest.mark.asyncio
 async def test_a_context_is_entered_once() -> None:
     """Passes that are started in a block that has ended are not kept back."""
