@@ -18,6 +18,7 @@ from asyncgrad.distributed.group import (
     get_world_size,
 )
 from asyncgrad.distributed.ray_engine import RayEngine
+from asyncgrad.distributed.remedies import remedies
 from asyncgrad.distributed.remote import RemoteCall, RemoteModule
 from asyncgrad.distributed.remote_optimizer import RemoteOptimizer
 from asyncgrad.distributed.replicated import ReplicatedModel
@@ -53,11 +54,6 @@ _REMEDIES = {
     "`await world.remote(rank, factory)` makes a part, which is called and applied": "rpc",
     "a rank that has no batch left takes part with `await model.skip()`": "algorithms",
 }
-_INSTEAD = {name: remedy for remedy, names in _REMEDIES.items() for name in names.split()}
 
 if not TYPE_CHECKING:
-
-    def __getattr__(name: str) -> None:
-        """Say what does the work of a function that PyTorch has."""
-        known = f", as PyTorch has: {_INSTEAD[name]}" if name in _INSTEAD else ""
-        raise AttributeError(f"asyncgrad.distributed has no {name!r}{known}")
+    __getattr__ = remedies(__name__, _REMEDIES)

@@ -5,17 +5,25 @@ from __future__ import annotations
 from bisect import insort
 from collections.abc import Callable, Iterable, Sequence
 from itertools import zip_longest
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from asyncgrad.autograd.modes import no_grad
 from asyncgrad.core.variable import Variable
 from asyncgrad.distributed.group import check_sendable, current_group
+from asyncgrad.distributed.remedies import remedies
 from asyncgrad.distributed.waiting import begins
 from asyncgrad.errors import AutogradError
 from asyncgrad.nn.parameter import clear_gradient
 from asyncgrad.scheduler import check_awaited, offload
 
 __all__ = ["ZeroRedundancyOptimizer"]
+
+if not TYPE_CHECKING:
+    __getattr__ = remedies(__name__, {
+        "`await world.optimizer(kind, parts)` makes one of parts on workers": (
+            "DistributedOptimizer"
+        ),
+    })  # fmt: skip
 
 
 class ZeroRedundancyOptimizer:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from functools import partial
 from operator import index
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from asyncgrad.autograd.passes import backward
 from asyncgrad.choices import Schedule, words
@@ -16,6 +16,7 @@ from asyncgrad.core.variable import Variable
 from asyncgrad.creation import full_like
 from asyncgrad.distributed.errors import PassEndedError
 from asyncgrad.distributed.lifetimes import all_of
+from asyncgrad.distributed.remedies import remedies
 from asyncgrad.distributed.remote import RemoteCall, RemoteModule
 from asyncgrad.distributed.staging import Place, limited_context, turn_of_passes
 from asyncgrad.distributed.values import as_loss, called
@@ -25,6 +26,15 @@ from asyncgrad.ops.tensors.pytree import flatten
 from asyncgrad.types import Tensor, Tree
 
 __all__ = ["Pipeline"]
+
+if not TYPE_CHECKING:
+    __getattr__ = remedies(__name__, {
+        'use Pipeline(stages, schedule="gpipe")': "ScheduleGPipe",
+        'use Pipeline(stages, schedule="1f1b")': "Schedule1F1B",
+        "`await world.remote(rank, factory)` makes a stage, and Pipeline(stages) joins them": (
+            "Pipe PipelineStage SplitPoint build_stage pipe_split pipeline"
+        ),
+    })  # fmt: skip
 
 
 class Pipeline:

@@ -1810,10 +1810,17 @@ async def test_options_and_functions_of_pytorchs_are_taken_or_refused_with_a_rem
         assert found == [["module.scale", "module.shift"]] * 2
         with pytest.raises(ValueError, match=r"await broadcast\(buffer\)"):
             await world.run(with_pytorchs_options, {"broadcast_buffers": True})
-    with pytest.raises(AttributeError, match="no 'gather', as PyTorch has: use all_gather"):
-        _ = dist.gather
-    with pytest.raises(AttributeError, match=r"no 'nothing'$"):
-        _ = dist.nothing
+    for module, name, remedy in [
+        (dist, "gather", "use all_gather"),
+        (dist.autograd, "backward", r"`await loss\.backward"),
+        (dist.nn.parallel, "DataParallel", r"`await world\.replicate"),
+        (dist.optim, "DistributedOptimizer", r"`await world\.optimizer"),
+        (dist.pipelining, "ScheduleGPipe", "use Pipeline"),
+    ]:
+        with pytest.raises(AttributeError, match=f"no '{name}', as PyTorch has: {remedy}"):
+            getattr(module, name)
+        with pytest.raises(AttributeError, match=r"no 'nothing'$"):
+            _ = module.nothing
 
 
 async def steps_without_await() -> None:

@@ -6,7 +6,7 @@ from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from itertools import groupby
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -17,10 +17,18 @@ from asyncgrad.creation import zeros
 from asyncgrad.distributed.averages import unlike
 from asyncgrad.distributed.group import current_group
 from asyncgrad.distributed.reduction import Reducer, unsynced
+from asyncgrad.distributed.remedies import remedies
 from asyncgrad.distributed.waiting import begins
 from asyncgrad.errors import AutogradError
 from asyncgrad.nn.alone import SyncBatchNorm
 from asyncgrad.nn.module import Module
+
+if not TYPE_CHECKING:
+    __getattr__ = remedies(__name__, {
+        "`await world.replicate(make_model)` makes a model on every worker": (
+            "DataParallel data_parallel replicate parallel_apply"
+        ),
+    })  # fmt: skip
 
 
 class DistributedDataParallel(Module):
