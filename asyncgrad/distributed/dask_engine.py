@@ -293,7 +293,8 @@ def _notice(lost: asyncio.Future[str], event: Any) -> None:
 
 def _chosen(known: dict[str, Any], wanted: int | Sequence[str] | None) -> list[str]:
     """The addresses of the workers that are wanted."""
-    addresses = sorted(known, key=lambda address: (str(known[address]["name"]), address))
+    # By length first: a local cluster's names are numbers.
+    addresses = sorted(known, key=lambda a: (len(name := str(known[a]["name"])), name, a))
     if wanted is None:
         wanted = max(1, len(addresses))
     if isinstance(wanted, str):

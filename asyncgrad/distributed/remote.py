@@ -237,6 +237,8 @@ class RemoteCall:
         inputs: list[Any] = []
         for place, leaf in enumerate(leaves):
             if isinstance(leaf, RemoteCall):
+                if leaf is self:
+                    raise AutogradError(f"a call of {self._part!r} was given itself")
                 if leaf._site is not self._site:
                     raise AutogradError(f"{self._part!r} got a call of a part of another world")
                 await leaf.sent()

@@ -32,6 +32,7 @@ from reference_examples import run_examples
 from tornado.iostream import IOStream
 from worlds import leaf, passes_as_one_process
 
+from asyncgrad.distributed import dask_engine
 from asyncgrad.distributed.dask_engine import DaskEngine, DaskPeers
 from asyncgrad.distributed.host import Host
 
@@ -61,6 +62,11 @@ def test_a_cluster_without_workers_is_told_to_wait_for_some() -> None:
                     pass
 
     asyncio.run(main())
+
+
+def test_workers_whose_names_are_numbers_have_ranks_in_their_order() -> None:
+    known = {f"tcp://{name}": {"name": name} for name in range(12)}
+    assert dask_engine._chosen(known, None) == list(known)
 
 
 async def in_one_process() -> None:

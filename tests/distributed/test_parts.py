@@ -1108,6 +1108,17 @@ async def test_a_world_is_used_on_its_loop_until_its_end() -> None:
         part(leaf())
 
 
+@pytest.mark.asyncio
+async def test_a_call_that_is_given_itself_raises() -> None:
+    """It would wait for itself."""
+    async with world_of(Engine(1)) as world, asyncio.timeout(60):
+        part = await world.remote(0, Affine)
+        arguments: list[Any] = [leaf()]
+        arguments[0] = call = part(arguments)
+        with pytest.raises(RuntimeError, match="was given itself"):
+            await call
+
+
 async def given_a_part(part: Any) -> None:
     await part(leaf())
 
