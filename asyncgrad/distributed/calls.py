@@ -13,9 +13,10 @@ from asyncgrad.autograd.function import Function
 from asyncgrad.autograd.modes import enable_grad, is_grad_enabled
 from asyncgrad.autograd.passes import backward
 from asyncgrad.core.variable import Variable
+from asyncgrad.distributed.messages import Place
 from asyncgrad.distributed.remote import Ref
 from asyncgrad.distributed.site import Site
-from asyncgrad.distributed.staging import Ambient, PassRequest, Place, ambient
+from asyncgrad.distributed.staging import Ambient, PassRequest, ambient
 from asyncgrad.distributed.sums import Staged
 from asyncgrad.distributed.values import check_plain, cut, requires_grad
 from asyncgrad.ops.tensors.pytree import flatten

@@ -21,12 +21,13 @@ from asyncgrad.distributed.engine import Peers
 from asyncgrad.distributed.errors import late
 from asyncgrad.distributed.inbox import Inbox
 from asyncgrad.distributed.lifetimes import Lifetimes, cancelled
+from asyncgrad.distributed.messages import Place
 from asyncgrad.distributed.metrics import counted
 from asyncgrad.distributed.remote import Needed, Ref, RemoteCall, Reply, current_call
 from asyncgrad.distributed.replicated import build, step
 from asyncgrad.distributed.runs import Runs
 from asyncgrad.distributed.site import Site
-from asyncgrad.distributed.staging import PassRequest, Place
+from asyncgrad.distributed.staging import PassRequest
 from asyncgrad.distributed.values import applied, awaited, called, cut, without_graphs
 from asyncgrad.errors import AutogradError
 

@@ -36,6 +36,18 @@ class Message(NamedTuple):
         return MESSAGES[self.method].called or self.method
 
 
+class Place(NamedTuple):
+    """The place of a micro-batch in a step of a pipeline."""
+
+    #: The key under which hosts stage the gradients of the step.
+    key: tuple[int, int]
+    step: int
+    stage: int
+    #: The number of the stage's part.
+    part: int
+    number: int
+
+
 class Kind(NamedTuple):
     """What all messages with one method have in common."""
 

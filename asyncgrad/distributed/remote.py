@@ -23,8 +23,9 @@ from asyncgrad.core.node import next_sequence_nr, renumber
 from asyncgrad.core.variable import Variable
 from asyncgrad.distributed.errors import limited
 from asyncgrad.distributed.lifetimes import Shared
+from asyncgrad.distributed.messages import Place
 from asyncgrad.distributed.site import Site, site_of
-from asyncgrad.distributed.staging import Ambient, Place, current_staging, pass_request
+from asyncgrad.distributed.staging import Ambient, current_staging, pass_request
 from asyncgrad.distributed.values import check_plain
 from asyncgrad.errors import AutogradError
 from asyncgrad.ops.tensors.pytree import Structure, flatten

@@ -53,18 +53,6 @@ class Ambient(NamedTuple):
     finished: set[int]
 
 
-class Place(NamedTuple):
-    """The place of a micro-batch in a step of a pipeline."""
-
-    #: The key under which hosts stage the gradients of the step.
-    key: tuple[int, int]
-    step: int
-    stage: int
-    #: The number of the stage's part.
-    part: int
-    number: int
-
-
 class PassRequest(NamedTuple):
     """What a host is asked to do for a pass with a call that it has computed."""
 
@@ -105,12 +93,12 @@ def current_staging(site: Site) -> tuple[Ambient, graph.Pass]:
     running = graph.current_pass()
     assert running is not None
     known, task = ambient.get(), current().graph_task
-    # A pass that a hook or node starts there commits by itself, as in one process.
+    # A pass that a hook or node starts commits by itself, as in one process.
     if known is not None and known.site is site and task.parent is None:
         return known, running
     found = site.staging.get(task)
     if found is None:
-        shared = _context.get()
+        shared = _context.get() if task.parent is None else None
         if shared is None:
             own = _Decision(site)
             graph.join(own)
@@ -256,7 +244,7 @@ class context:
         whole = self._whole()
         joined = whole._joined.get(current().graph_task)
         if joined is None:
-            # A hook or node has started the pass.
+            # It adds to no `.grad`, or it was started after the block.
             joined = _InContext(whole, self._turn())
             graph.join(joined)
         whole._deadlines.append(running.deadline)

@@ -42,8 +42,7 @@ _CONSTANTS_OF = frozenset({
     "new_tensor", "ones", "ones_like", "scalar_tensor", "tensor", "tril_indices", "triu_indices",
     "zeros", "zeros_like",
 })  # fmt: skip
-#: Ops that change elements of their first input, and the inputs of those that take a sequence.
-_CHANGING = frozenset({"put", "put_add"})
+#: The inputs of ops that take a sequence.
 _SEQUENCE = ("*xs",)
 #: The values that Python sees are compared for tensors of at most so many elements.
 _SMALL = 16
@@ -117,7 +116,8 @@ class Recorder(Passes):
             if OPS.get(name) is not op or not op.repeats:
                 self._transferred(op, inputs[0], attributes, out)
                 return
-            changes = name in _CHANGING
+            # These change elements of their first input.
+            changes = name in {"put", "put_add"}
             if not changes and (id(array) in self.known or (self.views and self.found(array))):
                 # The op has returned the array of an operand.
                 return
@@ -146,7 +146,7 @@ class Recorder(Passes):
         found = (*map(self.template, attributes),)
         if op.name == "getitem" and places_in(found[0]):
             raise UnrepeatableError("indexing with a tensor is not repeated")
-        if (op.name == "index" or op.name in _CHANGING) and any(
+        if op.name in {"index", "put", "put_add"} and any(
             x.sample.dtype.kind == "b" for x in places_in(found)
         ):
             raise UnrepeatableError("the shape of its result depends on values")

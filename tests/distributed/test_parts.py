@@ -1752,6 +1752,29 @@ async def test_a_pass_that_a_hook_on_a_worker_starts_commits_by_itself(fails: bo
 
 
 @pytest.mark.asyncio
+async def test_a_pass_that_a_hook_starts_within_a_context_commits_by_itself() -> None:
+    async with world_of(Engine(1)) as world:
+        part, x, y = await world.remote(0, Affine), leaf(), leaf()
+
+        async def start(gradient: Any) -> None:
+            with ag.enable_grad():
+                loss = (await part(y)).sum()
+            await loss.backward()
+
+        with suppress(KeyError):
+            async with dist.autograd.context():
+                out = x * 2
+                out.register_hook(start)
+                await out.sum().backward()
+                raise KeyError
+        here, alone = Affine(), leaf()
+        await here(alone).sum().backward()
+        assert (x.grad, y.grad.tolist()) == (None, alone.grad.tolist())
+        assert await part.apply(gradients) == gradients(here)
+        assert kept(await world.statistics()) == [0]
+
+
+@pytest.mark.asyncio
 async def test_a_context_is_entered_once() -> None:
     """Passes that are started in a block that has ended are not kept back."""
     x, once = leaf(), dist.autograd.context()
