@@ -226,7 +226,7 @@ def with_slopes(steps: list[Any], outputs: Any, families: Families) -> list[Any]
     if not kernels or COMPILED:
         return steps
     joined = families.joined
-    #: By array of the program's own that nobody else sees: the steps that read it.
+    #: By array of the program's own that nobody else sees: the steps that read it, for each time.
     readers: dict[Place, list[Any]] = {
         place: []
         for step in steps
@@ -237,7 +237,7 @@ def with_slopes(steps: list[Any], outputs: Any, families: Families) -> list[Any]
     for place in places_in(outputs):
         readers.pop(place, None)
     for step in steps:
-        for place in dict.fromkeys(step.read):
+        for place in step.read:
             readers.get(place, []).append(step)
     new: dict[Any, Compute] = {}
     for step in kernels:
