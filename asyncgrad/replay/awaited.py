@@ -27,7 +27,7 @@ from asyncgrad.errors import AutogradError
 from asyncgrad.replay.anew import BailError
 from asyncgrad.replay.order import LASTING
 from asyncgrad.replay.program import Program
-from asyncgrad.replay.steps import UnrepeatableError
+from asyncgrad.replay.steps import UnrepeatableError, UnwritableError
 from asyncgrad.replay.unchanged import Unchanged
 from asyncgrad.replay.whole_graph import WholeCall
 from asyncgrad.scheduler import engine_of
@@ -90,10 +90,10 @@ def _fail(error: Exception, state: list[int]) -> NoReturn:
             "call had changed something"
         )
         raise AutogradError(f"compile: {why}") from error
-    if not state[0]:
-        # Nothing has changed, so the call is made again, and raises the error as the function does.
-        raise UnrepeatableError("it raised an error") from None
-    raise error
+    if state[0] or isinstance(error, UnwritableError):
+        raise error
+    # Nothing has changed, so the call is made again, and raises the error as the function does.
+    raise UnrepeatableError("it raised an error") from None
 
 
 def replay_blocking(program: Program, tensors: Any, state: list[int]) -> Any:

@@ -28,7 +28,7 @@ from asyncgrad.replay.passes import GRAPH_OF_ARGUMENT, awaited_here
 from asyncgrad.replay.reach import Reached, start_of
 from asyncgrad.replay.recorder import Recorder
 from asyncgrad.replay.signature import Signature
-from asyncgrad.replay.steps import CHANGED, Recorded, UnrepeatableError
+from asyncgrad.replay.steps import CHANGED, Recorded, UnrepeatableError, UnwritableError
 from asyncgrad.replay.unchanged import same_objects
 from asyncgrad.scheduler import engine_of, run_multi_pass, turn_of_caller, waits
 from asyncgrad.scheduler.reentrant import is_in_node
@@ -230,6 +230,8 @@ class Compiled(Generic[_P, _R]):
         if entry.looks and isinstance(error, OtherPathError):
             tried.append(entry)
             return None
+        if isinstance(error, UnwritableError):
+            entry.program, entry.reason = None, str(error)
         return str(error)
 
     def _stale(self, entry: Entry, state: list[int]) -> str | None:

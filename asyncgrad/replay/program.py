@@ -34,6 +34,7 @@ from asyncgrad.replay.steps import (
     Load,
     Place,
     UnrepeatableError,
+    UnwritableError,
     places_in,
 )
 from asyncgrad.replay.whole_graph import WholeCall
@@ -169,11 +170,14 @@ class Program:
         return self._walk or self._write(divided=True)
 
     def _write(self, *, divided: bool) -> Any:
-        """Write the function or the generator."""
+        """Write the function or the generator; after an error, another attempt would fail, too."""
         with _writing:
-            plan = self._planned()
-            writer = Writer(self._constants, self._steps, self._outputs, plan, divided=divided)
-            function = writer.function()
+            try:
+                plan = self._planned()
+                writer = Writer(self._constants, self._steps, self._outputs, plan, divided=divided)
+                function = writer.function()
+            except Exception as error:
+                raise UnwritableError(f"its program can't be written: {error!r}") from error
             if divided:
                 self.parts, self._walk = writer.parts, function
             else:

@@ -44,6 +44,10 @@ class UnrepeatableError(Exception):
         self.name = name
 
 
+class UnwritableError(UnrepeatableError):
+    """Why a program can't be written, now or later."""
+
+
 def report(method: Callable[..., None]) -> Callable[..., None]:
     """Decorate a method that takes a report: once the call can't be repeated, none counts."""
 

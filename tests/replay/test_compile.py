@@ -18,6 +18,7 @@ import asyncgrad as ag
 from asyncgrad import nn
 from asyncgrad.core.modes import current
 from asyncgrad.ops import mode_hooks
+from asyncgrad.replay import program
 from asyncgrad.replay.steps import UnrepeatableError
 from asyncgrad.replay.watched_pass import WatchedPass
 
@@ -1123,3 +1124,27 @@ def test_an_interrupt_of_a_recorded_operation_leaves_the_modes_as_they_were():
             assert current() is found
     assert happened[0]
     assert not happened[-1]
+
+
+@pytest.mark.parametrize("awaited", [False, True])
+def test_a_program_that_cant_be_written_is_not_tried_again(monkeypatch, awaited):
+    """The attempt has changed what was recorded: the second would fail with another error."""
+    attempts = []
+
+    def fail(steps):
+        attempts.append(steps)
+        raise ValueError("no")
+
+    def double(x):
+        return x + x * ag.ones(2)
+
+    async def later(x):
+        return double(x)
+
+    monkeypatch.setattr(program, "inlined", fail)
+    fast = ag.compile(later if awaited else double)
+    for _ in range(4):
+        out = fast(ag.ones(2))
+        assert (asyncio.run(out) if awaited else out).tolist() == [2, 2]
+    assert len(attempts) == 1
+    assert "not replayed: its program can't be written: ValueError('no')" in fast.explain()
