@@ -26,7 +26,8 @@ _F = TypeVar("_F", bound="Callable[..., Any]")
 
 #: Elements that NumPy copies at a time where it copies operands at all. With its 8192 it copies a
 #: row or column that is broadcast against rows of 1000 to 8000 elements: twice the time. Before
-#: NumPy 2.3 the bits of sums depend on this number, so there it has to stay.
+#: NumPy 2.3 the bits of all sums depend on this number, so there it has to stay. Now those over
+#: several axes, and of other dtypes, do.
 _BUFFER = 2048 if np.lib.NumpyVersion(np.__version__) >= "2.3.0" else np.getbufsize()
 
 

@@ -12,7 +12,12 @@ from typing import Any
 import numpy as np
 
 from asyncgrad.core.variable import Variable
-from asyncgrad.devices.fp_errors import fp_errors_ignored, restore_fp_errors, without_fp_errors
+from asyncgrad.devices.fp_errors import (
+    call_without_fp_errors,
+    fp_errors_ignored,
+    restore_fp_errors,
+    without_fp_errors,
+)
 from asyncgrad.ops import batch_rules
 from asyncgrad.ops.bfloat16 import sortable
 from asyncgrad.ops.dtype import is_half
@@ -30,17 +35,18 @@ _CACHE_LIMIT = 1024
 _broadcast: dict[tuple[tuple[int, ...], tuple[int, ...]], tuple[int, ...]] = {}
 #: The elements of a block that BLAS adds up: 256 KB of float32.
 _BLOCK = 1 << 16
-#: Smaller gradients are copied, because making a broadcast view takes longer. Sums of fewer
-#: elements are left to NumPy.
+#: Smaller gradients are copied, because making a broadcast view takes longer.
 _SMALL = 4096
+#: Sums of so many elements are left to NumPy: they fit into its buffers, of whatever size.
+_FEW = 2048
 #: The fewest rows of a block whose sum BLAS computes. Fewer than two blocks are not divided.
 _ROWS = 512
 #: Times this, the square of a mean is far more than the square of its rounding in float32.
 _COARSE = 2.0**-23
 
 
-def _added(xp: Library, x: Array, dims: tuple[int, ...], keepdim: bool) -> Any:
-    """The sum of a large array in its own dtype.
+def _added(xp: Library, x: Array, dims: tuple[int, ...], dtype: Any, keepdim: bool) -> Any:
+    """The sum of a large array in a dtype.
 
     NumPy adds rows one after the other, so that sums of many rows lose digits. Sums of blocks lose
     fewer, and BLAS computes those sooner.
@@ -62,18 +68,23 @@ def _added(xp: Library, x: Array, dims: tuple[int, ...], keepdim: bool) -> Any:
             blocks = rows[: count - rest].reshape(-1, length, rows.shape[1])
             out = np.add.reduce(np.matmul(ones, blocks), 0) + ones[:rest] @ rows[count - rest :]
             return out.reshape(kept_shape(x.shape, dims) if keepdim else x.shape[lead:])
-    return xp.add.reduce(x, dims, x.dtype, None, keepdim)
+    if dtype is x.dtype and x.flags.c_contiguous:
+        return xp.add.reduce(x, dims, dtype, None, keepdim)
+    # The bits depend on the size of NumPy's buffers, which is another in passes and replays.
+    return call_without_fp_errors(xp.add.reduce, x, dims, dtype, None, keepdim)
 
 
 def _total(xp: Library, x: Array, dims: tuple[int, ...], keepdim: bool) -> Any:
     """The sum; half precision is added up in float32."""
     dtype = x.dtype
-    if is_half(dtype):
-        return in_order(xp.add.reduce(x, dims, xp.float32, None, keepdim)).astype(dtype)
-    if x.size < _SMALL:
-        out = xp.add.reduce(x, dims, dtype, None, keepdim)
+    half = is_half(dtype)
+    wide = xp.float32 if half else dtype
+    if x.size <= _FEW:
+        out = xp.add.reduce(x, dims, wide, None, keepdim)
     else:
-        out = _added(xp, x, dims, keepdim)
+        out = _added(xp, x, dims, wide, keepdim)
+    if half:
+        return in_order(out).astype(dtype)
     return out if out.ndim < 2 else in_order(out)
 
 
@@ -114,10 +125,11 @@ def _count(shape: tuple[int, ...], dims: tuple[int, ...]) -> int:
 def _mean(xp: Library, x: Array, dims: tuple[int, ...], keepdim: bool) -> Any:
     count = _count(x.shape, dims)
     half = x.dtype.itemsize == 2
-    if half or x.size < _SMALL:
-        total = xp.add.reduce(x, dims, xp.float32 if half else x.dtype, None, keepdim)
+    dtype = xp.float32 if half else x.dtype
+    if x.size <= _FEW:
+        total = xp.add.reduce(x, dims, dtype, None, keepdim)
     else:
-        total = _added(xp, x, dims, keepdim)
+        total = _added(xp, x, dims, dtype, keepdim)
     if total.ndim > 1:
         total = in_order(total)
     mean = total / count if count else total * math.nan
