@@ -36,6 +36,8 @@ class _Here(_local):
     """What a thread knows of the engine that it belongs to, and of the program that it runs."""
 
     lender: Lender | None = None
+    #: It computes for an event loop, whose own thread is another.
+    is_engines = False
     #: Where the program's large arrays are: see `devices/arena.py`.
     arena: Any = None
 

@@ -18,9 +18,9 @@ from models import Affine, Held, Outer, gradients
 import asyncgrad as ag
 from asyncgrad import distributed as dist
 from asyncgrad.distributed.host import Host
-from asyncgrad.distributed.messages import MESSAGES, Message
+from asyncgrad.distributed.messages import MESSAGES, Message, Place
 from asyncgrad.distributed.runs import Runs
-from asyncgrad.distributed.staging import PassRequest, Place
+from asyncgrad.distributed.staging import PassRequest
 
 if TYPE_CHECKING:
     from collections.abc import Callable
