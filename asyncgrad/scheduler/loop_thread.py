@@ -46,7 +46,7 @@ class _Thread(threading.local):
     def __init__(self) -> None:
         # Weak, because an engine may be closed in another thread, which can't reach this set.
         self.holders: WeakSet[Any] = WeakSet()
-        self.before_ns = 0
+        self.before_ns = _SLICE_NS
 
 
 _thread = _Thread()
@@ -63,7 +63,6 @@ def shorten_slice(holder: object) -> bool:
     if found.runtime != _SLICE_NS:
         # The slice was set meanwhile, or this is a forked child: earlier holders undo nothing.
         holders.clear()
-    if not holders:
         _thread.before_ns = found.runtime
     # Added first, so that `restore_slice` undoes a change after which an interrupt came.
     holders.add(holder)

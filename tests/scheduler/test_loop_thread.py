@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,11 @@ if TYPE_CHECKING:
 @pytest.fixture
 def usual() -> Iterator[int]:
     """The slice of this thread, where the system says one."""
+    # A test whose loop an interrupt has stopped may have left an engine, and its slice.
+    gc.collect()
+    engine = threading.Event()
+    loop_thread.shorten_slice(engine)
+    loop_thread.restore_slice(engine)
     found = loop_thread._read()
     if found is None or not found.runtime:
         pytest.skip("a system without slices of threads")
@@ -59,6 +65,15 @@ def test_an_engine_that_another_thread_has_closed_counts_no_longer(usual: int) -
     assert loop_thread.shorten_slice(first)
     assert loop_thread.shorten_slice(last)
     del first
+    loop_thread.restore_slice(last)
+    assert _slice() == usual
+
+
+def test_an_engine_that_is_dropped_leaves_the_usual_slice_to_the_next_one(usual: int) -> None:
+    dropped, last = threading.Event(), threading.Event()
+    assert loop_thread.shorten_slice(dropped)
+    del dropped
+    assert loop_thread.shorten_slice(last)
     loop_thread.restore_slice(last)
     assert _slice() == usual
 
