@@ -12,12 +12,11 @@ from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, TypeVar, overload
 
-import numpy as np
-
 from asyncgrad.autograd.modes import enable_grad
 from asyncgrad.core.array_holders import is_held, rebind
 from asyncgrad.core.recording import called_anew, unrepeatable
 from asyncgrad.core.variable import Variable, bump_version
+from asyncgrad.devices.fp_errors import call_without_fp_errors
 from asyncgrad.errors import class_of
 from asyncgrad.nn.parameter import clear_gradient
 from asyncgrad.ops.tensors.sparse_rows import Rows
@@ -308,14 +307,17 @@ class Optimizer(Hooked, Turns):
         if beside is not None:
             beside.note(gradients)
         try:
-            with np.errstate(all="ignore"):
-                for number, of_group in enumerate(gradients):
-                    self._update_group(number, groups[number], of_group, beside is not None)
+            call_without_fp_errors(self._update_groups, groups, gradients, beside is not None)
         finally:
             self._drafts = {}
             # States have changed, so that parameters must, even if a later one fails.
             if made and beside is None:
                 rebind(made)
+
+    def _update_groups(self, groups: list[Group], gradients: list[Gradients], beside: bool) -> None:
+        """Update the parameters of all groups, each from its gradient."""
+        for number, of_group in enumerate(gradients):
+            self._update_group(number, groups[number], of_group, beside)
 
     def _gradients(self, group: Group) -> Gradients:
         """The gradients of a group's parameters; raises if a step can't use one."""

@@ -48,7 +48,7 @@ class Together:
     def __init__(self, parts: Sequence[Part], names: Sequence[str]) -> None:
         """Move the states into common memory; `names` are those of the entries, in order."""
         self._names = names
-        shapes = self._shapes = [arrays[0].shape for _, _, _, arrays in parts]
+        shapes = [arrays[0].shape for _, _, _, arrays in parts]
         #: The changes of the values, the gradients, and each entry, of all parameters.
         dtype = parts[0][3][0].dtype
         size = sum(map(prod, shapes)) * dtype.itemsize
@@ -59,33 +59,32 @@ class Together:
         pieces = [_pieces(whole, shapes) for whole in self.arrays]
         self._changes = pieces[0]
         self._entries = pieces[2:]
+        #: The values that were updated last, which need not be looked at again.
+        self._values: list[Any] = [None] * len(parts)
         #: The last kernel, the values that it was prepared for, and what it gave.
         self._prepared: tuple[Any, list[Array], Any] = (None, [], None)
         #: The number of the step, once for each parameter.
         self._steps = np.full(len(parts), parts[0][0], np.float32)
         steps = _pieces(self._steps, [()] * len(parts))
-        self._members: list[tuple[Tensor, State, dict[str, Array]]] = []
-        for place, (_, parameter, state, _) in enumerate(parts):
-            entries = {name: of[place] for name, of in zip(names, pieces[2:], strict=True)}
-            entries["step"] = steps[place]
-            for name, piece in entries.items():
+        #: The arrays of the states' entries and steps, one state after the other.
+        self._held: list[Array] = []
+        for (_, _, state, _), *own in zip(parts, *self._entries, steps, strict=True):
+            for name, piece in zip((*names, "step"), own, strict=True):
                 state[name]._array = piece
-            self._members.append((parameter, state, entries))
+            self._held += own
 
-    def holds(self, pairs: Sequence[tuple[Tensor, State | None]], names: Sequence[str]) -> bool:
-        """Whether these are the parameters, with these entries of their states still here."""
-        if len(pairs) != len(self._members) or names != self._names:
+    def holds(self, states: Iterable[Any], names: Sequence[str]) -> bool:
+        """Whether these are the states of the parameters, with the entries that are still here."""
+        known = (*self._names, "step")
+        try:
+            found = [state[name]._array for state in states for name in known]
+        except (AttributeError, KeyError, TypeError):
             return False
-        for (parameter, state), (member, its_state, entries) in zip(
-            pairs, self._members, strict=True
-        ):
-            if parameter is not member or state is not its_state:
-                return False
-            for name, piece in entries.items():
-                entry = state.get(name)
-                if entry is None or entry._array is not piece:
-                    return False
-        return True
+        return (
+            names == self._names
+            and len(found) == len(self._held)
+            and all(map(operator.is_, found, self._held))
+        )
 
     def arrays_of(
         self, gradients: Gradients, states: Mapping[Tensor, State], names: Sequence[str]
@@ -94,28 +93,36 @@ class Together:
 
         None if they are not its parameters, or can't be updated in place, all at once.
         """
-        pairs = [(parameter, states.get(parameter)) for parameter, _ in gradients]
-        if not self.holds(pairs, names):
+        if not self.holds([states.get(parameter) for parameter, _ in gradients], names):
             return None
         steps = self._steps.tolist()
         if steps.count(steps[0]) < len(steps):
             return None
-        targets, found = [], []
+        targets: list[Array] = []
+        found: list[Array] = []
         dtype = self._changes[0].dtype
-        for (parameter, grad), shape in zip(gradients, self._shapes, strict=True):
+        for (parameter, grad), known in zip(gradients, self._values, strict=True):
             values, gradient = parameter._array, grad._array
-            if not (
-                values.__class__ is np.ndarray
-                and gradient.__class__ is np.ndarray
-                and values.shape == shape
-                and values.dtype is dtype
-                and gradient.dtype is dtype
-                and values.flags.c_contiguous
-            ) or is_held(parameter):
+            if (
+                gradient.__class__ is not np.ndarray
+                or gradient.dtype is not dtype
+                or not (values is known or self._fits(values, len(targets)))
+                or is_held(parameter)
+            ):
                 return None
             targets.append(values)
             found.append(gradient)
+        self._values = targets
         return targets, found
+
+    def _fits(self, values: Array, place: int) -> bool:
+        """Whether an array can be updated in the place of a parameter's values."""
+        return (
+            values.__class__ is np.ndarray
+            and values.shape == self._changes[place].shape
+            and values.dtype is self._changes[place].dtype
+            and values.flags.c_contiguous
+        )
 
     def count(self) -> int:
         """Count a step of all parameters; returns its number."""
@@ -152,8 +159,7 @@ def joined(
     if any(step != parts[0][0] for step, _, _, _ in parts):
         return None
     together = known.get(number)
-    pairs = [(parameter, state) for _, parameter, state, _ in parts]
-    if together is None or not together.holds(pairs, names):
+    if together is None or not together.holds([state for _, _, state, _ in parts], names):
         dtype = parts[0][3][0].dtype
         if any(array.dtype != dtype for _, _, _, arrays in parts for array in arrays):
             return None
