@@ -15,62 +15,69 @@ from asyncgrad.devices.host_kernels.compiling import kernel
 from asyncgrad.devices.host_kernels.functions import exp
 
 
-@kernel("ii iii xxx p x y")
+@kernel("ii ii n xxxx p y")
 def _class_slopes(
-    low: int, high: int, length: int, beside: int, picking: int, x_: Any, top_: Any,
-    share_: Any, place_: Any, taken_: Any, d_: Any,
+    low: int, high: int, length: int, beside: int, same: float, x_: Any, top_: Any, full_: Any,
+    sums_: Any, place_: Any, d_: Any,
 ) -> None:  # fmt: skip
-    """exp(x - top) times a share for each line, minus what is taken at a place of each line."""
+    """exp(x - top) times what a line has in full, which is the same for all unless they are given.
+
+    With places it is also divided by exp(sums), and what is full is subtracted at these.
+    """
+    alike, picking = len(full_) == 0, len(place_) > 0
+    shares = np.empty(beside, x_.dtype)
     for line in range(low, high):
+        first = line * beside
+        for at in range(beside):
+            full = same if alike else full_[first + at]
+            shares[at] = full / exp(sums_[first + at]) if picking else full
         if beside == 1:
             x = x_[line * length : (line + 1) * length]
             d = d_[line * length : (line + 1) * length]
-            top = top_[line]
-            share = share_[line]
+            top, share = top_[line], shares[0]
             for at in range(length):
                 d[at] = exp(x[at] - top) * share
-            if picking and 0 <= place_[line] < length:
-                d[place_[line]] -= taken_[line]
-            continue
-        tops = top_[line * beside : (line + 1) * beside]
-        shares = share_[line * beside : (line + 1) * beside]
-        for row in range(line * length, (line + 1) * length):
-            x = x_[row * beside : (row + 1) * beside]
-            d = d_[row * beside : (row + 1) * beside]
-            for at in range(beside):
-                d[at] = exp(x[at] - tops[at]) * shares[at]
-            if picking:
-                places = place_[line * beside : (line + 1) * beside]
-                taken = taken_[line * beside : (line + 1) * beside]
+        else:
+            tops = top_[first : first + beside]
+            for row in range(line * length, (line + 1) * length):
+                x = x_[row * beside : (row + 1) * beside]
+                d = d_[row * beside : (row + 1) * beside]
                 for at in range(beside):
-                    if places[at] == row - line * length:
-                        d[at] -= taken[at]
+                    d[at] = exp(x[at] - tops[at]) * shares[at]
+        if picking:
+            for at in range(beside):
+                place = place_[first + at]
+                if 0 <= place < length:
+                    full = same if alike else full_[first + at]
+                    d_[(line * length + place) * beside + at] -= full
 
 
-def _slopes(x: Any, top: Any, shares: Any, dim: int, place: Any = None, taken: Any = None) -> Any:
-    """exp(x - top) times shares of lines; minus what is taken at places of lines."""
-    shape, dtype = x.shape, x.dtype
-    if dtype not in DTYPES or not x.size:
+def _slopes(x: Any, top: Any, full: Any, dim: int, sums: Any = None, place: Any = None) -> Any:
+    """exp(x - top) times shares of lines; with places, as `_class_slopes` says."""
+    dtype, length, beside = x.dtype, x.shape[dim], prod(x.shape[dim + 1 :])
+    if dtype not in DTYPES or not x.size or top.size * length != x.size:
         raise Unfit
-    before, length, beside = prod(shape[:dim]), shape[dim], prod(shape[dim + 1 :])
-    of_lines = (*shape[:dim], 1, *shape[dim + 1 :])
-    picking = place is not None
+    same = 0.0
     if place is None:
-        place, taken = _NOWHERE, shares
-    elif place.dtype != np.int64 or place.size != top.size or not place.flags.carray:
+        sums, place = top, _NOWHERE
+    elif place.dtype is not _INTEGERS or place.size != top.size or not place.flags.carray:
         raise Unfit
-    elif taken.size == 1:
-        taken = np.full(of_lines, taken, dtype)
-    d = empty(shape, dtype, x.size)
+    if full.ndim:
+        full = flat(full, top.shape, dtype)
+    else:
+        same, full = float(full), _NOTHING[dtype]
+    d = empty(x.shape, dtype, x.size)
     given = (
-        length, beside, picking, flat(x, shape, dtype), flat(top, of_lines, dtype),
-        flat(shares, of_lines, dtype), place.ravel(), flat(taken, of_lines, dtype), d.ravel(),
+        length, beside, same, flat(x, x.shape, dtype), top.ravel(), full, sums.ravel(),
+        place.ravel(), d.ravel(),
     )  # fmt: skip
-    share(_class_slopes, before, x.size, *given)
+    share(_class_slopes, top.size // beside, x.size, *given)
     return d
 
 
+_INTEGERS = np.dtype(np.int64)
 _NOWHERE = np.zeros(0, np.int64)
+_NOTHING = {dtype: np.zeros(0, dtype) for dtype in DTYPES}
 
 #: The functions by the names of `ops.fused`.
 FUNCTIONS = {

@@ -375,16 +375,15 @@ def _cross_entropy_gradient(
         if made is not NotImplemented:
             return made
     taken: Array = _chosen(xp, number(xp, counts, g.dtype) * g, kept)
+    if smooth is None and xp.compiled:
+        made = compiled(xp, "class_slopes_of_lines", x, top, taken, dim, sums, target)
+        if made is not NotImplemented:
+            return made
     full = taken
     if smooth is not None:
         smooth = _chosen(xp, smooth * g, kept)
         full = taken + smooth * (x.shape[dim] if weight is None else weight.sum())
-    factors = full / xp.exp(sums)
-    if smooth is None and xp.compiled:
-        made = compiled(xp, "class_slopes_of_lines", x, top, factors, dim, target, taken)
-        if made is not NotImplemented:
-            return made
-    out = _shares(xp, x, top, factors, dim)
+    out = _shares(xp, x, top, full / xp.exp(sums), dim)
     if smooth is not None:
         xp.subtract(out, smooth if weight is None else smooth * weight, out)
     # It is a copy if the logits, and therefore `out`, are not contiguous.
