@@ -43,9 +43,11 @@ class Comparison:
 
     def __init__(self, **named: Any) -> None:
         self._constants = named
+        #: By identity, the names of objects. A call copies each name's object.
+        self._known_as: dict[int, str] = {}
 
     def _constant(self, value: Any) -> str:
-        name = f"c{len(self._constants)}"
+        name = self._known_as.setdefault(id(value), f"c{len(self._constants)}")
         self._constants[name] = value
         return name
 
