@@ -57,7 +57,7 @@ def test_many_elements_by_number_along_an_axis(call):
 @pytest.fixture(params=[False, True], ids=["by the library", "with vectors"])
 def _vectors(request, monkeypatch):
     """What kernels take NumPy's `expm1` and `log1p` to be computed with."""
-    monkeypatch.setattr(activation, "_VECTORS", request.param)
+    monkeypatch.setattr(activation, "VECTORS", request.param)
 
 
 @pytest.mark.usefixtures("_vectors")

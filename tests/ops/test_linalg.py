@@ -81,6 +81,52 @@ def test_a_large_weight_goes_first_for_few_rows_and_a_small_result(rows, shape, 
     assert linalg._weight_goes_first(np, np.empty((rows, shape[1])), weight) == first
 
 
+@pytest.mark.parametrize("vectors", [True, False], ids=["AVX-512", "AVX2"])
+@pytest.mark.parametrize(
+    ("rows", "shape", "first"),
+    [
+        (15, (128, 64), False),
+        (16, (128, 64), True),
+        (32, (128, 64), True),
+        (33, (128, 64), False),
+        (32, (95, 64), False),
+        (32, (513, 64), False),
+        (32, (128, 31), False),
+        (32, (128, 501), False),
+    ],
+)
+def test_a_smaller_weight_goes_first_with_avx_512(rows, shape, first, vectors, monkeypatch):
+    """The order shows in the product's operands."""
+    monkeypatch.setattr(linalg, "VECTORS", vectors)
+    rng = np.random.default_rng(0)
+    x, weight = (rng.standard_normal(s).astype("f") for s in ((rows, shape[1]), shape))
+    firsts = []
+
+    class Library:
+        ndarray = np.ndarray
+        ascontiguousarray = staticmethod(np.ascontiguousarray)
+
+        @staticmethod
+        def dot(a, b):
+            firsts.append(a is weight)
+            return np.dot(a, b)
+
+    found = linalg._linear(Library, x, weight)
+    assert firsts == [first and vectors]
+    assert found.flags.c_contiguous
+    np.testing.assert_allclose(found, x @ weight.T, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("rows", [15, 16, 17, 24, 31, 32])
+def test_a_product_has_the_same_bits_in_a_replay(rows):
+    """Whichever operand goes first."""
+    ag.manual_seed(0)
+    layer, x = ag.nn.Linear(64, 128), ag.randn(rows, 64)
+    replayed = ag.compile(layer)
+    expected = layer(x).detach().numpy().tobytes()
+    assert [replayed(x).detach().numpy().tobytes() for _ in range(3)] == [expected] * 3
+
+
 @pytest.mark.parametrize("shape", [(8,), (3, 8), (2, 3, 8)])
 def test_a_bias_adds_no_columns_to_what_is_linear(shape):
     oracle.check_refused(

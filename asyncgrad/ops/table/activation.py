@@ -42,7 +42,7 @@ def _has_vectors() -> bool:
     return sys.platform == "linux" and bool(used) and "baseline" not in "".join(used)
 
 
-_VECTORS = _has_vectors()
+VECTORS = _has_vectors()
 #: For fewer rows, `reduceat` takes longer than `reduce`.
 _ROWS = 32
 
@@ -100,7 +100,7 @@ def _exp_minus_one(xp: Library, x: Array) -> Any:
     With t = tanh(x / 2), here it is 2 * t / (1 - t), up to 3 units in the last place from the true
     value.
     """
-    if _VECTORS or x.dtype.itemsize != 4 or x.size < FEW or xp.ndarray is not np.ndarray:
+    if VECTORS or x.dtype.itemsize != 4 or x.size < FEW or xp.ndarray is not np.ndarray:
         return xp.expm1(x, x)
     xp.multiply(x, 0.5, x)
     xp.tanh(x, x)
@@ -153,7 +153,7 @@ def log_one_plus(xp: Any, x: Any) -> Any:
 
     Here the logarithm of the rounded sum is corrected by what the rounding has left out.
     """
-    if _VECTORS or x.dtype.itemsize != 4 or x.size < FEW or xp.ndarray is not np.ndarray:
+    if VECTORS or x.dtype.itemsize != 4 or x.size < FEW or xp.ndarray is not np.ndarray:
         return xp.log1p(x, x)
     total = xp.add(x, 1)
     error = xp.subtract(total, 1)

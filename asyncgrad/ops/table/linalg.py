@@ -13,7 +13,7 @@ from asyncgrad.core.variable import Variable
 from asyncgrad.devices.fp_errors import without_fp_errors
 from asyncgrad.ops import batch_products, batch_rules
 from asyncgrad.ops.op import fused, linear, operation
-from asyncgrad.ops.table.activation import ones
+from asyncgrad.ops.table.activation import VECTORS, ones
 from asyncgrad.ops.table.shape import in_order
 from asyncgrad.ops.widening import widening
 from asyncgrad.types import Array, Library, Namespace, Number, Shape, Value
@@ -23,6 +23,9 @@ _FLOPS_PER_NS = 60
 #: `_weight_goes_first` for weights of so many elements and of sides of this length at least, and
 #: for so many rows and results of so many elements at most.
 _LARGE, _NARROW, _FEW = 1 << 18, 256, 32
+#: The same for smaller weights: for so many rows at least, and for weights of so many elements at
+#: least, rows and columns.
+_FEWEST, _SMALL, _ROWS, _COLUMNS = 16, 1 << 12, range(96, 513), range(32, 501)
 
 
 @widening
@@ -62,10 +65,17 @@ def conjugate(F: Namespace, x: Value) -> Any:
 
 def _linear(xp: Library, x: Array, weight: Array) -> Any:
     rows = x if x.ndim == 2 else x.reshape(prod(x.shape[:-1]), x.shape[-1])
-    if weight.size < _LARGE or not _weight_goes_first(xp, rows, weight):
+    count = len(rows)
+    if (
+        count > _FEW
+        or weight.size < (_LARGE if count < _FEWEST else _SMALL)
+        or not _weight_goes_first(xp, rows, weight)
+    ):
         out = xp.dot(rows, weight.T)
     else:
-        out = xp.ascontiguousarray(xp.dot(weight, rows.T).T)
+        # OpenBLAS copies the operands of large products itself.
+        turned = rows.T if weight.size >= _LARGE else xp.ascontiguousarray(rows.T)
+        out = xp.ascontiguousarray(xp.dot(weight, turned).T)
     return out if rows is x else out.reshape((*x.shape[:-1], weight.shape[0]))
 
 
@@ -73,13 +83,18 @@ def _weight_goes_first(xp: Library, rows: Array, weight: Array) -> bool:
     """Whether the product takes less time if the weight is its first operand.
 
     For few rows of float32, OpenBLAS takes up to twice as long with AVX-512, and up to a quarter
-    longer with AVX2. But to transpose a large result takes longer than that.
+    longer with AVX2. But to transpose a large result takes longer than that, and with AVX2 also a
+    small one.
     """
+    if weight.size < _LARGE:
+        fits = VECTORS and len(weight) in _ROWS and weight.shape[1] in _COLUMNS
+    else:
+        fits = min(weight.shape) >= _NARROW and len(rows) * len(weight) <= _LARGE
     return (
-        1 < len(rows) <= _FEW
-        and min(weight.shape) >= _NARROW
-        and len(rows) * len(weight) <= _LARGE
+        fits
+        and 1 < len(rows) <= _FEW
         and weight.dtype == np.float32
+        # Replays do not write out what asks for this: the order of a product decides its bits.
         and weight.flags.c_contiguous
         and xp.ndarray is np.ndarray
     )
