@@ -131,7 +131,7 @@ class Together:
 
     def gather(self, number: int, arrays: Sequence[Array]) -> None:
         """Copy the parameters' values (0), gradients (1) or entries to where they lie together."""
-        np.concatenate([array.reshape(-1) for array in arrays], out=self.arrays[number])
+        np.concatenate(arrays, axis=None, out=self.arrays[number])
 
     def prepared(self, kernel: Any, targets: list[Array]) -> Any:
         """What a compiled kernel gives for the states and some values; None if it can't be used."""
