@@ -206,7 +206,9 @@ def test_cross_entropies_have_the_dtype_of_wider_probabilities(dtypes):
 
 
 @pytest.mark.parametrize("smoothing", [0, 0.1])
-@pytest.mark.parametrize("shape", [(3, 7), (3, 7, 2), (40, 4000), (9, 500, 40)])
+@pytest.mark.parametrize(
+    "shape", [(3, 7), (3, 7, 2), (16, 32), (300, 1), (300, 10), (40, 4000), (9, 500, 40)]
+)
 @pytest.mark.parametrize("device", ["cpu", "sim:0"])
 def test_cross_entropies_of_large_logits_keep_their_digits(device, shape, smoothing):
     """A loss of 2 beside logits of 100,000 would lose all digits but two if these were added up."""
@@ -223,6 +225,24 @@ def test_cross_entropies_of_large_logits_keep_their_digits(device, shape, smooth
         found.append([loss.detach().cpu().numpy(), x.grad.cpu().numpy()])
     for one, exact in zip(*found, strict=True):
         np.testing.assert_allclose(one, exact, rtol=2e-6, atol=3e-7)
+
+
+@pytest.mark.parametrize("lines", [4, 40])
+def test_cross_entropies_of_logits_that_are_no_numbers(lines):
+    """Each line by itself, however many there are."""
+    import torch
+
+    values = [[np.inf, 1, 2], [-np.inf, 1, 2], [-np.inf] * 3, [np.nan, 1, 2]]
+    found = []
+    for T in (torch, ag):
+        x = T.tensor(values * (lines // 4), requires_grad=True)
+        loss = T.nn.functional.cross_entropy(
+            x, T.tensor([0, 1, 2, 1] * (lines // 4)), reduction="none"
+        )
+        loss.sum().backward()
+        found.append((loss.detach().numpy(), x.grad.numpy()))
+    for theirs, ours in zip(*found, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-6)
 
 
 def test_cross_entropies_of_probabilities_near_1_keep_their_digits():
