@@ -6,7 +6,6 @@ same identity.
 
 from __future__ import annotations
 
-from operator import is_
 from typing import Any
 
 import numpy as np
@@ -222,12 +221,14 @@ class KnownArrays:
                 return places
             if CONSTANTS.issuperset(map(type, value)):
                 return value
-        if isinstance(value, tuple) and (parts := self._parts(value, tensors)) is not None:
-            return parts
+        if isinstance(value, tuple):
+            parts = tuple([self.template(part, tensors=tensors) for part in value])
+            if kind is tuple:
+                return parts
+            if not (places_in(parts) or sources_in(parts)):
+                return value
         if is_array(value):
             return self.place_of(value)
-        if issubclass(kind, (type, np.dtype)):
-            return value
         if isinstance(value, Variable):
             return self._given(value) if tensors else self.array_of(value)
         if kind is slice:
@@ -236,22 +237,10 @@ class KnownArrays:
             return [self.template(part, tensors=tensors) for part in value]
         if kind is dict and tensors:
             return {key: self.template(part, tensors=tensors) for key, part in value.items()}
-        if is_own(kind.__module__) and kind.__name__ in {"Metadata", "AllAxes", "Route"}:
+        own = is_own(kind.__module__) and kind.__name__ in {"Metadata", "AllAxes", "Route"}
+        if own or issubclass(kind, (type, np.dtype)):
             return value
         raise UnrepeatableError(f"a value of type {kind.__name__} may be another in a later call")
-
-    def _parts(self, value: Any, tensors: bool) -> Any:
-        """The template of a tuple; None if it is of another type and holds arrays."""
-        parts = tuple([self.template(part, tensors=tensors) for part in value])
-        if all(map(is_, parts, value)):
-            return value
-        return (
-            parts
-            if type(value) is tuple
-            else None
-            if places_in(parts) or sources_in(parts)
-            else value
-        )
 
     def before(self, tensor: Any) -> Source | Gradient | None:
         """The template of a tensor that the call has not made, or of a leaf's `.grad`."""

@@ -214,5 +214,5 @@ def check_tensor(tensor: Any, *, argument: bool = False) -> None:
         return
     if meta.retains_grad or (argument and hooked(meta)):
         raise UnrepeatableError("it uses a tensor with hooks")
-    if requires_grad(tensor) and (not meta.requires_grad or meta.view is not None):
+    if meta.view is not None and requires_grad(tensor):
         raise UnrepeatableError("it uses a view of a tensor that requires grad")
