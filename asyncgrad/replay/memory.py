@@ -13,9 +13,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import accumulate, repeat
+from itertools import accumulate, compress, repeat
 from math import prod
-from operator import attrgetter, mul
+from operator import is_not, mul
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
 #: What lists of arrays, and anything that is no array, have as a sample: a large array.
 _LIST = np.lib.stride_tricks.as_strided(np.empty(1), (1 << 37,), (0,))
-_facts: Any = attrgetter("shape", "dtype", "strides")
 _dot = plain_numpy().dot
 #: Products of matrices, by which of them are transposed before.
 PRODUCTS: dict[tuple[bool, bool], Any] = {
@@ -59,7 +58,7 @@ class Layout:
                 sample = _LIST
             elif sample.__class__ in {float, complex}:
                 sample = np.asarray(sample)
-        self.shape, self.dtype, self.strides = _facts(sample)
+        self.shape, self.dtype, self.strides = sample.shape, sample.dtype, sample.strides
 
     @property
     def ndim(self) -> int:
@@ -106,11 +105,12 @@ class Families:
         self._parents: dict[Place, Place] = {}
         #: Places of memory that is not the program's own.
         self.foreign = recorder.constants | recorder.foreign
-        samples = [place.sample for place in recorder.places]
+        places = recorder.places
+        samples = [place.sample for place in places]
         lists = list in map(type, samples)
         bases = map(getattr, samples, repeat("base"), repeat(None))
         # In most calls few arrays are views.
-        views = {x for x, base in zip(recorder.places, bases, strict=True) if base is not None}
+        views = {*compress(places, map(is_not, bases, repeat(None)))}
         for step in recorder.steps if views or lists else ():
             if lists or not views.isdisjoint(step.made):
                 self._compare(step, [place for place in step.made if place in views])
