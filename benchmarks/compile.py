@@ -41,6 +41,7 @@ _REACH = {
     ("many", "replayed", "torch in to_thread"): 1 / 8,
     ("many", "replayed", "torch inline"): 1 / 2.5,
     ("recording", "recorded", "eager"): 3.0,
+    ("deep", "recorded", "eager"): 3.0,
 }
 
 
@@ -382,12 +383,12 @@ def many() -> tuple[dict[str, Callable[[], float]], Callable[[], tuple[float, fl
     return sides, lambda: (lag(lambda: ours(x)), lag(lambda: asyncio.sleep(0)))
 
 
-def recording() -> dict[str, Callable[[], float]]:
-    """The first calls beside an eager one, of a step of four layers; a check of ten arguments.
+def recording(layers: int) -> dict[str, Callable[[], float]]:
+    """The first calls beside an eager one, of a step of some layers; a check of ten arguments.
 
     The second call writes the program. For another shape it finds the code of the first.
     """
-    weights = [ag.ones(64, 64, requires_grad=True) for _ in range(4)]
+    weights = [ag.ones(64, 64, requires_grad=True) for _ in range(layers)]
     x, larger = ag.ones(8, 64), ag.ones(9, 64)
 
     def step(x: Any) -> Any:
@@ -438,7 +439,8 @@ def main() -> None:
         "GPT": gpt[0],
         "ResNet": resnet[0],
         "many": crowd[0],
-        "recording": recording(),
+        "recording": recording(4),
+        "deep": recording(64),
     }
     with blas_threads(1):
         print(f"{'case':12} {'side':24} {'median us':>11}   ratios")
