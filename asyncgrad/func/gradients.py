@@ -15,7 +15,15 @@ from asyncgrad.autograd.signatures import gradient, gradient_and_value
 from asyncgrad.core.modes import Mode, current
 from asyncgrad.creation import ones_like, zeros_like
 from asyncgrad.errors import AutogradError
-from asyncgrad.func.levels import argument, cut_off, differentiated, is_tensor, leads_beyond
+from asyncgrad.func.levels import (
+    argument,
+    cut_off,
+    differentiated,
+    exposed,
+    hidden,
+    is_tensor,
+    leads_beyond,
+)
 from asyncgrad.ops.batching import Level, unwrap_batch, wrap_batch
 from asyncgrad.ops.promotion import category
 from asyncgrad.ops.tensors.pytree import flatten, tree_map, unflatten
@@ -177,8 +185,7 @@ async def _vjp(func: Callable[..., Any], primals: tuple[Any, ...], has_aux: bool
                     f"{type(vector).__name__}. Pass one Tensor for each output."
                 )
         # The cotangents may belong to a `vmap` around this call but not around the function's.
-        inner = current().batch
-        vectors = [unwrap_batch(vector, level) if inner is level else vector for vector in given]
+        vectors = [exposed(vector, level) for vector in given]
         beyond, recording = create_graph, current().grad
         if beyond is None:
             with enable_grad():
@@ -186,7 +193,7 @@ async def _vjp(func: Callable[..., Any], primals: tuple[Any, ...], has_aux: bool
                     leads_beyond(roots, leaves) or any(v.requires_grad for v in vectors)
                 )
         found = await pulled(roots, arguments, vectors, create_graph=beyond, retain_graph=True)
-        return unflatten(structure, [wrap_batch(x, level) if inner is level else x for x in found])
+        return unflatten(structure, [hidden(x, level) for x in found])
 
     value = outward(out, leaves, level, wanted)
     pull_back = transform("vjp_fn", pull, pull)

@@ -23,7 +23,8 @@ from asyncgrad.core.variable import (
     wrap,
 )
 from asyncgrad.errors import AutogradError
-from asyncgrad.ops.batching import Level, unwrap_batch
+from asyncgrad.ops.api.shape import movedim
+from asyncgrad.ops.batching import Level, batch_of, lift_batch, unwrap_batch, wrap_batch
 from asyncgrad.ops.namespace import RECORDED
 from asyncgrad.ops.promotion import category
 from asyncgrad.types import Tensor
@@ -89,6 +90,51 @@ def _captured(func: Callable[..., Any]) -> Iterator[Variable]:
             continue
         if is_tensor(value):
             yield value
+
+
+def exposed(x: Tensor, level: Level | None) -> Any:
+    """Do what `unwrap_batch` does for a level, in each example of a `vmap` within it, too."""
+    return _across(x, level, False)
+
+
+def hidden(x: Tensor, level: Level | None) -> Any:
+    """The inverse of `exposed`."""
+    return _across(x, level, True)
+
+
+def _across(x: Any, level: Level | None, hide: bool) -> Any:
+    if level is None or (inner := _levels_within(level)) is None:
+        return x
+    # The batches of inner levels are the first axes, or come behind those of the level.
+    first = tuple(range(len(inner)))
+    behind = tuple(_depth(level) + axis for axis in first)
+    for each in reversed(inner):
+        x = batch_of(x, each)
+    if hide:
+        x = wrap_batch(movedim(x, first, behind), level)
+    else:
+        x = movedim(unwrap_batch(x, level), behind, first)
+    for each in inner:
+        x = lift_batch(x, each)
+    return x
+
+
+def _levels_within(level: Level) -> list[Level] | None:
+    """The levels here that are within another one, outermost first; None if it has ended."""
+    found: list[Level] = []
+    inner = current().batch
+    while inner is not level:
+        if inner is None:
+            return None
+        if not inner.tangents:
+            found.insert(0, inner)
+        inner = inner.outer
+    return found
+
+
+def _depth(level: Level | None) -> int:
+    """The number of axes that the batches of a level and its outer ones take."""
+    return 0 if level is None else _depth(level.outer) + (not level.tangents)
 
 
 def differentiated(func: Callable[..., Any], args: tuple[Any, ...], **changes: object) -> Mode:

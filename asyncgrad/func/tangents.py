@@ -12,7 +12,15 @@ from asyncgrad.core.modes import current
 from asyncgrad.creation import zeros_like
 from asyncgrad.errors import AutogradError
 from asyncgrad.func.gradients import check_tensors, outside_inference, pulled, split_aux, transform
-from asyncgrad.func.levels import as_leaf, differentiated, is_tensor, leads_beyond, ordinary
+from asyncgrad.func.levels import (
+    as_leaf,
+    differentiated,
+    exposed,
+    hidden,
+    is_tensor,
+    leads_beyond,
+    ordinary,
+)
 from asyncgrad.ops.batching import Level, unwrap_batch, wrap_batch
 from asyncgrad.ops.tensors.pytree import Structure, flatten, tree_map, unflatten
 from asyncgrad.scheduler import call, run_multi_pass, waits
@@ -179,8 +187,7 @@ async def _linearize(func: Callable[..., Any], primals: tuple[Tree, ...]) -> Any
                 f"linearize: Expected the tangents {other} to have the same argspec as the primals "
                 f"{structure}"
             )
-        inner = current().batch
-        vectors = [unwrap_batch(t, batch) if inner is batch else t for t in directions]
+        vectors = [exposed(t, batch) for t in directions]
         for place, (vector, x) in enumerate(zip(vectors, arguments, strict=True)):
             for what in ("shape", "dtype", "device"):
                 if getattr(vector, what) != getattr(x, what):
@@ -196,8 +203,6 @@ async def _linearize(func: Callable[..., Any], primals: tuple[Tree, ...]) -> Any
                 or any(vector.requires_grad for vector in vectors)
             )
         found = await pulled(transposed, dummies, vectors, create_graph=beyond, retain_graph=True)
-        return unflatten(
-            out_structure, [wrap_batch(t, batch) if inner is batch else t for t in found]
-        )
+        return unflatten(out_structure, [hidden(t, batch) for t in found])
 
     return unflatten(out_structure, values), transform("jvp_fn", push, push)

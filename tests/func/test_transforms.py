@@ -4,6 +4,7 @@ import asyncio
 import copy
 from collections import namedtuple
 
+import numpy as np
 import pytest
 from parity import both, raised, torch
 
@@ -778,6 +779,81 @@ def test_leaves_of_transforms_within_do_not_get_out(inner, outer):
         assert not nested(a, b).requires_grad
         for given in ((a.clone().requires_grad_(), b), (a, b.clone().requires_grad_())):
             assert nested(*given).requires_grad
+
+
+def _vectors_of_all(T, pull, count):
+    return T.vmap(lambda v: pull(v)[0])(T.eye(count, dtype=T.float64))
+
+
+def _vjps(T, x, w):
+    return _vectors_of_all(T, T.func.vjp(lambda x: (w @ x).tanh(), x)[1], 3)
+
+
+def _vjps_by_what_is_not_mapped(T, x, w):
+    return _vectors_of_all(T, T.func.vjp(lambda w: (w @ x).tanh(), w)[1], 3)
+
+
+def _vjps_in_two_levels(T, x, w):
+    _, pull = T.func.vjp(lambda x: (w @ x).tanh(), x)
+    vectors = T.arange(12, dtype=T.float64).reshape(2, 2, 3)
+    return T.vmap(T.vmap(lambda v: pull(v * x.sum())[0]), out_dims=1)(vectors)
+
+
+def _hessian_rows(T, x, w):
+    slopes = T.func.grad(lambda x: ((w @ x).tanh() ** 2).sum())
+    return _vectors_of_all(T, T.func.vjp(slopes, x)[1], 2)
+
+
+def _jacobian_of_a_pull(T, x, w):
+    _, pull = T.func.vjp(lambda x: (w @ x).tanh(), x)
+    return T.func.jacfwd(lambda v: pull(v)[0])(w[:, 0])
+
+
+def _tangent_kernel(T, x, w):
+    _, pull = T.func.vjp(lambda w: (w @ x).tanh(), w)
+
+    def column(v):
+        return T.func.jvp(lambda w: (w @ (x + 1)).tanh(), (w,), pull(v))[1]
+
+    return T.vmap(column)(T.eye(3, dtype=T.float64))
+
+
+PULLS_IN_VMAP = [
+    _vjps, _vjps_by_what_is_not_mapped, _vjps_in_two_levels, _hessian_rows, _jacobian_of_a_pull,
+    _tangent_kernel,
+]  # fmt: skip
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("function", PULLS_IN_VMAP)
+def test_a_vmap_within_calls_what_a_vmap_around_has_made(function):
+    """The function of `vjp` holds the examples of the outer call, its vectors those of both."""
+    x, w = [[0.1, 0.2], [-0.3, 0.4], [0.5, -0.6], [0.7, 0.8]], [[0.0, 1.0], [2.0, 3.0], [-1.0, 0.5]]
+
+    def run(T):
+        def of(x, w):
+            return function(T, x, w)
+
+        a, b = T.tensor(x, dtype=T.float64), T.tensor(w, dtype=T.float64)
+        one = T.vmap(of, in_dims=(0, None))(a, b)
+        two = T.vmap(T.vmap(of, in_dims=(0, None)), in_dims=(0, None), out_dims=1)(
+            a.reshape(2, 2, 2), b
+        )
+        slope = T.func.grad(lambda a: T.vmap(of, in_dims=(0, None))(a, b).sin().sum())(a)
+        return [one, two, slope]
+
+    for found, expected in zip(run(ag), run(torch), strict=True):
+        assert np.allclose(found.numpy(), expected.numpy(), rtol=1e-10, atol=1e-12)
+
+
+def test_a_vmap_within_calls_the_linear_function_of_one_around():
+    def columns(x):
+        _, push = ag.func.linearize(lambda x: x.sin() * x.sum(), x)
+        return ag.vmap(push, out_dims=1)(ag.eye(2, dtype=ag.float64))
+
+    x = ag.tensor([[0.1, 0.2], [-0.3, 0.4], [0.5, -0.6]], dtype=ag.float64)
+    expected = ag.vmap(ag.func.jacrev(lambda x: x.sin() * x.sum()))(x)
+    assert ag.allclose(ag.vmap(columns)(x), expected)
 
 
 @pytest.mark.asyncio
