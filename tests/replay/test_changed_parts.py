@@ -64,7 +64,16 @@ def picked(x, net):
     return (y * y,)
 
 
-PROGRAMS = [rows_of_states, positions, masks, swapped, picked]
+def normed(x, net):
+    """The norms return views of what their kernels make."""
+    y = net(x).reshape(2, 2, COLUMNS)
+    y = nn.functional.leaky_relu(nn.functional.instance_norm(y), 0.2, inplace=True)
+    y = nn.functional.batch_norm(y, None, None, training=True).reshape(ROWS, COLUMNS)
+    y[0].mul_(2)
+    return (y * y,)
+
+
+PROGRAMS = [rows_of_states, positions, masks, swapped, picked, normed]
 
 
 @pytest.mark.parametrize("program", PROGRAMS)
