@@ -400,10 +400,12 @@ class Module(Hooked):
     def __repr__(self) -> str:
         extra = self.extra_repr()
         lines = extra.split("\n") if extra else []
-        below = [
-            f"({name}): " + repr(module).replace("\n", "\n  ")
-            for name, module in self._modules.items()
-        ]
+        below = []
+        for name, module in self._modules.items():
+            first, *rest = repr(module).split("\n")
+            # As in PyTorch, blank lines stay empty.
+            rest = [f"  {line}" if line.strip() else "" for line in rest]
+            below.append("\n".join([f"({name}): {first}", *rest]))
         if not below and len(lines) <= 1:
             return f"{self._get_name()}({extra})"
         return f"{self._get_name()}(\n  " + "\n  ".join(lines + below) + "\n)"

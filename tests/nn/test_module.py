@@ -426,6 +426,17 @@ def test_the_tree_is_printed():
     assert "weight" in dir(model[0])
 
 
+def test_blank_lines_in_a_printed_tree_stay_empty():
+    class Words(nn.Module):
+        def extra_repr(self):
+            return "one\n\ntwo\n"
+
+    assert repr(nn.Sequential(nn.Sequential(Words()))).split("\n") == [
+        "Sequential(", "  (0): Sequential(", "    (0): Words(", "      one", "", "      two", "",
+        "    )", "  )", ")",
+    ]  # fmt: skip
+
+
 def test_a_module_that_was_not_initialised_says_so():
     class Bare(ag.nn.Module):
         def __init__(self):
