@@ -11,6 +11,7 @@ from asyncgrad.nn.parameter import (
 )
 from asyncgrad.nn.recurrent import RNNBase  # noqa: F401  for isinstance
 from asyncgrad.nn.summary import summary
+from asyncgrad.submodules import offer
 
 __all__ = [
     "Buffer", "Parameter", "UninitializedBuffer", "UninitializedParameter", "functional", "init",
@@ -29,7 +30,12 @@ globals().update(_MODULES)
 __all__ += _MODULES
 
 
-def __getattr__(name: str) -> NoReturn:
-    """Say where the models are that PyTorch has in `nn.parallel`."""
-    known = ": what it has is in asyncgrad.distributed.nn.parallel" if name == "parallel" else ""
-    raise AttributeError(f"module 'asyncgrad.nn' has no attribute {name!r}{known}")
+def _of_parallel(name: str) -> NoReturn:
+    """Say where the rest is that PyTorch has in `nn.parallel`."""
+    raise AttributeError(
+        f"module 'asyncgrad.nn.parallel' has no attribute {name!r}: what several workers share is "
+        f"in asyncgrad.distributed.nn.parallel"
+    )
+
+
+offer(__name__, "parallel", {"DataParallel": modules.DataParallel, "__getattr__": _of_parallel})

@@ -156,6 +156,15 @@ def test_what_needs_other_processes_is_refused():
         ag.nn.DataParallel(ag.nn.Identity(), device_ids=[0, 1])
 
 
+def test_the_module_of_parallel_modules_can_be_imported():
+    """Programs import it for names that they use on several devices only."""
+    parallel = importlib.import_module("asyncgrad.nn.parallel")
+    assert parallel is ag.nn.parallel
+    assert parallel.DataParallel is ag.nn.DataParallel
+    with pytest.raises(AttributeError, match=r"is in asyncgrad\.distributed\.nn\.parallel"):
+        assert parallel.DistributedDataParallel
+
+
 def test_a_module_that_is_parallel_over_one_device_is_the_module():
     mine, other = layers(lambda nn: nn.DataParallel(nn.Linear(2, 2)))
     x = np.ones((3, 2))
