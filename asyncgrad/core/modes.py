@@ -96,8 +96,8 @@ class Modes:
     tracking: bool = False
     #: Derived: an operation only has to check `grad`, and whether its inputs require grad.
     plain: bool = field(default=True, init=False)
-    #: Derived: it would only have to check that if no recorder were told of it.
-    recorded: bool = field(default=False, init=False)
+    #: Derived: the record would be `plain` if it had no recorder (`asyncgrad.compile`).
+    only_recorder: bool = field(default=False, init=False)
     #: Cache of records that differ from this one only in switches, by these changes. Cached records
     #: have no cache of their own, so no chain grows as switches go on and off.
     variants: dict[Any, Modes] | None = field(
@@ -117,7 +117,7 @@ class Modes:
             and not self.tracking
         )
         self.plain = plain and self.recorder is None
-        self.recorded = plain and self.recorder is not None and self.check is None
+        self.only_recorder = plain and self.recorder is not None and self.check is None
         if self.check is not None:
             self.check.watch(self)
 

@@ -13,7 +13,7 @@ An op has up to five forms:
 All forms look the array function up by the op's name in `Metadata.kernels` and call it there. Where
 a mode is in force, `mode_hooks.instead` may compute the result in another way, and `in_modes` sees
 every result. If that mode is only a recorder's, the forms of the common case are called without it,
-and `recorded` tells it of the result.
+and `computed_and_reported` tells it of the result.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from asyncgrad.core.versions import VersionCounter
 from asyncgrad.devices.fp_errors import call_without_fp_errors
 from asyncgrad.ops.device_check import reason
 from asyncgrad.ops.generated import code_of, postponed
-from asyncgrad.ops.mode_hooks import in_modes, instead, recorded
+from asyncgrad.ops.mode_hooks import computed_and_reported, in_modes, instead
 from asyncgrad.ops.namespace import OPS, RECORDED, metadata_of
 from asyncgrad.ops.op import Op
 from asyncgrad.ops.promotion import accept, as_tensor_operand, check_broadcast, promote_binary
@@ -117,23 +117,23 @@ def _planned(op: Op, key: tuple[bool, ...]) -> tuple[Rule, Callable[..., None]]:
     return plan.rule, plan.save
 
 
-def _remembered(seen_by: dict[Any, Any], op: Op, known: Any, array: Any, kernel: Any) -> Any:
-    """The metadata of a comparison's results, its kernel, and the library's own function."""
-    if len(seen_by) >= _CACHE_LIMIT:
-        seen_by.clear()
+def _remember_comparison(cache: dict[Any, Any], op: Op, known: Any, array: Any, kernel: Any) -> Any:
+    """Remember, and return, a comparison's metadata, its kernel, and the library's own function."""
+    if len(cache) >= _CACHE_LIMIT:
+        cache.clear()
     own = getattr(op.forward, "name", None)
     fast = kernel if own is None or known.device.streamed else getattr(known.F.xp, own)
-    seen = seen_by[known] = (metadata_of(array, known.device), kernel, fast)
+    seen = cache[known] = (metadata_of(array, known.device), kernel, fast)
     return seen
 
 
-def _fitting(seen_by: dict[Any, Any], op: Op, input: Any, other: Any, out: Any) -> Any:
-    """Remember the metadata of a product of two matrices, and the cost of its gradient."""
+def _remember_product(cache: dict[Any, Any], op: Op, input: Any, other: Any, out: Any) -> Any:
+    """Remember the metadata and cost of a product that `checked` has computed; returns `out`."""
     known, other_known = input._metadata, other._metadata
     if len(known.shape) == 2 and len(other_known.shape) == 2:
-        if len(seen_by) >= _CACHE_LIMIT:
-            seen_by.clear()
-        seen_by[known, other_known] = (out._metadata, op.cost(input, other))  # type: ignore[misc]
+        if len(cache) >= _CACHE_LIMIT:
+            cache.clear()
+        cache[known, other_known] = (out._metadata, op.cost(input, other))  # type: ignore[misc]
     return out
 
 
@@ -196,9 +196,9 @@ _NAMES: dict[str, Any] = {
     "current": current,
     "next_sequence_nr": next_sequence_nr,
     **{one.__name__: one for one in (
-        OpNode, VersionCounter, accept, as_tensor_operand, check_broadcast, counter_of,
-        gradient_edge, in_modes, instead, metadata_of, note_view, reason, recorded, _fitting,
-        _planned, _remembered, _sequence_node,
+        OpNode, VersionCounter, accept, as_tensor_operand, check_broadcast, computed_and_reported,
+        counter_of, gradient_edge, in_modes, instead, metadata_of, note_view, reason, _planned,
+        _remember_comparison, _remember_product, _sequence_node,
     )},
 }  # fmt: skip
 
@@ -228,7 +228,7 @@ def _text_of(op: Op, form: str) -> str:
 
 def _names_in(text: str, op: Op, form: str, function: Any) -> dict[str, Any]:
     known = {**_NAMES, "function": function, "cost_of": op.cost}
-    known |= {"Tensor": variable.new_tensor, "seen_by": {}, "plans": {}}
+    known |= {"Tensor": variable.new_tensor, "cache": {}, "plans": {}}
     if form != "tensors":
         known["tensors"] = tensors_dispatch(op)
         if is_pair(op):

@@ -67,12 +67,12 @@ def instead(
     return None
 
 
-def recorded(
+def computed_and_reported(
     op: Op, function: Any, inputs: tuple[Any, ...], attributes: tuple[Any, ...], modes: Modes
 ) -> Any:
-    """An op's result by its dispatch function in no mode but the recorder's, which is told of it.
+    """Compute an op without modes, and report it to the recorder, the only mode in force.
 
-    The operands are those of the common case: the function calls no others that have to be told of.
+    The operands are those of the common case, so the function calls no other op.
     """
     try:
         install(DEFAULT if modes.grad else _NO_GRAD)

@@ -157,16 +157,16 @@ except AttributeError:
     return tensors(accept(op, input))
 modes = current()
 if known.special or not modes.plain:
-    if modes.recorded and not known.special:
-        {recorded}
+    if modes.only_recorder and not known.special:
+        {reported}
     return tensors(accept(op, input))
 """
 _OPERAND_AND_NUMBER = """
 known = input._metadata
 modes = current()
 if known.special or {scalar}.__class__ is complex or not modes.plain:
-    if modes.recorded and not known.special:
-        {recorded}
+    if modes.only_recorder and not known.special:
+        {reported}
     return tensors(input, {scalar})
 """
 _OPERANDS = """
@@ -185,8 +185,8 @@ if known is not other_known:
     return promoted(input, other)
 modes = current()
 if not modes.plain:
-    if modes.recorded:
-        {recorded}
+    if modes.only_recorder:
+        {reported}
     return tensors(input, other)
 """
 _NUMBER = """
@@ -207,7 +207,7 @@ except AttributeError:
     return tensors(accept(op, input))
 if known.scalar or not current().plain:
     return tensors(input)
-seen = seen_by.get(known)
+seen = cache.get(known)
 kernel = known.kernels["{name}"]
 if seen is not None and kernel is seen[1]:
     kernel = seen[2]
@@ -220,7 +220,7 @@ _COMPARISON = """
 kind = other.__class__
 try:
     known = input._metadata
-    seen = seen_by.get(known)
+    seen = cache.get(known)
     if not current().plain:
         return promoted(input, other)
     kernel = known.kernels["{name}"]
@@ -244,7 +244,7 @@ if kind is float or kind is int:
 """
 _COMPARED = """
 if seen is None:
-    seen = _remembered(seen_by, op, known, array, kernel)
+    seen = _remember_comparison(cache, op, known, array, kernel)
 {result}
 out._edge = None
 return out
@@ -257,15 +257,15 @@ if (kind is float or kind is int) and not self._metadata.special:
 _CHECKED = """
 try:
     known = input._metadata
-    seen = seen_by.get((known, other._metadata))
+    seen = cache.get((known, other._metadata))
 except AttributeError:
     return checked(input, other)
 if seen is None:
-    return _fitting(seen_by, op, input, other, checked(input, other))
+    return _remember_product(cache, op, input, other, checked(input, other))
 modes = current()
 if not modes.plain:
-    if modes.recorded:
-        {recorded}
+    if modes.only_recorder:
+        {reported}
     return checked(input, other)
 metadata, cost = seen
 """
@@ -325,7 +325,7 @@ class Writer:
             "scalar": self.arguments[-1],
         }
         given = f"{self.parts['inputs']}, {self.parts['attributes']}"
-        self.parts["recorded"] = f"return recorded(op, function, {given}, modes)"
+        self.parts["reported"] = f"return computed_and_reported(op, function, {given}, modes)"
 
     def text(self) -> str:
         """The text of the function."""
