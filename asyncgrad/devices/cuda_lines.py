@@ -1,20 +1,16 @@
 """CUDA kernels in which a block of threads goes along one line of an array, such as a softmax.
 
-A line lies along an axis, or it is a channel of all images of a batch.
-
-A kernel is declared by expressions that C++ and Python read alike. What it adds up along a line it
-needs at every place of the line, so it reads the line several times: after the first time it comes
-from the cache.
+They are declared in `kernels`. What a kernel adds up along a line it needs at every place of the
+line, so it reads the line several times: after the first time it comes from the cache.
 """
 
 from __future__ import annotations
 
-import re
 from math import prod
 from typing import Any
 
 from asyncgrad.aliases import Array, Value
-from asyncgrad.records import NamedTuple
+from asyncgrad.devices.kernels import Lines
 
 #: How two parts of a total become one, and what it begins with.
 _JOINED = {"sum": ("a + b", "T(0)"), "max": ("a > b ? a : b", "T(__int_as_float(0xff800000))")}
@@ -87,103 +83,65 @@ _ALONG = (
 )
 _PLACE_ON_AN_AXIS = "i * beside"
 #: The images of a channel lie apart. Their places are divided as numbers of 32 bits: four times as
-#: fast as with 64.
+#: fast as with 64. `kernels` refuses larger batches.
 _PLACE_IN_A_BATCH = (
     "(long long)((unsigned)i / (unsigned)beside) * lines * beside + (unsigned)i % (unsigned)beside"
 )
-#: A batch has at most so many elements.
-LARGEST_BATCH = (1 << 32) - 1
 
 
-class Lines(NamedTuple):
-    """A kernel that computes something for each line along an axis.
+def code_of(declared: Lines, name: str, dtype: str) -> str:
+    """A declared kernel in C++."""
+    inputs = [*declared.arrays.split(), *declared.lines.split(), *declared.defaults()]
+    outs = [*declared.names("out"), *declared.results.split()]
+    parameters = [
+        *(f"const T* {name}_" for name in inputs),
+        *(f"T* {name}_out" for name in outs),
+        *(f"T {name}" for name in declared.numbers.split()),
+    ]
+    found = " ".join([
+        *(f"const T {name} = {name}_[at];" for name in declared.arrays.split()),
+        *(
+            f"const T {name} = {name}_ ? {name}_[i] : T({value});"
+            for name, value in declared.defaults().items()
+        ),
+    ])  # fmt: skip
+    body = [f"const T {name} = inside ? {name}_[line] : T(0);" for name in declared.lines.split()]
+    for how, target, expression in declared.steps("sum", "max", "let", "each"):
+        if how == "let":
+            body.append(f"const T {target} = {expression};")
+            continue
+        if how == "each":
+            found += f" const T {target} = {expression};"
+            continue
+        along = _along(declared, f"{found} part = joined_{how}(part, {expression});")
+        body.append(f"T {target};")
+        body.append(f"{{ T part = {_JOINED[how][1]}; {along} {target} = part; }}")
+        body.append(f"{target} = join_{how}({target}, buffer);")
+    written = " ".join(
+        f"{name}_out[at] = {expression};" for _, name, expression in declared.steps("out")
+    )
+    if written:
+        body.append(_along(declared, f"{found} {written}"))
+    body += [
+        f"if (inside && threadIdx.y == 0) {target}_out[line] = {target};"
+        for target in declared.results.split()
+    ]
+    used = sorted({how for how, *_ in declared.steps("sum", "max")})
+    return _TEMPLATE % {
+        "dtype": _DTYPES[dtype],
+        "functions": "".join(_JOIN % {"how": how, "joined": _JOINED[how][0]} for how in used),
+        "name": name,
+        "parameters": ", ".join(parameters),
+        "threads": _CHANNEL_THREADS if declared.over_batch else _THREADS,
+        "found": _LINES_OF_A_BATCH if declared.over_batch else _LINES_OF_AN_AXIS,
+        "body": "\n    ".join(body),
+    }
 
-    Names are separated by spaces, and are not those that the compilers' texts have themselves, such
-    as `part`; `length` is the length of a line.
-    """
 
-    #: Inputs with an element for each place of each line.
-    arrays: str
-    #: What is computed, in this order, as `kind name = expression`. "sum", "max" and "let" are
-    #: values of a line. "each" is computed for each place, and kept by the host, but computed anew
-    #: by GPUs. "out" is a result with an element for each place, and "column" a sum over lines for
-    #: each place, which only the host computes.
-    body: str
-    #: Values of lines that are results.
-    results: str = ""
-    #: Inputs with one element for each line.
-    lines: str = ""
-    #: Inputs with one element for each place in a line, each with what stands for None.
-    places: str = ""
-    numbers: str = ""
-    #: A line is a channel, the second axis, of all images of a batch.
-    over_batch: bool = False
-
-    def steps(self, *kinds: str) -> list[tuple[str, str, str]]:
-        """The kind, the name and the expression of what is computed: of all or of some kinds."""
-        found = [re.split(r" (?:= )?", part.strip(), maxsplit=2) for part in self.body.split(";")]
-        return [(how, n, value) for how, n, value in found if not kinds or how in kinds]
-
-    def names(self, *kinds: str) -> list[str]:
-        """The names of what is computed, of some kinds."""
-        return [name for _, name, _ in self.steps(*kinds)]
-
-    def defaults(self) -> dict[str, str]:
-        """The names of inputs for places, with what stands for None."""
-        return dict(part.split("=") for part in self.places.split())
-
-    def code(self, name: str, dtype: str) -> str:
-        """The kernel in C++."""
-        inputs = [*self.arrays.split(), *self.lines.split(), *self.defaults()]
-        outs = [*self.names("out"), *self.results.split()]
-        parameters = [
-            *(f"const T* {name}_" for name in inputs),
-            *(f"T* {name}_out" for name in outs),
-            *(f"T {name}" for name in self.numbers.split()),
-        ]
-        found = " ".join([
-            *(f"const T {name} = {name}_[at];" for name in self.arrays.split()),
-            *(
-                f"const T {name} = {name}_ ? {name}_[i] : T({value});"
-                for name, value in self.defaults().items()
-            ),
-        ])  # fmt: skip
-        body = [f"const T {name} = inside ? {name}_[line] : T(0);" for name in self.lines.split()]
-        for how, target, expression in self.steps("sum", "max", "let", "each"):
-            if how == "let":
-                body.append(f"const T {target} = {expression};")
-                continue
-            if how == "each":
-                found += f" const T {target} = {expression};"
-                continue
-            along = self._along(f"{found} part = joined_{how}(part, {expression});")
-            body.append(f"T {target};")
-            body.append(f"{{ T part = {_JOINED[how][1]}; {along} {target} = part; }}")
-            body.append(f"{target} = join_{how}({target}, buffer);")
-        written = " ".join(
-            f"{name}_out[at] = {expression};" for _, name, expression in self.steps("out")
-        )
-        if written:
-            body.append(self._along(f"{found} {written}"))
-        body += [
-            f"if (inside && threadIdx.y == 0) {target}_out[line] = {target};"
-            for target in self.results.split()
-        ]
-        used = sorted({how for how, *_ in self.steps("sum", "max")})
-        return _TEMPLATE % {
-            "dtype": _DTYPES[dtype],
-            "functions": "".join(_JOIN % {"how": how, "joined": _JOINED[how][0]} for how in used),
-            "name": name,
-            "parameters": ", ".join(parameters),
-            "threads": _CHANNEL_THREADS if self.over_batch else _THREADS,
-            "found": _LINES_OF_A_BATCH if self.over_batch else _LINES_OF_AN_AXIS,
-            "body": "\n    ".join(body),
-        }
-
-    def _along(self, work: str) -> str:
-        """A loop over the places of a line that this thread has."""
-        place = _PLACE_IN_A_BATCH if self.over_batch else _PLACE_ON_AN_AXIS
-        return _ALONG % {"place": place, "work": work}
+def _along(declared: Lines, work: str) -> str:
+    """A loop over the places of a line that this thread has."""
+    place = _PLACE_IN_A_BATCH if declared.over_batch else _PLACE_ON_AN_AXIS
+    return _ALONG % {"place": place, "work": work}
 
 
 class LinesKernel:
@@ -206,7 +164,7 @@ class LinesKernel:
         shape, dtype = first.shape, first.dtype
         kernel = self._compiled.get(dtype.char)
         if kernel is None:
-            code = self._declared.code(self._name, dtype.char)
+            code = code_of(self._declared, self._name, dtype.char)
             kernel = self._compiled[dtype.char] = self._cupy.RawKernel(code, self._name)
         beside = prod(shape[axis + 1 :])
         if self._declared.over_batch:

@@ -7,14 +7,56 @@ They have the names of the kernels in `ops.fused` and are used where they suppor
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
 from typing import Any
 
 from asyncgrad.aliases import Array, Namespace, Value
-from asyncgrad.devices.cuda_lines import LARGEST_BATCH, Lines
 from asyncgrad.devices.pointwise import LOSS_SLOPES, LOSSES, POINTWISE, Elementwise
 from asyncgrad.devices.updates import FUNCTIONS as CALLED
 from asyncgrad.devices.updates import UPDATES
+from asyncgrad.records import NamedTuple
+
+#: Kernels of channels take batches of at most so many elements: on GPUs they count with 32 bits.
+_LARGEST_BATCH = (1 << 32) - 1
+
+
+class Lines(NamedTuple):
+    """A kernel that computes something for each line along an axis, such as a softmax.
+
+    Its expressions are those that C++ and Python read alike; `length` is the length of a line.
+    Names are separated by spaces, and differ from those in the compilers' texts, such as `part`.
+    """
+
+    #: Inputs with an element for each place of each line.
+    arrays: str
+    #: What is computed, in this order, as `kind name = expression`. "sum", "max" and "let" are
+    #: values of a line. "each" is computed for each place, and kept by the host, but computed anew
+    #: by GPUs. "out" is a result with an element for each place, and "column" a sum over lines for
+    #: each place, which only the host computes.
+    body: str
+    #: Values of lines that are results.
+    results: str = ""
+    #: Inputs with one element for each line.
+    lines: str = ""
+    #: Inputs with one element for each place in a line, each with what stands for None.
+    places: str = ""
+    numbers: str = ""
+    #: A line is a channel, the second axis, of all images of a batch.
+    over_batch: bool = False
+
+    def steps(self, *kinds: str) -> list[tuple[str, str, str]]:
+        """The kind, the name and the expression of what is computed: of all or of some kinds."""
+        found = [re.split(r" (?:= )?", part.strip(), maxsplit=2) for part in self.body.split(";")]
+        return [(how, n, value) for how, n, value in found if not kinds or how in kinds]
+
+    def names(self, *kinds: str) -> list[str]:
+        """The names of what is computed, of some kinds."""
+        return [name for _, name, _ in self.steps(*kinds)]
+
+    def defaults(self) -> dict[str, str]:
+        """The names of inputs for places, with what stands for None."""
+        return dict(part.split("=") for part in self.places.split())
 
 
 def _logistic(gate: str, *parts: str) -> str:
@@ -196,7 +238,7 @@ def _over_batch(name: str) -> Callable[..., Any]:
     """A kernel of channels, for arrays of which the first one has all elements."""
 
     def call(K: Namespace, x: Array, *arguments: Value) -> Any:
-        return NotImplemented if x.size > LARGEST_BATCH else getattr(K, name)(1, x, *arguments)
+        return NotImplemented if x.size > _LARGEST_BATCH else getattr(K, name)(1, x, *arguments)
 
     return call
 

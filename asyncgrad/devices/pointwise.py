@@ -8,9 +8,10 @@ from asyncgrad.records import NamedTuple
 
 
 class Elementwise(NamedTuple):
-    """A kernel with one thread for each element, whose number is `i`; outputs may be passed.
+    """A kernel that computes each element, number `i`, by itself.
 
-    Python reads the statements, too, and `a ? b : c` as `where`.
+    The body is C++, which `host_kernels` translates to Python. An output that it reads before it
+    writes there is changed in place.
     """
 
     inputs: str

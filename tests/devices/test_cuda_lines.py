@@ -9,8 +9,8 @@ from cuda_threads import COMPILER, RawKernel
 from cupy_stand_in import CALLED
 
 from asyncgrad.devices import cuda_lines
-from asyncgrad.devices.cuda_lines import Lines, LinesKernel
-from asyncgrad.devices.kernels import SOURCES
+from asyncgrad.devices.cuda_lines import LinesKernel
+from asyncgrad.devices.kernels import SOURCES, Lines
 
 pytestmark = [
     pytest.mark.slow, pytest.mark.skipif(COMPILER is None, reason="there is no g++"),

@@ -26,6 +26,7 @@ import pytest
 from asyncgrad.devices import cuda as home
 from asyncgrad.devices import cuda_products
 from asyncgrad.devices.base import READY
+from asyncgrad.devices.cuda_lines import code_of
 from asyncgrad.devices.kernels import SOURCES
 from asyncgrad.devices.simulated import array
 from asyncgrad.devices.simulated.array import (
@@ -405,7 +406,7 @@ class StandIn:
 
     def RawKernel(self, code, name):
         declared = SOURCES[name.removeprefix("asyncgrad_")]
-        assert code in {declared.code(name, dtype) for dtype in "fd"}
+        assert code in {code_of(declared, name, dtype) for dtype in "fd"}
         return _Lines(self, name, declared)
 
     # -- copies -----------------------------------------------------------------------------------

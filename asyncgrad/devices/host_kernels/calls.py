@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from asyncgrad.aliases import Array, Value
-from asyncgrad.devices.cuda_lines import Lines
+from asyncgrad.devices.kernels import Lines
 from asyncgrad.devices.pieces import in_pieces
 from asyncgrad.devices.pointwise import NUMBERS, Elementwise
 from asyncgrad.devices.pool import POOL

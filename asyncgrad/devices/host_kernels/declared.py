@@ -25,7 +25,6 @@ import numpy as np
 from numba.misc import appdirs
 
 from asyncgrad.aliases import Array
-from asyncgrad.devices.cuda_lines import Lines
 from asyncgrad.devices.host_kernels import (
     addresses,
     attention,
@@ -44,7 +43,7 @@ from asyncgrad.devices.host_kernels.calls import (
 )
 from asyncgrad.devices.host_kernels.lines import LinesText
 from asyncgrad.devices.host_kernels.updates import UpdateKernel, update_text
-from asyncgrad.devices.kernels import ALONE, FUNCTIONS, OF_INTEGERS, SOURCES
+from asyncgrad.devices.kernels import ALONE, FUNCTIONS, OF_INTEGERS, SOURCES, Lines
 from asyncgrad.devices.pointwise import CDF, LOSSES, NUMBERS, Elementwise
 from asyncgrad.devices.updates import UPDATES
 

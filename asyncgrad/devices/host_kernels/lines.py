@@ -11,9 +11,9 @@ from collections.abc import Iterable, Mapping
 from itertools import groupby
 from typing import Any
 
-from asyncgrad.devices.cuda_lines import Lines
 from asyncgrad.devices.host_kernels.calls import LINES_BESIDE
 from asyncgrad.devices.host_kernels.functions import ADDED
+from asyncgrad.devices.kernels import Lines
 
 #: Lines whose sums for each place are added up in the arrays' dtype.
 _LINES = 32
