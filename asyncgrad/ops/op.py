@@ -34,10 +34,8 @@ class Part(NamedTuple):
     function: Callable[..., Any]
     #: The local derivative `local(F, *values)`, if the function multiplies the gradient by it.
     local: Callable[..., Any] | None = None
-    #: `kernel(xp, gradient, *values)`, which the function calls for arrays of real dtypes, and
-    #: what it calls for everything else.
+    #: For arrays of real dtypes `kernel(xp, gradient, *values)` is called instead of the function.
     kernel: Callable[..., Any] | None = None
-    rule: Callable[..., Any] | None = None
 
 
 _NO_PARTS: Mapping[str, Part] = {}
@@ -170,12 +168,7 @@ def _parts(rules: Mapping[str, Callable[..., Any] | Part]) -> dict[str, Part]:
 
 def fused(kernel: Callable[..., Any], rule: Callable[..., Any]) -> Part:
     """A pull that calls `kernel(xp, g, ...)` for real dtypes and the rule for everything else."""
-    follow = rounding_once(rule)
-
-    def pull(F: Any, g: Any, *values: Any) -> Any:
-        return kernel(F.xp, g, *values) if F.fused else follow(F, g, *values)
-
-    return Part(_parameters(rule)[2:], pull, kernel=kernel, rule=follow)
+    return Part(_parameters(rule)[2:], rounding_once(rule), kernel=kernel)
 
 
 def fused_together(

@@ -213,7 +213,7 @@ def _run(
             known[f"slope_{key}"] = part.local
             text = f"F.chain(g, slope_{key}(F{given}))"
         else:
-            known[f"pull_{key}"] = function = part.rule or part.function
+            known[f"pull_{key}"] = function = part.function
             text = f"pull_{key}(F, g{given})"
         if part.kernel is not None:
             known[f"kernel_{key}"] = part.kernel
