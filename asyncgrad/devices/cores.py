@@ -1,4 +1,4 @@
-"""Divide long work, and offer the thread's core to other threads between the parts.
+"""Divide long work, and offer the thread's core and the GIL to other threads between the parts.
 
 The system may let a thread compute until its next tick, at worst 4 ms, even if the event loop's
 thread was just woken on the same core while another core is idle.
@@ -16,47 +16,43 @@ from typing import Any
 #: this core, such as an event loop's with its short slice, and otherwise only at its next tick. The
 #: thread gives up nothing of its share, as it would by `_yield`.
 account: Callable[[], object] = thread_time_ns
-#: Let another thread that waits for this core run first; takes 0.3 us if there is none.
+#: Let another thread run first that waits for this core, or for the GIL, which the call releases.
+#: It takes 0.3 us if there is none.
 _yield: Callable[[], None] = getattr(os, "sched_yield", partial(sleep, 0))
-#: After a longer wait the thread is assumed to share core and interpreter with other computing
-#: threads, and not with a loop that handles events.
-_LONG_NS = 1_000_000
-#: A wait of so many nanoseconds makes the next slices twice as long, a wait of twice as many three
-#: times as long.
-_SHORTEST_NS = 150_000
-#: The largest factor by which slices are lengthened.
-_MOST = 64
-
-#: The current factor, shared by all threads.
-_times = 1
+#: After a longer wait the thread is assumed to share core and GIL with other threads that compute,
+#: and not with a loop that handles events. Then the next slices are `1 + wait // _EACH_NS` times as
+#: long; after each shorter wait they are half as long again.
+_LONG_NS, _EACH_NS = 1_000_000, 150_000
+#: How many times as long as usual slices are now, in all threads, and at most.
+_stretch, _MOST = 1, 64
 
 
 def waited() -> int:
-    """How long this thread has waited so far, for a core, the interpreter or anything else."""
+    """How long this thread has waited so far, for a core, the GIL or anything else."""
     return perf_counter_ns() - thread_time_ns()
 
 
 def offer_core(before: int) -> None:
-    """Offer the thread's core after work, unless that takes long now; `waited` gave `before`."""
-    global _times
-    if _times == 1:
+    """Offer core and GIL after work, unless that takes long now; `waited` gave `before`."""
+    global _stretch
+    if _stretch == 1:
         _yield()
     took = waited() - before
     # Several threads may write this at the same time; they share the same cores.
     if took < _LONG_NS:
-        _times = max(_times // 2, 1)
+        _stretch = max(_stretch // 2, 1)
     else:
-        _times = min(_times * (1 + took // _SHORTEST_NS), _MOST)
+        _stretch = min(_stretch * (1 + took // _EACH_NS), _MOST)
 
 
 def divided(length: int, part: int, start: int = 0) -> Iterator[slice]:
     """Divide a length into slices of at least `part`, a tenth of a millisecond's work each.
 
-    The thread may lose its core and the interpreter at the end of a slice. If that took long, the
-    next slices are longer and the core is not offered.
+    The thread offers its core and the GIL at the end of a slice. If it gets them back late, the
+    next slices are longer and nothing is offered.
     """
     while start < length:
-        end = start + part * _times
+        end = start + part * _stretch
         before = waited()
         yield slice(start, end)
         offer_core(before)
@@ -64,6 +60,6 @@ def divided(length: int, part: int, start: int = 0) -> Iterator[slice]:
 
 
 def in_turns(items: Sequence[Any], part: int) -> Iterator[Any]:
-    """Go through items, and offer the core after each `part` of them as `divided` does."""
+    """Go through items, and offer core and GIL after each `part` of them as `divided` does."""
     for place in divided(len(items), part):
         yield from items[place]

@@ -2,7 +2,8 @@
 
 How work is cut depends on its shape alone, so its bits do not depend on who computes the pieces, on
 how many cores there are, or on what else runs. A piece takes about a third of a millisecond. After
-each one the thread offers its core to other threads, above all to that of an event loop.
+each one the thread offers its core and the GIL to other threads, above all to that of an event loop
+(`offer_core` in `cores`).
 """
 
 from __future__ import annotations
@@ -33,11 +34,12 @@ class Lender(Protocol):
 
 
 class _Here(_local):
-    """What a thread knows of the engine that it belongs to, and of the program that it runs."""
+    """What a thread knows of its engine, and of the program (`replay`) that it runs."""
 
+    #: The engine's threads, of which idle ones take pieces; None without an engine.
     lender: Lender | None = None
-    #: It computes for an event loop, whose own thread is another.
-    is_engines = False
+    #: It is one of these threads, and not that of the event loop.
+    is_engine_thread = False
     #: Where the program's large arrays are: see `devices/arena.py`.
     arena: Any = None
 
@@ -58,7 +60,7 @@ def in_pieces(call: Callable[[Any], object], pieces: Sequence[Any]) -> None:
         _Work(call, pieces, lender).run()
 
 
-def followed(
+def pipelined(
     first: Callable[[Any], object], then: Callable[[Any], object], parts: Sequence[Any]
 ) -> None:
     """Call `first` for each part, in their order, and `then` for each part after its `first`.
@@ -72,30 +74,30 @@ def followed(
                 call(part)
         return
     #: For each part a queue, which gets an entry when `first` has returned.
-    left: list[SimpleQueue[None]] = [SimpleQueue() for _ in parts]
+    ready: list[SimpleQueue[None]] = [SimpleQueue() for _ in parts]
 
     def compute(place: int) -> None:
         if place >= 0:
-            left[place].get()
+            ready[place].get()
             then(parts[place])
             return
-        for part, note in zip(parts, left, strict=True):
+        for part, queue in zip(parts, ready, strict=True):
             first(part)
-            note.put(None)
+            queue.put(None)
             work.ask()
 
-    def let_go() -> None:
+    def wake_all() -> None:
         # After an error nobody may wait for ever.
-        for note in left:
-            note.put(None)
+        for queue in ready:
+            queue.put(None)
 
-    work = _Work(compute, range(-1, len(parts)), lender, let_go)
+    # Piece -1 calls `first` for all parts. This thread takes it, because it takes the first piece.
+    work = _Work(compute, range(-1, len(parts)), lender, wake_all)
     try:
-        # The thread that gives work out takes the first piece itself.
         work.run()
     except BaseException:
         # An interrupt may have come between two pieces.
-        let_go()
+        wake_all()
         raise
 
 

@@ -146,7 +146,7 @@ class Pool:
         """Lend an array with undefined elements, of the thread's arena if a program runs in it."""
         size = prod(shape) * dtype.itemsize
         here = pieces.here
-        if here.is_engines:
+        if here.is_engine_thread:
             # Whatever is computed, large work comes here several times a millisecond.
             account()
         arena = here.arena

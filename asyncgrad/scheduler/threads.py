@@ -117,7 +117,7 @@ class Threads:
 
     def _work(self) -> None:
         calls, busy = self._calls, self._busy
-        pieces.here.lender, pieces.here.is_engines = self, True
+        pieces.here.lender, pieces.here.is_engine_thread = self, True
         while calls.get():
             busy.append(None)
             job, then = self._take()

@@ -33,7 +33,7 @@ class _Clock:
 def clock(monkeypatch):
     def install(waits=()):
         clock = _Clock(waits)
-        monkeypatch.setattr(cores, "_times", 1)
+        monkeypatch.setattr(cores, "_stretch", 1)
         monkeypatch.setattr(cores, "perf_counter_ns", clock.wall)
         monkeypatch.setattr(cores, "thread_time_ns", lambda: 0)
         monkeypatch.setattr(cores, "_yield", clock.offer)

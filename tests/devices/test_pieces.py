@@ -154,7 +154,7 @@ def test_one_thread_goes_through_all_parts_first(
 ) -> None:
     monkeypatch.setattr(pieces.here, "lender", lender)
     done: list[int] = []
-    pieces.followed(done.append, lambda part: done.append(-part), [1, 2, 3])
+    pieces.pipelined(done.append, lambda part: done.append(-part), [1, 2, 3])
     assert done == [1, 2, 3, -1, -2, -3]
 
 
@@ -173,7 +173,7 @@ def test_idle_threads_follow_from_part_to_part() -> None:
         assert part in done
         followed[part].set()
 
-    pieces.followed(first, then, [1, 2, 3])
+    pieces.pipelined(first, then, [1, 2, 3])
     assert all(event.is_set() for event in followed)
 
 
@@ -189,7 +189,7 @@ def test_a_thread_that_becomes_idle_between_two_parts_follows(
 
     def work() -> weakref.ref[np.ndarray]:
         x = np.zeros(4)
-        pieces.followed(done.append, lambda part: x.__setitem__(part, 1.0), [1, 2, 3])
+        pieces.pipelined(done.append, lambda part: x.__setitem__(part, 1.0), [1, 2, 3])
         assert x.sum() == 3
         return weakref.ref(x)
 
@@ -206,7 +206,7 @@ def test_no_thread_follows_for_ever_after_an_error() -> None:
         raise ValueError("planned")
 
     with pytest.raises(ValueError, match="planned"):
-        pieces.followed(first, print, [1, 2, 3])
+        pieces.pipelined(first, print, [1, 2, 3])
 
 
 def test_no_thread_follows_for_ever_after_an_interrupt_before_the_first_part(
@@ -221,7 +221,7 @@ def test_no_thread_follows_for_ever_after_an_interrupt_before_the_first_part(
     lent = Threads.lend
     monkeypatch.setattr(Threads, "lend", lend)
     with pytest.raises(KeyboardInterrupt):
-        pieces.followed(lambda part: None, lambda part: None, range(3))
+        pieces.pipelined(lambda part: None, lambda part: None, range(3))
 
 
 @pytest.mark.usefixtures("threads")
@@ -245,7 +245,7 @@ def test_no_thread_follows_for_ever_after_an_interrupt_of_the_first_call(
     before = sys.gettrace()
     sys.settrace(interrupt)
     with pytest.raises(KeyboardInterrupt):
-        pieces.followed(lambda part: None, lambda part: None, range(3))
+        pieces.pipelined(lambda part: None, lambda part: None, range(3))
 
 
 @pytest.mark.usefixtures("no_collector")

@@ -18,7 +18,7 @@ import numpy as np
 from asyncgrad.core.variable import Variable
 from asyncgrad.devices import pieces
 from asyncgrad.devices.cores import in_turns
-from asyncgrad.devices.pieces import followed
+from asyncgrad.devices.pieces import pipelined
 from asyncgrad.devices.pool import POOL
 from asyncgrad.ops.fused import Once, compiled, share, silent
 from asyncgrad.ops.op import Op, Part, fused_together, operation
@@ -479,7 +479,7 @@ def _lstm_kernel(
         if not {"x", "h", "c"} >= set(wanted):
             sums[place] = pool.dot(own.T, rows[parts[place]].reshape(len(own), rows.shape[2]))
 
-    followed(lambda place: go_back(parts[place]), multiply_steps, range(len(parts)))
+    pipelined(lambda place: go_back(parts[place]), multiply_steps, range(len(parts)))
     made = {"h": share, "c": memory}
     if "x" in wanted:
         made["x"] = (by_x[0] if len(by_x) == 1 else pool.concatenate(by_x[::-1])).reshape(x.shape)
