@@ -35,7 +35,7 @@ class Helpers(Protocol):
         """
 
     def room(self) -> int:
-        """How many threads are idle."""
+        """How many nodes may be handed out now."""
 
     def splits(self) -> bool:
         """Whether the parts of one node may go to different threads, too."""

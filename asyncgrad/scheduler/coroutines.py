@@ -56,8 +56,8 @@ class CoroutineNodes:
         if task.suspended and task not in self._full:
             self._full[task] = call_later(host.loop, STALLED, self._warn, task)
 
-    def use_new_limit(self) -> tuple[GraphTask, ...]:
-        """Return the passes with nodes here, which may start more; their warnings are off."""
+    def stop_warnings(self) -> tuple[GraphTask, ...]:
+        """Stop all warnings; returns the passes, which may start more nodes by a new limit."""
         tasks = tuple(self._running)
         for task in tasks:
             self._stop_warning(task)
@@ -73,7 +73,7 @@ class CoroutineNodes:
         if timer is not None:
             timer.cancel()
 
-    def wait_for_caller(self, task: GraphTask) -> bool:
+    def waits_for_caller(self, task: GraphTask) -> bool:
         """Whether a pass can't end before the current asyncio task goes on.
 
         So it is where one of its coroutine nodes is that task or waits for it: directly, by

@@ -90,7 +90,7 @@ class Engine(RunningPasses):
             if loop.get_debug():
                 left = 0
             self.counts["passes"] += 1
-            if self.admission.limit is not None and self.admission.is_full(task):
+            if self.admission.limit is not None and self.admission.must_wait(task):
                 self.admission.hold_back(task)
                 self.log(task, "waits for other passes to end")
             elif left > _OVERDRAFT_NS:
@@ -241,10 +241,10 @@ class Engine(RunningPasses):
                 f"least one pass and one coroutine have to run, and no time is negative"
             )
         self.admission.limit = passes
-        self.nodes.limit = coroutine_nodes
-        self.nodes.grace = grace
+        self.coroutine_nodes.limit = coroutine_nodes
+        self.coroutine_nodes.grace = grace
         self.admit()
-        for task in self.nodes.use_new_limit():
+        for task in self.coroutine_nodes.stop_warnings():
             self.read_inbox(task)
 
     # -- the end of passes ------------------------------------------------

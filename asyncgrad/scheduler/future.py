@@ -93,7 +93,7 @@ class BackwardFuture(asyncio.Future[_T]):
             engine.unobserved.pop(id(self), None)
         if _get_running_loop() is not self._loop:
             raise _in_another_loop()
-        if self._task is not None and engine.nodes.wait_for_caller(self._task):
+        if self._task is not None and engine.coroutine_nodes.waits_for_caller(self._task):
             raise AutogradError(
                 "a coroutine node or hook awaits its own pass, or one that waits for it: both "
                 "would wait for ever. Await the pass where it was started."

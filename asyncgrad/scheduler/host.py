@@ -68,7 +68,7 @@ class Host:
     """
 
     #: Its `CoroutineNodes`.
-    nodes: Any
+    coroutine_nodes: Any
     #: Runs a slice of a pass, whose cost is given in nanoseconds.
     run_slice: Callable[[GraphTask, int], None]
     #: Asks a pass to drain; False if it is too late.

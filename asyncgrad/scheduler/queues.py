@@ -113,8 +113,8 @@ class Admission:
         #: Passes nested in others, which the limit does not count.
         self._nested: weakref.WeakSet[GraphTask] = weakref.WeakSet()
 
-    def is_full(self, task: GraphTask) -> bool:
-        """Whether a new pass must wait. A nested one never does, as its parents wait for it."""
+    def must_wait(self, task: GraphTask) -> bool:
+        """Whether a new pass must wait; counts a nested one, which never does: its parents wait."""
         if task.parent is not None:
             self._nested.add(task)
             return False
@@ -164,7 +164,7 @@ class Urgency(NamedTuple):
 ORDINARY = Urgency(0, inf, 0, 0)
 
 
-class DeviceQueue:
+class PassQueue:
     """The passes that wait for a turn."""
 
     __slots__ = ("_clock", "_queue", "_waiting")

@@ -43,7 +43,7 @@ from asyncgrad.scheduler.coroutines import CoroutineNodes, discard_all
 from asyncgrad.scheduler.future import resolve
 from asyncgrad.scheduler.host import Host
 from asyncgrad.scheduler.participants import conclude
-from asyncgrad.scheduler.queues import Admission, DeviceQueue
+from asyncgrad.scheduler.queues import Admission, PassQueue
 from asyncgrad.scheduler.segments import ThreadSegments, retrieve
 from asyncgrad.scheduler.walk_budget import LONG, WALK_NS, share_of, steps_of
 from asyncgrad.scheduler.worker import Worker
@@ -66,13 +66,13 @@ class RunningPasses(Host):
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(loop)
-        self.queue = DeviceQueue()
+        self.queue = PassQueue()
         self.worker = Worker(self.queue)
         self.admission = Admission(self.live)
         self.thread_segments = ThreadSegments(self.queue)
         # Products on the loop's own thread are shared, too.
         pieces.here.lender = self.thread_segments.threads
-        self.nodes = CoroutineNodes()
+        self.coroutine_nodes = CoroutineNodes()
         #: For each pass with participants that is ending: what awaits them.
         self._concluding: dict[GraphTask, asyncio.Task[None]] = {}
 
@@ -132,11 +132,11 @@ class RunningPasses(Host):
     def _arrange_next(self, task: GraphTask, outcome: Outcome) -> None:
         """Arrange what comes after a slice or segment of a pass."""
         if task.state is DRAINING:
-            self.nodes.stop(self, task)
+            self.coroutine_nodes.stop(self, task)
             discard_all(task)
             outcome = task.outcome()
         elif task.suspended:
-            self.nodes.launch(self, task)
+            self.coroutine_nodes.launch(self, task)
         if outcome is FINISHED:
             self._finish(task)
         elif outcome is MORE:
@@ -184,9 +184,9 @@ class RunningPasses(Host):
 
     def _wind_down(self, task: GraphTask) -> None:
         """Make a pass end as its inbox says, after everything of it that still runs."""
-        self.nodes.stop(self, task)
+        self.coroutine_nodes.stop(self, task)
         if not task.ending:
-            self.thread_segments.recall(task)
+            self.thread_segments.withdraw(task)
         self.read_inbox(task)
 
     def _finish(self, task: GraphTask) -> None:
@@ -220,7 +220,7 @@ class RunningPasses(Host):
             segments = self.thread_segments
             # Nothing follows, so neither a change nor a cancellation matters here.
             await segments.outlast_finish(task)
-            await conclude(task, self.nodes.grace, partial(segments.finish, self, task))
+            await conclude(task, self.coroutine_nodes.grace, partial(segments.finish, self, task))
 
     def _conclusion_ended(self, task: GraphTask, concluding: asyncio.Task[None]) -> None:
         if self._concluding.get(task) is not concluding:
@@ -314,10 +314,10 @@ class RunningPasses(Host):
         cancelled.
         """
         concluding = self._concluding.get(task)
-        if (concluding is not None and not concluding.done()) or not self.thread_segments.reclaim(
-            task
-        ):
-            # Its participants' task or its thread goes on with the pass.
+        if concluding is not None and not concluding.done():
+            # Its participants' task goes on with the pass.
+            return
+        if self.thread_segments.will_return(task):
             return
         task.running = False
         if self.thread_segments.finishes(task):
@@ -327,7 +327,9 @@ class RunningPasses(Host):
             self._resolve(task)
             return
         stopped = not self.loop.is_running()
-        lost = task.state is not DRAINING and self.nodes.forget_lost(task, stopped=stopped)
+        lost = task.state is not DRAINING and self.coroutine_nodes.forget_lost(
+            task, stopped=stopped
+        )
         if lost or task.ending:
             task.ending = False
             task.cancel()

@@ -15,7 +15,7 @@ from asyncgrad.devices.waiting import settle, tell_loop
 from asyncgrad.scheduler import blas, switch_interval
 from asyncgrad.scheduler.helpers import Helpers, run_segment
 from asyncgrad.scheduler.host import Host, call_later
-from asyncgrad.scheduler.queues import DeviceQueue, Urgency, take
+from asyncgrad.scheduler.queues import PassQueue, Urgency, take
 from asyncgrad.scheduler.threads import Threads
 
 #: Offloaded functions that keep all threads for so many seconds, while a pass waits, cause a
@@ -26,7 +26,7 @@ STALLED = 10.0
 class ThreadSegments:
     """The jobs in the threads of one engine."""
 
-    def __init__(self, queue: DeviceQueue) -> None:
+    def __init__(self, queue: PassQueue) -> None:
         """Make the threads, which the engine starts."""
         self._queue = queue
         #: Passes that a thread owns, or will own when one is free.
@@ -73,20 +73,19 @@ class ThreadSegments:
         """Whether `finish` has a job for a pass that is still to report."""
         return task in self._finishing and self._finishing[task][0].reports()
 
-    def recall(self, task: GraphTask) -> None:
+    def withdraw(self, task: GraphTask) -> None:
         """Return a pass to the loop if no thread has begun with it."""
         thread_job = self.tasks.get(task)
         if thread_job is not None and thread_job.withdraw():
             del self.tasks[task]
 
-    def reclaim(self, task: GraphTask) -> bool:
-        """Return a pass to the loop if its thread has reported; False if that report follows."""
+    def will_return(self, task: GraphTask) -> bool:
+        """Whether a thread has still to return a pass; otherwise the loop owns it from here on."""
         thread_job = self.tasks.get(task)
-        if thread_job is not None:
-            if thread_job.reports():
-                return False
-            del self.tasks[task]
-        return True
+        if thread_job is not None and thread_job.reports():
+            return True
+        self.tasks.pop(task, None)
+        return False
 
     def offload(
         self, host: Host, job: Callable[[], Any],

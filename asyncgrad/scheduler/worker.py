@@ -10,7 +10,7 @@ from typing import Any
 from asyncgrad.core.streams import next_turn
 from asyncgrad.errors import is_stop
 from asyncgrad.scheduler.host import Host
-from asyncgrad.scheduler.queues import DeviceQueue
+from asyncgrad.scheduler.queues import PassQueue
 
 #: Limits of a slice's speed as measured by `serve`, relative to what is expected.
 _SLOWEST, _FASTEST = 0.25, 4.0
@@ -25,14 +25,14 @@ class Worker:
 
     __slots__ = ("_queue", "_speed", "task")
 
-    def __init__(self, queue: DeviceQueue) -> None:
+    def __init__(self, queue: PassQueue) -> None:
         self._queue = queue
         self.task: asyncio.Task[None] | None = None
         #: Recent speed: nanoseconds of expected cost per nanosecond of the clock.
         self._speed = 1.0
 
     def serve(self, host: Host, budget: int) -> bool:
-        """Run a slice of the next pass; False if there is time left for another one."""
+        """Run a slice of the next pass; whether it was used up, so that no time is left."""
         start = host.clock()
         queue = self._queue
         turn = queue.next_turn(start)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from asyncgrad.scheduler.queues import DeviceQueue, FairQueue
+from asyncgrad.scheduler.queues import FairQueue, PassQueue
 
 
 def taken(queue: FairQueue[int, str], count: int) -> list[str]:
@@ -69,7 +69,7 @@ def waiting(priority: int = 0, outermost: Any = None) -> Any:
 
 
 def test_a_pass_that_waits_is_overtaken_by_a_more_urgent_one() -> None:
-    queue = DeviceQueue()
+    queue = PassQueue()
     first, second, urgent = waiting(), waiting(), waiting(priority=1)
     for now, task in enumerate((first, second, urgent)):
         queue.enter(task, now)
@@ -80,7 +80,7 @@ def test_a_pass_that_waits_is_overtaken_by_a_more_urgent_one() -> None:
 
 
 def test_of_two_passes_the_one_goes_first_whose_family_has_used_less_time() -> None:
-    queue = DeviceQueue()
+    queue = PassQueue()
     parent, other = waiting(), waiting()
     queue.charge(parent, 5)
     queue.charge(other, 3)
@@ -93,7 +93,7 @@ def test_of_two_passes_the_one_goes_first_whose_family_has_used_less_time() -> N
 
 
 def test_a_pass_that_has_ended_meanwhile_gets_no_turn() -> None:
-    queue = DeviceQueue()
+    queue = PassQueue()
     ended, other = waiting(), waiting()
     ended.future = None
     queue.enter(ended, 0)

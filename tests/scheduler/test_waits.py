@@ -218,7 +218,7 @@ async def test_hooks_that_wait_for_one_another_beyond_the_limit_say_so_and_go_on
     engine.limit(coroutine_nodes=5)
     await asyncio.wait_for(future, 20)
     assert x.grad.tolist() == [5.0] * 3
-    assert not engine.nodes._full
+    assert not engine.coroutine_nodes._full
     await assert_nothing_runs()
 
 
@@ -233,7 +233,7 @@ async def test_hooks_that_end_below_the_limit_are_no_stall(monkeypatch: pytest.M
         loss = loss + calls(x, give_way)
     await loss.sum().backward()
     assert told == []
-    assert not ag.engine().nodes._full
+    assert not ag.engine().coroutine_nodes._full
     await assert_nothing_runs()
 
 
@@ -254,10 +254,10 @@ async def test_a_cancelled_pass_does_not_warn_of_hooks_that_go_on() -> None:
     for _ in range(5):
         loss = loss + calls(x, clean_up)
     future = loss.sum().backward()
-    await until(lambda: bool(engine.nodes._full))
+    await until(lambda: bool(engine.coroutine_nodes._full))
     future.cancel()
-    await until(lambda: not engine.nodes._running)
-    assert not engine.nodes._full
+    await until(lambda: not engine.coroutine_nodes._running)
+    assert not engine.coroutine_nodes._full
     release.set()
     with pytest.raises(asyncio.CancelledError):
         await future
