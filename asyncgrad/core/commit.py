@@ -28,22 +28,30 @@ from asyncgrad.core.variable import (
     wrap,
 )
 
-#: The arguments of `_apply_all` while it runs: a commit that interrupts it does what is left first.
+#: The arguments of `_apply_all` while it runs. A signal handler or `__del__` may interrupt it and
+#: commit another pass: that commit first does what is left of this one.
 _unfinished: Any = None
-#: How often commits have computed their changes. A commit during which this has grown was
-#: interrupted by another one, and computes its changes anew.
-_last = 0
+#: How often commits have computed their changes. If another commit interrupts that, this grows, and
+#: the interrupted one computes its changes again: the `.grad`s are not those it has seen.
+_computed = 0
 
 #: Gradients with at least this many elements are not copied in one go.
 _LARGE = 1 << 18
 
-#: A leaf's record with the tensor that becomes its `.grad`; or a `.grad` with what is added to it:
-#: an array or sparse rows. A `.grad` of sparse rows takes over the rows that are their sum, and a
-#: `partial` is called that writes the new values. The list says how far that has come: [0] at
-#: first ([REPLACES] if a tensor takes the place of a `.grad`, and is not added to it), [1] when it
-#: is done; for `add_into` how many elements, for a `partial` as below.
+#: What is changed, what is new, and how far that has come. The classes of the first two say what
+#: is done:
+#:
+#:     a leaf's `AutogradMeta`, a tensor   the tensor becomes its `.grad`
+#:     a `.grad`, an array                 the array is added to it
+#:     a `.grad`, sparse rows              they are added to it; if it has sparse rows itself, these
+#:                                         are the sum already, and it takes them over
+#:     a `.grad`, a `partial`              it is called, and writes the new values
+#:
+#: The last is a list of one number, so that a commit that was interrupted goes on where it, or the
+#: one that has interrupted it, has stopped. 0 is the start, but `REPLACES` for a tensor that takes
+#: the place of a `.grad`; 1 is the end. `Raw.add_into` notes how much of the first axis is added,
+#: and for a `partial` come `_WRITTEN` and then `_COUNTED`: the version was raised, too.
 _Change = tuple[AutogradMeta | Variable, Any, list[int]]
-#: A `partial` has written the new values, and then the version was raised.
 _WRITTEN, _COUNTED = 1, 2
 
 
@@ -68,7 +76,7 @@ def commit(
     Raises:
         RuntimeError: if a gradient does not fit its leaf, or a `.grad` is read-only.
     """
-    global _unfinished, _last
+    global _unfinished, _computed
     if commit_turns.line and wait:
         commit_turns.give_way()
     for taken in acquiring(commit_turns.committing, wait):
@@ -78,8 +86,8 @@ def commit(
             if _unfinished is not None:
                 _apply_all(*_unfinished)
             number = None
-            while number != _last:
-                number = _last = _last + 1
+            while number != _computed:
+                number = _computed = _computed + 1
                 given = None if begin is None else begin()
                 changes = given or (
                     _changes(staged) if recorded is None else _made_anew(staged, recorded)
@@ -196,7 +204,7 @@ def _apply_all(
 
 
 def _apply(changes: list[_Change]) -> None:
-    """Update every `.grad`; called again after an interrupt, or within it, it does what is left."""
+    """Update every `.grad`, or those that are left if an interrupt has ended an earlier call."""
     target: Any
     for target, gradient, done in changes:
         if target.__class__ is AutogradMeta:
@@ -272,7 +280,9 @@ def commit_revocably(
                 if array.__class__ is F.array_type:
                     kept = partial(setitem, array, ..., kept)
             before.append((meta, grad, kept))
-        before.extend((autograd_meta(one.staged[0]), one.grad, restoring(one)) for one in prepared)
+        before.extend(
+            (autograd_meta(one.arguments[0]), one.grad, restoring(one)) for one in prepared
+        )
 
     after: list[Any] = []
 

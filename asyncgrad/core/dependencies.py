@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from asyncgrad.core.exec_info import Inner
+from asyncgrad.core.exec_info import InnerNodes
 from asyncgrad.core.node import Edge, OpNode
 from asyncgrad.core.pass_state import PassState
 
@@ -71,12 +71,13 @@ def count_needed(task: PassState, steps: int) -> bool:
     info, root = task.exec_info, task.root
     assert info is not None
     if task.walk.__class__ is list:
-        if info.oldest == 0:
-            # The usual request is for all leaves: then everything runs.
+        # The walk has not begun, or is that of `count`.
+        if info.min_topological_nr == 0:
+            # A leaf is requested. Usually all leaves are: then everything runs.
             if not count(task, steps):
                 return False
             if info.all_requested and (root.following or info.should_execute(root)):
-                info.needed = Inner(info.needed)
+                info.needed = InnerNodes(info.needed)
                 return True
         task.dependencies.clear()
         task.walk = info.walk(root, task.dependencies, _STEPS)

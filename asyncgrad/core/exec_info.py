@@ -18,7 +18,9 @@ _LEAVES = {AccumulateGrad}
 class ExecInfo:
     """Which nodes a partial pass runs, and what it captures."""
 
-    __slots__ = ("all_requested", "captures", "inner", "needed", "oldest", "trimmed")
+    __slots__ = (
+        "all_requested", "captures", "captures_inner", "min_topological_nr", "needed", "trimmed",
+    )  # fmt: skip
 
     def __init__(self, edges: Sequence[Any], run: bool) -> None:
         """Note the stored edges whose nodes are to `run`, or whose gradients are to be captured."""
@@ -26,9 +28,9 @@ class ExecInfo:
         self.needed: Any = _NONE
         #: The nodes in `needed` of which some edges lead to nothing requested.
         self.trimmed: Any = _NONE
-        oldest = 0
+        min_topological_nr = 0
         #: Something other than a leaf is requested.
-        self.inner = False
+        self.captures_inner = False
         # Fast path for the usual case: only leaves are requested, each once.
         entries: Any = _FIRST_INPUTS
         if len(edges) > len(entries):
@@ -36,17 +38,17 @@ class ExecInfo:
         captures = dict(zip(edges, entries))  # noqa: B905  the lengths differ
         if len(captures) != len(edges) or set(map(type, edges)) != _LEAVES:
             captures.clear()
-            oldest = MAX_SEQUENCE_NR
+            min_topological_nr = MAX_SEQUENCE_NR
             node: Any
             for place, edge in enumerate(edges):
                 node, input_nr = as_edge(edge)
-                oldest = min(oldest, node.topological_nr)
+                min_topological_nr = min(min_topological_nr, node.topological_nr)
                 captures[node] = (*captures.get(node, ()), (input_nr, place))
-            self.inner = set(map(type, captures)) != _LEAVES
+            self.captures_inner = set(map(type, captures)) != _LEAVES
         #: For captured nodes: pairs of an input number and a position in the result.
         self.captures: dict[Any, tuple[tuple[int, int], ...]] = captures
         #: A node with a smaller topological number can't lead to anything requested.
-        self.oldest = oldest if edges else 0
+        self.min_topological_nr = min_topological_nr if edges else 0
         #: The walk has found no leaf that is not requested.
         self.all_requested = True
         if run:
@@ -63,7 +65,7 @@ class ExecInfo:
         that it leads to. So the node is put on the stack again with a None above it, which says
         that this is now to be decided. The generator yields after every `every` steps.
         """
-        captures, oldest = self.captures, self.oldest
+        captures, min_topological_nr = self.captures, self.min_topological_nr
         needed = self.needed = set(self.needed)
         trimmed = self.trimmed = set()
         seen = set()
@@ -84,7 +86,7 @@ class ExecInfo:
                 for edge in following if following.__class__ is tuple else (following,):
                     if edge is not None:
                         child: Any = edge.node if edge.__class__ is Edge else edge
-                        if child not in seen and child.topological_nr >= oldest:
+                        if child not in seen and child.topological_nr >= min_topological_nr:
                             stack.append(child)
                 continue
             node = stack.pop()
@@ -106,7 +108,7 @@ class ExecInfo:
                 trimmed.add(node)  # It is requested itself.
 
 
-class Inner:
+class InnerNodes:
     """The set of all nodes that are not leaves, and some leaves."""
 
     __slots__ = ("_leaves",)

@@ -100,7 +100,7 @@ class GraphTask(PassState):
         info = self.exec_info
         trimmed: Any = None if info is None else info.trimmed or None
         watch = self.watch
-        captures = self.captures if info is not None and info.inner else None
+        captures = self.captures if info is not None and info.captures_inner else None
         whole = budget
         node: Any = None
         gradient: NodeGradient = None
@@ -363,9 +363,11 @@ class GraphTask(PassState):
     # -- ending ---------------------------------------------------------------------------------
 
     def outcome(self, *, thread: bool = False) -> Outcome:
-        """Why the slice is over; also takes the last steps, if nothing is launched or ready.
+        """Say why the slice is over. If nothing is launched or ready, take the last steps first.
 
-        Without `thread` this may run on a loop: large gradients are not committed or reverted.
+        They are: undo the commit of a pass that has not succeeded, ask participants, wait for
+        devices, call callbacks. Without `thread` this may run on a loop: then large gradients are
+        neither committed nor reverted.
         """
         if self.launched:
             return MORE if self.ready else WAITING

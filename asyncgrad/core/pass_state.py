@@ -114,7 +114,8 @@ class PassState:
         self.result: Any = None
         # -- progress
         self.state = NEW
-        #: The rest of the walk; None when it is complete.
+        #: The rest of the walk that counts dependencies: the nodes to visit, or the generator
+        #: `ExecInfo.walk`; None when it is complete.
         self.walk: Any = [root]
         #: Waiting nodes, with the number of edges over which no gradient has come yet.
         self.dependencies: dict[Node, int] = {}

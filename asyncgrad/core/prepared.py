@@ -21,7 +21,7 @@ class Prepared(NamedTuple):
     """The new `.grad` of a leaf on a device with streams."""
 
     #: The arguments of `prepare` that it was computed from.
-    staged: tuple[Variable, Any, bool, Any]
+    arguments: tuple[Variable, Any, bool, Any]
     #: The leaf's `.grad` when it was computed (or None), with its array and version.
     grad: Variable | None
     before: Any
@@ -36,7 +36,7 @@ class Prepared(NamedTuple):
     def is_valid(self) -> bool:
         """Whether `.grad` is unchanged since `prepare`."""
         grad = self.grad
-        if autograd_meta(self.staged[0]).grad is not grad:
+        if autograd_meta(self.arguments[0]).grad is not grad:
             return False
         return grad is None or (grad._array is self.before and version_of(grad) == self.version)
 
@@ -49,7 +49,7 @@ def prepare(
 
     `within` calls a function in the stream of the leaf.
     """
-    staged = (variable, gradient, owned, recorded)
+    arguments = (variable, gradient, owned, recorded)
     metadata = variable._metadata
     F = metadata.F
     grad = check_fit(variable, gradient)
@@ -63,7 +63,7 @@ def prepare(
         dtype = grad_dtype(variable) or gradient.dtype
         total = F.keep_gradient(gradient, variable._array, owned, dtype)
         after = wrap(total, F.metadata_of(total))
-        staged = (variable, gradient, False, recorded)
+        arguments = (variable, gradient, False, recorded)
     else:
         # The sum is a new array: if `.grad` changes before the commit, both are added again.
         after, _ = F.accumulate(before, False, gradient, False)
@@ -74,7 +74,7 @@ def prepare(
             after = wrap(after, F.metadata_of(after))
         elif seen:
             kept = before.copy()
-    return Prepared(staged, grad, before, version, after, kept, within)
+    return Prepared(arguments, grad, before, version, after, kept, within)
 
 
 def _is_seen(grad: Variable) -> bool:
@@ -92,14 +92,14 @@ def renewed(prepared: Prepared) -> Prepared:
     """A leaf's new `.grad`, computed again if the present one has changed since it was prepared."""
     if prepared.is_valid():
         return prepared
-    again: Prepared = prepared.within(prepare, *prepared.staged, prepared.within)
+    again: Prepared = prepared.within(prepare, *prepared.arguments, prepared.within)
     return again
 
 
 def exchange(prepared: Prepared, changes: list[Any]) -> None:
     """Put a leaf's change into an empty list; prepare it again if `.grad` has changed."""
     prepared = renewed(prepared)
-    grad, after, variable = prepared.grad, prepared.after, prepared.staged[0]
+    grad, after, variable = prepared.grad, prepared.after, prepared.arguments[0]
     change: Any = autograd_meta(variable), after, [REPLACES]
     if not isinstance(after, Variable):
         if prepared.kept is None:

@@ -26,7 +26,7 @@ _MOST = 500
 class Life(NamedTuple):
     """An array that was taken: its bytes, and the moments between which it was alive.
 
-    If the first moment is the later one, it was alive before and after the others.
+    If `last` is earlier than `first`, it outlived its run: it is dead between `last` and `first`.
     """
 
     size: int
@@ -35,9 +35,12 @@ class Life(NamedTuple):
 
     def meets(self, other: Life) -> bool:
         """Whether both are alive at some moment."""
-        around = (self.first > self.last) + (other.first > other.last)
-        # If one is alive before and after the others, one of these is enough.
-        return (self.first < other.last) + (other.first < self.last) + around >= 2
+        begun, ended = self.first < other.last, other.first >= self.last
+        outlived = (self.first > self.last) + (other.first > other.last)
+        if outlived == 0:
+            return begun and not ended
+        # Two that outlived their run meet between runs. One does, unless the other is in its gap.
+        return outlived == 2 or begun or not ended
 
 
 class Lives:

@@ -39,7 +39,7 @@ def test_nothing_behind_the_oldest_requested_input_is_walked() -> None:
     side = chain(leaf(), 900, log, "side")
     root = Step([middle, side], label="root", log=log)
     task = pass_over(root, inputs=[Edge(middle, 0)], accumulate=False)
-    assert task.exec_info.oldest == middle.topological_nr == 1_001
+    assert task.exec_info.min_topological_nr == middle.topological_nr == 1_001
     run_through(task)
     assert task.captured == [1]
     assert log == ["root"]
