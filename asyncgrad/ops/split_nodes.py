@@ -37,16 +37,14 @@ def _joined(F: Any, gradients: Any, saved: Any) -> Any:
 class _Parts(Node):
     """What it saves are the arguments of `_joined`."""
 
-    __slots__ = ("_form",)
+    __slots__ = ()
 
+    _form = Rule("SplitBackward0", _joined, fresh=True)
     fresh = True
     sees_modes = False
     direct = True
     #: The parts lack the axis along which the tensor was divided.
     lack_axis = False
-
-    def __init__(self) -> None:
-        self._form = _JOINED
 
     def apply(self, gradients: tuple[Any, ...], task: Any) -> Any:
         """Join the gradients, if there are any."""
@@ -58,9 +56,6 @@ class _Parts(Node):
         if task is not None and task.watch is not None:
             run = partial(task.watch.call, self, self._form, None)
         return (run(F, gradients, self.saved),)
-
-
-_JOINED = Rule("SplitBackward0", _joined, fresh=True)
 
 
 def _class(name: str, *, lack_axis: bool = False) -> Any:

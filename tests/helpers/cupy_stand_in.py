@@ -94,7 +94,7 @@ class _Place:
 
     # The methods that `SimArray.get` calls when it blocks.
     def new_event(self, *, timing):
-        return SimEvent(timing=timing)
+        return SimEvent()
 
     def record(self, event, stream):
         self.machine.record(event, stream)
@@ -150,7 +150,7 @@ class StandIn:
                 # As in CuPy, the consumer's stream waits for what the current one has to do.
                 index = self.device.index
                 if stream != -1:
-                    event = SimEvent(timing=False)
+                    event = SimEvent()
                     stand_in.machine.record(event, stand_in.stream_of(index).raw)
                     consumer = stand_in.null_raw(index)
                     if stream not in {None, 0, 1}:
@@ -216,7 +216,7 @@ class StandIn:
                 assert self.device_id != -1, "the default stream can't be captured"
                 for raw in [*stand_in.machine.streams]:
                     # Nothing else runs during a capture, so it waits for all streams.
-                    event = SimEvent(timing=False)
+                    event = SimEvent()
                     stand_in.machine.record(event, raw)
                     stand_in.machine.wait(self.raw, event)
                 stand_in._thread.captured = _Graph(stand_in)
@@ -247,7 +247,7 @@ class StandIn:
         class Event:
             def __init__(self, block=False, disable_timing=False):
                 assert block, "a thread would spin"
-                self.ptr = SimEvent(timing=not disable_timing)
+                self.ptr = SimEvent()
 
             @property
             def done(self):
@@ -430,7 +430,7 @@ class StandIn:
         self.machine.launch("set", raw, [Access(array, write=True)])
 
     def wait_for(self, raw):
-        event = SimEvent(timing=False)
+        event = SimEvent()
         self.machine.record(event, raw)
         self.raising(self.machine.synchronize, event)
 

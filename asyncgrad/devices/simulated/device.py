@@ -83,7 +83,7 @@ class SimDevice(Device):
         return self.machine.open_stream(self, priority or 0)
 
     def new_event(self, *, timing: bool) -> Any:
-        return SimEvent(timing=timing)
+        return SimEvent()
 
     def record(self, event: Value, stream: Stream) -> None:
         self.machine.record(event, stream)

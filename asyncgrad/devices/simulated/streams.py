@@ -58,10 +58,9 @@ class SimStream:
 class SimEvent:
     """A mark in a stream, with the stream's vector clock at that point."""
 
-    __slots__ = ("clock", "operation", "timing")
+    __slots__ = ("clock", "operation")
 
-    def __init__(self, *, timing: bool) -> None:
-        self.timing = timing
+    def __init__(self) -> None:
         self.operation: Operation | None = None
         self.clock: dict[int, int] = {}
 
