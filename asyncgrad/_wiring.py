@@ -30,8 +30,8 @@ run_node.prepare_context = fp_errors.ignore_fp_errors
 run_node.until_free = scheduler.until_free_for
 variable.replay = in_place.replay
 base.find_device = discovery.find
-base.get_place = lambda: modes.current().device
-base.set_place = lambda place: modes.install(modes.current().replace(device=place))
+base.get_default = lambda: modes.current().device
+base.set_default = lambda default: modes.install(modes.current().replace(device=default))
 base.make_stream = streams.Stream.from_raw
 discovery.chosen_device = streams.chosen_device
 streams.get_scope = lambda: modes.current().streams

@@ -31,15 +31,15 @@ READY: Final = 0
 NOT_READY: Final = 600
 
 
-class Place(NamedTuple):
-    """A device for new tensors, and the place that was in force outside of its block."""
+class DefaultDevice(NamedTuple):
+    """The device of new tensors within a block, and what was in force outside; None is the CPU."""
 
     device: Device
-    outer: Place | None
+    outer: DefaultDevice | None
 
 
 def innermost(entry: Any, value: Device | Stream) -> Any:
-    """The innermost entry of a device or stream among a `Place` or `Scope` and its outer ones."""
+    """The innermost entry of a device or stream: a `DefaultDevice`, a `Scope` or one around it."""
     while entry is not None and entry[0] is not value:
         entry = entry.outer
     return entry
@@ -48,10 +48,10 @@ def innermost(entry: Any, value: Device | Stream) -> Any:
 # Set in `asyncgrad/_wiring.py`.
 #: Finds a device from arguments like PyTorch's.
 find_device: Callable[..., Device] = unbound
-#: Returns the innermost place.
-get_place: Callable[[], Place | None] = unbound
-#: Sets the innermost place.
-set_place: Callable[[Place | None], object] = unbound
+#: Returns the innermost default device.
+get_default: Callable[[], DefaultDevice | None] = unbound
+#: Sets it.
+set_default: Callable[[DefaultDevice | None], object] = unbound
 #: Makes a device's default stream.
 make_stream: Callable[[Device, Any, int], Stream] = unbound
 
@@ -63,8 +63,8 @@ def set_default_device(device: Device) -> None:
         device: the device, or its name; None is the CPU.
     """
     found = None if device is None else find_device(device)
-    # The CPU is the default without a place, and calls without one can be compiled.
-    set_place(None if found is None or found.type == "cpu" else Place(found, None))
+    # The CPU is the default anyway, and calls without a record of it can be compiled.
+    set_default(None if found is None or found.type == "cpu" else DefaultDevice(found, None))
 
 
 class _DeviceType(ABCMeta):
@@ -323,14 +323,14 @@ class Device(metaclass=_DeviceType):
 
     def __enter__(self) -> Self:
         """Make new tensors here unless a device is given, in this asyncio task only."""
-        set_place(Place(self, get_place()))
+        set_default(DefaultDevice(self, get_default()))
         return self
 
     def __exit__(self, *exception: object) -> None:
-        """Restore the place before entry; do nothing in a context that has not entered it."""
-        place = innermost(get_place(), self)
-        if place is not None:
-            set_place(place.outer)
+        """Restore the default before entry; do nothing in a context that has not entered it."""
+        entry = innermost(get_default(), self)
+        if entry is not None:
+            set_default(entry.outer)
 
     def __str__(self) -> str:
         """The name, which `ag.device()` accepts."""

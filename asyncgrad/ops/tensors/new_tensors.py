@@ -24,8 +24,8 @@ def place_of(name: str, device: Any = None, like: Any = None) -> Device:
         return as_device(name, device)
     if like is not None:
         return like._metadata.device  # type: ignore[no-any-return]
-    place = current().device
-    return CPU if place is None else place.device
+    default = current().device
+    return CPU if default is None else default.device
 
 
 def leaf(name: str, array: Any, device: Device, requires_grad: bool = False) -> Any:
