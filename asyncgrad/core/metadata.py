@@ -12,8 +12,8 @@ class Metadata:
     """Immutable and shared: arrays of one shape, dtype and device have the same record."""
 
     __slots__ = (
-        "F", "cost", "device", "dtype", "is_complex", "kernels", "scalar", "shape", "size",
-        "special", "user_dtype", "user_shape",
+        "F", "cost", "device", "dtype", "is_complex", "kernels", "needs_checks", "scalar", "shape",
+        "size", "user_dtype", "user_shape",
     )  # fmt: skip
 
     def __init__(
@@ -36,8 +36,9 @@ class Metadata:
         self.is_complex = is_complex
         #: 0-d: NumPy returns scalars for 0-d arrays, which must be converted back to arrays.
         self.scalar = not shape
-        #: Functions that keep the dtype of floating arrays need extra checks for this array.
-        self.special = self.scalar or not (is_float or is_complex)
+        #: Operations can't take their fast paths: those are for floating arrays with axes, and not
+        #: for examples of a batch, for which this is set later.
+        self.needs_checks = self.scalar or not (is_float or is_complex)
 
     def __repr__(self) -> str:
         return f"{self.dtype}{list(self.shape)} on {self.device}"

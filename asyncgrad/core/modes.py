@@ -82,8 +82,9 @@ class Modes:
     deadline: float | None = None
     #: Starts passes here in place of the scheduler's function, which it is given; or None.
     starts: Any = None
-    #: Or None. It is called after each operation that is not plain, and raises if the work is no
-    #: longer wanted: when that is so, it sets `plain` of the records given to its `watch` to False.
+    #: Stops an offloaded function if its caller is cancelled (`scheduler/offload.py`), or None. Its
+    #: `watch` gets each record that the function makes. Then it makes these not plain, and raises
+    #: when it is called: after each operation that is not plain.
     check: Any = None
     #: The innermost active `vmap`, or None.
     batch: Any = None

@@ -79,17 +79,19 @@ def by_example(call: Call, *arguments: Any) -> Any:
 
 
 def same(call: Call, x: Any, *attributes: Any) -> Any:
+    """Compute the batch as one example: the op looks at no axes."""
     return getattr(R, call.name)(x, *attributes)
 
 
 def broadcast(call: Call, *arguments: Any) -> Any:
+    """Align the axes of batched examples, against which unbatched inputs are broadcast."""
     count = len(call.flags)
     return getattr(R, call.name)(*_aligned(call, arguments[:count]), *arguments[count:])
 
 
 def alike(call: Call, *arguments: Any) -> Any:
+    """Like `broadcast`, with unbatched inputs repeated: any may have fewer axes than others."""
     count = len(call.flags)
-    # The condition may have fewer axes than the other inputs: all are aligned, batched or not.
     whole = Call(call.name, call.size, (True,) * count)
     inputs = _aligned(whole, tuple(full(call, arguments[:count])))
     return getattr(R, call.name)(*inputs, *arguments[count:])
@@ -136,6 +138,7 @@ def over_axes(call: Call, *arguments: Any) -> Any:
 
 
 def extremum(call: Call, x: Any) -> Any:
+    """The extremum of each whole example, by the function over axes: `amax` or `amin`."""
     return getattr(R, "a" + call.name)(x, tuple(range(1, len(x.shape))), False)
 
 
@@ -187,6 +190,7 @@ def _to_back(x: Any, first: int) -> Any:
 
 
 def index(call: Call, x: Any, index: tuple[Any, ...]) -> Any:
+    """Index the examples; the batch comes to the front again where picked axes went there."""
     out = getattr(R, call.name)(x, (_ALL, *index))
     first = _apart(index)
     if call.name == "index" and first:
@@ -203,6 +207,7 @@ def from_index(call: Call, x: Any, shape: tuple[int, ...], index: tuple[Any, ...
 
 
 def put(call: Call, x: Any, value: Any, index: tuple[Any, ...], *attributes: Any) -> Any:
+    """Put values of the batch at an index of all examples."""
     x, value = full(call, (x, value))
     first = _apart(index)
     if first:

@@ -86,7 +86,7 @@ def _example(batch: Metadata) -> Metadata:
             is_complex=batch.is_complex,
             is_float=batch.dtype.kind == "f",
         )
-        record.special = True
+        record.needs_checks = True
     return record
 
 

@@ -236,12 +236,12 @@ def _matrices(xp: Library, dtype: Any, groups: int, rows: int, width: int) -> An
     return xp.empty((groups, rows, width + _APART), dtype)[..., :width]
 
 
-def beside(xp: Library, x: Array, padding: tuple[tuple[int, int], ...] = ()) -> Any:
+def batch_last(xp: Library, x: Array, padding: tuple[tuple[int, int], ...] = ()) -> Any:
     """Some images as (first axis, channels, other axes, images), padded with zeros.
 
     Each element of an image is a vector over the images.
     """
-    order, shape, kept, inner, edges = _beside(x.shape, padding)
+    order, shape, kept, inner, edges = _batch_last(x.shape, padding)
     if x.size <= 4 * _FEW or xp.ndarray is not np.ndarray:
         out = xp.zeros(shape, x.dtype)
         out[inner] = x[kept].transpose(order)
@@ -257,7 +257,7 @@ def beside(xp: Library, x: Array, padding: tuple[tuple[int, int], ...] = ()) -> 
 
 
 @functools.lru_cache(REMEMBERED)
-def _beside(shape: Shape, padding: tuple[tuple[int, int], ...]) -> tuple[Any, ...]:
+def _batch_last(shape: Shape, padding: tuple[tuple[int, int], ...]) -> tuple[Any, ...]:
     """The order of the axes, the shape, what is kept of the images and where, and the edges."""
     order = (2, 1, *range(3, len(shape)), 0)
     full, kept, (_, first, *others) = border_of(shape, padding or ((0, 0),) * (len(shape) - 2))
@@ -284,7 +284,7 @@ def windows_beside(
     Their shape is (groups, rows, kernel * channels, places * images), and they share memory. Those
     that are `apart` have the kernel's columns instead of groups.
     """
-    space = beside(xp, x, geometry.padding)
+    space = batch_last(xp, x, geometry.padding)
     if apart:
         _, channels, _, count = space.shape
         row, line, step, _ = space.strides

@@ -60,7 +60,7 @@ def on_one_device(op: Op, function: Callable[..., Any], device: Device) -> Calla
     return checked
 
 
-def reason(name: str, device: Device, error: Exception, *arguments: Any) -> Exception:
+def error_of(name: str, device: Device, error: Exception, *arguments: Any) -> Exception:
     """The error to raise when a raw function failed: operands on two devices, or its own error."""
     places = list(dict.fromkeys(_places(device, arguments)))
     return device_mismatch(name, *places[:2]) if len(places) > 1 else error

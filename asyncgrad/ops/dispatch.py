@@ -33,12 +33,17 @@ from asyncgrad.core.rule import Rule
 from asyncgrad.core.variable import counter_of, gradient_edge
 from asyncgrad.core.versions import VersionCounter
 from asyncgrad.devices.fp_errors import call_without_fp_errors
-from asyncgrad.ops.device_check import reason
+from asyncgrad.ops.device_check import error_of
 from asyncgrad.ops.generated import code_of, postponed
 from asyncgrad.ops.mode_hooks import computed_and_reported, in_modes, instead
 from asyncgrad.ops.namespace import OPS, RECORDED, metadata_of
 from asyncgrad.ops.op import Op
-from asyncgrad.ops.promotion import accept, as_tensor_operand, check_broadcast, promote_binary
+from asyncgrad.ops.promotion import (
+    as_tensor_operand,
+    check_broadcast,
+    promote_binary,
+    promote_unary,
+)
 from asyncgrad.ops.save_plan import plan_of
 from asyncgrad.ops.template import Writer, arguments_of, is_pair, is_sequence
 
@@ -196,9 +201,9 @@ _NAMES: dict[str, Any] = {
     "current": current,
     "next_sequence_nr": next_sequence_nr,
     **{one.__name__: one for one in (
-        OpNode, VersionCounter, accept, as_tensor_operand, check_broadcast, computed_and_reported,
-        counter_of, gradient_edge, in_modes, instead, metadata_of, note_view, reason, _planned,
-        _remember_comparison, _remember_product, _sequence_node,
+        OpNode, VersionCounter, as_tensor_operand, check_broadcast, computed_and_reported,
+        counter_of, error_of, gradient_edge, in_modes, instead, metadata_of, note_view,
+        promote_unary, _planned, _remember_comparison, _remember_product, _sequence_node,
     )},
 }  # fmt: skip
 

@@ -1,4 +1,7 @@
-"""Functions of half precision that compute in float32 and round the result, as PyTorch's do."""
+"""Compositions that compute in float32 for half precision and round the result, as PyTorch's do.
+
+`widening` does the same for array functions and rules.
+"""
 
 from __future__ import annotations
 

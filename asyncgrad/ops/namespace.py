@@ -182,12 +182,13 @@ OPS: dict[str, Op] = {}
 _raw: dict[Device, dict[str, Raw]] = {}
 _making = lasting_lock()
 _WIDER = ("float32", "float64")
+_HALF = frozenset({"float16", "bfloat16"})
 _records: dict[Any, Metadata] = {}
 _limit = _CACHE_LIMIT
 
 
 def _space(device: Device, kind: str) -> Raw:
-    """The namespace for `small`, `large`, `complex`, `half` or `narrow` (bfloat16) arrays."""
+    """The namespace for `small`, `large`, `complex`, `float16` or `bfloat16` arrays."""
     spaces = _raw.get(device)
     if spaces is None:
         spaces = _raw.setdefault(device, {})
@@ -196,7 +197,7 @@ def _space(device: Device, kind: str) -> Raw:
     if known is not None:
         return known
     with _making:
-        own = {"large": device.pooled_xp, "half": device.half_xp, "narrow": device.half_xp}
+        own = {"large": device.pooled_xp, "float16": device.half_xp, "bfloat16": device.half_xp}
         xp = own.get(kind, device.xp)
         F = Raw(device, xp, is_complex=kind == "complex")
         for op in OPS.values():
@@ -242,7 +243,7 @@ def _bind(op: Op, F: Raw, kind: str) -> None:
     On a device with streams, calls launch the work on the current one.
     """
     name, function, xp = op.name, op.forward, F.xp
-    if kind in {"half", "narrow"} and (op.wide is True or (op.wide and not F.device.streamed)):
+    if kind in _HALF and (op.wide is True or (op.wide and not F.device.streamed)):
         function = widening(function)
     if isinstance(function, str):
         bound = getattr(xp, function)
@@ -253,9 +254,9 @@ def _bind(op: Op, F: Raw, kind: str) -> None:
         bound = MethodType(function, xp)
     if kind == "complex" and op.of_real:
         bound = _of_real(name, bound)
-    elif kind == "narrow" and name != "to":
-        bound = _narrowed(_of_rounded(bound) if _rounds_numbers(op) else bound)
-    elif kind == "half" and "scalar" in op.frees:
+    elif kind == "bfloat16" and name != "to":
+        bound = _in_bfloat16(_of_bfloat16(bound) if _rounds_number(op) else bound)
+    elif kind == "float16" and "scalar" in op.frees:
         # NumPy rounds a factor or divisor to float16 first, PyTorch no more than the result.
         bound = _rounded_after(bound)
     if F.device.streamed:
@@ -263,14 +264,14 @@ def _bind(op: Op, F: Raw, kind: str) -> None:
     setattr(F, name, bound)
 
 
-def _rounds_numbers(op: Op) -> bool:
+def _rounds_number(op: Op) -> bool:
     """Whether a number beside bfloat16 is rounded first, as in PyTorch all but factors are."""
     if not op.attributes:
         return op.inputs == ("x", "y")
     return op.attributes == ("scalar",) and not op.frees
 
 
-def _of_rounded(function: Any) -> Any:
+def _of_bfloat16(function: Any) -> Any:
     """Round Python numbers to bfloat16 first."""
     number = BFLOAT16.type
 
@@ -280,7 +281,7 @@ def _of_rounded(function: Any) -> Any:
     return call
 
 
-def _narrowed(function: Any) -> Any:
+def _in_bfloat16(function: Any) -> Any:
     """Round results back to bfloat16 where a Python float promoted them."""
 
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -333,14 +334,14 @@ def metadata_of(array: Any, device: Device) -> Metadata:
         if is_complex:
             space = "complex"
         elif kind == "V":
-            space = "narrow"
+            space = "bfloat16"
         elif kind == "f" and array.dtype.itemsize == 2:
-            space = "half"
+            space = "float16"
         else:
             space = "small" if array.nbytes < device.large else "large"
         size = int(array.size)
         each = device.element_cost
-        if space in {"half", "narrow"} and not device.streamed:
+        if space in _HALF and not device.streamed:
             each *= _OF_HALF
         # Copies of NumPy dtypes are equal but not identical; metadata always has the original.
         dtype = np.dtype(array.dtype.type)

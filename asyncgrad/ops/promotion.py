@@ -208,7 +208,7 @@ def refusal(value: Any, name: str, place: int) -> TypeError:
     return TypeError(f"{name}(): argument {place} must be Tensor, not {class_of(value)}. {remedy}")
 
 
-def knows_no_tensors(name: str, value: Any, x: Any = None) -> bool:
+def operator_must_refuse(name: str, value: Any, x: Any = None) -> bool:
     """Whether an operator must refuse a value itself, because the value's class would not.
 
     NumPy leaves operators to the tensor `x`, and sequences would take `+` and `*` for their own;
@@ -234,7 +234,7 @@ def cast(x: Any, dtype: Any) -> Any:
     return RECORDED.to(x, dtype)
 
 
-def accept(op: Op, value: Any) -> Any:
+def promote_unary(op: Op, value: Any) -> Any:
     """Convert the one operand of an elementwise function as the row says, or raise."""
     x = as_tensor_operand(value, op.name, 1)
     if op.check is not None:
@@ -270,7 +270,7 @@ def check_device(name: str, *operands: Any) -> None:
             device = x._metadata.device
 
 
-def beside(name: str, *tensors: Any) -> tuple[Any, ...]:
+def on_common_device(name: str, *tensors: Any) -> tuple[Any, ...]:
     """Move CPU tensors without dimensions to the device of the others."""
     device = next(
         (x._metadata.device for x in tensors if x._metadata.shape or x._metadata.device is not CPU),
@@ -345,7 +345,7 @@ def promote_binary(
     def promote(x: Any, y: Any) -> Any:
         if isinstance(x, Variable) and isinstance(y, Variable):
             if x._metadata.device is not y._metadata.device:
-                x, y = beside(name, x, y)
+                x, y = on_common_device(name, x, y)
             if check is not None:
                 check(x, y)
             dtype = common_dtype(x, y)
@@ -366,7 +366,7 @@ def promote_binary(
             if (first := as_number(x)) is not None:
                 return promote(scalar_tensor(first), number)
         foreign, place, own = (y, 2, x) if isinstance(x, Variable) else (x, 1, y)
-        if operator and not knows_no_tensors(name, foreign, own):
+        if operator and not operator_must_refuse(name, foreign, own):
             return NotImplemented
         raise refusal(foreign, name, place)
 

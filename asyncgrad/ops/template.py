@@ -52,7 +52,7 @@ known = {x}._metadata
 {compute}
 {misfit}
 except TypeError as error:
-    raise reason("{name}", known.device, error, {arrays}, {attributes}) from None
+    raise error_of("{name}", known.device, error, {arrays}, {attributes}) from None
 if array.__class__ is not known.F.array_type:
     array = known.F.as_array(array)
 if array.dtype is known.dtype and array.shape == known.shape:
@@ -154,18 +154,18 @@ _OPERAND = """
 try:
     known = input._metadata
 except AttributeError:
-    return tensors(accept(op, input))
+    return tensors(promote_unary(op, input))
 modes = current()
-if known.special or not modes.plain:
-    if modes.only_recorder and not known.special:
+if known.needs_checks or not modes.plain:
+    if modes.only_recorder and not known.needs_checks:
         {reported}
-    return tensors(accept(op, input))
+    return tensors(promote_unary(op, input))
 """
 _OPERAND_AND_NUMBER = """
 known = input._metadata
 modes = current()
-if known.special or {scalar}.__class__ is complex or not modes.plain:
-    if modes.only_recorder and not known.special:
+if known.needs_checks or {scalar}.__class__ is complex or not modes.plain:
+    if modes.only_recorder and not known.needs_checks:
         {reported}
     return tensors(input, {scalar})
 """
@@ -177,7 +177,7 @@ try:
     other_known = other._metadata
 except AttributeError:
     return promoted(input, other)
-if known.special:
+if known.needs_checks:
     return promoted(input, other)
 if known is not other_known:
     if known.dtype is other_known.dtype and known.device is other_known.device:
@@ -191,7 +191,7 @@ if not modes.plain:
 """
 _NUMBER = """
 if kind is float or kind is int:
-    return promoted(input, other) if known.special else right(input, other)
+    return promoted(input, other) if known.needs_checks else right(input, other)
 """
 _ALIKE = """
 {compute}
@@ -204,7 +204,7 @@ _PREDICATE = """
 try:
     known = input._metadata
 except AttributeError:
-    return tensors(accept(op, input))
+    return tensors(promote_unary(op, input))
 if known.scalar or not current().plain:
     return tensors(input)
 seen = cache.get(known)
@@ -235,7 +235,7 @@ except (AttributeError, RuntimeWarning):
     return promoted(input, other)
 """
 _COMPARED_NUMBER = """
-if (kind is float or kind is int) and not known.special:
+if (kind is float or kind is int) and not known.needs_checks:
     array = kernel(input._array, other)
 """
 _NO_NUMBER = """
@@ -251,7 +251,7 @@ return out
 """
 _REFLECTED = """
 kind = other.__class__
-if (kind is float or kind is int) and not self._metadata.special:
+if (kind is float or kind is int) and not self._metadata.needs_checks:
     return left(self, other)
 """
 _CHECKED = """

@@ -181,7 +181,7 @@ def recorded_calls() -> dict[str, list[Call]]:
 @contextlib.contextmanager
 def _recording(recorded: dict[str, list[Call]]) -> Any:
     """Append the calls of all raw functions to `recorded` in this block."""
-    kinds = ("small", "large", "complex", "narrow")
+    kinds = ("small", "large", "complex", "bfloat16")
     spaces = [namespace._space(CPU, kind) for kind in kinds]
     found = [dict(vars(F)) for F in spaces]
     for F in spaces:

@@ -132,7 +132,7 @@ def _convolution(ndim: int) -> Callable[..., Tensor]:
         if not isinstance(padding, str):
             padding = for_each(name, "padding", padding, ndim)
         geometry = _geometry(name, shape[-ndim:], kernel[2:], padding, strides, dilations, groups)
-        if input._metadata.special:
+        if input._metadata.needs_checks:
             check_dtype(name, input._metadata.dtype, f"{REAL}c")
         batched = len(shape) == ndim + 2
         x = input if batched else R.reshape(input, (1, *shape))
@@ -191,7 +191,7 @@ def _transposed(ndim: int) -> Callable[..., Tensor]:
             raise unmet(name, f"Given input size per channel: {list(shape[-ndim:])}. "
                         f"Calculated output size per channel: {list(image)}. Output "
                         "size is too small. Use less padding")  # fmt: skip
-        if input._metadata.special and input._metadata.dtype != np.int64:
+        if input._metadata.needs_checks and input._metadata.dtype != np.int64:
             check_dtype(name, input._metadata.dtype, INEXACT)
         batched = len(shape) == ndim + 2
         x = input if batched else R.reshape(input, (1, *shape))

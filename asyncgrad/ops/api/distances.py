@@ -10,7 +10,7 @@ import numpy as np
 from asyncgrad.choices import DistanceMode
 from asyncgrad.core.recording import note_constant
 from asyncgrad.ops.api.elementwise import where
-from asyncgrad.ops.api.matrices import beside
+from asyncgrad.ops.api.matrices import broadcast_batches
 from asyncgrad.ops.api.shape import expand
 from asyncgrad.ops.arguments import of_one_dtype
 from asyncgrad.ops.dtype import is_half, refuse
@@ -80,7 +80,7 @@ def cdist(
     if is_half(x1._metadata.dtype):
         refuse(name, x1._metadata.dtype)
     check_device(name, x1, x2)
-    x1, x2 = beside(name, x1, x2)
+    x1, x2 = broadcast_batches(name, x1, x2)
     product = _MODES[compute_mode]
     if product is None:
         product = max(x1.shape[-2], x2.shape[-2]) > _MANY

@@ -20,13 +20,13 @@ from asyncgrad.ops.node_names import renamed
 from asyncgrad.ops.promotion import (
     as_number,
     as_tensor_operand,
-    beside,
     cast,
     category,
     check_broadcast,
     common_dtype,
     constant,
     number_result,
+    on_common_device,
     refusal,
     result_dtype,
 )
@@ -336,7 +336,7 @@ def _alike(x: Any, y: Any, like: Any) -> tuple[Any, Any]:
         dtype = x._metadata.dtype
         if isinstance(y, Variable):
             if x._metadata.device is not y._metadata.device:
-                x, y = beside("where", x, y)
+                x, y = on_common_device("where", x, y)
             dtype = common_dtype(x, y)
             return cast(x, dtype), cast(y, dtype)
         if y.__class__ is float and dtype.kind == "f":
@@ -387,7 +387,7 @@ def masked_fill(input: Tensor, mask: Mask, value: Tensor | Number) -> Tensor:
         if value._metadata.shape:
             raise unmet("masked_fill", "masked_fill_ only supports a 0-dimensional value tensor. "
                         "Reduce it or use where()", value=value)  # fmt: skip
-        input, value = beside("masked_fill", input, value)
+        input, value = on_common_device("masked_fill", input, value)
         return renamed(
             R.where(mask, held("masked_fill", value, dtype), input), "MaskedFillBackward1"
         )

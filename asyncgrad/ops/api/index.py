@@ -45,10 +45,10 @@ from asyncgrad.ops.overlap import refuse_overlap
 from asyncgrad.ops.promotion import (
     as_number,
     as_tensor_operand,
-    beside,
     cast,
     check_device,
     constant,
+    on_common_device,
 )
 from asyncgrad.ops.requirements import requires, unmet
 from asyncgrad.ops.scalar_cast import fitted
@@ -438,7 +438,7 @@ def _put_into(
         raise unmet(name, "Index put requires the source and destination dtypes match: "
                     f"{metadata.dtype}", source=value.dtype)  # fmt: skip
     if value._metadata.device is not metadata.device:
-        value = beside(name, tensor, value)[1]
+        value = on_common_device(name, tensor, value)[1]
     if region is None:
         region = metadata.device.launching(_region)(metadata.shape, arrays)
     refuse_overlap(tensor, (value,), name, elsewhere=True)

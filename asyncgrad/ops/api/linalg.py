@@ -11,7 +11,7 @@ import numpy as np
 
 from asyncgrad.core.variable import Variable
 from asyncgrad.errors import class_of
-from asyncgrad.ops.api.matrices import beside
+from asyncgrad.ops.api.matrices import broadcast_batches
 from asyncgrad.ops.api.shape import squeeze
 from asyncgrad.ops.arguments import is_expandable, of_one_dtype, one_dim
 from asyncgrad.ops.converted import writes, writes_exactly
@@ -24,7 +24,7 @@ from asyncgrad.ops.promotion import (
     as_tensor_operand,
     cast,
     category,
-    knows_no_tensors,
+    operator_must_refuse,
     promote_dtypes,
     result_dtype,
 )
@@ -91,7 +91,7 @@ def _aligned(name: str, ndims: tuple[int, int], *operands: Tensor) -> Any:
                             argument=operand)  # fmt: skip
     if a[-1] != b[max(len(b) - 2, 0)] or (len(b) == 3 and a[0] != b[0]):
         raise _misaligned(name, a, b)
-    if found[-1]._metadata.special:
+    if found[-1]._metadata.needs_checks:
         _refuse_booleans(name, *found[-2:])
     return found
 
@@ -113,7 +113,7 @@ def _matmul(input: Tensor, other: Tensor) -> Tensor:
         of_one_dtype("matmul", x, y)
     if a[-1] != b[max(len(b) - 2, 0)]:
         raise _misaligned("matmul", a, b)
-    if x._metadata.special:
+    if x._metadata.needs_checks:
         _refuse_booleans("matmul", x, y)
     if len(a) == 2 and len(b) == 2:
         return R.mm(x, y)
@@ -127,14 +127,14 @@ def _matmul(input: Tensor, other: Tensor) -> Tensor:
     if len(b) == 2:
         rows = R.reshape(x, (prod(a[:-1]), a[-1]))
         return renamed(R.reshape(R.mm(rows, y), (*a[:-1], b[-1])), "UnsafeViewBackward0")
-    return R.bmm(*beside("matmul", x, y))
+    return R.bmm(*broadcast_batches("matmul", x, y))
 
 
 def _matmul_or_not(input: Tensor, other: Any) -> Any:
     """`_matmul`, or `NotImplemented` so that Python tries the other operand's method."""
     for operand in (input, other):
         ours = isinstance(operand, Variable) or as_number(operand) is not None
-        if not ours and not knows_no_tensors("matmul", operand):
+        if not ours and not operator_must_refuse("matmul", operand):
             return NotImplemented
     return _matmul(input, other)
 
@@ -260,7 +260,7 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     if not a or len(b) not in {1, 2} or a[-1] != b[-1]:
         raise unmet("linear", "both arguments to linear need to be at least 1D, weight at most 2D, "
                     "with last axes of the same length", input=input, weight=weight)  # fmt: skip
-    if input._metadata.special:
+    if input._metadata.needs_checks:
         _refuse_booleans("linear", input, weight)
     if len(b) == 1:
         out = matmul(input, weight)
@@ -373,7 +373,7 @@ def einsum(*args: str | Tensor | Sequence[object]) -> Tensor:
         tensors[place] = x
     out = tensors[0]
     for y, (x_sum, labels) in zip(tensors[1:], contractions, strict=True):
-        if out._metadata.dtype is not y._metadata.dtype or out._metadata.special:
+        if out._metadata.dtype is not y._metadata.dtype or out._metadata.needs_checks:
             out, y = _of_one_dtype(out, y, *labels)
         out = R.contract(R.sum(out, x_sum, False) if x_sum else out, y, *labels)
     if final_sum:

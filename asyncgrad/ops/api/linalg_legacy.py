@@ -155,7 +155,7 @@ def _by_factors(name: str, factors: Tensor, y: Tensor, upper: bool, *, triangles
     x = R.clone(R.adjoint(factors) if upper else factors)
     # Not recorded: as in PyTorch, the gradient is that of all elements.
     in_place.change(x.detach(), "tril_", R.tril, 0)
-    x, y = matrices.beside(name, x, y)
+    x, y = matrices.broadcast_batches(name, x, y)
     lower, above = (False, True) if triangles else (None, None)
     return R.solve(R.adjoint(x), R.solve(x, y, lower), above)
 

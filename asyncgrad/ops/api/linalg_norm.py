@@ -18,7 +18,7 @@ from asyncgrad.ops import return_types
 from asyncgrad.ops.api import reduction, shape
 from asyncgrad.ops.api.elementwise import where
 from asyncgrad.ops.api.linalg import dot, matmul, mm
-from asyncgrad.ops.api.matrices import beside, inv, inv_ex
+from asyncgrad.ops.api.matrices import broadcast_batches, inv, inv_ex
 from asyncgrad.ops.api.reduction import vector_norm
 from asyncgrad.ops.arguments import many_dims, matrices, of_one_dtype, one_dim
 from asyncgrad.ops.batching import bottom
@@ -291,7 +291,7 @@ def lstsq(
                     "other.size(-1)", A=A, B=B)  # fmt: skip
     if vector:
         B = R.unsqueeze(B, len(b))
-    x, B = beside(name, x, B)
+    x, B = broadcast_batches(name, x, B)
     m, n = a[-2:]
     if rcond is None or driver == "gels":
         rcond = np.finfo(x._metadata.dtype).eps * max(m, n)

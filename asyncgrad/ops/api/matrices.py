@@ -45,7 +45,7 @@ def turned(x: Tensor) -> Any:
     return R.permute(x, (*range(ndim - 2), ndim - 1, ndim - 2))
 
 
-def beside(name: str, x: Tensor, y: Tensor) -> tuple[Any, Any]:
+def broadcast_batches(name: str, x: Tensor, y: Tensor) -> tuple[Any, Any]:
     """Broadcast the leading axes of two tensors of matrices."""
     a, b = x._metadata.shape, y._metadata.shape
     if a[:-2] == b[:-2]:
@@ -117,7 +117,7 @@ def _solved(name: str, A: Tensor, B: Tensor, left: bool, function: Callable[...,
     if B._metadata.shape[-2 if left else -1] != a[-1]:
         raise unmet(name, "Incompatible shapes of A and B for the equation "
                     f"{'AX = B' if left else 'XA = B'}", A=A, B=B)  # fmt: skip
-    A, B = beside(name, A, B)
+    A, B = broadcast_batches(name, A, B)
     if not left:
         return no_view(turned(function(turned(A), turned(B))))
     out = function(A, B)

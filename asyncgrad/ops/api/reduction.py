@@ -71,7 +71,7 @@ def sum(
         dtype: converted to before the reduction; if None, int64 for integers and booleans.
     """
     metadata = input._metadata
-    if dtype is not None or metadata.special:
+    if dtype is not None or metadata.needs_checks:
         input = _summed(input, dtype)
     return R.sum(input, _axes("sum", dim, metadata.shape), keepdim)
 
@@ -88,7 +88,7 @@ def mean(
     if dtype is not None:
         input = cast(input, dtype)
     metadata = input._metadata
-    if metadata.special and category(metadata.dtype) < 2:
+    if metadata.needs_checks and category(metadata.dtype) < 2:
         raise unmet("mean", "could not infer output dtype. "
                     f"{'Input' if dtype is None else 'Optional'} dtype must be either a floating "
                     "point or complex dtype. Convert it first, or pass dtype=",
@@ -112,7 +112,7 @@ def _spread(name: str, doc: str) -> Callable[..., Tensor]:
                 f"{name}(): correction={correction} cannot be converted to a real number"
             )
         metadata = input._metadata
-        if metadata.special and category(metadata.dtype) < 2:
+        if metadata.needs_checks and category(metadata.dtype) < 2:
             raise unmet(name, "std and var only support floating point and complex dtypes",
                         input=metadata.dtype)  # fmt: skip
         shape = metadata.shape
@@ -160,7 +160,7 @@ def prod(
         dtype: converted to before the reduction; if None, int64 for integers and booleans.
     """
     metadata = input._metadata
-    if dtype is not None or metadata.special:
+    if dtype is not None or metadata.needs_checks:
         input = _summed(input, dtype)
     ndim = len(metadata.shape)
     dims = _ALL[ndim] if dim is None else (dim,)[:ndim]
@@ -387,7 +387,7 @@ def logsumexp(input: Tensor, dim: Ints | None, keepdim: bool = False) -> Tensor:
         dim: an axis, or a sequence of them.
     """
     metadata = input._metadata
-    if metadata.special and category(metadata.dtype) < 2:
+    if metadata.needs_checks and category(metadata.dtype) < 2:
         input = cast(input, default_dtype())
     return R.logsumexp(input, many_dims("logsumexp", dim, len(metadata.shape)), keepdim)
 
@@ -399,7 +399,7 @@ def cumsum(input: Tensor, dim: Axis, *, dtype: DTypeLike | None = None) -> Tenso
     Args:
         dtype: converted to first, not bool; if None, int64 for integers and booleans.
     """
-    if dtype is not None or input._metadata.special:
+    if dtype is not None or input._metadata.needs_checks:
         input = _summed(input, dtype)
         check_dtype("cumsum", input._metadata.dtype, f"{REAL}c")
     return R.cumsum(input, dim)
@@ -482,7 +482,7 @@ def vector_norm(
             "linalg.vector_norm", "Expected a non-complex scalar as the order of norm", ord=order
         )
     metadata = x._metadata
-    if metadata.special:
+    if metadata.needs_checks:
         check_inexact("linalg.vector_norm", metadata.dtype)
     if dtype is not None:
         x = _norm_operand(x, dtype)

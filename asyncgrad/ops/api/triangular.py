@@ -11,7 +11,7 @@ import numpy as np
 from asyncgrad.core.recording import again
 from asyncgrad.errors import LinAlgError
 from asyncgrad.ops import return_types
-from asyncgrad.ops.api.matrices import beside
+from asyncgrad.ops.api.matrices import broadcast_batches
 from asyncgrad.ops.api.shape import narrow, tril, triu
 from asyncgrad.ops.arguments import matrices, of_one_dtype
 from asyncgrad.ops.batching import mapped
@@ -205,7 +205,7 @@ def lu_solve(
         return R.adjoint(lu_solve(LU, pivots, R.adjoint(B), adjoint=not adjoint))
     F = LU._metadata.F
     order = _order_by(name, LU, pivots)
-    x, y = beside(name, LU, B)
+    x, y = broadcast_batches(name, LU, B)
     order = again(F.xp.broadcast_to, order, y._metadata.shape[:-1])
     lower, upper = _triangles(x)
     if not adjoint:

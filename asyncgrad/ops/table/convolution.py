@@ -22,7 +22,7 @@ from asyncgrad.ops.columns import (
     COLUMNS,
     REMEMBERED,
     Geometry,
-    beside,
+    batch_last,
     columns_of,
     has_short_rows,
     in_parts,
@@ -169,7 +169,7 @@ def _convolution_weight(
 
         def of_images(images: slice) -> Any:
             windows = windows_beside(xp, x[images], *plan[:4])
-            part = beside(xp, y[images]).reshape(plan.image[0], groups, outs, -1)
+            part = batch_last(xp, y[images]).reshape(plan.image[0], groups, outs, -1)
             part = part.transpose((1, 0, 3, 2))
             if plan.apart and windows.shape[2] * outs > _COPIED:
                 # In the pool's memory: new pages would cost more than the product gains.
@@ -298,7 +298,7 @@ def _added_up(
     out = xp.empty(shape, y.dtype)
 
     def of_images(images: slice) -> None:
-        part = beside(xp, y[images][:, :, None]).reshape(groups, matrix.shape[2], -1)
+        part = batch_last(xp, y[images][:, :, None]).reshape(groups, matrix.shape[2], -1)
         part = in_parts(xp, matrix, part)
         part = part.reshape(shape[1], *kernel, *image, -1)
         total = xp.zeros((shape[1], *spread, part.shape[-1]), y.dtype)

@@ -47,7 +47,7 @@ from asyncgrad.ops.promotion import (
     cast,
     category,
     constant,
-    knows_no_tensors,
+    operator_must_refuse,
 )
 from asyncgrad.ops.registry import OPS
 from asyncgrad.ops.save_plan import plan_of
@@ -88,7 +88,7 @@ def operator(function: Callable[[Any, Any], Any], name: str) -> Any:
             return change(self, name, function, other)
         except TypeError:
             known = isinstance(other, Variable) or as_number(other) is not None
-            if known or knows_no_tensors(name, other):
+            if known or operator_must_refuse(name, other):
                 raise
             # Python asks the other operand, as it does without the assignment.
             return NotImplemented

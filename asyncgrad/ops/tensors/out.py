@@ -134,7 +134,7 @@ _ROWS = {"arange", "linspace", "logspace"}
 def makes(function: _F) -> _F:
     """Wrap a function that makes a tensor to accept `out`, `layout` and `pin_memory`."""
     name = function.__name__
-    beside = as_made(function)
+    without_out = as_made(function)
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -143,7 +143,7 @@ def makes(function: _F) -> _F:
                 return function(*args)
             out = kwargs.pop("out", None)
             if out is None:
-                return beside(*args, **kwargs)
+                return without_out(*args, **kwargs)
         except (MemoryError, ValueError) as error:
             said = str(error)
             if isinstance(error, ValueError) and not any(part in said for part in _TOO_LARGE):
@@ -158,12 +158,12 @@ def makes(function: _F) -> _F:
             )
         kwargs["dtype"] = dtype
         kwargs.setdefault("device", out._metadata.device)
-        made = beside(*args, **kwargs)
+        made = without_out(*args, **kwargs)
         if name in _ROWS and made._metadata.size == out._metadata.size:
             made = made.reshape(out._metadata.shape)
         return put(out, name, made)
 
-    call.__signature__ = Postponed(extended, beside, _OUT)  # type: ignore[attr-defined]
+    call.__signature__ = Postponed(extended, without_out, _OUT)  # type: ignore[attr-defined]
     return cast("_F", call)
 
 
