@@ -56,7 +56,7 @@ def share(task: PassState, helpers: Helpers, node: OpNode, gradient: NodeGradien
         room
         and ready
         and ready[0][2].cost > HEAVY_NS
-        and _is_ordinary(task, *ready[0][2:4])
+        and _can_lend(task, *ready[0][2:4])
         # To pass on a gradient, or a view of it, takes less time than to wake a thread.
         and not ready[0][2].rule.passes
     ):
@@ -64,7 +64,7 @@ def share(task: PassState, helpers: Helpers, node: OpNode, gradient: NodeGradien
         whole, fresh = other.rule.run, other.rule.fresh
         helpers.lend(partial(_run_lent, task, other, received, whole, fresh, None))
         room -= 1
-    if node.cost < 2 * HEAVY_NS or not helpers.splits() or not _is_ordinary(task, node, gradient):
+    if node.cost < 2 * HEAVY_NS or not helpers.splits() or not _can_lend(task, node, gradient):
         return False
     rule = node.rule
     pulls = rule.pulls
@@ -112,18 +112,14 @@ def waits_for_helpers(task: PassState, node: Node) -> bool:
     )
 
 
-def _is_ordinary(task: PassState, node: OpNode, gradient: NodeGradient) -> bool:
-    """Whether running a node means calling its rule, and nothing else."""
-    info = task.exec_info
+def _can_lend(task: PassState, node: OpNode, gradient: NodeGradient) -> bool:
+    """Whether helpers may call a node's rule, or parts of it. (An ordinary node has one output.)"""
     return (
-        node.rule is not None
+        task.is_ordinary(node)
         # Rules report one at a time.
         and task.watch is None
         and gradient is not None
-        # Without extras, a table node has one output.
-        and node.extras is None
-        and not task.careful
-        and (info is None or (node not in info.captures and node not in info.trimmed))
+        and (task.exec_info is None or node not in task.exec_info.trimmed)
     )
 
 

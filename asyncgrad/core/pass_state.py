@@ -228,6 +228,15 @@ class PassState:
             self.captured[place] = gradient[position] if several else gradient
         return node not in self.exec_info.needed
 
+    def is_ordinary(self, node: Node) -> bool:
+        """Whether to run a node means to call its rule: no hook, capture or observer sees it."""
+        return (
+            node.rule is not None
+            and node.extras is None
+            and not self.careful
+            and (self.exec_info is None or node not in self.exec_info.captures)
+        )
+
     def within(self, function: Callable[..., Any], *args: object) -> Any:
         """Call a function in the pass's context, if it has one."""
         return function(*args) if self.context is None else self.context.run(function, *args)

@@ -154,14 +154,11 @@ class PassStreams:
             node = gradient = received = None
 
     def _is_ordinary(self, task: PassState, stream: Stream) -> bool:
-        """Whether the next node only needs its table rule, in a device's only stream."""
+        """Whether the next node is an ordinary one, in a device's only stream."""
         _, _, node, gradient, _ = task.ready[0]
         return (
-            node.rule is not None
-            and node.extras is None
+            task.is_ordinary(node)
             and gradient.__class__ is not Resumed
-            and not task.careful
-            and (task.exec_info is None or node not in task.exec_info.captures)
             and stream is not None
             and stream_of(node) is stream
             and len(self._ahead.get(stream, ())) <= MARKS_AHEAD
