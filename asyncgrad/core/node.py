@@ -73,7 +73,7 @@ class Node:
 
     #: How a table node computes its gradients; None for nodes with `apply`.
     rule: Rule | None
-    #: The rule that `apply` calls with what the node has saved; None for other code.
+    #: The rule by which `apply` computes, from what the node has saved; None for other code.
     _form: Any = None
     #: Where gradients go next: a stored edge, or a tuple of them.
     following: Any

@@ -227,6 +227,9 @@ SOURCES: dict[str, Elementwise | Lines] = {
 
 
 # -- what they are put together to: the kernels of `ops.fused`, by name ---------------------------
+#
+# These functions translate the arguments of `ops.fused` to those of a declared kernel. `K` has the
+# compiled kernels by name: it is the `Kernels` of `cuda_kernels` or of `host_kernels.declared`.
 
 
 def _along(name: str) -> Callable[..., Any]:

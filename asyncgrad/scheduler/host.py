@@ -67,6 +67,7 @@ class Host:
     because that would be a reference cycle.
     """
 
+    # `RunningPasses` and `Engine` have what follows. Parts call it, and can't import these classes.
     #: Its `CoroutineNodes`.
     coroutine_nodes: Any
     #: Runs a slice of a pass, whose cost is given in nanoseconds.
