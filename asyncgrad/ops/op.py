@@ -207,7 +207,7 @@ def compiled_or(name: str, rule: Callable[..., Any]) -> Part:
     return Part(_parameters(rule)[2:], pull)
 
 
-class Over(NamedTuple):
+class Reciprocal(NamedTuple):
     """A local derivative `1 / d(F, ...)`: gradients are divided by `d`.
 
     Where `d` is denormal, `1 / d` is infinite, and its product with a gradient of 0 is NaN.
@@ -216,21 +216,21 @@ class Over(NamedTuple):
     d: Callable[..., Any]
 
 
-def factor(d: Callable[..., Any] | Over) -> Part:
+def factor(d: Callable[..., Any] | Reciprocal) -> Part:
     """The pull of a local derivative `d(F, ...)`: the gradient times the derivative's conjugate."""
-    if isinstance(d, Over):
+    if isinstance(d, Reciprocal):
         below = d.d
-        return Part(_parameters(below)[1:], lambda F, g, *values: _over(F, g, below(F, *values)))
+        return Part(_parameters(below)[1:], lambda F, g, *values: _divided(F, g, below(F, *values)))
     return Part(_parameters(d)[1:], lambda F, g, *values: F.chain(g, d(F, *values)), d)
 
 
-def _over(F: Any, g: Any, divisor: Any) -> Any:
+def _divided(F: Any, g: Any, divisor: Any) -> Any:
     return F.div(g, F.conj(divisor) if divisor.dtype.kind == "c" else divisor)
 
 
-def tangent(d: Callable[..., Any] | Over) -> Part:
+def tangent(d: Callable[..., Any] | Reciprocal) -> Part:
     """The push of a local derivative: the tangent times the derivative."""
-    if isinstance(d, Over):
+    if isinstance(d, Reciprocal):
         below = d.d
         return Part(_parameters(below)[1:], lambda F, t, *values: F.div(t, below(F, *values)))
     names = _parameters(d)[1:]
@@ -238,13 +238,13 @@ def tangent(d: Callable[..., Any] | Over) -> Part:
 
 
 def unary(
-    name: str, d: Callable[..., Any] | Over | None = None, forward: Any = None, **more: Any
+    name: str, d: Callable[..., Any] | Reciprocal | None = None, forward: Any = None, **more: Any
 ) -> Op:
     """An elementwise op with one input.
 
     Args:
         name: PyTorch's name.
-        d: the local derivative `d(F, x or out)`, or `Over` its reciprocal; None for an op
+        d: the local derivative `d(F, x or out)`, or a `Reciprocal`; None for an op
             without one.
         forward: the raw function `forward(xp, x)`, or the library's name of it, if not `name`.
         more: fields of `Op`; `linear=True` pushes tangents by the rules that pull gradients.
@@ -253,7 +253,7 @@ def unary(
 
 
 def binary(
-    name: str, dx: Callable[..., Any] | Over | None = None,
+    name: str, dx: Callable[..., Any] | Reciprocal | None = None,
     dy: Callable[..., Any] | None = None, forward: Any = None, **more: Any,
 ) -> Op:  # fmt: skip
     """An elementwise op with two inputs, broadcast against one another.

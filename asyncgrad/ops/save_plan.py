@@ -59,7 +59,7 @@ class Plan:
             run,
             pulls=pulls if len(pulls) > 1 else None,
             needs=tuple([frozenset(map(names.index, names_of)) for names_of in used]),
-            over=None if any(shapes) else _over(op, run),
+            over=None if any(shapes) else _overwriting(op, run),
             fresh=op.fresh,
             passes=len(pulls) == 1 and not broadcast and op.passes,
             saves=bool(self.arrays or op.frees),
@@ -154,7 +154,7 @@ def _renewal(op: Op, names: tuple[str, ...]) -> Callable[[Any, Any], Any]:
     return lambda F, saved: vars(F)[op.name](*[saved[place] for place in places])
 
 
-def _over(op: Op, run: Callable[..., Any]) -> Callable[..., Any] | None:
+def _overwriting(op: Op, run: Callable[..., Any]) -> Callable[..., Any] | None:
     """Computes the gradient with the form of the op's kernel that may overwrite its argument."""
     over = getattr(op.kernel, "over", None)
     if over is None:

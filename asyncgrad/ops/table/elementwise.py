@@ -29,7 +29,17 @@ from asyncgrad.ops.fused import (
     masked,
 )
 from asyncgrad.ops.namespace import IgnoringFpErrors
-from asyncgrad.ops.op import Op, Over, Refused, binary, factor, linear, operation, tangent, unary
+from asyncgrad.ops.op import (
+    Op,
+    Reciprocal,
+    Refused,
+    binary,
+    factor,
+    linear,
+    operation,
+    tangent,
+    unary,
+)
 from asyncgrad.ops.promotion import as_number
 from asyncgrad.ops.quotients import exact
 from asyncgrad.ops.scalar_cast import fitted
@@ -380,7 +390,9 @@ def _inverse_square(F: Namespace, x: Value, y: Value) -> Any:
     return F.mask(F.reciprocal(square), square != 0)
 
 
-def ufunc(name: str, d: Callable[..., Any] | Over, doc: str, function: str = "", **more: Any) -> Op:
+def ufunc(
+    name: str, d: Callable[..., Any] | Reciprocal, doc: str, function: str = "", **more: Any
+) -> Op:
     """A library's function as an op; PyTorch has it by the library's name, too, if they differ."""
     if function:
         more["public"] = f"{name} {function}"
@@ -675,12 +687,12 @@ OPS = (
         "exp(x) - 1 of each element, exact near 0.",
         public="expm1 special.expm1",
     ),
-    ufunc("log", Over(lambda F, x: x), "The natural logarithm of each element."),
-    ufunc("log2", Over(lambda F, x: x * _LN2), "The logarithm to base 2 of each element."),
-    ufunc("log10", Over(lambda F, x: x * _LN10), "The logarithm to base 10 of each element."),
+    ufunc("log", Reciprocal(lambda F, x: x), "The natural logarithm of each element."),
+    ufunc("log2", Reciprocal(lambda F, x: x * _LN2), "The logarithm to base 2 of each element."),
+    ufunc("log10", Reciprocal(lambda F, x: x * _LN10), "The logarithm to base 10 of each element."),
     unary(
         "log1p",
-        Over(lambda F, x: x + 1),
+        Reciprocal(lambda F, x: x + 1),
         _log1p,
         node="Log1PBackward0",
         doc="log(1 + x) of each element, exact near 0.",
@@ -777,7 +789,7 @@ OPS = (
     # The derivatives do not use `out`, which may change in place in PyTorch.
     binary(
         "div",
-        Over(lambda F, y: y),
+        Reciprocal(lambda F, y: y),
         lambda F, x, y: F.div(F.div(-x, y), y),
         IgnoringFpErrors("divide"),
         numbers="both",
