@@ -71,7 +71,8 @@ BAD = {
     "columns": lambda T: _solve(T, b=T.ones(3, 2), left=False),
     "no square": lambda T: _solve(T, lu=T.ones(2, 3)),
     "too few pivots": lambda T: _solve(T, pivots=T.ones(2, dtype=T.int32)),
-    "fewer pivots to unpack": lambda T: T.lu_unpack(T.eye(3), T.tensor([1, 2], dtype=T.int32)),
+    # PyTorch reads what follows the pivots in memory, and refuses that.
+    "fewer pivots to unpack": lambda T: T.lu_unpack(T.eye(3), T.tensor([1, 2, 9]).int()[:2]),
     "no pivots to unpack": lambda T: T.lu_unpack(T.eye(3), T.tensor(1, dtype=T.int32)),
     "inverse by a singular factor": lambda T: T.cholesky_inverse(T.diag(T.tensor([1.0, 0, 2]))),
     "inverses by factors": lambda T: T.cholesky_inverse(
