@@ -78,7 +78,7 @@ def commit(
     """
     global _unfinished, _computed
     if commit_turns.line and wait:
-        commit_turns.give_way()
+        commit_turns.wait_for_line()
     for taken in acquiring(commit_turns.committing, wait):
         if not taken:
             return False

@@ -105,7 +105,7 @@ def leave_line(place: Place) -> None:
     place.turn.release()
 
 
-def give_way() -> None:
+def wait_for_line() -> None:
     """Block until the passes that are in line have had their turn.
 
     They may never have it, because a loop was stopped or waits for this thread. So if the next in

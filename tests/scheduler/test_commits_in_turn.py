@@ -339,7 +339,7 @@ def blocked(*calls: Callable[[], Any]) -> Iterator[None]:
     threads = [threading.Thread(target=call) for call in calls]
     for thread in threads:
         thread.start()
-        while not is_in(thread, commit_turns.give_way):
+        while not is_in(thread, commit_turns.wait_for_line):
             pass
     try:
         yield
