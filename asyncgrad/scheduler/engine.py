@@ -240,7 +240,7 @@ class Engine(RunningPasses):
                 f"limit: passes={passes}, coroutine_nodes={coroutine_nodes}, grace={grace}: at "
                 f"least one pass and one coroutine have to run, and no time is negative"
             )
-        self.admission.limit = passes
+        self.admission.set_limit(passes)
         self.coroutine_nodes.limit = coroutine_nodes
         self.coroutine_nodes.grace = grace
         self.admit()

@@ -113,6 +113,12 @@ class Admission:
         #: Passes nested in others, which the limit does not count.
         self._nested: weakref.WeakSet[GraphTask] = weakref.WeakSet()
 
+    def set_limit(self, limit: int | None) -> None:
+        """Limit how many passes run at once."""
+        self.limit = limit
+        # While there was no limit, nobody noted these.
+        self._nested.update(task for task in self._live if task.parent is not None)
+
     def must_wait(self, task: GraphTask) -> bool:
         """Whether a new pass must wait; counts a nested one, which never does: its parents wait."""
         if task.parent is not None:

@@ -99,8 +99,10 @@ class TestPassesInFlight:
         assert len(log) == len(gates)
         await assert_nothing_runs()
 
-    async def test_nested_passes_take_nobodys_place(self) -> None:
-        ag.engine().limit(passes=2)
+    @pytest.mark.parametrize("before", [None, 2])
+    async def test_nested_passes_take_nobodys_place(self, before: int | None) -> None:
+        """Nor do those that began before there was a limit."""
+        ag.engine().limit(passes=before)
         log: list[str] = []
         inner: list[Gate] = []
 
@@ -111,7 +113,9 @@ class TestPassesInFlight:
 
         outer = calls(leaf(), nested).sum().backward()
         await until(lambda: log)
+        ag.engine().limit(passes=2)
         beside = Gate(log, "beside")
+        assert ag.engine().statistics().held_back == 0
         one_more = Gate(log, "one more")
         await until(lambda: len(log) == 2)
         await settle()
