@@ -21,7 +21,7 @@ from asyncgrad.ops.bfloat16 import floating_info
 from asyncgrad.ops.fused import FEW, compiled, number, share, silent
 from asyncgrad.ops.op import fused_together, operation
 from asyncgrad.ops.table.activation import line_maxima, ones, softmax_pull
-from asyncgrad.ops.table.linalg import product_cost
+from asyncgrad.ops.table.linalg import rows_cost
 from asyncgrad.ops.widening import widening
 from asyncgrad.types import Array, Library, Namespace, Value
 
@@ -402,7 +402,7 @@ OPS = (
         together=fused_together(_gradients, _rule),
         wide=True,
         node="ScaledDotProductFlashAttentionForCpuBackward0",
-        cost=lambda q, k, *_: 30_000 + 3 * product_cost(q._metadata.size * k._metadata.shape[-2]),
+        cost=lambda q, k, *_: 30_000 + 3 * rows_cost(q, k),
         batch=batch_rules.over_axes,
     ),
     operation(

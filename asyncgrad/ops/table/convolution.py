@@ -315,13 +315,15 @@ def _added_up(
 
 
 def _cost(x: Variable, weight: Variable, *rest: Any) -> int:
-    stride = prod(rest[-1].stride)
-    places = x._metadata.size // max(1, x._metadata.shape[1]) // stride
-    return 10_000 + product_cost(places * weight._metadata.size)
+    size, stride = x._metadata.size, prod(rest[-1].stride)
+    places = size // max(1, x._metadata.shape[1]) // stride
+    columns = size // stride * prod(weight._metadata.shape[2:])
+    return 10_000 + product_cost(places * weight._metadata.size, size + columns)
 
 
 def _products_cost(y: Variable, other: Variable, shape: Shape, geometry: Geometry) -> int:
-    return 10_000 + product_cost(y._metadata.size * prod(shape[1:]))
+    columns = y._metadata.size * prod(shape[2:])
+    return 10_000 + product_cost(y._metadata.size * prod(shape[1:]), columns)
 
 
 _BY_INPUT_AND_WEIGHT = {

@@ -20,6 +20,8 @@ from asyncgrad.types import Array, Library, Namespace, Number, Shape, Value
 
 #: A conservative estimate of a core's floating-point operations in a nanosecond.
 _FLOPS_PER_NS = 60
+#: Nanoseconds of the two calls of BLAS, or of NumPy's loop, for one of a batch of matrices.
+_MATRIX_NS = 100
 #: `_weight_goes_first` for weights of so many elements and of sides of this length at least, and
 #: for so many rows and results of so many elements at most.
 _LARGE, _NARROW, _FEW = 1 << 18, 256, 32
@@ -35,13 +37,29 @@ def total_of_rows(xp: Any, x: Any) -> Any:
     return xp.dot((ones if xp.ndarray is np.ndarray else xp.ones)(len(x), x.dtype), x)
 
 
-def product_cost(multiplications: int) -> int:
-    """The cost of both gradients of a product; each multiplication comes with an addition."""
-    return 3_000 + int(4 * multiplications / _FLOPS_PER_NS)
+def product_cost(multiplications: int, elements: int) -> int:
+    """The cost of both gradients of a product; each multiplication comes with an addition.
+
+    Thin matrices take as long as the memory takes for the `elements` of operands and result.
+    """
+    return 3_000 + max(int(4 * multiplications / _FLOPS_PER_NS), elements)
 
 
 def _cost(x: Variable, y: Variable) -> int:
-    return product_cost(x._metadata.size * y._metadata.shape[-1])
+    (*batch, rows, length), columns = x._metadata.shape, y._metadata.shape[-1]
+    return products_cost(prod(batch), rows, length, columns)
+
+
+def products_cost(batch: int, rows: int, length: int, columns: int) -> int:
+    """The cost of the gradients of a batch of products; NumPy computes one after the other."""
+    elements = rows * length + length * columns + rows * columns
+    return product_cost(batch * rows * length * columns, batch * (elements + _MATRIX_NS))
+
+
+def rows_cost(x: Variable, y: Variable) -> int:
+    """The same for products of all rows of one matrix with all rows of another."""
+    *batch, rows, length = x._metadata.shape
+    return products_cost(prod(batch), rows, length, y._metadata.shape[-2])
 
 
 def adjoint(xp: Library, x: Array) -> Any:
@@ -122,7 +140,8 @@ def _linear_by_weight(F: Namespace, g: Value, x: Value) -> Any:
 
 
 def _linear_cost(x: Variable, weight: Variable, bias: Variable | None = None) -> int:
-    return 4_000 + int(4 * x._metadata.size * weight._metadata.shape[0] / _FLOPS_PER_NS)
+    columns, length = weight._metadata.shape
+    return 1_000 + products_cost(1, prod(x._metadata.shape[:-1]), length, columns)
 
 
 def _addmm(xp: Library, bias: Array, x: Array, y: Array, beta: Number, alpha: Number) -> Any:
@@ -211,10 +230,14 @@ def _contract_cost(
     x: Variable, y: Variable, x_labels: Sequence[int | str], y_labels: Sequence[int | str],
     out_labels: Sequence[int | str],
 ) -> int:  # fmt: skip
+    lengths = dict(zip(x_labels, x._metadata.shape, strict=True))
     own = prod(
-        n for n, label in zip(y._metadata.shape, y_labels, strict=True) if label not in x_labels
+        n for n, label in zip(y._metadata.shape, y_labels, strict=True) if label not in lengths
     )
-    return product_cost(x._metadata.size * own)
+    batch = prod(lengths[label] for label in y_labels if label in lengths and label in out_labels)
+    rows = prod(n for label, n in lengths.items() if label not in y_labels)
+    summed = prod(lengths[label] for label in y_labels if label in lengths) // max(1, batch)
+    return products_cost(batch, rows, summed, own)
 
 
 def _products(xp: Library, x: Array, y: Array) -> Any:
@@ -291,7 +314,7 @@ OPS = (
             "y": lambda F, g, x: F.mv(F.adjoint(x), g),
         },
         multilinear=True,
-        cost=lambda x, y: product_cost(x._metadata.size),
+        cost=lambda x, y: 3_000 + x._metadata.size,
         batch=batch_products.mv,
     ),
     operation(
@@ -313,7 +336,7 @@ OPS = (
         },
         multilinear=True,
         node="MulBackward0",
-        cost=lambda x, y: product_cost(x._metadata.size * y._metadata.size),
+        cost=lambda x, y: 3_000 + x._metadata.size * y._metadata.size,
         batch=batch_products.outer,
     ),
     operation(
@@ -396,7 +419,7 @@ OPS = (
             "y": lambda F, t, x, y, out: quotient(F, F.adjoint(_lengthened(F, t, y, x)), out),
         },
         node="CdistBackward0",
-        cost=lambda x, y: product_cost(4 * x._metadata.size * y._metadata.shape[-2]),
+        cost=lambda x, y: 4 * rows_cost(x, y),
         batch=batch_rules.over_axes,
     ),
 )

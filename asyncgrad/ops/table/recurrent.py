@@ -756,7 +756,7 @@ def _gru_push(
 def _cost(z: Variable, h: Variable, *rest: object) -> int:
     steps = int(z._metadata.shape[0])
     products = z._metadata.size * h._metadata.shape[-1]
-    return 10_000 + 10_000 * steps + 4 * int(z._metadata.cost) + product_cost(products)
+    return 10_000 + 10_000 * steps + 4 * int(z._metadata.cost) + product_cost(products, 0)
 
 
 def _lstm_cost(x: Variable, h: Variable, c: Variable, *rest: object) -> int:
@@ -764,7 +764,7 @@ def _lstm_cost(x: Variable, h: Variable, c: Variable, *rest: object) -> int:
     gates = 4 * steps * int(c._metadata.size)
     products = gates * (x._metadata.shape[-1] + h._metadata.shape[-1])
     elementwise = 16 * steps * int(c._metadata.cost)
-    return int(10_000 + 10_000 * steps + elementwise + product_cost(products))
+    return int(10_000 + 10_000 * steps + elementwise + product_cost(products, 0))
 
 
 OPS = (
