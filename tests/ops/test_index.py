@@ -1,6 +1,7 @@
 """Functions that pick elements by index."""
 
 import itertools
+import sys
 
 import numpy as np
 import oracle
@@ -308,3 +309,32 @@ def test_rows_of_a_large_gradient_are_added_in_their_order():
     wanted = np.zeros((7, 60), np.float32)
     np.add.at(wanted, places, gradient)
     assert weight.grad.numpy().tobytes() == wanted.tobytes()
+
+
+@pytest.mark.parametrize("name", ["scatter_add", "scatter_reduce", "put"])
+def test_many_places_are_changed_part_by_part(name):
+    """NumPy keeps the GIL until such a call ends: an event loop would wait for all elements."""
+    index = ag.tensor(np.random.default_rng(0).integers(0, 1000, 100_000))
+    x = ag.randn(1000)
+    values = ag.randn(100_000)
+    calls = {
+        "scatter_add": lambda: x.scatter_add(0, index, values),
+        "scatter_reduce": lambda: x.scatter_reduce(0, index, values, "amax"),
+        "put": lambda: x.index_put((index,), values, accumulate=True),
+    }
+    whole = x.numpy().copy()
+    (np.maximum if name == "scatter_reduce" else np.add).at(whole, index.numpy(), values.numpy())
+    lengths = []
+
+    def note(frame, event, function):
+        if event == "c_call" and function.__name__ == "at":
+            lengths.append(len(frame.f_locals["values"][frame.f_locals["some"]]))
+
+    sys.setprofile(note)
+    try:
+        changed = calls[name]()
+    finally:
+        sys.setprofile(None)
+    assert changed.numpy().tobytes() == whole.tobytes()
+    assert sum(lengths) == 100_000
+    assert max(lengths) < 20_000

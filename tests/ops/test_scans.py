@@ -108,3 +108,19 @@ def test_derivatives_of_running_products_are_exact_at_zeros(zeros, dim):
     x = ag.tensor(array, requires_grad=True)
     assert ag.autograd.gradcheck(lambda x: x.cumprod(dim), x, check_forward_ad=True)
     assert ag.autograd.gradgradcheck(lambda x: x.cumprod(dim), x)
+
+
+def test_logcumsumexp_has_numpy_convert_nothing(monkeypatch):
+    """Where NumPy converts, it keeps the GIL: an event loop would wait for all elements."""
+    given = []
+
+    class Noting:
+        @staticmethod
+        def accumulate(x, *more):
+            given.append((x.dtype, more))
+            return own(x, *more)
+
+    own = np.logaddexp.accumulate
+    monkeypatch.setattr(np, "logaddexp", Noting)
+    ag.zeros(4).logcumsumexp(0)
+    assert given == [(np.float64, (0,))]

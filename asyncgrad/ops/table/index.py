@@ -19,7 +19,7 @@ from asyncgrad.ops.arguments import greatest
 from asyncgrad.ops.dtype import is_half
 from asyncgrad.ops.op import Op, Refused, linear, operation
 from asyncgrad.ops.table.shape import in_order
-from asyncgrad.ops.table.strided import CHANGED_AT, add_at
+from asyncgrad.ops.table.strided import CHANGED_AT, add_at, change_at
 from asyncgrad.ops.tensors.sparse_rows import Rows
 from asyncgrad.types import Array, Library, Namespace, Shape, Value
 
@@ -220,10 +220,10 @@ def _changed_at(xp: Library, name: str, x: Array, y: Array, index: tuple[Any, ..
     function, out = getattr(xp, name), x.copy()
     numbers = _flat_numbers(out, index)
     if numbers is None:
-        function.at(out, index, y)
+        change_at(function, out, index, y)
     else:
         y = np.broadcast_to(y, numbers.shape).reshape(-1)
-        function.at(out.reshape(-1), numbers.reshape(-1), y)
+        change_at(function, out.reshape(-1), numbers.reshape(-1), y)
     return out
 
 

@@ -127,8 +127,10 @@ def _logcumsumexp(xp: Library, x: Array, dim: int) -> Any:
     if not x.ndim:
         return x.copy()
     if x.__class__ is np.ndarray and x.dtype.kind == "f":
-        # In float32 each step would lose digits; in float64 it takes no longer.
-        return in_order(np.logaddexp.accumulate(x, dim, np.float64).astype(x.dtype, copy=False))
+        # In float32 each step would lose digits; in float64 it takes no longer. NumPy keeps the GIL
+        # if it has to convert the elements itself.
+        found = np.logaddexp.accumulate(x.astype(np.float64, copy=False), dim)
+        return in_order(found.astype(x.dtype, copy=False))
     out = xp.array(x, order="C")
     lines = xp.moveaxis(out, dim, 0)
     for i in range(1, len(lines)):

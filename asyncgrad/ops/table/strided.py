@@ -17,6 +17,8 @@ from asyncgrad.types import Array, Library, Namespace, Shape, Value
 
 #: The dtypes of which all versions of CuPy change elements at places, without uint64.
 CHANGED_AT = "fdiI"
+#: So many places are changed in about a tenth of a millisecond.
+_AT_ONCE = 1 << 14
 
 
 class Strides(NamedTuple):
@@ -104,11 +106,30 @@ def _span(*parts: Strides) -> tuple[int, int]:
     return min(low for low, _ in reaches), max(high for _, high in reaches)
 
 
+def change_at(function: Any, out: Array, index: Any, values: Array) -> None:
+    """`function.at`; on the host a vector of places is taken part by part.
+
+    NumPy keeps the GIL until the call ends, and an event loop in another thread waits for it.
+    """
+    places = index[0] if index.__class__ is tuple and len(index) == 1 else index
+    if (
+        out.__class__ is places.__class__ is np.ndarray
+        and places.ndim == 1
+        and places.dtype.kind in "iu"
+    ):
+        values = np.broadcast_to(values, (*places.shape, *out.shape[1:]))
+        for start in range(0, len(places), _AT_ONCE):
+            some = slice(start, start + _AT_ONCE)
+            function.at(out, places[some], values[some])
+    else:
+        function.at(out, index, values)
+
+
 def add_at(xp: Library, out: Array, index: Any, g: Array) -> None:
     """`xp.add.at`, also for dtypes that CuPy's does not take."""
     dtype = out.dtype
     if dtype.char in CHANGED_AT or out.__class__ is np.ndarray:
-        xp.add.at(out, index, g)
+        change_at(xp.add, out, index, g)
     elif dtype.kind == "c":
         xp.add.at(out.real, index, g.real)
         xp.add.at(out.imag, index, g.imag)
