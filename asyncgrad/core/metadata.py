@@ -7,6 +7,9 @@ from typing import Any
 from asyncgrad.aliases import Device, DType, Namespace
 from asyncgrad.core.size import Size
 
+#: Expected nanoseconds of a call with few elements.
+CALL_NS = 1_350
+
 
 class Metadata:
     """Immutable and shared: arrays of one shape, dtype and device have the same record."""

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from asyncgrad.core.locks import lasting_lock
-from asyncgrad.core.metadata import Metadata
+from asyncgrad.core.metadata import CALL_NS, Metadata
 from asyncgrad.devices import Device
 from asyncgrad.devices.fp_errors import without_fp_errors
 from asyncgrad.errors import AutogradError
@@ -352,7 +352,7 @@ def metadata_of(array: Any, device: Device) -> Metadata:
             _space(device, space),
             user_dtype=DType(dtype),
             size=size,
-            cost=1_350 + int(size * each),
+            cost=CALL_NS + int(size * each),
             is_complex=is_complex,
             is_float=kind == "f",
         )

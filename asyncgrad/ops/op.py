@@ -87,6 +87,8 @@ class Op(NamedTuple):
     together: Callable[..., Any] | None = None
     #: Nanoseconds of a call, computed from the inputs' shapes; None for an elementwise op.
     cost: Callable[..., int] | None = None
+    #: Nanoseconds that the gradient of an element takes, if there is no `cost`.
+    element_ns: int = 1
     #: How `vmap` computes it: a rule of `batch_rules`; None means one example at a time. For a row
     #: without this field, the names of its attributes decide (`by_attributes`).
     batch: Callable[..., Any] | None = None

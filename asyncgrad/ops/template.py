@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from asyncgrad.core.metadata import CALL_NS
 from asyncgrad.ops.op import Op
 from asyncgrad.ops.save_plan import plan_of, tuple_of
 
@@ -393,13 +394,17 @@ class Writer:
 
     # -- parts of them --
 
-    def _computed(self, cost: str = "metadata.cost") -> list[str]:
+    def _computed(self, cost: str = "") -> list[str]:
         """The rest of a function that knows the result's metadata."""
         return self._block(
             _ALIKE,
             compute=self._block(_COMPUTE),
             result=_block(_RESULT, metadata="metadata"),
-            record=self._record_one() if len(self.inputs) == 1 else self._record_two(cost),
+            record=(
+                self._record_one()
+                if len(self.inputs) == 1
+                else self._record_two(cost or self._cost())
+            ),
         )
 
     def _edges(self, edges: Sequence[str]) -> list[str]:
@@ -451,9 +456,12 @@ class Writer:
         if self.op.cost is not None:
             return f"cost_of({self.parts['given']})"
         if len(self.inputs) > 1 or self.form != "tensors":
-            return "metadata.cost"
-        # The gradient has the input's size even if the output is smaller.
-        return "known.cost if known.cost > metadata.cost else metadata.cost"
+            cost = "metadata.cost"
+        else:
+            # The gradient has the input's size even if the output is smaller.
+            cost = "known.cost if known.cost > metadata.cost else metadata.cost"
+        each = self.op.element_ns
+        return cost if each == 1 else f"{each} * ({cost}) - {(each - 1) * CALL_NS}"
 
 
 def arguments_of(op: Op, form: str) -> list[str]:

@@ -26,15 +26,41 @@ THIN = {
     "conv2d in large steps": lambda r: F.conv2d(r(1, 1, 500, 500), r(1, 1, 1, 1), stride=100),
 }
 
+#: Functions whose gradients take tens of nanoseconds for an element, or steps of Python.
+SLOW = {
+    **{name: getattr(ag, name) for name in ("lgamma", "digamma", "i0", "sinc")},
+    "log_ndtr": ag.special.log_ndtr,
+    "polygamma": lambda x: ag.polygamma(1, x),
+    "cumprod": lambda x: ag.cumprod(x, 0),
+    "logcumsumexp": lambda x: ag.logcumsumexp(x, 0),
+    "repeat": lambda x: x.repeat(1),
+    "unfold": lambda x: x.unfold(0, 5, 5),
+    "products at places": lambda x: ag.scatter_reduce(x, 0, ag.arange(30_000), x, "prod"),
+    "extremes at places": lambda x: ag.scatter_reduce(x, 0, ag.arange(30_000), x, "amax"),
+}
 
-@pytest.mark.parametrize("name", THIN)
-def test_products_of_thin_matrices_are_expensive(name: str) -> None:
-    """They take as long as their elements, or matrices, and not as their multiplications."""
-    out = THIN[name](lambda *shape: ag.ones(*shape, requires_grad=True))
+
+def most_expensive(out: ag.Tensor) -> int:
+    """The highest cost of a node in a graph."""
     nodes, most = [out.grad_fn], 0
     while nodes:
         node = nodes.pop()
         if node.next_functions:
             most = max(most, node.cost)
             nodes += [other for other, _ in node.next_functions if other is not None]
-    assert most > HEAVY_NS
+    return most
+
+
+@pytest.mark.parametrize("name", THIN)
+def test_products_of_thin_matrices_are_expensive(name: str) -> None:
+    """They take as long as their elements, or matrices, and not as their multiplications."""
+    assert most_expensive(THIN[name](lambda *shape: ag.ones(*shape, requires_grad=True))) > HEAVY_NS
+
+
+@pytest.mark.parametrize("name", SLOW)
+def test_slow_functions_are_expensive_for_many_elements_alone(name: str) -> None:
+    """A thread takes longer to begin with a few elements than the loop does to end with them."""
+    function = SLOW[name]
+    assert most_expensive(function(ag.ones(30_000, requires_grad=True))) > HEAVY_NS
+    if "places" not in name:
+        assert most_expensive(function(ag.ones(5, requires_grad=True))) < HEAVY_NS / 8

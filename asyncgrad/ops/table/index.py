@@ -464,6 +464,7 @@ OPS = (
                 F.mul(t, _other_factors(F, x, y, index)), x_shape, index
             ),
         },
+        element_ns=30,
         node="ScatterBackward0",
         batch=batch_rules.put,
         host_indices=True,
@@ -477,6 +478,7 @@ OPS = (
         pulls={"x": _extreme_by_x, "y": _extreme_by_y},
         pushes={"x": _extreme_by_x, "y": _extreme_from_y},
         node="ScatterReduceBackward0",
+        element_ns=10,
         batch=batch_rules.put,
         host_indices=True,
         repeats=False,

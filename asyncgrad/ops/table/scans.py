@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from asyncgrad.core.variable import Variable
 from asyncgrad.devices.fp_errors import without_fp_errors
 from asyncgrad.ops import batch_rules
 from asyncgrad.ops.dtype import INEXACT, check_dtype
@@ -180,6 +181,12 @@ def _cumprod_push(F: Namespace, t: Value, x: Value, out: Value, dim: int) -> Any
     return F.recurrence(F.mul(t, _product_before(F, out, dim)), x, dim)
 
 
+def _steps_cost(x: Variable, *rest: Any) -> int:
+    """The cost of a recurrence, whose steps Python takes."""
+    shape, dim = x._metadata.shape, rest[-1]
+    return 5_000 + 2_000 * (shape[dim] if shape else 0) + 6 * int(x._metadata.cost)
+
+
 OPS = (
     linear(
         "cumsum",
@@ -202,6 +209,7 @@ OPS = (
         pushes={"x": _cumprod_push},
         renews=True,
         wide=True,
+        cost=_steps_cost,
         batch=batch_rules.line,
     ),
     operation(
@@ -213,6 +221,7 @@ OPS = (
             "x": lambda F, t, y, dim: F.recurrence(t, y, dim),
             "y": lambda F, t, y, out, dim: F.recurrence(F.mul(t, _before(F, out, dim)), y, dim),
         },
+        cost=_steps_cost,
     ),
     operation(
         "logcumsumexp",
@@ -222,6 +231,7 @@ OPS = (
         pulls={"x": rounding_once(_logcumsumexp_pull)},
         pushes={"x": rounding_once(_logcumsumexp_push)},
         wide=True,
+        cost=_steps_cost,
         batch=batch_rules.line,
     ),
 )

@@ -389,6 +389,7 @@ OPS = (
         lambda xp, x, repeats: in_order(xp.tile(x, repeats)),
         _repeat_adjoint,
         fresh=False,
+        element_ns=10,
         batch=batch_rules.repeat,
     ),
     linear(

@@ -111,9 +111,10 @@ def change_at(function: Any, out: Array, index: Any, values: Array) -> None:
 
     NumPy keeps the GIL until the call ends, and an event loop in another thread waits for it.
     """
-    places = index[0] if index.__class__ is tuple and len(index) == 1 else index
+    places: Any = index[0] if index.__class__ is tuple and len(index) == 1 else index
     if (
-        out.__class__ is places.__class__ is np.ndarray
+        out.__class__ is np.ndarray
+        and places.__class__ is np.ndarray
         and places.ndim == 1
         and places.dtype.kind in "iu"
     ):
@@ -186,7 +187,14 @@ def _cleared(F: Namespace, g: Value, held: Strides, wanted: Strides) -> Any:
 
 
 OPS = (
-    linear("as_strided", _as_strided, _as_strided_adjoint, view=True, batch=batch_rules.as_strided),
+    linear(
+        "as_strided",
+        _as_strided,
+        _as_strided_adjoint,
+        view=True,
+        element_ns=30,
+        batch=batch_rules.as_strided,
+    ),
     linear(
         "restride",
         _restride,
