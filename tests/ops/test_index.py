@@ -338,3 +338,14 @@ def test_many_places_are_changed_part_by_part(name):
     assert changed.numpy().tobytes() == whole.tobytes()
     assert sum(lengths) == 100_000
     assert max(lengths) < 20_000
+
+
+@pytest.mark.parametrize("shape", [(10,), (10, 3), (10, 300)])
+def test_an_index_that_does_not_fit_adds_nothing(shape):
+    """Many rows are added part by part, and only the last place is wrong."""
+    x = ag.zeros(*shape)
+    index = ag.ones(70_000 if shape[-1] < 300 else 600, dtype=ag.int64)
+    index[-1] = 99
+    with pytest.raises(IndexError, match="99"):
+        x.index_put_((index,), ag.ones(len(index), *shape[1:]), accumulate=True)
+    assert x.sum() == 0

@@ -205,6 +205,9 @@ def _put(xp: Library, x: Array, value: Array | float, index: tuple[Any, ...]) ->
 
 def _put_add(xp: Library, x: Array, value: Array, index: tuple[Any, ...]) -> Any:
     try:
+        if len(index) == 1 and x.__class__ is np.ndarray and value.size >= _FEW:
+            # Rows are added in parts: an index that does not fit raises before the first one.
+            np.broadcast_to(False, x.shape)[index]
         _add_at(xp, x, index, value)
     except IndexError as error:
         raise refused_index(x.shape, error) from None
