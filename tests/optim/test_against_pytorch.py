@@ -337,21 +337,25 @@ def test_the_mean_of_squares_that_overflow_is_finite(name, dtype, size):
 
 @pytest.mark.parametrize("shape", [(3000,), (3, 700), (700, 3), ()])
 def test_adafactor_sums_bfloat16_in_float32(shape):
+    """The result is about as far from that in float64 as PyTorch's, whose bits depend on the CPU."""
     values = np.random.default_rng(0).standard_normal((4, *shape)).astype("float32")
     found = []
-    for lib in (torch, ag):
-        p, *gradients = [lib.from_numpy(np.array(part)).to(lib.bfloat16) for part in values]
+    for lib, dtype in ((ag, "bfloat16"), (torch, "bfloat16"), (torch, "float64")):
+        p, *gradients = [
+            lib.from_numpy(np.array(part)).to(lib.bfloat16).to(getattr(lib, dtype))
+            for part in values
+        ]
         p.requires_grad_()
         optimizer = lib.optim.Adafactor([p], lr=0.1, weight_decay=0.1)
         for p.grad in gradients:
             optimizer.step()
-        assert {str(value.dtype)[-8:] for value in optimizer.state[p].values()} == {
-            "bfloat16", ".float32",
+        assert {str(value.dtype).split(".")[1] for value in optimizer.state[p].values()} == {
+            dtype, "float32",
         }  # fmt: skip
-        entries = [value.tolist() for _, value in sorted(optimizer.state[p].items())]
-        found.append([p.tolist(), *entries])
-    for mine, other in zip(*found, strict=True):
-        np.testing.assert_allclose(mine, other, rtol=2e-2, atol=1e-2)
+        entries = [value for _, value in sorted(optimizer.state[p].items())]
+        found.append([np.array(value.tolist()) for value in (p.detach(), *entries)])
+    for mine, other, exact in zip(*found, strict=True):
+        assert abs(mine - exact).max() <= 2 * abs(other - exact).max() + 5e-3
 
 
 def test_adafactor_of_float16_does_not_overflow():
