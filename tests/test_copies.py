@@ -96,6 +96,21 @@ def test_values_are_pickled_out_of_band_whatever_their_strides(strided):
     assert pickled(given).tolist() == given.tolist()
 
 
+@pytest.mark.parametrize("duplicate", WAYS.values(), ids=WAYS)
+def test_row_sparse_gradients_stay_row_sparse(duplicate):
+    table = ag.ones(4, 2, requires_grad=True)
+    rows = ag.nn.functional.embedding(ag.tensor([1, 3, 1]), table, sparse=True)
+    (rows * rows).sum().backward()
+    for gradient in (table.grad, table.grad.coalesce()):
+        other = duplicate(gradient)
+        assert other.is_sparse
+        assert other.is_coalesced() == gradient.is_coalesced()
+        assert other._indices().tolist() == gradient._indices().tolist()
+        assert other._values().tolist() == gradient._values().tolist()
+        assert other.shape == gradient.shape
+        assert other.dtype == gradient.dtype
+
+
 def test_views_that_are_leaves_are_copied():
     """As in PyTorch: neither leads into a graph, and both say that they require grad."""
     x = leaf()

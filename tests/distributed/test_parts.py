@@ -592,6 +592,41 @@ class Root(ag.nn.Module):
         return x + ag.sqrt(self.weight) * 0
 
 
+class Table(ag.nn.Module):
+    """Gives its weight, of which others use rows."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = ag.nn.Parameter(ag.ones(4, 2, dtype=ag.float64))
+
+    def forward(self) -> Any:
+        return self.weight * 3
+
+
+def rows_of(table: Any) -> Any:
+    return ag.nn.functional.embedding(ag.tensor([1, 3, 1]), table, sparse=True)
+
+
+def make_rows_of() -> Any:
+    return rows_of
+
+
+def dense_gradient(module: Any) -> Any:
+    return module.weight.grad.to_dense().tolist()
+
+
+@pytest.mark.asyncio
+async def test_row_sparse_gradients_go_from_worker_to_worker() -> None:
+    async with world_of(Engine(2)) as world:
+        part, other = await world.remote(0, Table), await world.remote(1, make_rows_of)
+        own, here = Table(), Table()
+        y = rows_of(await part()) + await other(part()) + await other(own.weight)
+        await y.square().sum().backward()
+        await (rows_of(here()) + rows_of(here()) + rows_of(here.weight)).square().sum().backward()
+        total = ag.tensor(dense_gradient(own)) + ag.tensor(await part.apply(dense_gradient))
+        assert total.tolist() == here.weight.grad.to_dense().tolist()
+
+
 @pytest.mark.filterwarnings("ignore:Error detected in")
 @pytest.mark.asyncio
 @pytest.mark.parametrize("passed_on", [False, True])

@@ -16,8 +16,8 @@ from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from asyncgrad.ops.dtype import is_half
 
-#: The array flags that are read before an array is written to.
-_FLAGS = SimpleNamespace(writeable=True, c_contiguous=False)
+#: The array flags that are read before an array is written to, or pickled.
+_FLAGS = SimpleNamespace(writeable=True, c_contiguous=False, forc=True)
 #: Functions that map 0 to 0, so that the missing rows stay zero.
 _OF_EACH = frozenset({"negative", "positive", "conjugate", "absolute", "sign"})
 _FACTORS = frozenset({"multiply", "divide", "true_divide"})
