@@ -72,7 +72,9 @@ class Shared:
         self._waiting = 0
 
     async def wait(self) -> Any:
-        """Await its result."""
+        """Await its result; raises if all that awaited it have been cancelled."""
+        if self._task.cancelling():
+            raise late("the call")
         self._waiting += 1
         try:
             await asyncio.wait([self._task])

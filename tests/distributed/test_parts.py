@@ -907,6 +907,31 @@ async def _awaited(call: Any) -> Any:
 
 
 @pytest.mark.asyncio
+@pytest.mark.parametrize("turns", range(1, 4))
+async def test_a_call_that_was_given_up_does_not_cancel_who_awaits_it_later(turns: int) -> None:
+    engine = Engine(1)
+    async with world_of(engine) as world:
+        part = await world.remote(0, Affine)
+        begun = asyncio.Event()
+
+        async def wait(x: Any) -> Any:
+            begun.set()
+            await asyncio.Event().wait()
+
+        engine.hosts[0]._parts[part.number] = wait
+        call = part(leaf())
+        first = asyncio.create_task(_awaited(call))
+        await begun.wait()
+        first.cancel()
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        with pytest.raises(RuntimeError, match=r"was given up|was used again"):
+            await call
+        await asyncio.wait([first])
+        assert first.cancelled()
+
+
+@pytest.mark.asyncio
 async def test_errors_keep_their_class_and_name_the_worker() -> None:
     async with world_of(Engine(2)) as world:
         with pytest.raises(ValueError, match="planned") as caught:
