@@ -152,7 +152,7 @@ async def collected(
             gradients.append(sum(found[1:], start=found[0]))
     if not outputs:
         return {}, touched
-    within = Ambient(site, asked.key, asked.turn, asked.accumulates, touched, asked.finished)
+    within = Ambient(site, asked.key, asked.turn, asked.accumulates, touched, asked.finished, {})
     deadline = None if asked.left is None else site.loop.time() + asked.left
     collector = _Collector()
 

@@ -137,7 +137,7 @@ def check_given(who: str, site: Site, given: Any) -> list[RemoteModule]:
 class Lease:
     """Keeps what a call has computed on its worker until both the call and its graph are gone."""
 
-    __slots__ = ("__weakref__", "call", "found", "pending", "rank", "site", "spent")
+    __slots__ = ("__weakref__", "call", "found", "rank", "site", "spent")
 
     def __init__(self, site: Site, rank: int) -> None:
         self.site = site
@@ -149,8 +149,6 @@ class Lease:
                 f"parts call parts that call parts, and so on, more than "
                 f"{sys.getrecursionlimit()} deep, sys.getrecursionlimit(): does one call itself?"
             )
-        #: By pass: gradients of results that were fetched, for the node of the call.
-        self.pending: dict[Any, list[Any]] = {}
         #: What the backward has given that the worker ran right after the forward.
         self.found: tuple[list[Any], set[int]] | None = None
         #: To be called when the worker has dropped everything, so that it need not be told.
@@ -319,7 +317,7 @@ class _Forward(Function):
             staging.touched.add(lease.rank)
             wanted = itertools.compress(ctx.wants_grad[5:], ctx.is_token)
             reached = {other.call for other in itertools.compress(ctx.others, wanted)}
-            fetched = lease.pending.pop((staging.key, staging.turn), None)
+            fetched = staging.fetched.pop(lease.call, None)
             asked = pass_request(
                 staging, reached, running.deadline, running.retains_graph, running.priority
             )
@@ -350,7 +348,7 @@ class _Fetch(Function):
     async def backward(ctx: Any, *gradients: Any) -> Any:
         # A coroutine runs on the loop; a plain function might run in a thread.
         staging, _ = _staging(ctx.lease)
-        ctx.lease.pending[staging.key, staging.turn] = list(gradients)
+        staging.fetched[ctx.lease.call] = list(gradients)
         return None, creation.zeros(0)
 
 

@@ -51,6 +51,8 @@ class Ambient(NamedTuple):
     touched: set[int]
     #: Of the passes that `turn_of_passes` numbers from 0 on, those whose nodes have all run.
     finished: set[int]
+    #: By call: gradients of results that were fetched, for the node of the call.
+    fetched: dict[tuple[int, ...], list[Any]]
 
 
 class PassRequest(NamedTuple):
@@ -102,7 +104,7 @@ def current_staging(site: Site) -> tuple[Ambient, graph.Pass]:
         if shared is None:
             own = _Decision(site)
             graph.join(own)
-            found = Ambient(site, own.key, (0, 0), running.accumulates, own.touched, set())
+            found = Ambient(site, own.key, (0, 0), running.accumulates, own.touched, set(), {})
         else:
             found = shared.reach(site, running)
         site.staging[task] = found
@@ -274,7 +276,7 @@ class context:
         early = turn_of_passes.get() is not None and whole is self
         finished = self._finished if early else set()
         turn = turn or self._turn()
-        return Ambient(site, decision.key, turn, accumulates, decision.touched, finished)
+        return Ambient(site, decision.key, turn, accumulates, decision.touched, finished, {})
 
     def _whole(self) -> context:
         """The outermost context, which commits."""

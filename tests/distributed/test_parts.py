@@ -759,6 +759,29 @@ async def test_a_retained_graph_runs_again_and_a_released_one_says_so() -> None:
 
 
 @pytest.mark.asyncio
+async def test_a_retained_graph_keeps_no_gradients_of_passes_that_were_cancelled() -> None:
+    async with world_of(Engine(1)) as world:
+        part = await world.remote(0, Affine)
+        call = part(leaf())
+        await call.sent()
+        y = await call
+        seen: list[Any] = []
+        y.register_hook(lambda gradient: seen.append(weakref.ref(gradient._array)))
+        loss = y.sum()
+        for turn in range(8):
+            running = loss.backward(retain_graph=True)
+            for _ in range(turn):
+                await asyncio.sleep(0)
+            running.cancel()
+            with suppress(asyncio.CancelledError):
+                await running
+            del running
+        gc.collect()
+        assert seen
+        assert not any(ref() is not None for ref in seen)
+
+
+@pytest.mark.asyncio
 async def test_forwards_without_a_backward_leave_nothing_on_the_worker() -> None:
     async with world_of(Engine(2)) as world:
         first, second = await world.remote(0, Affine), await world.remote(1, Affine)
