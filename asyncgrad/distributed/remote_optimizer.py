@@ -86,8 +86,8 @@ class RemoteOptimizer:
         self._ranks = ranks
         self._own = own
         self._turn = _Turn()
-        #: By rank, the numbers of parts that are copies of those on another rank.
-        self._copies: dict[int, list[int]] = {}
+        #: By rank, the parts that are copies of those on another rank, which workers keep as long.
+        self._copies: dict[int, list[RemoteModule]] = {}
         for rank in ranks:
             site.drop_with(self, rank, number)
 
@@ -99,7 +99,7 @@ class RemoteOptimizer:
         """Make the optimizers."""
         if not callable(kind):
             raise _unexpected(kind)
-        parts: dict[int, list[int]] = {}
+        parts: dict[int, list[RemoteModule]] = {}
         parameters: list[Any] = []
         if not isinstance(models, Iterable):
             raise _unexpected(models)
@@ -107,7 +107,7 @@ class RemoteOptimizer:
             if isinstance(model, RemoteModule):
                 if model.site is not site:
                     raise AutogradError("optimizer: a part belongs to another world")
-                parts.setdefault(model.rank, []).append(model.number)
+                parts.setdefault(model.rank, []).append(model)
             elif hasattr(model, "parameters"):
                 parameters.extend(model.parameters())
             else:
@@ -117,12 +117,12 @@ class RemoteOptimizer:
         # workers are told to drop their optimizers.
         made = cls(site, number, tuple(parts), own)
         counted = set[int]()
-        for rank, numbers in parts.items():
-            made._copies[rank] = [one for one in numbers if one in counted]
-            counted.update(numbers)
+        for rank, its in parts.items():
+            made._copies[rank] = [part for part in its if part.number in counted]
+            counted.update(part.number for part in its)
         found = await _ended(
-            site.call(rank, "optimizer", number, kind, numbers, defaults)
-            for rank, numbers in parts.items()
+            site.call(rank, "optimizer", number, kind, [part.number for part in its], defaults)
+            for rank, its in parts.items()
         )
         made._ranks = tuple(rank for rank, has_any in zip(parts, found, strict=True) if has_any)
         if own is None and not made._ranks:
@@ -246,7 +246,8 @@ class RemoteOptimizer:
                 may have been scaled.
         """
         check_committed("clip_grad_norm_")
-        found = await self._applied(_norms, norm_type, self._copies)
+        copies = {rank: [part.number for part in its] for rank, its in self._copies.items()}
+        found = await self._applied(_norms, norm_type, copies)
         norms = [norm for one in found for norm in one]
         total = get_total_norm(norms, norm_type, error_if_nonfinite)
         await self._applied(_scale, max_norm, total)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import random
 from contextlib import nullcontext
 from typing import Any
@@ -176,3 +177,17 @@ async def test_of_a_models_copies_one_counts_for_the_norm() -> None:
                 await clipped.apply(gradients), gradients(here[1]), strict=True
             ):
                 assert found == pytest.approx(wanted)
+
+
+@pytest.mark.asyncio
+async def test_copies_count_once_also_when_the_caller_has_dropped_the_model() -> None:
+    engine = Engine(2)
+    async with world_of(engine) as world:
+        model = await world.replicate(make_affine)
+        optimizer = await world.optimizer(ag.optim.SGD, model.parts, lr=0.1)
+        await model.forward_backward(sum_of, [(rows(),)] * 2)
+        norm = await optimizer.clip_grad_norm_(100.0)
+        del model
+        while sum(found["runs"] for found in await world.statistics() if found):
+            gc.collect()
+        assert (await optimizer.clip_grad_norm_(100.0)).item() == norm.item()
