@@ -18,6 +18,7 @@ from asyncgrad.distributed.group import Group
 from asyncgrad.distributed.lifetimes import all_of, one_of
 from asyncgrad.distributed.mail import decision
 from asyncgrad.distributed.messages import MESSAGES
+from asyncgrad.distributed.sums import check_alone
 from asyncgrad.errors import AutogradError
 from asyncgrad.ops.float32_compute import computing_dtype
 from asyncgrad.scheduler import offload
@@ -158,6 +159,7 @@ class Kept(Part):
 
     async def prepare(self, gradients: dict[Any, Any]) -> dict[Any, Any]:
         """Reduce the rest, and keep all gradients back."""
+        check_alone(modes.current().graph_task)
         averages = await self._averages()
         self._into |= gradients | averages
         return dict.fromkeys(self._into)

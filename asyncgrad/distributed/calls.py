@@ -12,12 +12,13 @@ from asyncgrad.autograd import graph
 from asyncgrad.autograd.function import Function
 from asyncgrad.autograd.modes import enable_grad, is_grad_enabled
 from asyncgrad.autograd.passes import backward
+from asyncgrad.core.modes import current
 from asyncgrad.core.variable import Variable
 from asyncgrad.distributed.messages import Place
 from asyncgrad.distributed.remote import Ref
 from asyncgrad.distributed.site import Site
 from asyncgrad.distributed.staging import Ambient, PassRequest, ambient
-from asyncgrad.distributed.sums import Staged
+from asyncgrad.distributed.sums import Staged, check_alone
 from asyncgrad.distributed.values import check_plain, cut, requires_grad
 from asyncgrad.ops.tensors.pytree import flatten
 
@@ -114,6 +115,7 @@ class _Collector:
         self.gradients: dict[Any, Any] = {}
 
     async def prepare(self, gradients: dict[Any, Any]) -> dict[Any, Any]:
+        check_alone(current().graph_task)
         self.gradients = gradients
         return dict.fromkeys(gradients)
 

@@ -190,6 +190,9 @@ class Reducer:
 class _Local:
     """Takes part in a pass that is not reduced, lest another average `.grad` at the same time."""
 
+    #: Nobody else learns by it of the end of a pass, which may come before the commit.
+    tells_others = False
+
     def __init__(self, model: Reducer) -> None:
         self._model = model
         self._used: set[int] = set()

@@ -30,7 +30,7 @@ from asyncgrad.core.states import DONE
 from asyncgrad.distributed.errors import PassEndedError, limited
 from asyncgrad.distributed.site import CALLER, Site
 from asyncgrad.distributed.starts import watched
-from asyncgrad.distributed.sums import Staged
+from asyncgrad.distributed.sums import Staged, check_alone
 from asyncgrad.distributed.values import requires_grad
 from asyncgrad.errors import AutogradError
 from asyncgrad.records import NamedTuple
@@ -169,14 +169,17 @@ async def _to_the_end(telling: asyncio.Task[None]) -> None:
 class _InContext:
     """Takes part in a pass whose gradients are committed together with those of others."""
 
-    def __init__(self, shared: context, turn: tuple[int, int]) -> None:
+    def __init__(self, shared: context, task: GraphTask, turn: tuple[int, int]) -> None:
         self._shared = shared
+        # Weakly: the pass has this object.
+        self._task: Any = weakref.ref(task)
         self.turn = turn
         #: Where hosts stage what they compute for the pass, once it has come to a part.
         self.within: Ambient | None = None
 
     async def prepare(self, gradients: dict[Any, Any]) -> dict[Any, Any]:
         """Keep the gradients back."""
+        check_alone(self._task())
         self._shared.check()
         if any(requires_grad(gradient) for gradient in gradients.values()):
             raise AutogradError(
@@ -247,7 +250,7 @@ class context:
         joined = whole._joined.get(current().graph_task)
         if joined is None:
             # It adds to no `.grad`, or it was started after the block.
-            joined = _InContext(whole, self._turn())
+            joined = _InContext(whole, current().graph_task, self._turn())
             graph.join(joined)
         whole._deadlines.append(running.deadline)
         joined.within = self.place(site, joined.turn, running.accumulates)
@@ -324,7 +327,7 @@ class context:
         whole = self._whole()
         adds = task.captures is None and not is_nested and not whole._ended
         if adds and task not in whole._joined:
-            whole._joined[task] = joined = _InContext(whole, self._turn())
+            whole._joined[task] = joined = _InContext(whole, task, self._turn())
             task.members = [*task.members, Member(joined)]
 
         def ended(_: object = None) -> None:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from asyncgrad.core.graph_task import GraphTask
+from asyncgrad.errors import AutogradError
+
 
 class Staged:
     """The gradients that passes have computed here, kept back until they are committed."""
@@ -45,3 +48,15 @@ def _add_into(sums: dict[Any, Any], gradients: dict[Any, Any]) -> None:
     for leaf, gradient in gradients.items():
         known = sums.get(leaf)
         sums[leaf] = gradient if known is None else known + gradient
+
+
+def check_alone(task: GraphTask) -> None:
+    """Raise if somebody would be told of the end of a pass before its gradients are committed."""
+    told = [one for one in task.members if getattr(one.participant, "tells_others", True)]
+    if len(told) > 1 or task.callbacks:
+        raise AutogradError(
+            "a hook has called graph.join() or graph.queue_callback() in a pass whose gradients "
+            "are committed later, with those on other workers or of other passes: what it gave "
+            "would be told too early that they are added. Change gradients by register_hook(), and "
+            "join a pass of the caller's, outside of autograd.context()"
+        )
