@@ -5,13 +5,12 @@ from __future__ import annotations
 import weakref
 from asyncio.events import _get_running_loop
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextvars import copy_context
 from itertools import count
 from typing import Any
 
 from asyncgrad.aliases import Gradient
 from asyncgrad.autograd.edges import GradientEdge, get_gradient_edge
-from asyncgrad.autograd.new_pass import set_request
+from asyncgrad.autograd.new_pass import add_gradients
 from asyncgrad.autograd.saved_tensors import (
     allow_mutation_on_saved_tensors,
     disable_saved_tensors_hooks,
@@ -22,7 +21,7 @@ from asyncgrad.autograd.saved_tensors import (
 from asyncgrad.autograd.svg import to_svg
 from asyncgrad.autograd.visualize import memory, to_dot
 from asyncgrad.choices import HookMode, words
-from asyncgrad.core.conclude import Member, Participant, check_given, staged_given
+from asyncgrad.core.conclude import Member, Participant, check_given
 from asyncgrad.core.exec_info import arrivals, predicted_order
 from asyncgrad.core.graph_task import GraphTask
 from asyncgrad.core.hooks import RemovableHandle
@@ -37,7 +36,6 @@ from asyncgrad.core.variable import Variable, bump_version, gradient_edge
 from asyncgrad.errors import AutogradError, class_of
 from asyncgrad.ops.namespace import RECORDED
 from asyncgrad.records import NamedTuple
-from asyncgrad.scheduler import start
 from asyncgrad.scheduler.reentrant import is_in_node
 from asyncgrad.types import Tensor
 
@@ -244,15 +242,7 @@ def accumulate(gradients: Mapping[Any, Any]) -> Any:
     """
     check_given("accumulate", gradients)
     unrepeatable("adds given gradients")
-    task = GraphTask((), (), context=copy_context())
-    task.staged = staged_given(gradients, recorded=False)
-    for leaf in gradients:
-        device = leaf._metadata.device
-        if device.streamed:
-            streams = task.enter_streams()
-            streams.follow(leaf, streams.caller_stream(device))
-    set_request(task)
-    return start(task)
+    return add_gradients(gradients)
 
 
 def _current_graph_task_execution_order() -> list[Node]:

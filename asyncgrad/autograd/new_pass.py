@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextvars import copy_context
 from operator import index
 from typing import Any
@@ -16,6 +17,7 @@ from asyncgrad.autograd.arguments import (
 )
 from asyncgrad.autograd.edges import GradientEdge, stored
 from asyncgrad.autograd.modes import checked_deadline, checked_priority
+from asyncgrad.core.conclude import staged_given
 from asyncgrad.core.frames import warn
 from asyncgrad.core.graph_task import GraphTask
 from asyncgrad.core.modes import DEFAULT, current, refuse_in_transform
@@ -59,6 +61,19 @@ def set_request(
     if deadline is not None:
         task.deadline = deadline
         check_deadline(task)
+
+
+def add_gradients(gradients: Mapping[Any, Any]) -> Any:
+    """Start a pass that only adds gradients of tensors, which fit, to the `.grad` of these."""
+    task = GraphTask((), (), context=copy_context())
+    task.staged = staged_given(gradients, recorded=False)
+    for leaf in gradients:
+        device = leaf._metadata.device
+        if device.streamed:
+            streams = task.enter_streams()
+            streams.follow(leaf, streams.caller_stream(device))
+    set_request(task)
+    return start(task)
 
 
 def pass_along_chain(root: Value, given: Value, retain_graph: bool | None) -> Any:

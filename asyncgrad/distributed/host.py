@@ -11,8 +11,8 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, nullcontext
 from typing import Any
 
-from asyncgrad.autograd import graph
 from asyncgrad.autograd.modes import no_grad, set_grad_enabled
+from asyncgrad.autograd.new_pass import add_gradients
 from asyncgrad.core.commit import check_staged
 from asyncgrad.core.variable import Variable
 from asyncgrad.creation import full_like
@@ -299,7 +299,7 @@ class Host(Inbox):
         if staged is None or staged.totals is None:
             raise AutogradError("a pass is to be committed that was not prepared here")
         self._forget(key, "committed")
-        await graph.accumulate(staged.totals)
+        await add_gradients(staged.totals)
 
     async def on_abort(self, key: Any) -> None:
         """Drop what is staged for a pass, and end what runs for it."""

@@ -23,6 +23,7 @@ from typing import Any, Self
 
 from asyncgrad.autograd import graph
 from asyncgrad.autograd.modes import request
+from asyncgrad.autograd.new_pass import add_gradients
 from asyncgrad.core.conclude import Member
 from asyncgrad.core.graph_task import GraphTask
 from asyncgrad.core.modes import current, install
@@ -371,7 +372,7 @@ class context:
             # being added already.
             if decision is not None:
                 await self._prepare(decision)
-            running = graph.accumulate(self.own.total())
+            running = add_gradients(self.own.total())
             # The point of no return.
             await running
         except BaseException:

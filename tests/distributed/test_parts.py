@@ -1857,6 +1857,18 @@ async def test_a_pass_that_a_hook_starts_within_a_context_commits_by_itself() ->
         assert kept(await world.statistics()) == [0]
 
 
+@pytest.mark.asyncio
+async def test_what_is_frozen_after_its_pass_gets_the_gradient_as_in_one_process() -> None:
+    async with world_of(Engine(1)) as world:
+        part, own = await world.remote(0, Affine), Affine()
+        async with dist.autograd.context():
+            await own(await part(leaf())).sum().backward()
+            await part.apply(freeze)
+            freeze(own)
+        assert None not in [*await part.apply(gradients), *gradients(own)]
+        assert world.lost == {}
+
+
 #: What participants and callbacks of passes were told.
 _told: list[str] = []
 
