@@ -14,8 +14,10 @@ from declared_updates import CASES, OPTIMIZERS
 
 import asyncgrad as ag
 from asyncgrad.backends import numba as switch
+from asyncgrad.devices import cores, pieces
 from asyncgrad.devices.kernels import STEPS
 from asyncgrad.devices.plain_numpy import COMPILED
+from asyncgrad.ops.table import recurrent as table
 
 pytest.importorskip("numba")
 #: Numba compiles for most of a minute, unless it has kept what it compiled.
@@ -474,6 +476,21 @@ def trained(layer, x, forwards, backwards):
     return [part.detach().numpy() for part in (*parts, *gradients)]
 
 
+@pytest.fixture
+def no_product(monkeypatch):
+    """NumPy's BLAS has no function that compiled kernels could multiply with."""
+    from asyncgrad.devices.host_kernels import recurrent
+
+    monkeypatch.setattr(recurrent, "PRODUCTS", {})
+
+
+@pytest.mark.parametrize("dtype", [ag.float32, ag.float64])
+@pytest.mark.parametrize(("batch", "size"), BATCHES)
+@pytest.mark.parametrize("name", LAYERS)
+def test_recurrent_layers_step_by_step(name, batch, size, dtype, no_product):
+    test_recurrent_layers(name, batch, size, dtype)
+
+
 @pytest.mark.parametrize("dtype", [ag.float32, ag.float64])
 @pytest.mark.parametrize(("batch", "size"), BATCHES)
 @pytest.mark.parametrize("name", LAYERS)
@@ -499,6 +516,11 @@ def test_gradients_of_recurrent_layers(name):
 
 
 @pytest.mark.parametrize("name", sorted(STEPS))
+def test_recurrent_layers_use_every_kernel_of_a_step(name, no_product):
+    test_recurrent_layers_use_every_kernel(name)
+
+
+@pytest.mark.parametrize("name", [f"{name}s" for name in sorted(STEPS)])
 def test_recurrent_layers_use_every_kernel(name):
     asked = []
     with compiled():
@@ -513,6 +535,70 @@ def test_recurrent_layers_use_every_kernel(name):
                 make(3)(ag.ones(2, 2, 7))[0].sum().backward()
         assert asked
         assert NotImplemented not in asked
+
+
+@pytest.mark.parametrize("batch", [1, 3])
+@pytest.mark.parametrize("name", ["rnn", "gru", "lstm"])
+def test_recurrent_layers_of_arrays_in_any_layout(name, batch):
+    """Rows of one state for the whole batch, columns, and gradients that are one number."""
+    make = {"rnn": ag.nn.RNN, "gru": ag.nn.GRU, "lstm": ag.nn.LSTM}[name]
+    found = []
+    for library in plain, compiled:
+        with library():
+            ag.manual_seed(0)
+            layer = make(7, 5)
+            x = ag.randn(7, batch, 4).permute(2, 1, 0).requires_grad_()
+            state = ag.randn(1, 1, 5).expand(1, batch, 5)
+            wide = ag.randn(1, batch, 10)[..., ::2]
+            out = layer(x, (state, wide) if name == "lstm" else state)[0]
+            turned = layer(x, (wide, state) if name == "lstm" else wide)[0]
+            gradient = ag.randn(5, batch, 4).permute(2, 1, 0)
+            ag.autograd.backward([out.sum(), turned], [None, gradient])
+            found.append([out, turned, x.grad, *(p.grad for p in layer.parameters())])
+    for one, other in zip(*found, strict=True):
+        np.testing.assert_allclose(*(t.detach().numpy() for t in (one, other)), atol=1e-5)
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_recurrent_layers_have_the_same_bits_in_every_way(name, monkeypatch):
+    """Halves of a batch are computed apart, whether a second thread takes one of them or not."""
+    monkeypatch.setattr(table, "_LARGE", 1)
+    ag.manual_seed(0)
+    layer, x = LAYERS[name](33), ag.randn(table._LONG, 9, 7)
+    leaves = [*layer.parameters()]
+
+    def loss(out):
+        return out[0].square().sum()
+
+    async def main():
+        ag.engine()
+        found = []
+        for _ in range(3):
+            found.append(await ag.grad(loss(await ag.offload(layer, x)), leaves))
+            with ag.blocking():
+                found.append(ag.grad(loss(layer(x)), leaves))
+                found.append(replayed())
+        return found
+
+    with compiled():
+        replayed = ag.compile(lambda: ag.grad(loss(layer(x)), leaves))
+        found = asyncio.run(main())
+    assert len({b"".join(t.numpy().tobytes() for t in gradients) for gradients in found}) == 1
+
+
+def test_the_steps_of_recurrent_layers_offer_the_core_while_an_engine_lives(monkeypatch):
+    offers = []
+    monkeypatch.setattr(pieces, "threads", 1)
+    monkeypatch.setattr(cores, "_times", 1)
+    monkeypatch.setattr(cores, "waited", lambda: 0)
+    monkeypatch.setattr(cores, "_yield", lambda: offers.append(None))
+    with compiled():
+        for make in ag.nn.RNN, ag.nn.GRU, ag.nn.LSTM:
+            offers.clear()
+            out = make(3, 2)(ag.ones(9, 1, 3))[0]
+            assert len(offers) == 5
+            out.sum().backward()
+            assert len(offers) == 10
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 1e30, -1e30])

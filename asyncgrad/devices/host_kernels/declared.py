@@ -30,6 +30,7 @@ from asyncgrad.devices.host_kernels import (
     attention,
     convolution,
     functions,
+    recurrent,
     softmax,
     vectors,
 )
@@ -42,8 +43,9 @@ from asyncgrad.devices.host_kernels.calls import (
     total,
 )
 from asyncgrad.devices.host_kernels.lines import LinesText
+from asyncgrad.devices.host_kernels.recurrent import StepsKernel, steps_text
 from asyncgrad.devices.host_kernels.updates import UpdateKernel, update_text
-from asyncgrad.devices.kernels import ALONE, FUNCTIONS, OF_INTEGERS, SOURCES, Lines
+from asyncgrad.devices.kernels import ALONE, FUNCTIONS, OF_INTEGERS, SOURCES, STEPS, Lines
 from asyncgrad.devices.pointwise import CDF, LOSSES, NUMBERS, Elementwise
 from asyncgrad.devices.updates import UPDATES
 
@@ -67,6 +69,7 @@ from asyncgrad.devices.host_kernels.functions import (
     log1p_{0} as log1p, order_{0} as order, sign_{0} as sign, smaller,
     tanh_{0} as tanh, value_{0} as value
 )
+from asyncgrad.devices.host_kernels.recurrent import place, prepare
 from asyncgrad.devices.host_kernels.vectors import address, copy
 
 T = np.float{1}
@@ -98,8 +101,8 @@ def _statements(body: str) -> list[tuple[str, str]]:
     return [(target.split()[-1], _python(value)) for target, _, value in parts]
 
 
-def _elementwise(name: str, declared: Elementwise) -> str:
-    """A kernel over elements `low` to `high`, some of whose inputs are numbers."""
+def _loop(declared: Elementwise, size: str) -> list[str]:
+    """A loop over the parts of an elementwise kernel's arrays, as lines."""
     statements = _statements(declared.body)
     inputs, outputs = names_of(declared.inputs), names_of(declared.outputs)
     written: set[str] = set()
@@ -109,6 +112,18 @@ def _elementwise(name: str, declared: Elementwise) -> str:
             out for out in outputs if out not in written and re.search(rf"\b{out}\b", value)
         }
         written.add(target)
+    arrays = [n for n in inputs if n not in NUMBERS]
+    return [
+        f"for at in range({size}):",
+        *(f"    {n} = {n}_part[at]" for n in (*arrays, *outputs) if n in arrays or n in changed),
+        *(f"    {target} = {value}" for target, value in statements),
+        *(f"    {n}_part[at] = {n}" for n in outputs),
+    ]
+
+
+def _elementwise(name: str, declared: Elementwise) -> str:
+    """A kernel over elements `low` to `high`, some of whose inputs are numbers."""
+    inputs, outputs = names_of(declared.inputs), names_of(declared.outputs)
     kinds = ["number" if n in NUMBERS else "array" for n in inputs] + ["out"] * len(outputs)
     given = [n if n in NUMBERS else f"{n}_" for n in (*inputs, *outputs)]
     everywhere = [n for n in (*inputs, *outputs) if n not in NUMBERS]
@@ -116,10 +131,7 @@ def _elementwise(name: str, declared: Elementwise) -> str:
         f"@kernel(integer, integer, {', '.join(kinds)})",
         f"def {name}(low, high, {', '.join(given)}):",
         *(f"    {n}_part = {n}_[low:high]" for n in everywhere),
-        "    for at in range(high - low):",
-        *(f"        {n} = {n}_part[at]" for n in everywhere if n in inputs or n in changed),
-        *(f"        {target} = {value}" for target, value in statements),
-        *(f"        {n}_part[at] = {n}" for n in outputs),
+        *(f"    {line}" for line in _loop(declared, "high - low")),
         "",
     ])  # fmt: skip
 
@@ -161,6 +173,9 @@ def text(dtype: str) -> str:
         parts.append(_elementwise(name, declared))
         if name in LOSSES:
             parts.append(_total(name, declared))
+        if name in STEPS:
+            names = names_of(f"{declared.inputs},{declared.outputs}")
+            parts.append(steps_text(name, names, _loop(declared, "size")))
     return "\n\n".join(parts)
 
 
@@ -190,6 +205,9 @@ class Kernels:
         for name in LOSSES:
             totals = {dtype: getattr(module, f"{name}_total") for dtype, module in modules.items()}
             self.functions[f"{name}_total"] = supported(partial(total, totals))
+        for name in STEPS:
+            steps = {dtype: getattr(module, f"{name}s") for dtype, module in modules.items()}
+            self.functions[f"{name}s"] = supported(StepsKernel(steps))
         for module in (attention, convolution, softmax):
             self.functions |= module.FUNCTIONS
 
@@ -209,7 +227,7 @@ def _compiled(dtype: str) -> Any:
     """The module of a dtype's kernels; kept for the next process where files can be written."""
     code = text(dtype)
     # Numba compiles them into the kernels, but looks for changes in the kernels' file alone.
-    called = [inspect.getsource(module) for module in (addresses, functions, vectors)]
+    called = [inspect.getsource(module) for module in (addresses, functions, recurrent, vectors)]
     key = hashlib.sha256(repr((numba.__version__, called, code)).encode()).hexdigest()[:16]
     usual: Any = appdirs
     folder = Path(os.environ.get("NUMBA_CACHE_DIR") or usual.user_cache_dir("asyncgrad"))

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from itertools import pairwise, starmap
 from math import prod
 from typing import Any
 
@@ -17,7 +18,7 @@ import numpy as np
 
 from asyncgrad.core.variable import Variable
 from asyncgrad.devices import pieces
-from asyncgrad.devices.cores import in_turns
+from asyncgrad.devices.cores import divided, in_turns
 from asyncgrad.devices.pieces import pipelined
 from asyncgrad.devices.pool import POOL
 from asyncgrad.ops.fused import Once, compiled, share, silent
@@ -47,7 +48,7 @@ _LONG, _LARGE = 16, 2_000_000
 #: After so many steps a thread offers its core to others, above all to that of an event loop.
 _TURN = 2
 #: Products of several steps have so many multiplications at least, and there are so many at most.
-_PART, _PARTS = 1 << 26, 4
+_PART, _PARTS = 1 << 25, 8
 
 
 def _cut(xp: Library, rows: int, depth: int, columns: int) -> int:
@@ -119,20 +120,47 @@ def _flat(xp: Library, arrays: Any) -> list[Any]:
     return [*(rows if rows[0].flags.c_contiguous else xp.ascontiguousarray(rows))]
 
 
+def _loop(
+    xp: Library, name: str, product: tuple[Any, Any, Any], first: Sequence[Array],
+    each: Sequence[Any], last: Sequence[Array] = (), copied: Sequence[tuple[Any, Any]] = (),
+) -> Callable[[slice, range], None] | None:  # fmt: skip
+    """How to compute steps and their products for some rows in compiled calls; None without these.
+
+    They let other threads run meanwhile. Arguments are those of `_for_steps`; some of the last ones
+    may be another array in each step.
+
+    Args:
+        product: what a step multiplies, the weight, and the output, as `each` or the same for all.
+        copied: arrays that are copied before the product, each with its copy.
+    """
+    if not xp.compiled or len(each[1]) < 2:
+        return None
+    compute = compiled(xp, f"{name}s", product, copied, *first, *each, *last)
+    if compute is NotImplemented:
+        return None
+
+    def run(rows: slice, steps: range) -> None:
+        parts = divided(len(steps), _TURN) if pieces.threads else (slice(None),)
+        for part in parts:
+            compute(rows, steps[part])
+
+    return run
+
+
 def _for_rows(
-    xp: Library, compute: Callable[[slice], object], rows: Array, multiplications: int
+    xp: Library, compute: Callable[[slice], object], rows: Array, multiplications: int, cut: bool
 ) -> None:
     """Compute all steps for some rows of the batch, which are independent, at a time.
 
-    While an engine lives, a second thread may take half of the rows. One thread takes a tenth
-    longer for two halves than for all rows. The first axes of `rows` are those of the steps and the
-    batch; a step has so many multiplications, 0 if rows can't be taken apart.
+    If they are cut, a second thread may take half of the rows. Where NumPy computes, one thread
+    takes a tenth longer for two halves than for all rows. The first axes of `rows` are those of the
+    steps and the batch; a step has so many multiplications.
     """
     steps, batch = rows.shape[:2]
-    parts = [slice(None)]
-    if pieces.threads and steps >= _LONG and multiplications >= _LARGE:
-        parts = [slice(batch // 2), slice(batch // 2, None)]
-    share(xp, compute, parts, 2)
+    ends = [0, batch]
+    if cut and steps >= _LONG and multiplications >= _LARGE:
+        ends.insert(1, batch // 2)
+    share(xp, compute, [*starmap(slice, pairwise(ends))], 2)
 
 
 def _parts(xp: Library, steps: int, multiplications: int) -> list[slice]:
@@ -275,7 +303,12 @@ def _plain(activation: str) -> Op:
     def forward(xp: Library, z: Array, h: Array, w: Array) -> Any:
         out = xp.empty((*z.shape[:2], w.shape[1]), z.dtype)
         times, weight, products = _times(xp, w.T, out)
-        step = _for_steps(xp, f"rnn_{activation}_step", (), (z, out))
+        name, each = f"rnn_{activation}_step", (z, out)
+        loop = _loop(xp, name, ((h, out), weight, products), (), each)
+        if loop is not None:
+            _for_rows(xp, lambda own: loop(own, range(len(z))), out, h.size * len(w), True)
+            return out
+        step = _for_steps(xp, name, (), each)
         xp = _library(xp)
         for t in range(len(z)):
             state = out[t]
@@ -297,8 +330,15 @@ def _plain(activation: str) -> Op:
     ) -> Any:
         back = xp.zeros(h.shape, h.dtype)
         through = xp.empty(out.shape, out.dtype)
-        step = _for_steps(xp, f"rnn_{activation}_step_gradient", (back,), (g, out, through))
-        if is_tanh:
+        name, each = f"rnn_{activation}_step_gradient", (g, out, through)
+        times, weight, product = _times(xp, w, back)
+        loop = _loop(xp, name, (through, weight, product), (back,), each)
+        step = None if loop else _for_steps(xp, name, (back,), each)
+        steps = range(len(out))[::-1]
+        if loop is not None:
+            _for_rows(xp, lambda own: loop(own, steps), out, h.size * len(w), True)
+            steps = steps[:0]
+        elif is_tanh:
             into, factor = through, back
             if step is None:
                 xp.multiply(out, out, through)
@@ -308,9 +348,8 @@ def _plain(activation: str) -> Op:
             into, factor = through.view(f"i{out.itemsize}"), back.view(f"i{out.itemsize}")
             if step is None:
                 into[...] = out != 0
-        times, weight, product = _times(xp, w, back)
         xp = _library(xp)
-        for t in range(len(out) - 1, -1, -1):
+        for t in steps:
             if step is not None:
                 step(t)
             else:
@@ -352,9 +391,6 @@ def _lstm(
     # The factors of the weights in a step: the input, a one for the bias, the previous state.
     rows = xp.empty((steps, batch, features + 1 + h.shape[1]), x.dtype)
     before = rows[..., features + 1 :]
-    rows[..., :features] = x
-    rows[..., features] = 1
-    before[0] = h
     cut = _cut(xp, batch, rows.shape[2], size) if batch >= _FEW else 0
     if cut:
         gates = xp.empty((steps, 4, batch, size), x.dtype)
@@ -369,12 +405,25 @@ def _lstm(
     cells, tops = xp.empty((2, steps, batch, size), x.dtype)
     more = xp.zeros(gates.shape[1:], x.dtype) if cut else part
     each = ((c, cells), *gates.swapaxes(0, 1), cells, tops, out[:-1])
-    step = _for_steps(xp, "lstm_step", more, each)
+    product = (rows, weight, products) if cut else ((h, out), weight, part)
+    one = xp.ones((batch, 1), x.dtype)
+    copied = (
+        (x, rows[..., :features]), (one, rows[..., features : features + 1]), ((h, out), before),
+    )  # fmt: skip
+    loop = _loop(xp, "lstm_step", product, more, each, (), copied)
+    step = None if loop else _for_steps(xp, "lstm_step", more, each)
+    if loop is None:
+        rows[..., :features] = x
+        rows[..., features] = 1
+        before[0] = h
     half = xp.asarray(0.5, x.dtype)
     library, xp = xp, _library(xp)
     add, multiply, tanh, matmul = xp.add, xp.multiply, xp.tanh, xp.matmul
 
     def of_rows(own: slice) -> None:
+        if loop is not None:
+            loop(own, range(steps))
+            return
         state, memory, inputs = h[own], c[own], rows[:, own]
         places = products[..., own, :] if cut else part[:, own]
         scratch = _room(library, memory.shape, x.dtype)
@@ -404,7 +453,8 @@ def _lstm(
             memory = cell
             multiply(o, top, new)
 
-    _for_rows(library, of_rows, rows, 0 if step else gates[0].size * rows.shape[2])
+    halves = bool(loop or (pieces.threads and not step))
+    _for_rows(library, of_rows, rows, gates[0].size * rows.shape[2], halves)
     out[steps] = cells[-1]
     if not kept:
         kept += (rows, gates, cells, tops)
@@ -433,11 +483,17 @@ def _lstm_kernel(
     # A projected state has another size, and a single step.
     shared = share if share.shape == back.shape else xp.zeros(back.shape, back.dtype)
     each = (g[:-1], *gates.swapaxes(0, 1), tops, (c, cells))
-    step = _for_steps(xp, "lstm_step_gradient", (shared,), each, (memory, *part))
+    name, end = "lstm_step_gradient", (memory, *part)
+    copied = [*zip(part, by_gate.swapaxes(0, 1), strict=True)]
+    loop = _loop(xp, name, (inner, weight, product), (shared,), each, end, copied)
+    step = None if loop else _for_steps(xp, name, (shared,), each, end)
     pool, xp = xp, _library(xp)
     add, multiply, subtract = xp.add, xp.multiply, xp.subtract
 
     def go_back(those: slice) -> None:
+        if loop is not None:
+            loop(slice(0, batch), range(steps)[those][::-1])
+            return
         for t in _in_turns(range(steps)[those][::-1]):
             row = by_gate[t]
             if step is not None:
@@ -597,8 +653,7 @@ def _gru(xp: Library, z: Array, h: Array, w: Array, b: Array, kept: list[Any]) -
     cut = _cut(xp, batch, *weight.shape[1:]) or 1
     others = (*part, *(xp.zeros(part.shape, z.dtype) + bias))
     each = ((h, out), *gates.swapaxes(0, 1), news, out)
-    step = _for_steps(xp, "gru_step", others, each)
-    on_host, xp = xp.ndarray is np.ndarray, _library(xp)
+    on_host, library, xp = xp.ndarray is np.ndarray, xp, _library(xp)
     gathered = None
     times, product = xp.matmul, part
     if not on_host:
@@ -608,7 +663,11 @@ def _gru(xp: Library, z: Array, h: Array, w: Array, b: Array, kept: list[Any]) -
         gathered = product.reshape(batch, 3, size).swapaxes(0, 1)
     elif cut > 1:
         weight, product = _columns(weight, cut), _columns(part, cut)
-    for t in range(steps):
+    loop = _loop(library, "gru_step", ((h, out), weight, product), others, each)
+    step = None if loop else _for_steps(library, "gru_step", others, each)
+    if loop is not None:
+        _for_rows(xp, lambda own: loop(own, range(steps)), out, h.size * width, True)
+    for t in range(0 if loop else steps):
         times(h, weight, out=product)
         if gathered is not None:
             part[...] = gathered
@@ -654,8 +713,13 @@ def _gru_kernel(
     part, own = _columns(parts, 3), xp.empty(gates.shape[1:], gates.dtype)
     inner = xp.empty(out.shape, out.dtype)
     each = (g, reset, update, last, news, (h, out), inner)
-    step = _for_steps(xp, "gru_step_gradient", (share,), each, (back, *own))
-    if step is None:
+    times, weight, product = _times(xp, w, share)
+    name, factors = "gru_step_gradient", (parts, weight, product)
+    loop = _loop(xp, name, factors, (share,), each, (back, *part.swapaxes(0, 1)))
+    step = None if loop else _for_steps(xp, name, (share,), each, (back, *own))
+    if loop is not None:
+        _for_rows(xp, lambda rows: loop(rows, range(steps)[::-1]), out, w.size * batch, True)
+    elif step is None:
         # The local derivatives of the gates:
         inner = (1 - last * last) * (1 - update)
         part[:, 0] = inner * news * reset * (1 - reset)
@@ -664,9 +728,8 @@ def _gru_kernel(
         part[:, 1] -= last
         part[:, 1] *= update * (1 - update)
         part[:, 2] = inner * reset
-    times, weight, product = _times(xp, w, share)
     xp = _library(xp)
-    for t in range(steps - 1, -1, -1):
+    for t in range(-1 if loop else steps - 1, -1, -1):
         if step is not None:
             step(t)
             part[t] = own
@@ -678,7 +741,7 @@ def _gru_kernel(
         times(parts[t], weight, product)
         back *= update[t]
         back += share
-    if step is not None:
+    if loop or step:
         back += share
     made = {"h": back}
     if "w" in wanted:
