@@ -211,7 +211,8 @@ class Follower:
 
     def follow_member(self, space: Any, part: Any, where: str) -> None:
         """Follow an attribute of a module or class."""
-        arguments = (InstanceOf(space),) if isinstance(space, type) else ()
+        name = where.rpartition(".")[2]
+        arguments = (InstanceOf(space, name),) if isinstance(space, type) else ()
         for one in (part.fget, part.fset, part.fdel) if type(part) is property else (part,):
             self.follow(one, where, arguments)
 

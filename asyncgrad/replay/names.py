@@ -36,6 +36,8 @@ ANY = "\0"
 NAMING = "\1"
 #: Stands behind a name that `getattr` or `hasattr` may look for where there is none.
 ASKED = "\4"
+#: Stands behind the name of what is read off a class: a method of that name may get anything.
+UNBOUND = "\5"
 #: Stands before the number of an argument of the function, in place of the name of an owner.
 ARGUMENT = "\2"
 #: Stands among the names for what may show or compare its operands, as these builtins do.
@@ -134,6 +136,9 @@ def names_in(code: types.CodeType, outer: tuple[str, ...]) -> Names:
             chain = (instruction.argval, *[str(one.argval) for one in after])
             is_asked = place in operands or instructions[place + len(chain)].opname == "IS_OP"
             (asked if is_asked else found).add(chain)
+            if is_asked and chain == ("type",):
+                after_call = instructions[place + call_of(instructions[place:])[0] + 1]
+                attributes.add(("", f"{after_call.argval}{UNBOUND}"))
         elif name == "LOAD_DEREF" and instruction.argval == "__class__":
             # `super()` loads it, too, but gives nobody the class.
             if "LOAD_SUPER_ATTR" not in [one.opname for one in instructions[place + 2 : place + 3]]:
@@ -216,7 +221,7 @@ def _shows(instructions: list[dis.Instruction], place: int) -> bool:
 
 def _concerns_more(name: str) -> bool:
     """Whether a name concerns more than the object whose attribute it is."""
-    return name in _SPECIAL or name[:2] == "__" or ANY in name or NAMING in name
+    return name in _SPECIAL or name[:2] == "__" or not {ANY, NAMING, UNBOUND}.isdisjoint(name)
 
 
 def _refuse(
@@ -286,7 +291,7 @@ def _attribute(instructions: list[dis.Instruction], place: int, function: str) -
         return {name, ANY}
     if name == "__class__" and _keeps_class(instructions[place + 1 :]):
         # No instance is made of it.
-        return set()
+        return {f"{instructions[place + 1].argval}{UNBOUND}"}
     if name == function == "__init__" and "super" in [one.argval for one in before]:
         # Who makes the instance has met the class.
         return set()

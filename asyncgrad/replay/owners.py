@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from asyncgrad.nn.module import Module
-from asyncgrad.replay.names import ANY, ARGUMENT, Names, is_own
+from asyncgrad.replay.names import ANY, ARGUMENT, UNBOUND, Names, is_own
 
 #: What a class has that gives the same for each instance, or is bound to it.
 _METHODS = (types.FunctionType, types.BuiltinFunctionType, classmethod, staticmethod)
@@ -44,6 +44,8 @@ class InstanceOf:
     """Stands for an argument that is an instance of a class."""
 
     kind: type
+    #: The name under which the class has the method that gets it.
+    method: str = ""
 
 
 class Owners:
@@ -136,6 +138,8 @@ class Owners:
             if value.__class__ is not InstanceOf:
                 found.append(value)
                 continue
+            if f"{value.method}{UNBOUND}" in self.free:
+                return []
             derived = [(kind, used) for kind, used in kinds if issubclass(kind, value.kind)]
             if any(used for _, used in derived):
                 # The class may be asked for the function, which then gets anything.

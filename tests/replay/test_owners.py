@@ -236,6 +236,24 @@ def called_by_the_class_of_an_instance():
     return other.run, other
 
 
+def called_with_another_class_of_instances():
+    class Shown(Scaled):
+        again = Scaled.step
+
+        @property
+        def factor(self):
+            return self.by
+
+    scaled, *others = Shown(), *[types.SimpleNamespace(by=number) for number in (3.0, 5.0, 7.0)]
+    first, second, third = others
+
+    def function(x):
+        x = type(scaled).again(first, scaled.step(x))
+        return scaled.__class__.step(second, x) * type(scaled).factor.fget(third)
+
+    return function, *others
+
+
 def called_by_a_method_s_function():
     class Other:
         by = 3.0
