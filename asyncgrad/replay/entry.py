@@ -75,7 +75,10 @@ class Entry:
     def make_program(self, recorder: Recorder, result: Any, *, unchanged: bool) -> None:
         """Make the program of a call that was recorded, and has returned a result."""
         found = Returned(recorder)
-        outputs = returned = found.template(result)
+        try:
+            outputs = returned = found.template(result)
+        except RecursionError:
+            raise UnrepeatableError("what it returns is nested too deeply") from None
         if len(found.values) < len(recorder.values):
             raise UnrepeatableError("Python sees a number that is not returned")
         if recorder.running():

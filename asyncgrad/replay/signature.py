@@ -15,6 +15,7 @@ from asyncgrad.replay.device_arrays import shares_memory
 from asyncgrad.replay.known import check_tensor, is_named_tuple, is_record
 from asyncgrad.replay.names import is_own
 from asyncgrad.replay.reach import Reached
+from asyncgrad.replay.steps import UnrepeatableError
 from asyncgrad.replay.unchanged import (
     Comparison,
     is_number,
@@ -52,11 +53,14 @@ class Signature(Comparison):
         self._held: list[tuple[Any, list[Any]]] = []
         super().__init__(is_constant=_is_constant, meta_state=meta_state, same=same_value)
         self._lines: list[str] = []
-        self._sequence(args, "args")
-        if kwargs:
-            self._dict(kwargs, "kwargs")
-        else:
-            self._refuse_if("kwargs")
+        try:
+            self._sequence(args, "args")
+            if kwargs:
+                self._dict(kwargs, "kwargs")
+            else:
+                self._refuse_if("kwargs")
+        except RecursionError:
+            raise UnrepeatableError("its arguments are nested too deeply") from None
         tensors = "".join(f"t{number}, " for number in range(len(self.tensors)))
         if len(self.tensors) > 1:
             self._refuse_if(f"len({{{tensors}}}) != {len(self.tensors)}")

@@ -162,3 +162,31 @@ def test_calls_with_many_other_shapes_in_between(monkeypatch):
             ag.ones(1, 100 + 10 * number + length)
     assert replays(fast) == 2
     assert namespace._limit == namespace._CACHE_LIMIT
+
+
+def nested(x, depth, kind):
+    """A tensor within so many containers of a kind."""
+    for _ in range(depth):
+        x = kind([("x", x)]) if kind is dict else kind([x])
+    return x
+
+
+def innermost(held):
+    while not isinstance(held, ag.Tensor):
+        (held,) = held.values() if isinstance(held, dict) else held
+    return held
+
+
+@pytest.mark.parametrize("kind", [list, tuple, dict])
+def test_what_is_nested_too_deeply_makes_a_call_eager(kind):
+    """Programs have linked lists and trees; to describe them takes Python's stack."""
+    takes = ag.compile(lambda held: innermost(held) * 2)
+    gives = ag.compile(lambda x: nested(x * 2, 2000, kind))
+    for number in range(3):
+        x = ag.ones(2) * number
+        assert takes(nested(x, 2000, kind)).tolist() == (x * 2).tolist()
+        assert innermost(gives(x)).tolist() == (x * 2).tolist()
+    assert "not replayed: what it returns is nested too deeply" in gives.explain()
+    assert "its arguments are nested too deeply (3 calls)" in takes.explain()
+    with pytest.raises(ag.errors.AutogradError, match="its arguments are nested too deeply"):
+        ag.compile(innermost, fullgraph=True)(nested(ag.ones(2), 2000, kind))
