@@ -337,7 +337,7 @@ def test_the_mean_of_squares_that_overflow_is_finite(name, dtype, size):
 
 @pytest.mark.parametrize("shape", [(3000,), (3, 700), (700, 3), ()])
 def test_adafactor_sums_bfloat16_in_float32(shape):
-    """The result is about as far from that in float64 as PyTorch's, whose bits depend on the CPU."""
+    """The result is about as near to that in float64 as PyTorch's, whose bits a CPU decides."""
     values = np.random.default_rng(0).standard_normal((4, *shape)).astype("float32")
     found = []
     for lib, dtype in ((ag, "bfloat16"), (torch, "bfloat16"), (torch, "float64")):
