@@ -94,7 +94,7 @@ def __getattr__(name):  # noqa: ANN001, ANN202  types are in __init__.pyi
         return globals().setdefault(name, found)
     if name == "bfloat16":
         return dtype(_needs_bfloat16("asyncgrad.bfloat16"))
-    raise AttributeError(f"module 'asyncgrad' has no attribute {name!r}")
+    return _import_module("asyncgrad.remedies").of_top(name)
 
 
 __all__ = [

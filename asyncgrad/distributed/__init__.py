@@ -18,11 +18,11 @@ from asyncgrad.distributed.group import (
     get_world_size,
 )
 from asyncgrad.distributed.ray_engine import RayEngine
-from asyncgrad.distributed.remedies import remedies
 from asyncgrad.distributed.remote import RemoteCall, RemoteModule
 from asyncgrad.distributed.remote_optimizer import RemoteOptimizer
 from asyncgrad.distributed.replicated import ReplicatedModel
 from asyncgrad.distributed.world import World, connect
+from asyncgrad.remedies import remedies
 
 __all__ = [
     "PassEndedError", "RayEngine", "ReduceOp", "RemoteCall", "RemoteModule", "RemoteOptimizer",

@@ -2,8 +2,8 @@
 
 from typing import TYPE_CHECKING
 
-from asyncgrad.distributed.remedies import remedies
 from asyncgrad.distributed.staging import context
+from asyncgrad.remedies import remedies
 
 __all__ = ["context"]
 

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from asyncgrad.autograd.modes import no_grad
 from asyncgrad.core.variable import Variable
 from asyncgrad.distributed.group import check_sendable, current_group
-from asyncgrad.distributed.remedies import remedies
 from asyncgrad.distributed.waiting import begins
 from asyncgrad.errors import AutogradError
 from asyncgrad.nn.parameter import clear_gradient
+from asyncgrad.remedies import remedies
 from asyncgrad.scheduler import check_awaited, offload
 
 __all__ = ["ZeroRedundancyOptimizer"]

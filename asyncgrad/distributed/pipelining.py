@@ -17,13 +17,13 @@ from asyncgrad.creation import full_like
 from asyncgrad.distributed.errors import PassEndedError
 from asyncgrad.distributed.lifetimes import all_of
 from asyncgrad.distributed.messages import Place
-from asyncgrad.distributed.remedies import remedies
 from asyncgrad.distributed.remote import RemoteCall, RemoteModule
 from asyncgrad.distributed.staging import limited_context, turn_of_passes
 from asyncgrad.distributed.values import as_loss, called
 from asyncgrad.errors import AutogradError
 from asyncgrad.nn.module import Module
 from asyncgrad.ops.tensors.pytree import flatten
+from asyncgrad.remedies import remedies
 from asyncgrad.types import Tensor, Tree
 
 __all__ = ["Pipeline"]

@@ -1,7 +1,5 @@
 """Modules, parameters and their functions, PyTorch's `torch.nn`."""
 
-from typing import NoReturn
-
 from asyncgrad.nn import functional, init, modules, utils
 from asyncgrad.nn.parameter import (
     Buffer,
@@ -11,6 +9,7 @@ from asyncgrad.nn.parameter import (
 )
 from asyncgrad.nn.recurrent import RNNBase  # noqa: F401  for isinstance
 from asyncgrad.nn.summary import summary
+from asyncgrad.remedies import remedies
 from asyncgrad.submodules import offer
 
 __all__ = [
@@ -29,13 +28,10 @@ _MODULES = {
 globals().update(_MODULES)
 __all__ += _MODULES
 
-
-def _of_parallel(name: str) -> NoReturn:
-    """Say where the rest is that PyTorch has in `nn.parallel`."""
-    raise AttributeError(
-        f"module 'asyncgrad.nn.parallel' has no attribute {name!r}: what several workers share is "
-        f"in asyncgrad.distributed.nn.parallel"
-    )
-
-
+_of_parallel = remedies("asyncgrad.nn.parallel", {
+    "what several workers share is in asyncgrad.distributed.nn.parallel": "DistributedDataParallel",
+    "`nn.DataParallel(module)` calls a module on one device": (
+        "data_parallel parallel_apply replicate scatter gather"
+    ),
+})  # fmt: skip
 offer(__name__, "parallel", {"DataParallel": modules.DataParallel, "__getattr__": _of_parallel})

@@ -1,7 +1,10 @@
 """Test utilities: comparisons, random tensors, a simulated device and poisoned memory."""
 
+from typing import TYPE_CHECKING
+
 from asyncgrad.devices.simulated import Machine, Operation, SimArray, simulate
 from asyncgrad.errors import RaceError
+from asyncgrad.remedies import remedies
 from asyncgrad.testing.comparison import assert_close
 from asyncgrad.testing.poison import poisoned_memory
 from asyncgrad.testing.tensors import make_tensor
@@ -10,3 +13,6 @@ __all__ = [
     "Machine", "Operation", "RaceError", "SimArray", "assert_close", "make_tensor",
     "poisoned_memory", "simulate",
 ]  # fmt: skip
+
+if not TYPE_CHECKING:
+    __getattr__ = remedies(__name__, {"use assert_close": "assert_allclose"})

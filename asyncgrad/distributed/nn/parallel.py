@@ -17,11 +17,11 @@ from asyncgrad.creation import zeros
 from asyncgrad.distributed.averages import unlike
 from asyncgrad.distributed.group import current_group
 from asyncgrad.distributed.reduction import Reducer, unsynced
-from asyncgrad.distributed.remedies import remedies
 from asyncgrad.distributed.waiting import begins
 from asyncgrad.errors import AutogradError
 from asyncgrad.nn.alone import SyncBatchNorm
 from asyncgrad.nn.module import Module
+from asyncgrad.remedies import remedies
 
 if not TYPE_CHECKING:
     __getattr__ = remedies(__name__, {
