@@ -14,8 +14,9 @@ from asyncgrad.optim.updates import (
     Params,
     Rate,
     check_bound,
-    count_step,
     host_number,
+    next_number,
+    steps_of,
 )
 from asyncgrad.types import Array, Tensor
 
@@ -61,7 +62,7 @@ class Adafactor(Optimizer):
             for name, size in (sizes if factored else {"variance": shape}).items():
                 array = parameter._metadata.F.xp.zeros(size, gradient.dtype)
                 state[name] = wrap(array, metadata_of(array, parameter._metadata.device))
-        step = count_step(state)
+        step = next_number(state)
         # Sums of half precision would overflow or stand still.
         p, g = self._values(parameter), widened(gradient)
         lr, forgotten = float(group["lr"]), step ** group["beta2_decay"]
@@ -85,6 +86,7 @@ class Adafactor(Optimizer):
         change = g / np.sqrt(np.maximum(squares, least * least))
         length = length / np.maximum(_size(change) / group["d"], 1.0)
         p += change * (length if group["maximize"] else -length)
+        steps_of(state).fill(step)
 
 
 def _size(array: Array) -> Array:

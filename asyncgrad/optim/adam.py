@@ -148,19 +148,27 @@ class NAdam(ElementwiseOptimizer):
     def _planned_step(self, group: Group, state: State, step: int) -> Step:
         lr = float(group["lr"])
         beta1, beta2 = group["betas"]
-        now, ahead = (
-            beta1 * (1.0 - 0.5 * 0.96 ** (number * group["momentum_decay"]))
-            for number in (step, step + 1)
-        )
+        now, ahead = (_momentum(group, number) for number in (step, step + 1))
         if "mu_product" not in state:
             state["mu_product"] = host_number(1.0)
-        product = state["mu_product"]._array
+        product = state["mu_product"]._array.copy()
         product *= now
         length = lr * (1.0 - now) / (1.0 - float(product))
         length_ahead = lr * ahead / (1.0 - float(product) * ahead)
         correction = 1 - beta2**step
         numbers = length, length_ahead, correction, 1 - beta1, beta2, 1 - beta2, group["eps"]
         return Step("nadam", numbers)
+
+    def _count_step(self, group: Group, state: State, step: int) -> None:
+        product = state["mu_product"]._array
+        product *= _momentum(group, step)
+        super()._count_step(group, state, step)
+
+
+def _momentum(group: Group, step: int) -> float:
+    """The momentum of one of NAdam's steps."""
+    momentum: float = group["betas"][0] * (1.0 - 0.5 * 0.96 ** (step * group["momentum_decay"]))
+    return momentum
 
 
 class RAdam(ElementwiseOptimizer):
@@ -236,10 +244,12 @@ class SparseAdam(ElementwiseOptimizer):
         """Let them pass."""
 
     @staticmethod
-    def _count_step(state: State) -> int:
-        # As in PyTorch, a plain number.
-        state["step"] = state.get("step", 0) + 1
-        return int(state["step"])
+    def _next_number(state: State) -> int:
+        # As in PyTorch, the state has a plain number.
+        return int(state.setdefault("step", 0)) + 1
+
+    def _count_step(self, group: Group, state: State, step: int) -> None:
+        state["step"] = step
 
     def _planned_step(self, group: Group, state: State, step: int) -> Step:
         beta1, beta2 = group["betas"]

@@ -11,10 +11,10 @@ from operator import is_
 from typing import Any
 
 from asyncgrad.core.array_holders import is_held
-from asyncgrad.core.variable import Variable, bump_version, wrap
+from asyncgrad.core.variable import Variable, bump_version
 from asyncgrad.devices import Device
 from asyncgrad.optim.elementwise import ElementwiseOptimizer, Step
-from asyncgrad.optim.updates import Group, State
+from asyncgrad.optim.updates import Group
 from asyncgrad.records import NamedTuple
 from asyncgrad.types import Array, Tensor
 
@@ -116,8 +116,7 @@ class CapturedStep:
         number = known.get(key)
         if number is None:
             number = known[key] = len(facts.steps)
-            # A copy, because planning a step may change the state, which happens after the launch.
-            found = optimizer._full_step(group, _copied(state), step)
+            found = optimizer._full_step(group, state, step)
             facts.steps.append(found)
             facts.equal.append((found.update, found.flags))
         facts.equal.append(number)
@@ -163,9 +162,7 @@ class CapturedStep:
         for group, parameter, _ in facts.members:
             bump_version(parameter)
             state = optimizer.state.get(parameter, {})
-            step = optimizer._count_step(state)
-            if not optimizer._same_for_all:
-                optimizer._planned_step(group, state, step)
+            optimizer._count_step(group, state, optimizer._next_number(state))
         optimizer.steps_taken += 1
 
 
@@ -182,12 +179,3 @@ def _is_tensor(value: Any) -> bool:
 def _is_away(value: Any) -> bool:
     """Whether a value can't be read without waiting for a device."""
     return isinstance(value, Variable) and value._metadata.device.streamed
-
-
-def _copied(state: State) -> State:
-    """A state with copies of the numbers that lie on the host."""
-    return {
-        name: wrap(entry._array.copy(), entry._metadata) if entry._metadata.size == 1 else entry
-        for name, entry in state.items()
-        if isinstance(entry, Variable) and not _is_away(entry)
-    }

@@ -19,8 +19,8 @@ from asyncgrad.optim.updates import (
     Gradients,
     Group,
     State,
-    count_step,
     in_tiles,
+    next_number,
     steps_of,
     zeros_like,
 )
@@ -70,20 +70,19 @@ class ElementwiseOptimizer(Optimizer):
         """What the step of a number does, apart from a decoupled weight decay."""
         raise NotImplementedError
 
-    @staticmethod
-    def _next_number(state: State) -> int:
-        """The number of a parameter's next step."""
-        return int(steps_of(state)) + 1
+    _next_number = staticmethod(next_number)
 
-    _count_step = staticmethod(count_step)
+    def _count_step(self, group: Group, state: State, step: int) -> None:
+        """Note in a parameter's state that a step was taken."""
+        steps_of(state).fill(step)
 
     def _operands(
         self, group: Group, parameter: Tensor, gradient: Array | None
     ) -> tuple[State, int, list[Array]]:
-        """Count the step; returns the state, the step's number and the arrays of the update."""
+        """The state, the number of the next step and the arrays of the update."""
         names = self._entries_of(group)
         state = self.state[parameter] if names else {}
-        step = self._count_step(state)
+        step = self._next_number(state)
         arrays: list[Any] = [self._values(parameter), gradient]
         for name in names:
             if name not in state or state[name] is None:
@@ -94,10 +93,11 @@ class ElementwiseOptimizer(Optimizer):
     def _update(self, group: Group, parameter: Tensor, gradient: Array) -> None:
         """Update one parameter, or leave it for all small ones of the group."""
         state, step, arrays = self._operands(group, parameter, gradient)
-        if self._same_for_all and is_small(*arrays[:2]):
+        if self._waits and is_small(*arrays[:2]):
             self._small.append((step, parameter, state, arrays))
         else:
             self._apply(group, parameter, self._full_step(group, state, step), arrays)
+            self._count_step(group, state, step)
 
     def _record(self, group: Group, parameter: Any, gradient: Any) -> None:
         """Update one parameter in place, and its state, with functions that record."""
@@ -126,6 +126,7 @@ class ElementwiseOptimizer(Optimizer):
         # The graph may use the old entries.
         state.update(zip(names, [kind(values[x]) for x in declared.entries.split()], strict=True))
         parameter.copy_(kind(values["p"] - values["change"]))
+        self._count_step(group, state, number)
 
     def _update_group(self, number: int, group: Group, gradients: Gradients, beside: bool) -> None:
         if group.get("differentiable"):
@@ -136,6 +137,8 @@ class ElementwiseOptimizer(Optimizer):
         if not beside and self._update_at_once(number, group, gradients):
             return
         self._small: list[Part] = []
+        # The second step of a parameter that is listed twice goes on from the first.
+        self._waits = self._same_for_all and len(dict(gradients)) == len(gradients)
         try:
             super()._update_group(number, group, gradients, beside)
         finally:
@@ -151,7 +154,7 @@ class ElementwiseOptimizer(Optimizer):
             return False
         for parameter, _ in gradients:
             bump_version(parameter)
-        self._run_together(group, together, together.count(), *arrays)
+        self._run_together(group, together, *arrays)
         return True
 
     def _finish(self, number: int, group: Group) -> None:
@@ -163,7 +166,7 @@ class ElementwiseOptimizer(Optimizer):
                 self._apply_all(group, step, [part for part in small if part[0] == step])
         else:
             values, gradients = ([arrays[n] for _, _, _, arrays in small] for n in range(2))
-            self._run_together(group, together, small[0][0], values, gradients)
+            self._run_together(group, together, values, gradients)
 
     def _apply_all(self, group: Group, step: int, small: list[Part]) -> None:
         """Update small parameters that have the same number of a step."""
@@ -171,13 +174,16 @@ class ElementwiseOptimizer(Optimizer):
         compiled = CPU.compiled.get(full.update)
         if compiled is None:
             change = self._changes(group, full)
-            for _, _, _, arrays in small:
+            for _, _, state, arrays in small:
                 in_tiles(change, arrays)
+                self._count_step(group, state, step)
             return
         lists = [list(arrays) for arrays in zip(*[part[3] for part in small], strict=True)]
-        if not _run(compiled, group, full, lists):
-            for _, parameter, _, arrays in small:
+        done = _run(compiled, group, full, lists)
+        for _, parameter, state, arrays in small:
+            if not done:
                 self._apply(group, parameter, full, arrays)
+            self._count_step(group, state, step)
 
     def __getstate__(self) -> dict[str, Any]:
         """Everything but what a copy makes anew: hooks, and the common memory of states."""
@@ -201,6 +207,7 @@ class ElementwiseOptimizer(Optimizer):
         self._apply(group, parameter, self._full_step(group, state, step), parts)
         for array, part in zip(held, [parts[0], *parts[2:]], strict=True):
             array[rows.indices] = part
+        self._count_step(group, state, step)
 
     def _apply(self, group: Group, parameter: Tensor, step: Step, arrays: list[Array]) -> None:
         """Update one parameter by itself."""
@@ -240,17 +247,17 @@ class ElementwiseOptimizer(Optimizer):
         return kept, bool(weight_decay) or not self._same_for_all, descend
 
     def _run_together(
-        self, group: Group, together: Together, step: int, targets: list[Array],
-        gradients: list[Array],
-    ) -> None:  # fmt: skip
+        self, group: Group, together: Together, targets: list[Array], gradients: list[Array]
+    ) -> None:
         """Update small parameters by one call."""
-        full = self._full_step(group, {}, step)
+        full = self._full_step(group, {}, together.next_number())
         compiled = CPU.compiled.get(full.update)
         if compiled is not None:
             prepared = together.prepared(compiled, targets)
             if prepared is not None:
                 done = prepared(gradients, _compiled_numbers(group, full))
                 if done is not NotImplemented:
+                    together.count()
                     return
         kept, uses_values, descend = self._descent(group, full)
         if uses_values:
@@ -267,6 +274,7 @@ class ElementwiseOptimizer(Optimizer):
             for values in targets:
                 values *= kept
         together.subtract(targets)
+        together.count()
 
 
 #: From complex numbers to pairs of real ones, and back.

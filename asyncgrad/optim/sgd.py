@@ -40,7 +40,8 @@ class SGD(ElementwiseOptimizer):
         # Steps are not counted, since only the first one differs: 2 stands for all others.
         return 1 if state.get("momentum_buffer") is None else 2
 
-    _count_step = _next_number
+    def _count_step(self, group: Group, state: State, step: int) -> None:
+        pass
 
     def _planned_step(self, group: Group, state: State, step: int) -> Step:
         lr, momentum, dampening = float(group["lr"]), group["momentum"], group["dampening"]
@@ -94,9 +95,12 @@ class ASGD(ElementwiseOptimizer):
         if "eta" not in state:
             state["eta"] = host_number(lr)
             state["mu"] = host_number(1.0)
-        eta, mu = state["eta"]._array, state["mu"]._array
-        length, weight = float(eta), float(mu)
-        # The next step uses these. As in PyTorch, they have single precision.
-        eta[...] = np.float32(lr / (1 + lambd * lr * step) ** group["alpha"])
-        mu[...] = np.float32(1 / max(1, step - group["t0"]))
+        length, weight = float(state["eta"]._array), float(state["mu"]._array)
         return Step("asgd", (length, 1 - lambd * length, weight), (weight != 1,))
+
+    def _count_step(self, group: Group, state: State, step: int) -> None:
+        lr, decay = float(group["lr"]), group["lambd"]
+        # The next step uses these. As in PyTorch, they have single precision.
+        state["eta"]._array[...] = np.float32(lr / (1 + decay * lr * step) ** group["alpha"])
+        state["mu"]._array[...] = np.float32(1 / max(1, step - group["t0"]))
+        super()._count_step(group, state, step)

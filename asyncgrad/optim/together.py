@@ -19,7 +19,7 @@ from asyncgrad.devices.pool import aligned
 from asyncgrad.optim.updates import Gradients, State
 from asyncgrad.types import Array, Tensor
 
-#: The update of a parameter: the number of the step, its state, and values, gradient and entries.
+#: An update: the step's number, the parameter, its state, and values, gradient and entries.
 Part: TypeAlias = "tuple[int, Tensor, State, list[Array]]"
 #: Parameters of more elements are updated alone: copying theirs costs more than the calls.
 _MOST = 1 << 14
@@ -63,8 +63,8 @@ class Together:
         self._values: list[Any] = [None] * len(parts)
         #: The last kernel, the values that it was prepared for, and what it gave.
         self._prepared: tuple[Any, list[Array], Any] = (None, [], None)
-        #: The number of the step, once for each parameter.
-        self._steps = np.full(len(parts), parts[0][0], np.float32)
+        #: How many steps were taken, once for each parameter.
+        self._steps = np.full(len(parts), parts[0][0] - 1, np.float32)
         steps = _pieces(self._steps, [()] * len(parts))
         #: The arrays of the states' entries and steps, one state after the other.
         self._held: list[Array] = []
@@ -124,10 +124,13 @@ class Together:
             and values.flags.c_contiguous
         )
 
-    def count(self) -> int:
-        """Count a step of all parameters; returns its number."""
+    def next_number(self) -> int:
+        """The number of the next step of all parameters."""
+        return int(self._steps[0]) + 1
+
+    def count(self) -> None:
+        """Count a step of all parameters, which was taken."""
         self._steps += 1
-        return int(self._steps[0])
 
     def gather(self, number: int, arrays: Sequence[Array]) -> None:
         """Copy the parameters' values (0), gradients (1) or entries to where they lie together."""

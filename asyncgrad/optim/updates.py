@@ -71,11 +71,12 @@ def steps_of(state: State) -> Array:
     return array
 
 
-def count_step(state: State) -> int:
-    """Count a step; returns its number, from 1."""
-    array = steps_of(state)
-    array.fill(int(array) + 1)
-    return int(array)
+def next_number(state: State) -> int:
+    """The number of a state's next step, from 1.
+
+    It is counted after the update: an interrupt before leaves the number that the state belongs to.
+    """
+    return int(steps_of(state)) + 1
 
 
 def in_tiles(kernel: Callable[..., None], arrays: Sequence[Array]) -> None:
