@@ -20,9 +20,9 @@ from asyncgrad.errors import OutOfMemoryError
 __all__ = [
     "Event", "OutOfMemoryError", "Stream", "amp", "current_device", "current_stream",
     "default_stream", "device", "device_count", "empty_cache", "get_device_capability",
-    "get_device_name", "get_device_properties", "init", "is_available", "is_initialized",
-    "manual_seed", "manual_seed_all", "max_memory_allocated", "max_memory_reserved",
-    "mem_get_info", "memory_allocated", "memory_reserved", "memory_stats",
+    "get_device_name", "get_device_properties", "init", "is_available", "is_bf16_supported",
+    "is_initialized", "manual_seed", "manual_seed_all", "max_memory_allocated",
+    "max_memory_reserved", "mem_get_info", "memory_allocated", "memory_reserved", "memory_stats",
     "reset_peak_memory_stats", "set_device", "set_stream", "stream", "synchronize",
 ]  # fmt: skip
 
@@ -144,6 +144,11 @@ def get_device_capability(device: Any = None) -> tuple[int, int]:
     """The compute capability of a GPU, such as (9, 0)."""
     found = get_device_properties(device)
     return found.major, found.minor
+
+
+def is_bf16_supported(including_emulation: bool = True) -> bool:
+    """Whether a GPU computes with bfloat16, by itself or, as older ones do, in float32."""
+    return is_available() and (including_emulation or get_device_capability() >= (8, 0))
 
 
 def current_stream(device: Any = None) -> _devices.Stream:

@@ -1,7 +1,5 @@
 """Test utilities: comparisons, random tensors, a simulated device and poisoned memory."""
 
-from typing import TYPE_CHECKING
-
 from asyncgrad.devices.simulated import Machine, Operation, SimArray, simulate
 from asyncgrad.errors import RaceError
 from asyncgrad.remedies import remedies
@@ -14,5 +12,5 @@ __all__ = [
     "poisoned_memory", "simulate",
 ]  # fmt: skip
 
-if not TYPE_CHECKING:
-    __getattr__ = remedies(__name__, {"use assert_close": "assert_allclose"})
+# Type checkers would take an assignment for a promise that every name is here.
+globals()["__getattr__"] = remedies(__name__, {"use assert_close": "assert_allclose"})

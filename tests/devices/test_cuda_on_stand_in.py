@@ -332,6 +332,8 @@ def test_pytorchs_cuda_names(cupy):
     assert ag.cuda.mem_get_info() == (2**30, 2**31)
     assert ag.cuda.get_device_name(1) == "Stand-in 1"
     assert ag.cuda.get_device_capability() == (9, 0)
+    assert ag.cuda.is_bf16_supported()
+    assert ag.cuda.is_bf16_supported(including_emulation=False)
     assert ag.cuda.get_device_properties("cuda:0").total_memory == 2**31
     with pytest.raises(ValueError, match="Expected a cuda device"):
         ag.cuda.synchronize("cpu")
