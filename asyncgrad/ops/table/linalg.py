@@ -45,21 +45,22 @@ def product_cost(multiplications: int, elements: int) -> int:
     return 3_000 + max(int(4 * multiplications / _FLOPS_PER_NS), elements)
 
 
-def _cost(x: Variable, y: Variable) -> int:
-    (*batch, rows, length), columns = x._metadata.shape, y._metadata.shape[-1]
-    return products_cost(prod(batch), rows, length, columns)
-
-
-def products_cost(batch: int, rows: int, length: int, columns: int) -> int:
-    """The cost of the gradients of a batch of products; NumPy computes one after the other."""
+@lru_cache(maxsize=1024)
+def products_cost(shape: Shape, columns: int) -> int:
+    """The cost for a batch of matrices as first operands; NumPy computes one after the other."""
+    *batch, rows, length = shape
     elements = rows * length + length * columns + rows * columns
-    return product_cost(batch * rows * length * columns, batch * (elements + _MATRIX_NS))
+    count = prod(batch)
+    return product_cost(count * rows * length * columns, count * (elements + _MATRIX_NS))
+
+
+def _cost(x: Variable, y: Variable) -> int:
+    return products_cost(x._metadata.shape, y._metadata.shape[-1])
 
 
 def rows_cost(x: Variable, y: Variable) -> int:
     """The same for products of all rows of one matrix with all rows of another."""
-    *batch, rows, length = x._metadata.shape
-    return products_cost(prod(batch), rows, length, y._metadata.shape[-2])
+    return products_cost(x._metadata.shape, y._metadata.shape[-2])
 
 
 def adjoint(xp: Library, x: Array) -> Any:
@@ -83,12 +84,7 @@ def conjugate(F: Namespace, x: Value) -> Any:
 
 def _linear(xp: Library, x: Array, weight: Array) -> Any:
     rows = x if x.ndim == 2 else x.reshape(prod(x.shape[:-1]), x.shape[-1])
-    count = len(rows)
-    if (
-        count > _FEW
-        or weight.size < (_LARGE if count < _FEWEST else _SMALL)
-        or not _weight_goes_first(xp, rows, weight)
-    ):
+    if weight.size < _SMALL or len(rows) > _FEW or not _weight_goes_first(xp, rows, weight):
         out = xp.dot(rows, weight.T)
     else:
         # OpenBLAS copies the operands of large products itself.
@@ -105,7 +101,8 @@ def _weight_goes_first(xp: Library, rows: Array, weight: Array) -> bool:
     small one.
     """
     if weight.size < _LARGE:
-        fits = VECTORS and len(weight) in _ROWS and weight.shape[1] in _COLUMNS
+        shape = weight.shape
+        fits = VECTORS and len(rows) >= _FEWEST and shape[0] in _ROWS and shape[1] in _COLUMNS
     else:
         fits = min(weight.shape) >= _NARROW and len(rows) * len(weight) <= _LARGE
     return (
@@ -140,8 +137,12 @@ def _linear_by_weight(F: Namespace, g: Value, x: Value) -> Any:
 
 
 def _linear_cost(x: Variable, weight: Variable, bias: Variable | None = None) -> int:
-    columns, length = weight._metadata.shape
-    return 1_000 + products_cost(1, prod(x._metadata.shape[:-1]), length, columns)
+    return _rows_cost(x._metadata.shape, weight._metadata.shape[0])
+
+
+@lru_cache(maxsize=1024)
+def _rows_cost(shape: Shape, columns: int) -> int:
+    return 1_000 + products_cost((prod(shape[:-1]), shape[-1]), columns)
 
 
 def _addmm(xp: Library, bias: Array, x: Array, y: Array, beta: Number, alpha: Number) -> Any:
@@ -237,7 +238,7 @@ def _contract_cost(
     batch = prod(lengths[label] for label in y_labels if label in lengths and label in out_labels)
     rows = prod(n for label, n in lengths.items() if label not in y_labels)
     summed = prod(lengths[label] for label in y_labels if label in lengths) // max(1, batch)
-    return products_cost(batch, rows, summed, own)
+    return products_cost((batch, rows, summed), own)
 
 
 def _products(xp: Library, x: Array, y: Array) -> Any:
