@@ -21,7 +21,7 @@ account: Callable[[], object] = thread_time_ns
 _yield: Callable[[], None] = getattr(os, "sched_yield", partial(sleep, 0))
 #: After a longer wait the thread is assumed to share core and GIL with other threads that compute,
 #: and not with a loop that handles events. Then the next slices are `1 + wait // _EACH_NS` times as
-#: long; after each shorter wait they are half as long again.
+#: long as the last one. Each shorter wait halves that length, down to the usual one.
 _LONG_NS, _EACH_NS = 1_000_000, 150_000
 #: How many times as long as usual slices are now, in all threads, and at most.
 _stretch, _MOST = 1, 64
