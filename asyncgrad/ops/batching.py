@@ -69,7 +69,7 @@ def lift_batch(value: Variable, level: Level) -> Any:
 
 
 def _example(batch: Metadata) -> Metadata:
-    """The metadata of one example: `special`, so that dispatch takes the general way."""
+    """The metadata of one example: `needs_checks`, so that dispatch takes the general way."""
     record = _examples.get(batch)
     if record is None:
         if len(_examples) >= _CACHE_LIMIT:
