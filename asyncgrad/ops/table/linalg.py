@@ -231,13 +231,15 @@ def _contract_cost(
     x: Variable, y: Variable, x_labels: Sequence[int | str], y_labels: Sequence[int | str],
     out_labels: Sequence[int | str],
 ) -> int:  # fmt: skip
-    lengths = dict(zip(x_labels, x._metadata.shape, strict=True))
-    own = prod(
-        n for n, label in zip(y._metadata.shape, y_labels, strict=True) if label not in lengths
-    )
-    batch = prod(lengths[label] for label in y_labels if label in lengths and label in out_labels)
-    rows = prod(n for label, n in lengths.items() if label not in y_labels)
-    summed = prod(lengths[label] for label in y_labels if label in lengths) // max(1, batch)
+    batch = summed = own = 1
+    for n, label in zip(y._metadata.shape, y_labels, strict=True):
+        if label not in x_labels:
+            own *= n
+        elif label in out_labels:
+            batch *= n
+        else:
+            summed *= n
+    rows = x._metadata.size // max(1, batch * summed)
     return products_cost((batch, rows, summed), own)
 
 

@@ -116,6 +116,7 @@ def change_at(function: Any, out: Array, index: Any, values: Array) -> None:
         out.__class__ is np.ndarray
         and places.__class__ is np.ndarray
         and places.ndim == 1
+        and len(places) > _AT_ONCE
         and places.dtype.kind in "iu"
     ):
         values = np.broadcast_to(values, (*places.shape, *out.shape[1:]))
