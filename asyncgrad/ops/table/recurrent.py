@@ -8,7 +8,7 @@ backward pass has little to compute. The rules recompute all of it with differen
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import pairwise, starmap
 from math import prod
@@ -122,7 +122,7 @@ def _flat(xp: Library, arrays: Any) -> list[Any]:
 
 def _loop(
     xp: Library, name: str, product: tuple[Any, Any, Any], first: Sequence[Array],
-    each: Sequence[Any], last: Sequence[Array] = (), copied: Sequence[tuple[Any, Any]] = (),
+    each: Sequence[Any], last: Sequence[Array] = (), copied: Iterable[tuple[Any, Any]] = (),
 ) -> Callable[[slice, range], None] | None:  # fmt: skip
     """How to compute steps and their products for some rows in compiled calls; None without these.
 
@@ -135,7 +135,7 @@ def _loop(
     """
     if not xp.compiled or len(each[1]) < 2:
         return None
-    compute = compiled(xp, f"{name}s", product, copied, *first, *each, *last)
+    compute = compiled(xp, f"{name}s", product, [*copied], *first, *each, *last)
     if compute is NotImplemented:
         return None
 
@@ -405,12 +405,15 @@ def _lstm(
     cells, tops = xp.empty((2, steps, batch, size), x.dtype)
     more = xp.zeros(gates.shape[1:], x.dtype) if cut else part
     each = ((c, cells), *gates.swapaxes(0, 1), cells, tops, out[:-1])
-    product = (rows, weight, products) if cut else ((h, out), weight, part)
-    one = xp.ones((batch, 1), x.dtype)
-    copied = (
-        (x, rows[..., :features]), (one, rows[..., features : features + 1]), ((h, out), before),
-    )  # fmt: skip
-    loop = _loop(xp, "lstm_step", product, more, each, (), copied)
+    loop = None
+    if xp.compiled:
+        product = (rows, weight, products) if cut else ((h, out), weight, part)
+        ones = xp.ones((batch, 1), x.dtype)
+        copied = (
+            (x, rows[..., :features]), (ones, rows[..., features : features + 1]),
+            ((h, out), before),
+        )  # fmt: skip
+        loop = _loop(xp, "lstm_step", product, more, each, (), copied)
     step = None if loop else _for_steps(xp, "lstm_step", more, each)
     if loop is None:
         rows[..., :features] = x
@@ -484,7 +487,7 @@ def _lstm_kernel(
     shared = share if share.shape == back.shape else xp.zeros(back.shape, back.dtype)
     each = (g[:-1], *gates.swapaxes(0, 1), tops, (c, cells))
     name, end = "lstm_step_gradient", (memory, *part)
-    copied = [*zip(part, by_gate.swapaxes(0, 1), strict=True)]
+    copied = zip(part, by_gate.swapaxes(0, 1), strict=True)
     loop = _loop(xp, name, (inner, weight, product), (shared,), each, end, copied)
     step = None if loop else _for_steps(xp, name, (shared,), each, end)
     pool, xp = xp, _library(xp)
