@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from math import prod
@@ -25,9 +26,12 @@ _MATRIX_NS = 100
 #: `_weight_goes_first` for weights of so many elements and of sides of this length at least, and
 #: for so many rows and results of so many elements at most.
 _LARGE, _NARROW, _FEW = 1 << 18, 256, 32
-#: The same for smaller weights: for so many rows at least, and for weights of so many elements at
-#: least, rows and columns.
-_FEWEST, _SMALL, _ROWS, _COLUMNS = 16, 1 << 12, range(96, 513), range(32, 501)
+#: The same for smaller weights: for so many rows at least, and for weights of so many rows and
+#: columns.
+_FEWEST, _ROWS, _COLUMNS = 16, range(96, 513), range(32, 501)
+#: For fewer elements a weight is always second: with AVX2 all small ones are, and a user may ask
+#: OpenBLAS not to use AVX-512.
+_SMALL = 1 << 12 if VECTORS and "OPENBLAS_CORETYPE" not in os.environ else _LARGE
 
 
 @widening
@@ -102,7 +106,7 @@ def _weight_goes_first(xp: Library, rows: Array, weight: Array) -> bool:
     """
     if weight.size < _LARGE:
         shape = weight.shape
-        fits = VECTORS and len(rows) >= _FEWEST and shape[0] in _ROWS and shape[1] in _COLUMNS
+        fits = len(rows) >= _FEWEST and shape[0] in _ROWS and shape[1] in _COLUMNS
     else:
         fits = min(weight.shape) >= _NARROW and len(rows) * len(weight) <= _LARGE
     return (
