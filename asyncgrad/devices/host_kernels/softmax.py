@@ -10,7 +10,15 @@ from typing import Any
 
 import numpy as np
 
-from asyncgrad.devices.host_kernels.calls import DTYPES, Unfit, empty, flat, share, supported
+from asyncgrad.devices.host_kernels.calls import (
+    DTYPES,
+    LINES_BESIDE,
+    Unfit,
+    empty,
+    flat,
+    share,
+    supported,
+)
 from asyncgrad.devices.host_kernels.compiling import kernel
 from asyncgrad.devices.host_kernels.functions import exp
 
@@ -24,32 +32,39 @@ def _class_slopes(
 
     With places it is also divided by exp(sums), and what is full is subtracted at these.
     """
-    alike, picking = len(full_) == 0, len(place_) > 0
-    shares = np.empty(beside, x_.dtype)
+    given, picking = len(full_) > 0, len(place_) > 0
+    room = min(beside, LINES_BESIDE)
+    shares, fulls = np.empty(room, x_.dtype), np.full(room, same, x_.dtype)
     for line in range(low, high):
-        first = line * beside
-        for at in range(beside):
-            full = same if alike else full_[first + at]
-            shares[at] = full / exp(sums_[first + at]) if picking else full
         if beside == 1:
             x = x_[line * length : (line + 1) * length]
             d = d_[line * length : (line + 1) * length]
-            top, share = top_[line], shares[0]
+            full = full_[line] if given else same
+            top, share = top_[line], full / exp(sums_[line]) if picking else full
             for at in range(length):
                 d[at] = exp(x[at] - top) * share
-        else:
-            tops = top_[first : first + beside]
-            for row in range(line * length, (line + 1) * length):
-                x = x_[row * beside : (row + 1) * beside]
-                d = d_[row * beside : (row + 1) * beside]
-                for at in range(beside):
+            if picking and 0 <= place_[line] < length:
+                d[place_[line]] -= full
+            continue
+        start = line * length * beside
+        for before in range(0, beside, room):
+            count = min(room, beside - before)
+            # Compilers make vectors of loops over slices.
+            first = line * beside + before
+            tops, sums = top_[first : first + count], sums_[first : first + count]
+            if given:
+                fulls = full_[first : first + count]
+            for at in range(count):
+                shares[at] = fulls[at] / exp(sums[at]) if picking else fulls[at]
+            for row in range(start + before, start + length * beside, beside):
+                x, d = x_[row : row + count], d_[row : row + count]
+                for at in range(count):
                     d[at] = exp(x[at] - tops[at]) * shares[at]
-        if picking:
-            for at in range(beside):
-                place = place_[first + at]
-                if 0 <= place < length:
-                    full = same if alike else full_[first + at]
-                    d_[(line * length + place) * beside + at] -= full
+            if picking:
+                places, d = place_[first : first + count], d_[start + before :]
+                for at in range(count):
+                    if 0 <= places[at] < length:
+                        d[places[at] * beside + at] -= fulls[at]
 
 
 def _slopes(x: Any, top: Any, full: Any, dim: int, sums: Any = None, place: Any = None) -> Any:
