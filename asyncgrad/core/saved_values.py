@@ -7,6 +7,7 @@ packed a value, a `SavedTensor` replaces its array: see `core/saved.py`.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from asyncgrad.aliases import Namespace, NodeGradient, Saved, StoredEdge
@@ -23,7 +24,7 @@ from asyncgrad.core.node import (
     stored_edges,
 )
 from asyncgrad.core.pass_state import PassState
-from asyncgrad.core.recording import note_copy
+from asyncgrad.core.recording import note_copy, note_result, recorders
 from asyncgrad.core.variable import Variable
 from asyncgrad.core.versions import VersionCounter, looks_into
 from asyncgrad.errors import AutogradError, SavedTensorModifiedError
@@ -141,7 +142,11 @@ def _renews(node: OpNode, changed: VersionCounter) -> bool:
     if guards[number] is not changed:
         return False
     values = list(values_of(node))
-    values[place] = rule.renew(first_metadata(node).F, values)
+    values[place] = None
+    given, renew = tuple(values), partial(rule.renew, first_metadata(node).F)
+    values[place] = renew(given)
+    if recorders:
+        note_result(values[place], renew, given)
     node.saved = tuple(values)
     # Nobody else has the new array: the new counter never changes.
     _replace_counter(node, changed, VersionCounter())
