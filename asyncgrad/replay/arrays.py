@@ -55,6 +55,8 @@ class KnownArrays:
         self.constants: set[Place] = set()
         #: Places of memory that others have got, and may change in place.
         self.given: set[Place] = set()
+        #: Places of memory that was there before the call.
+        self.there: set[Place] = set()
         #: Places of memory that no step has made; constants may be left out.
         self.foreign: set[Place] = set()
         self.places: list[Place] = []
@@ -161,6 +163,7 @@ class KnownArrays:
             if id(array) in self._shared and id(array) in self.known:
                 raise UnrepeatableError(ONE_ARRAY)
             place = self.loaded[source] = self.new(array)
+            self.there.add(place)
             self.foreign.add(place)
             self.steps.append(Load(source, place, False))
         return place

@@ -6,10 +6,12 @@ nothing reads the old values, and later steps read those. The latter is changed 
 
 from __future__ import annotations
 
+from collections import defaultdict
 from functools import partial
 from typing import Any
 
 import numpy as np
+from numpy.lib.array_utils import byte_bounds
 
 from asyncgrad.core.modes import current
 from asyncgrad.core.node import next_sequence_nr
@@ -48,11 +50,9 @@ class ChangedMemory(KnownArrays):
         self._changed = False
         #: The tensor that is being changed in place.
         self._changing: Any = None
-        #: Places of memory that was there before the call, other than that of tensors.
-        self._there: set[Place] = set()
-        #: By the identity of the array that owns some memory: the identity of the only known array
-        #: there, or 0 if there are several. And how many places were looked at for that.
-        self._roots: dict[int, int] = {}
+        #: By the identity of the array that owns some memory, and by their own: the arrays there
+        #: that have got places since it was last changed. And how many places were looked at.
+        self._in_memory = defaultdict[int, dict[int, tuple[Any, Place]]](dict)
         self._compared = 0
 
     @report
@@ -103,33 +103,36 @@ class ChangedMemory(KnownArrays):
         self.effect(Again(IN_PLACE, _put, arguments, {}, Same(None), True))
 
     def _owner(self, array: Any) -> Any:
-        """The array that the call has made and in whose memory another one lies, perhaps itself.
+        """The first known array that covers what is known of the memory in which another one lies.
 
-        None if others see that memory.
+        None if there is none, or if others see that memory.
         """
-        base = array.base if isinstance(array, np.ndarray) else None
-        owner = base if isinstance(base, np.ndarray) and id(base) in self.known else array
-        place = self.known.get(id(owner))
-        if place is None or place in self.loaded.values():
+        held = self._in_memory_of(array)
+        arrays, places = [one for one, _ in held], {place for _, place in held}
+        if not (places.isdisjoint(self.there) and places.isdisjoint(self.given)):
             return None
-        shared = [x.sample for x in (*self._there, *self.given)]
-        if any(x is owner or getattr(x, "base", None) is owner for x in shared):
-            return None
-        is_view = isinstance(getattr(owner, "base", None), np.ndarray)
-        if isinstance(owner, np.ndarray) and owner.flags.c_contiguous and not is_view:
-            return owner
-        return owner if owner is array and self._is_alone(array) else None
+        for owner in arrays:
+            place = self.known.get(id(owner))
+            alone = owner is array and len(arrays) == 1
+            if place is not None and (alone or _covers(owner, arrays)):
+                # A replay starts with the values of constants before the change.
+                return owner if self.constants.isdisjoint(places - {place}) else None
+        return None
 
-    def _is_alone(self, array: Any) -> bool:
-        """Whether the call has made no other array in the same memory."""
-        roots = self._roots
-        for other in self.places[self._compared :]:
-            found = other.sample
+    def _in_memory_of(self, array: Any) -> list[tuple[Any, Place]]:
+        """The arrays in the memory of an array that have got places since it was last changed."""
+        for place in self.places[self._compared :]:
+            found = place.sample
             if is_array(found) and not isinstance(found, np.generic):
-                root = found if found.base is None else found.base
-                roots[id(root)] = id(found) if roots.get(id(root), id(found)) == id(found) else 0
+                held = self._in_memory[id(owner_of(found))]
+                if id(found) in held and place not in self.there:
+                    # It was added to in a pass, or changed on a device: nobody else reads it.
+                    for key in held.keys() - {id(found)}:
+                        self.known.pop(key, None)
+                    held.clear()
+                held[id(found)] = found, place
         self._compared = len(self.places)
-        return roots.get(id(array if array.base is None else array.base)) == id(array)
+        return [*self._in_memory[id(owner_of(array))].values()]
 
     @report
     def assigned(self, tensor: Any, result: Any) -> None:
@@ -189,17 +192,17 @@ class ChangedMemory(KnownArrays):
         """Give what was read so far of an array memory of its own; returns its place so far."""
         before = self.known[id(owner)]
         if isinstance(owner, np.ndarray):
-            later = self.places[self.places.index(before) :]
-            views = [x for x in later if getattr(x.sample, "base", None) is owner]
+            held = self._in_memory_of(owner)
             # Their identities are known.
-            self._kept += [owner, before.sample, *[place.sample for place in views]]
+            self._kept += [before.sample, *[one for one, _ in held]]
             if before not in self.constants:
                 before.sample = np.empty_like(owner)
-            for place in views:
-                view = place.sample
-                if self.known.pop(id(view), None) is not None:
-                    self.views[id(view)] = (owner, view)
-                place.sample = Region(owner, view).of(before.sample)
+            for view, place in held:
+                if view is not owner:
+                    if self.known.pop(id(view), None) is not None:
+                        self.views[id(view)] = (owner, view)
+                    place.sample = Region(owner, view).of(before.sample)
+            self._in_memory[id(owner_of(owner))].clear()
         return before
 
     @report
@@ -237,6 +240,14 @@ class ChangedMemory(KnownArrays):
             self.known.pop(id(place.sample), None)
             del self.loaded[source]
         self.find_holders()
+
+
+def _covers(owner: Any, arrays: list[Any]) -> bool:
+    """Whether an array of NumPy's has each element of others, which `Region` then finds in it."""
+    if not (isinstance(owner, np.ndarray) and owner.flags.c_contiguous):
+        return False
+    start, end = byte_bounds(owner)
+    return all(start <= low and high <= end for low, high in map(byte_bounds, arrays))
 
 
 def _put(holder: Any, owners: Any, put: Any, array: Any, *args: Any) -> None:

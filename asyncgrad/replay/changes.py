@@ -279,7 +279,7 @@ class Changes(ChangedMemory):
             self.gradients[id(grad)] = grad, source
             self.doubtful.discard(id(grad._array))
             place = self.new(grad._array)
-            self._there.add(place)
+            self.there.add(place)
             self.foreign.add(place)
             self.steps.append(Load(source, place, True))
             if self.called and known is not None:

@@ -345,14 +345,14 @@ def _summed(compute: Callable[[slice], Any], x: Array) -> Any:
 
 def _linear(xp: Library, x: Array, scale: Array, shift: Array) -> Any:
     """scale * x + shift for each channel."""
-    # It owns its memory, so that replays can follow changes of its views in place.
+    shape = x.shape
+    x = _channels(x)
     out = xp.empty(x.shape, x.dtype)
-    x, parts = _channels(x), _channels(out)
     scale, shift = _on_places(xp, scale, x), _on_places(xp, shift, x)
     for block in blocks_of(x):
-        y = xp.multiply(x[block], scale, parts[block])
+        y = xp.multiply(x[block], scale, out[block])
         xp.add(y, shift, y)
-    return out
+    return out.reshape(shape)
 
 
 def _batch_norm(
