@@ -99,6 +99,25 @@ def test_a_view_of_a_kernels_result_is_changed(name: str, grad: bool) -> None:
     assert replays(fast) == 2
 
 
+@pytest.mark.parametrize("name", KERNELS)
+def test_gradients_of_gradients_of_changed_views(name: str) -> None:
+    """The gradient penalty of a critic with activations in place."""
+
+    def function(x: Any) -> Any:
+        y = KERNELS[name](x)
+        y.transpose(0, -1)[1:].mul_(2)
+        y[..., 0] = x.sum()
+        y[0].relu_()
+        (found,) = ag.grad((y**3).sum(), x, create_graph=True)
+        return ag.grad((found**2).sum() + y.mean(), x)
+
+    fast = ag.compile(function, fullgraph=True)
+    for seed in range(3):
+        x = values(seed).requires_grad_()
+        assert bits(fast(x)) == bits(function(x))
+    assert replays(fast) == 2
+
+
 @pytest.mark.parametrize("view", [lambda g: g, lambda g: g[0], lambda g: g.transpose(0, 1)[1]])
 def test_a_gradient_that_is_a_view_and_a_sum_is_changed(view: Any) -> None:
     """The pass has added in place, so what the gradient was a view of has the sum, too."""

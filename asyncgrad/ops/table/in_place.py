@@ -90,17 +90,14 @@ OPS = (
         lambda xp, x, route: route.of(x),
         lambda F, g, x_shape, route: F.put_view(g, x_shape, route),
         fresh=False,
-        repeats=False,
     ),
     linear(
         "put_view",
         _put_view,
         lambda F, g, route: F.take_view(g, route),
         fresh=False,
-        repeats=False,
     ),
-    linear("zero_view", _zero_view, lambda F, g, route: F.zero_view(g, route),
-           repeats=False),
+    linear("zero_view", _zero_view, lambda F, g, route: F.zero_view(g, route)),
     # The base after a change of a view, computed from the old base and the view's new values.
     operation(
         "copy_slices",
@@ -117,7 +114,6 @@ OPS = (
         },
         node="CopySlices",
         frees=("route",),
-        repeats=False,
     ),
     # A tensor after all of it was overwritten.
     operation(

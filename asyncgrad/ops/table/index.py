@@ -391,7 +391,6 @@ OPS = (
         fresh=False,
         batch=batch_rules.from_index,
         host_indices=True,
-        repeats=False,
     ),
     linear(
         "index",
@@ -433,7 +432,6 @@ OPS = (
         lambda F, g, index: F.zero_at(g, index),
         batch=batch_rules.index,
         host_indices=True,
-        repeats=False,
     ),
     _into_zeros(
         "zeros_put",
