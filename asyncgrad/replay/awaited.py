@@ -93,7 +93,9 @@ def _fail(error: Exception, state: list[int]) -> NoReturn:
     if state[0] or isinstance(error, UnwritableError):
         raise error
     # Nothing has changed, so the call is made again, and raises the error as the function does.
-    raise UnrepeatableError("it raised an error") from None
+    overdue = isinstance(error, TimeoutError) and current().deadline is not None
+    why = "its deadline has passed" if overdue else "it raised an error"
+    raise UnrepeatableError(why) from None
 
 
 def replay_blocking(program: Program, tensors: Any, state: list[int]) -> Any:

@@ -177,7 +177,9 @@ class Program:
                 writer = Writer(self._constants, self._steps, self._outputs, plan, divided=divided)
                 function = writer.function()
             except Exception as error:
-                raise UnwritableError(f"its program can't be written: {error!r}") from error
+                # A syntax error's arguments hold a line of the program, however long that is.
+                why = error.msg if isinstance(error, SyntaxError) else repr(error)
+                raise UnwritableError(f"its program can't be written: {why}") from error
             if divided:
                 self.parts, self._walk = writer.parts, function
             else:

@@ -190,3 +190,12 @@ def test_what_is_nested_too_deeply_makes_a_call_eager(kind):
     assert "its arguments are nested too deeply (3 calls)" in takes.explain()
     with pytest.raises(ag.errors.AutogradError, match="its arguments are nested too deeply"):
         ag.compile(innermost, fullgraph=True)(nested(ag.ones(2), 2000, kind))
+
+
+@pytest.mark.parametrize("kind", [list, tuple, dict])
+def test_what_python_cannot_write_in_one_expression_is_said_in_a_few_words(kind):
+    """Python's error also holds the line, of thousands of characters."""
+    gives = ag.compile(lambda x: nested(x * 2, 250, kind))
+    for _ in range(3):
+        assert innermost(gives(ag.ones(2))).tolist() == [2, 2]
+    assert "its program can't be written: too many nested parentheses\n" in gives.explain()

@@ -126,6 +126,28 @@ async def test_a_deadline_holds_for_replays():
 
 
 @pytest.mark.asyncio
+async def test_a_replay_whose_deadline_has_passed_says_so():
+    """It has changed nothing, so the call is made again, which is too late, too."""
+
+    @ag.compile
+    async def slope(x):
+        y = x
+        for _ in range(300):
+            y = y.tanh()
+        (found,) = await ag.grad(y.sum(), x)
+        return found
+
+    x = ag.zeros(3, requires_grad=True)
+    await slope(x)
+    loop = asyncio.get_running_loop()
+    with pytest.raises(TimeoutError), ag.request(deadline=loop.time() - 1):
+        await slope(x)
+    with ag.request(deadline=loop.time() + 1000):
+        assert (await slope(x)).tolist() == [1, 1, 1]
+    assert "eager: its deadline has passed (1 calls)" in slope.explain()
+
+
+@pytest.mark.asyncio
 async def test_weights_that_others_update_meanwhile_are_not_mixed():
     """An optimiser's step of another task gives the weights new memory, as for eager passes."""
     w = ag.ones(256, 256, requires_grad=True)
