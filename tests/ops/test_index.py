@@ -2,6 +2,7 @@
 
 import itertools
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import oracle
@@ -10,6 +11,7 @@ from promised import MUST
 
 import asyncgrad as ag
 from asyncgrad.autograd import gradcheck, gradgradcheck
+from asyncgrad.ops.table.index import _add_rows
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 pytestmark = pytest.mark.torch
@@ -349,3 +351,18 @@ def test_an_index_that_does_not_fit_adds_nothing(shape):
     with pytest.raises(IndexError, match="99"):
         x.index_put_((index,), ag.ones(len(index), *shape[1:]), accumulate=True)
     assert x.sum() == 0
+
+
+def test_many_places_are_numbered_without_numbering_all_rows_for_each_part():
+    """A long index into a large tensor would take quadratic time."""
+    places = np.random.default_rng(0).integers(-1000, 1000, 300_000)
+    out, lengths = np.zeros(1000), []
+
+    def arange(length):
+        lengths.append(length)
+        return np.arange(length)
+
+    library = SimpleNamespace(arange=arange, add=np.add, ndarray=np.ndarray)
+    _add_rows(library, out, places, np.ones(300_000))
+    assert lengths == [1000]
+    assert (out == np.bincount(places % 1000, minlength=1000)).all()

@@ -163,12 +163,19 @@ def _add_at(xp: Library, out: Array, index: tuple[Any, ...], g: Array) -> None:
 def _add_rows(xp: Library, out: Array, places: Array, g: Array) -> None:
     """Add rows at places, some of them at a time: the elements' numbers take twice their memory."""
     rows = g.reshape(len(places), *out.shape[1:])
+    # Also those of negative places.
+    numbers = xp.arange(len(out))
+    length = prod(out.shape[1:])
+    within = xp.arange(length) if out.ndim > 1 else None
     step = len(places)
     if xp.ndarray is np.ndarray:
         step = max(1, _SOME * step // g.size)
     for start in range(0, len(places), step):
         some = slice(start, start + step)
-        _add_flat(xp, out, (places[some],), rows[some])
+        these = numbers[places[some]]
+        if within is not None:
+            these = (these[:, None] * length + within).reshape(-1)
+        add_at(xp, out.reshape(-1), these, rows[some].reshape(-1))
 
 
 def _add_flat(xp: Library, out: Array, index: tuple[Any, ...], g: Array) -> None:
