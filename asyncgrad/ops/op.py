@@ -87,8 +87,10 @@ class Op(NamedTuple):
     together: Callable[..., Any] | None = None
     #: Nanoseconds of a call, computed from the inputs' shapes; None for an elementwise op.
     cost: Callable[..., int] | None = None
-    #: Nanoseconds that the gradient of an element takes, if there is no `cost`.
+    #: Nanoseconds that the gradient of an element of the result takes, if there is no `cost`, and
+    #: those of a complex element, if these are more.
     element_ns: int = 1
+    complex_ns: int = 0
     #: How `vmap` computes it: a rule of `batch_rules`; None means one example at a time. For a row
     #: without this field, the names of its attributes decide (`by_attributes`).
     batch: Callable[..., Any] | None = None

@@ -455,13 +455,19 @@ class Writer:
     def _cost(self) -> str:
         if self.op.cost is not None:
             return f"cost_of({self.parts['given']})"
+        each, of_complex = self.op.element_ns, self.op.complex_ns
+        more = f"(metadata.cost - {CALL_NS})"
         if len(self.inputs) > 1 or self.form != "tensors":
             cost = "metadata.cost"
+        elif each > 1:
+            # A few elements may be picked of many, whose gradients are zeros.
+            cost = "known.cost"
         else:
             # The gradient has the input's size even if the output is smaller.
             cost = "known.cost if known.cost > metadata.cost else metadata.cost"
-        each = self.op.element_ns
-        return cost if each == 1 else f"{each} * ({cost}) - {(each - 1) * CALL_NS}"
+        if of_complex:
+            cost = f"({cost}) if not metadata.is_complex else metadata.cost + {of_complex} * {more}"
+        return cost if each == 1 else f"{cost} + {each} * {more}"
 
 
 def arguments_of(op: Op, form: str) -> list[str]:

@@ -23,6 +23,7 @@ THIN = {
     "attention": lambda r: F.scaled_dot_product_attention(*(r(1_000, 2, 2, 2) for _ in "qkv")),
     "conv2d": lambda r: F.conv2d(r(1, 1, 400, 400), r(1, 1, 1, 1)),
     "conv2d of each channel": lambda r: F.conv2d(r(1, 64, 28, 28), r(64, 1, 3, 3), groups=64),
+    "det": lambda r: ag.linalg.det(r(1_000, 2, 2)),
     "conv2d in large steps": lambda r: F.conv2d(r(1, 1, 500, 500), r(1, 1, 1, 1), stride=100),
 }
 
@@ -37,6 +38,31 @@ SLOW = {
     "unfold": lambda x: x.unfold(0, 5, 5),
     "products at places": lambda x: ag.scatter_reduce(x, 0, ag.arange(30_000), x, "prod"),
     "extremes at places": lambda x: ag.scatter_reduce(x, 0, ag.arange(30_000), x, "amax"),
+    "igamma": lambda x: ag.igamma(x.detach(), x),
+    "complex powers": lambda x: ag.complex(x, x) ** 2.5,
+    "powers of complex numbers": lambda x: ag.complex(x, x) ** ag.complex(x, x),
+    "complex powers of a number": lambda x: 2 ** ag.complex(x, x),
+    "picked elements": lambda x: x[ag.zeros(len(x), dtype=ag.int64)],
+    "index_select": lambda x: x.index_select(0, ag.zeros(len(x), dtype=ag.int64)),
+    "repeat_interleave": lambda x: x.repeat_interleave(2),
+    "gather": lambda x: x.gather(0, ag.zeros(len(x), dtype=ag.int64)),
+    **{
+        f"{name} of short lines": lambda x, name=name: getattr(x[len(x) % 2 :].view(-1, 2), name)(
+            dim=1
+        )
+        for name in ("amax", "std", "var", "prod")
+    },
+}
+
+#: Calls whose gradients take little time, although an estimate by the size of operands is high.
+QUICK = {
+    "real squares": lambda r: r(30_000) ** 2,
+    "a transposed convolution in steps": lambda r: F.conv_transpose2d(
+        r(1, 1, 30, 30), r(1, 1, 1, 1), stride=4
+    ),
+    "an embedding of few words": lambda r: F.embedding(ag.zeros(20, dtype=ag.int64), r(1_000, 64)),
+    "standard deviations of long lines": lambda r: r(2, 30_000).std(1),
+    "a window of a long tensor": lambda r: r(60_000).as_strided((4,), (3,)),
 }
 
 
@@ -64,3 +90,9 @@ def test_slow_functions_are_expensive_for_many_elements_alone(name: str) -> None
     assert most_expensive(function(ag.ones(30_000, requires_grad=True))) > HEAVY_NS
     if "places" not in name:
         assert most_expensive(function(ag.ones(5, requires_grad=True))) < HEAVY_NS / 8
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_quick_functions_stay_on_the_loop(name: str) -> None:
+    out = QUICK[name](lambda *shape: ag.ones(*shape, requires_grad=True))
+    assert most_expensive(out) < HEAVY_NS / 2

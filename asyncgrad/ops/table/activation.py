@@ -466,6 +466,7 @@ OPS = (
         _mish_slope,
         _mish,
         pulls={"x": compiled_or("mish_gradient", lambda F, g, x: F.chain(g, _mish_slope(F, x)))},
+        element_ns=3,
     ),
     unary(
         "logsigmoid",

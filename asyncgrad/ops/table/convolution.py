@@ -52,6 +52,8 @@ _SMALL = 4096
 _CHANNELS = 6
 #: Of a product with more elements BLAS computes less quickly with a transposed matrix.
 _COPIED = 1200
+#: Nanoseconds of the calls for the gradients of a small image.
+_CALLS_NS = 30_000
 #: Columns with fewer elements are made by one thread: in less than about 2 ms of work, others gain
 #: nothing, as they begin late and without the images in their caches.
 _MANY = 8 * COLUMNS
@@ -318,12 +320,21 @@ def _cost(x: Variable, weight: Variable, *rest: Any) -> int:
     size, stride = x._metadata.size, prod(rest[-1].stride)
     places = size // max(1, x._metadata.shape[1]) // stride
     columns = size // stride * prod(weight._metadata.shape[2:])
-    return 10_000 + product_cost(places * weight._metadata.size, size + columns)
+    return _CALLS_NS + product_cost(places * weight._metadata.size, size + columns)
 
 
-def _products_cost(y: Variable, other: Variable, shape: Shape, geometry: Geometry) -> int:
-    columns = y._metadata.size * prod(shape[2:])
-    return 10_000 + product_cost(y._metadata.size * prod(shape[1:]), columns)
+def _input_cost(y: Variable, weight: Variable, *rest: object) -> int:
+    return _products_cost(y, weight._metadata.shape)
+
+
+def _weight_cost(y: Variable, x: Variable, weight_shape: Shape, geometry: Geometry) -> int:
+    return _products_cost(y, weight_shape)
+
+
+def _products_cost(y: Variable, weight_shape: Shape) -> int:
+    size = y._metadata.size
+    products, columns = size * prod(weight_shape[1:]), size * prod(weight_shape[2:])
+    return _CALLS_NS + product_cost(products, columns)
 
 
 _BY_INPUT_AND_WEIGHT = {
@@ -371,7 +382,7 @@ OPS = (
         },
         multilinear=True,
         node="ConvolutionBackwardBackward0",
-        cost=_products_cost,
+        cost=_input_cost,
         batch=batch_products.convolution_input,
     ),
     operation(
@@ -386,6 +397,6 @@ OPS = (
         },
         multilinear=True,
         node="ConvolutionBackwardBackward0",
-        cost=_products_cost,
+        cost=_weight_cost,
     ),
 )

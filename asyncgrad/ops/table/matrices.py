@@ -111,6 +111,13 @@ def decomposition_cost(x: Variable, *more: object) -> int:
     return 20_000 + 20 * int(metadata.size * min(metadata.shape[-2:]))
 
 
+def _det_cost(x: Variable) -> int:
+    """The same, and 1.5 microseconds for each matrix, whose factors are put together."""
+    metadata = x._metadata
+    matrices = metadata.size // (metadata.shape[-1] ** 2 or 1)
+    return 30_000 + 1_500 * int(matrices) + decomposition_cost(x)
+
+
 # -- words of the rules ---------------------------------------------------------------------------
 
 
@@ -810,6 +817,7 @@ OPS = _decompositions(
             )
         },
         node="LinalgDetBackward0",
+        cost=_det_cost,
     ),
     operation(
         "cofactors",

@@ -146,6 +146,13 @@ def mean_beside(F: Namespace, g: Value, x: Value, dims: Shape, keepdim: bool) ->
     return _mean_pull(F, g, x.shape, dims, keepdim)
 
 
+def _lines_cost(x: Variable, *rest: object) -> int:
+    """The cost of broadcasting along lines, each of which takes NumPy some time to begin."""
+    metadata = x._metadata
+    lines = metadata.size // (metadata.shape[-1] or 1) if metadata.shape else 1
+    return int(metadata.cost + 20 * lines)
+
+
 def _mean_cost(x: Variable, dims: tuple[int, ...], keepdim: bool) -> int:
     """The gradient of a full mean is a view; other means first divide their gradient."""
     return 2_000 if len(dims) == len(x._metadata.shape) else x._metadata.cost
@@ -414,6 +421,7 @@ def _extreme(name: str, method: str) -> Op:
         of_real=True,
         pulls={"x": fused(_extreme_gradient, _extreme_pull)},
         pushes={"x": push_of(_extreme_pull)},
+        cost=_lines_cost,
     )
 
 
@@ -529,6 +537,7 @@ def selection(name: str, node: str) -> Op:
         pulls={"x": _along_pull},
         pushes={"x": lambda F, t, indices, dim, keepdim: F.along(t, indices, dim, keepdim)},
         node=node,
+        element_ns=5,
         frees=("indices",),
     )
 
@@ -749,6 +758,7 @@ OPS = (
         _var,
         pulls={"x": fused(_var_gradient, _var_pull)},
         pushes={"x": _var_push},
+        cost=_lines_cost,
         wide=True,
     ),
     operation(
@@ -757,6 +767,7 @@ OPS = (
         lambda xp, x, dims, correction, keepdim: xp.sqrt(_var(xp, x, dims, correction, keepdim)),
         pulls={"x": fused(_std_gradient, _std_pull)},
         pushes={"x": _std_push},
+        cost=_lines_cost,
         wide=True,
     ),
     operation(
@@ -764,6 +775,7 @@ OPS = (
         lambda xp, x, dims, keepdim: in_order(xp.multiply.reduce(x, dims, x.dtype, None, keepdim)),
         pulls={"x": _prod_pull},
         pushes={"x": push_of(_prod_pull)},
+        cost=_lines_cost,
         variant=("dims", lambda dims: f"ProdBackward{dims.__class__ is not AllAxes:d}"),
     ),
     _extreme("amax", "max"),
@@ -778,7 +790,7 @@ OPS = (
     selection("nanmedian_along", "NanmedianBackward1"),
     selection("kthvalue", "KthvalueBackward0"),
     selection("mode", "ModeBackward0"),
-    linear("along", _along, _along_pull, node="GatherBackward0"),
+    linear("along", _along, _along_pull, node="GatherBackward0", element_ns=5),
     linear(
         "put_along",
         _put_along,

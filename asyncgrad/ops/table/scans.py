@@ -193,6 +193,7 @@ OPS = (
         _running("add"),
         lambda F, g, dim: F.cumsum_back(g, dim),
         wide=True,
+        element_ns=4,
         batch=batch_rules.line,
     ),
     linear(
@@ -200,6 +201,7 @@ OPS = (
         _running("add", back=True),
         lambda F, g, dim: F.cumsum(g, dim),
         wide=True,
+        element_ns=4,
         batch=batch_rules.line,
     ),
     operation(

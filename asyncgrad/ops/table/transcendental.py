@@ -350,6 +350,7 @@ OPS = (
         "gammainc",
         _gamma_density,
         "IgammaBackward0",
+        element_ns=20,
         promotes="any",
         numbers="none",
         doc=(
@@ -363,6 +364,7 @@ OPS = (
         "gammaincc",
         lambda F, x, y: -_gamma_density(F, x, y),
         "IgammacBackward0",
+        element_ns=20,
         promotes="any",
         numbers="none",
         doc=(
