@@ -118,7 +118,6 @@ def change_at(function: Any, out: Array, index: Any, values: Array) -> None:
         and places.ndim == 1
         and len(places) > _AT_ONCE
         and places.dtype.kind in "iu"
-        and len(places) > _AT_ONCE
     ):
         values = np.broadcast_to(values, (*places.shape, *out.shape[1:]))
         for start in range(0, len(places), _AT_ONCE):
