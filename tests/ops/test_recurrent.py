@@ -125,6 +125,27 @@ def test_the_halves_of_a_batch_give_what_all_its_rows_give(size, monkeypatch):
         np.testing.assert_allclose(halves.numpy(), whole.numpy(), 1e-9, 1e-12)
 
 
+def test_an_engine_changes_no_bits_of_gradients(monkeypatch):
+    """Products of some steps at a time are added up, whether another thread computes them or not."""
+    monkeypatch.setattr(recurrent, "_PART", 1)
+    monkeypatch.setattr(recurrent, "_ROWS", 1)
+    values = inputs("lstm", 40, 5, 16)
+    found = []
+    for threads in (0, 2):
+        monkeypatch.setattr(pieces, "threads", threads)
+        leaves = [ag.from_numpy(x).requires_grad_() for x in values]
+        R.lstm(*leaves, []).square().sum().backward()
+        found.append([leaf.grad.numpy().tobytes() for leaf in leaves])
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("batch", [1, 7, 600])
+def test_products_of_several_steps_have_many_rows(batch):
+    """To add up products of a few rows took as long as to compute them."""
+    *parts, _ = recurrent._parts(np, 2000, batch, 1 << 30)
+    assert all(batch * (part.stop - part.start) >= recurrent._ROWS for part in parts)
+
+
 @pytest.mark.parametrize("name", LAYERS)
 def test_second_derivatives_fill_few_arrays_as_large_as_the_sequence(name):
     """Where each step is a part of the sequence itself, its gradient is put into one such array."""

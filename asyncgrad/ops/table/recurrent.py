@@ -47,8 +47,9 @@ _TINY = 1024
 _LONG, _LARGE = 16, 2_000_000
 #: After so many steps a thread offers its core to others, above all to that of an event loop.
 _TURN = 2
-#: Products of several steps have so many multiplications at least, and there are so many at most.
-_PART, _PARTS = 1 << 25, 8
+#: Products of several steps have so many multiplications and rows at least, and there are so many at
+#: most. They are added up, which takes as long as to multiply some 30 rows.
+_PART, _ROWS, _PARTS = 1 << 25, 512, 8
 
 
 def _cut(xp: Library, rows: int, depth: int, columns: int) -> int:
@@ -163,14 +164,13 @@ def _for_rows(
     share(xp, compute, [*starmap(slice, pairwise(ends))], 2)
 
 
-def _parts(xp: Library, steps: int, multiplications: int) -> list[slice]:
+def _parts(xp: Library, steps: int, batch: int, multiplications: int) -> list[slice]:
     """Slices of the steps, last ones first, whose products are computed together.
 
-    Without an engine or on a device there is one: only another thread gains by several.
+    On a device there is one: only another thread gains by several.
     """
-    length = max(-(-steps // _PARTS), _PART // max(1, multiplications))
-    if not pieces.threads or xp.ndarray is not np.ndarray:
-        length = steps
+    least = max(_PART // max(1, multiplications), -(-_ROWS // max(1, batch)))
+    length = max(1, -(-steps // _PARTS), least) if xp.ndarray is np.ndarray else steps
     return [slice(max(0, end - length), end) for end in range(steps, 0, -length)]
 
 
@@ -526,22 +526,20 @@ def _lstm_kernel(
             row[3] = by_o
             times(inner[t], weight, product)
 
-    parts = _parts(pool, steps, inner[0].size * rows.shape[2])
-    by_x: list[Any] = [None] * len(parts)
-    sums = list(by_x)
+    parts = _parts(pool, steps, batch, inner[0].size * rows.shape[2])
+    by_x = pool.empty(x.shape, x.dtype) if "x" in wanted else None
+    sums: list[Any] = [None] * len(parts)
 
     def multiply_steps(place: int) -> None:
         own = inner[parts[place]]
         own = own.reshape(len(own) * batch, 4 * size)
-        if "x" in wanted:
-            by_x[place] = pool.dot(own, v)
+        if by_x is not None:
+            xp.dot(own, v, by_x[parts[place]].reshape(len(own), x.shape[2]))
         if not {"x", "h", "c"} >= set(wanted):
             sums[place] = pool.dot(own.T, rows[parts[place]].reshape(len(own), rows.shape[2]))
 
     pipelined(lambda place: go_back(parts[place]), multiply_steps, range(len(parts)))
-    made = {"h": share, "c": memory}
-    if "x" in wanted:
-        made["x"] = (by_x[0] if len(by_x) == 1 else pool.concatenate(by_x[::-1])).reshape(x.shape)
+    made = {"x": by_x, "h": share, "c": memory}
     weights = sums[0]
     if weights is not None:
         for other in sums[1:]:
