@@ -489,7 +489,7 @@ def no_product(monkeypatch):
 @pytest.mark.parametrize("dtype", [ag.float32, ag.float64])
 @pytest.mark.parametrize(("batch", "size"), BATCHES)
 @pytest.mark.parametrize("name", LAYERS)
-def test_recurrent_layers_step_by_step(name, batch, size, dtype, no_product):
+def test_recurrent_layers_without_a_product(name, batch, size, dtype, no_product):
     test_recurrent_layers(name, batch, size, dtype)
 
 
@@ -515,11 +515,6 @@ def test_gradients_of_recurrent_layers(name):
     x = ag.randn(3, 2, 7, dtype=ag.float64, requires_grad=True)
     with compiled():
         assert ag.autograd.gradcheck(lambda x, *_: layer(x)[0], (x, *layer.parameters()))
-
-
-@pytest.mark.parametrize("name", sorted(STEPS))
-def test_recurrent_layers_use_every_kernel_of_a_step(name, no_product):
-    test_recurrent_layers_use_every_kernel(name)
 
 
 @pytest.mark.parametrize("name", [f"{name}s" for name in sorted(STEPS)])
@@ -591,7 +586,7 @@ def test_recurrent_layers_have_the_same_bits_in_every_way(name, monkeypatch):
 def test_the_steps_of_recurrent_layers_offer_the_core_while_an_engine_lives(monkeypatch):
     offers = []
     monkeypatch.setattr(pieces, "threads", 1)
-    monkeypatch.setattr(cores, "_times", 1)
+    monkeypatch.setattr(cores, "_stretch", 1)
     monkeypatch.setattr(cores, "waited", lambda: 0)
     monkeypatch.setattr(cores, "_yield", lambda: offers.append(None))
     with compiled():

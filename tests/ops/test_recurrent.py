@@ -126,7 +126,7 @@ def test_the_halves_of_a_batch_give_what_all_its_rows_give(size, monkeypatch):
 
 
 def test_an_engine_changes_no_bits_of_gradients(monkeypatch):
-    """Products of some steps at a time are added up, whether another thread computes them or not."""
+    """Products of some steps are added up, whether another thread computes them or not."""
     monkeypatch.setattr(recurrent, "_PART", 1)
     monkeypatch.setattr(recurrent, "_ROWS", 1)
     values = inputs("lstm", 40, 5, 16)

@@ -97,13 +97,13 @@ class ElementwiseKernel:
     def __init__(self, declared: Elementwise, kernels: dict[Any, Any]) -> None:
         self._numbers = [name in NUMBERS for name in names_of(declared.inputs)]
         self._outputs = len(names_of(declared.outputs))
-        self.kernels = kernels
+        self._kernels = kernels
 
     def __call__(self, *arguments: Value) -> Any:
         """Compute the results of arrays of one shape and dtype, and of numbers."""
         first: Array = arguments[0]
         shape, dtype, size = first.shape, first.dtype, first.size
-        kernel = self.kernels.get(dtype)
+        kernel = self._kernels.get(dtype)
         if kernel is None or not size:
             raise Unfit
         given: list[Any] = []

@@ -24,7 +24,6 @@ import numba
 import numpy as np
 from numba.misc import appdirs
 
-from asyncgrad.aliases import Array
 from asyncgrad.devices.host_kernels import (
     addresses,
     attention,
@@ -37,7 +36,6 @@ from asyncgrad.devices.host_kernels import (
 from asyncgrad.devices.host_kernels.calls import (
     ElementwiseKernel,
     LinesKernel,
-    Unfit,
     names_of,
     supported,
     total,
@@ -170,12 +168,13 @@ def text(dtype: str) -> str:
         if isinstance(declared, Lines):
             parts.append(str(LinesText(name, declared)))
             continue
-        parts.append(_elementwise(name, declared))
-        if name in LOSSES:
-            parts.append(_total(name, declared))
         if name in STEPS:
             names = names_of(f"{declared.inputs},{declared.outputs}")
             parts.append(steps_text(name, names, _loop(declared, "size")))
+            continue
+        parts.append(_elementwise(name, declared))
+        if name in LOSSES:
+            parts.append(_total(name, declared))
     return "\n\n".join(parts)
 
 
@@ -190,7 +189,11 @@ class Kernels:
         #: The functions by the names of `ops.fused`, and of updates.
         self.functions: dict[str, Callable[..., Any]] = {}
         for name, declared in _OWN.items():
-            own = {dtype: getattr(module, name) for dtype, module in modules.items()}
+            called = f"{name}s" if name in STEPS else name
+            own = {dtype: getattr(module, called) for dtype, module in modules.items()}
+            if name in STEPS:
+                self.functions[called] = supported(StepsKernel(own))
+                continue
             if name in UPDATES:
                 self.functions[name] = UpdateKernel(UPDATES[name], own)
                 continue
@@ -205,22 +208,8 @@ class Kernels:
         for name in LOSSES:
             totals = {dtype: getattr(module, f"{name}_total") for dtype, module in modules.items()}
             self.functions[f"{name}_total"] = supported(partial(total, totals))
-        for name in STEPS:
-            steps = {dtype: getattr(module, f"{name}s") for dtype, module in modules.items()}
-            self.functions[f"{name}s"] = supported(StepsKernel(steps))
         for module in (attention, convolution, softmax):
             self.functions |= module.FUNCTIONS
-
-    def for_steps(self, name: str, *arrays: Array) -> Any:
-        """A kernel of `STEPS`, to be called with flat arrays like these."""
-        count, dtype = arrays[0].size, arrays[0].dtype
-        for array in arrays:
-            if array.shape != (count,) or array.dtype is not dtype or not array.flags.aligned:
-                raise Unfit
-        kernel = getattr(self, name).kernels.get(dtype)
-        if kernel is None:
-            raise Unfit
-        return partial(kernel, 0, count)
 
 
 def _compiled(dtype: str) -> Any:

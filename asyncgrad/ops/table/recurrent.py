@@ -47,8 +47,8 @@ _TINY = 1024
 _LONG, _LARGE = 16, 2_000_000
 #: After so many steps a thread offers its core to others, above all to that of an event loop.
 _TURN = 2
-#: Products of several steps have so many multiplications and rows at least, and there are so many at
-#: most. They are added up, which takes as long as to multiply some 30 rows.
+#: Products of several steps have so many multiplications and rows at least, and there are so many
+#: at most. They are added up, which takes as long as to multiply some 30 rows.
 _PART, _ROWS, _PARTS = 1 << 25, 512, 8
 
 
@@ -97,13 +97,13 @@ def _times(xp: Library, weight: Array, products: Array) -> tuple[Callable[..., A
 def _for_steps(
     xp: Library, name: str, first: Sequence[Array], each: Sequence[Any], last: Sequence[Array] = ()
 ) -> Callable[[int], object] | None:
-    """How to compute a step, given its number, by a compiled kernel; None where there is none.
+    """How to compute a step, given its number, by a device's kernel; None where there is none.
 
     Its `first` and its `last` arguments are the same for all steps. `each` has arrays with an
     argument for each step; or a first state and an array of states, for the state before each step.
     """
     sample = each[1]
-    if not xp.compiled or sample.dtype.char not in "fd" or not len(sample):
+    if name not in xp.compiled or sample.dtype.char not in "fd" or not len(sample):
         return None
     first, last = ([array.reshape(-1) for array in arrays] for arrays in (first, last))
     own = zip(*[_flat(xp, arrays) for arrays in each], strict=True)
