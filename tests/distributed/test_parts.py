@@ -1287,7 +1287,10 @@ async def test_a_first_mistake_is_told_its_remedy() -> None:
                 await wrong()
         for missing, words in (
             (lambda: model.parameters, r"`model\.parts` are its copies"),
-            (lambda: ag.nn.parallel, r"in asyncgrad\.distributed\.nn\.parallel"),
+            (
+                lambda: ag.nn.parallel.DistributedDataParallel,
+                r"in asyncgrad\.distributed\.nn\.parallel",
+            ),
         ):
             with pytest.raises(AttributeError, match=words):
                 missing()
