@@ -20,13 +20,14 @@ from typing import Any
 import numpy as np
 
 from asyncgrad.core.size import Size
-from asyncgrad.core.variable import autograd_meta
+from asyncgrad.core.variable import Variable, autograd_meta
 from asyncgrad.creation import from_numpy
 from asyncgrad.devices import CPU, Device
 from asyncgrad.nn.parameter import Buffer, Parameter
 from asyncgrad.ops.dtype import DType
 from asyncgrad.ops.promotion import category
 from asyncgrad.ops.tensors.new_tensors import leaf
+from asyncgrad.ops.tensors.sparse_rows import Rows
 from asyncgrad.records import NamedTuple
 from asyncgrad.serialization.storages import dtype_named, is_storage
 from asyncgrad.types import Shape, Tensor
@@ -334,6 +335,32 @@ def _tensor_of_bytes(
     return _tensor(typed, offset, shape, strides, requires_grad, hooks, metadata)
 
 
+def _layout(name: str) -> str:
+    """The layout of a tensor that is not strided."""
+    if name != "torch.sparse_coo":
+        raise UnpicklingError(f"load: a tensor has the layout {name}, which is not supported")
+    return name
+
+
+def _rows(layout: str, data: tuple[Any, ...]) -> Any:
+    """A row-sparse tensor from its indices and values."""
+    indices, values, shape, *coalesced = _expect(data, tuple)
+    places, rows = _expect(indices, Variable)._array, _expect(values, Variable)._array
+    shape = tuple(map(_size, _expect(shape, tuple)))
+    if (
+        (places.ndim, len(places), places.dtype) != (2, 1, np.int64)
+        or rows.shape != (places.size, *shape[1:])
+        or (places.size and not 0 <= places.min() <= places.max() < shape[0])
+    ):
+        raise UnpicklingError(
+            f"load: the indices and values of a sparse tensor do not fit its shape, {shape}, or it "
+            f"has several sparse axes, which is not supported"
+        )
+    is_coalesced = bool(coalesced and coalesced[0] and (np.diff(places) > 0).all())
+    array = Rows(places[0], rows, shape, coalesced=is_coalesced)
+    return leaf("load", array, values._metadata.device)
+
+
 def _parameter(
     data: Tensor, requires_grad: bool, hooks: object | None = None, state: object | None = None
 ) -> Parameter:
@@ -384,6 +411,8 @@ _CALLS: dict[str, Callable[..., Any]] = {
     "torch._utils._rebuild_tensor_v2": _tensor,
     "torch._utils._rebuild_tensor": _tensor,
     "torch._utils._rebuild_tensor_v3": _tensor_of_bytes,
+    "torch._utils._rebuild_sparse_tensor": _rows,
+    "torch.serialization._get_layout": _layout,
     "torch._utils._rebuild_parameter": _parameter,
     "torch._utils._rebuild_parameter_with_state": _parameter,
     "torch._tensor._rebuild_from_type_v2": _with_attributes,

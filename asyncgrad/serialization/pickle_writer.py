@@ -17,6 +17,7 @@ from asyncgrad.nn.parameter import Buffer, Parameter
 from asyncgrad.ops.dtype import DType
 from asyncgrad.ops.storage import address
 from asyncgrad.ops.table.strided import row_major
+from asyncgrad.ops.tensors.sparse_rows import Rows
 from asyncgrad.ops.tensors.transfer import on_host
 from asyncgrad.serialization.pickle_reader import KEYS
 from asyncgrad.serialization.storages import UNTYPED, name_of
@@ -31,8 +32,8 @@ class PickleWriter:
         self.storages: list[np.ndarray[Any, Any]] = []
         #: The numbers of arrays, by address: tied parameters stay tied.
         self._numbers: dict[Any, int] = {}
-        #: For each tensor written, by its id, its place in the reader's memory of objects.
-        self._memo: dict[int, int] = {}
+        #: For each tensor written, its place in the reader's memory of objects.
+        self._memo: dict[Variable, int] = {}
         #: The ids of the containers being written, to detect a container that contains itself.
         self._open: set[int] = set()
 
@@ -123,11 +124,30 @@ class PickleWriter:
         self._out += f"c{module}\n{name}\n".encode()
 
     def _write_tensor(self, tensor: Variable) -> None:
-        """Write a call of PyTorch's function that makes a tensor from a storage, once."""
-        place = self._memo.get(id(tensor))
+        """Write a call of PyTorch's function that makes a tensor, once."""
+        place = self._memo.get(tensor)
         if place is not None:
             self._out += b"j" + struct.pack("<I", place)
             return
+        if isinstance(tensor._array, Rows):
+            self._write_rows(tensor)
+        else:
+            self._write_strided(tensor)
+        place = self._memo[tensor] = len(self._memo)
+        self._out += b"r" + struct.pack("<I", place)
+
+    def _write_rows(self, tensor: Any) -> None:
+        """Write a call that makes a row-sparse tensor from its indices and values."""
+        self._name("torch._utils", "_rebuild_sparse_tensor")
+        self._out += b"("
+        self._name("torch.serialization", "_get_layout")
+        self._write(("torch.sparse_coo",))
+        self._out += b"R"
+        self._write((tensor._indices(), tensor._values(), tensor.shape, tensor.is_coalesced()))
+        self._out += b"tR"
+
+    def _write_strided(self, tensor: Variable) -> None:
+        """Write a call that makes a tensor from a storage."""
         number, offset, strides = self._place(tensor)
         array = self.storages[number]
         out = self._out
@@ -169,8 +189,6 @@ class PickleWriter:
             self._write(state)
         if state or parameter:
             out += b"tR"
-        place = self._memo[id(tensor)] = len(self._memo)
-        out += b"r" + struct.pack("<I", place)
 
     def _place(self, tensor: Variable) -> tuple[int, int, tuple[int, ...]]:
         """A tensor's storage number, the offset of its first element, and its strides."""

@@ -107,6 +107,29 @@ def test_paths_and_files(tmp_path):
     assert_same(load(path, map_location=lambda tensor, location: location), [ag.ones(2)])
 
 
+def row_sparse():
+    """Row-sparse gradients, as accumulated and coalesced."""
+    table = ag.ones(4, 2, requires_grad=True)
+    rows = ag.nn.functional.embedding(ag.tensor([1, 3, 1]), table, sparse=True)
+    (rows * rows).sum().backward()
+    return [table.grad, table.grad.coalesce(), table.grad]
+
+
+def assert_same_rows(found, expected):
+    assert [one.is_sparse for one in found] == [True] * 3
+    assert [one.is_coalesced() for one in found] == [False, True, False]
+    assert found[0] is found[2]
+    for one, other in zip(found, expected, strict=True):
+        assert one._indices().tolist() == other._indices().tolist()
+        assert one._values().tolist() == other._values().tolist()
+        assert tuple(one.shape) == tuple(other.shape)
+
+
+def test_row_sparse_gradients_stay_row_sparse():
+    given = row_sparse()
+    assert_same_rows(load(written(given)), given)
+
+
 def test_memory_that_was_shared_is_shared_again():
     weight = nn.Parameter(ag.ones(3))
     loaded = load(written({"a": weight, "b": weight, "c": weight.detach(), "d": ag.ones(3)}))
@@ -283,6 +306,22 @@ class TestBesidePyTorch:
         for name in DTYPES:
             assert loaded[f"of {name}"].dtype == getattr(torch, name)
 
+    @pytest.mark.filterwarnings("ignore:Sparse invariant checks")
+    def test_row_sparse_tensors_go_both_ways(self):
+        import torch
+
+        file = written(given := row_sparse())
+        file.seek(0)
+        loaded = torch.load(file, weights_only=True)
+        assert_same_rows(loaded, given)
+        file = io.BytesIO()
+        torch.save(loaded, file)
+        assert_same_rows(load(file), given)
+        file = io.BytesIO()
+        torch.save(torch.eye(2).to_sparse(), file)
+        with pytest.raises(pickle.UnpicklingError, match="several sparse axes"):
+            load(file)
+
     def test_state_dicts_carry_the_modules_versions(self):
         import torch
 
@@ -336,16 +375,36 @@ def tensor(reference=None, offset=0, shape=(3,), strides=(1,), function=b"_rebui
     )
 
 
+def sparse(shape=(4,), places=b"LongStorage", layout=b"coo"):
+    """A row-sparse tensor with the rows 0, 1 and 3, as a pickle writes it."""
+    layout = b"torch.sparse_" + layout
+    return (
+        b"ctorch._utils\n_rebuild_sparse_tensor\n("
+        b"ctorch.serialization\n_get_layout\nX"
+        + struct.pack("<I", len(layout))
+        + layout
+        + b"\x85R("
+        + tensor(storage(places, b"1"), shape=(1, 3), strides=(3, 1))
+        + tensor()
+        + b"("
+        + b"".join(b"J" + struct.pack("<i", n) for n in shape)
+        + b"t\x88ttR"
+    )
+
+
 def head(body):
     return b"\x80\x02" + body + b"."
 
 
 THREE = np.arange(3, dtype="<f4").tobytes()
+PLACES = np.array([0, 1, 3], dtype="<i8").tobytes()
 
 
 def test_the_hostile_tensor_is_a_tensor_when_it_is_not_hostile():
     loaded = load(with_pickle(head(tensor()), _0=THREE))
     assert loaded.numpy().tolist() == [0.0, 1.0, 2.0]
+    loaded = load(with_pickle(head(sparse()), _0=THREE, _1=PLACES))
+    assert loaded.to_dense().tolist() == [0.0, 1.0, 0.0, 2.0]
 
 
 @pytest.mark.parametrize("weights_only", [None, True, False])
@@ -392,6 +451,11 @@ HOSTILE = {
     "a huge shape": head(tensor(shape=(2**62, 2**62), strides=(0, 0))),
     "more axes than numpy has": head(tensor(shape=(1,) * 100, strides=(1,) * 100)),
     "a shape without strides": head(tensor(strides=())),
+    "rows beyond the table": head(sparse(shape=(2,))),
+    "rows of another shape": head(sparse(shape=(4, 2))),
+    "rows of no table": head(sparse(shape=())),
+    "rows at places that are no integers": head(sparse(places=b"DoubleStorage")),
+    "another layout": head(sparse(layout=b"csr")),
     "a tuple as a key": head(b"})Ns"),
     "an unhashable key": head(b"}]Ns"),
     "a key without a value": head(b"}(Nu"),
@@ -413,7 +477,7 @@ HOSTILE = {
 @pytest.mark.parametrize("data", HOSTILE.values(), ids=HOSTILE)
 def test_hostile_pickles_are_refused(data):
     with pytest.raises(pickle.UnpicklingError, match="load: "):
-        load(with_pickle(data, _0=THREE))
+        load(with_pickle(data, _0=THREE, _1=PLACES))
 
 
 def test_an_empty_view_of_a_storage_is_allowed_anywhere():
