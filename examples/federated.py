@@ -87,6 +87,8 @@ async def first(count: int, calls: list[Any]) -> list[Any]:
     lost: list[Exception] = []
     running = {*tasks}
     try:
+        if count > len(calls):
+            raise ValueError(f"first: {count} results are wanted, of {len(calls)} calls")
         while len(found) < count:
             done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
             for task in tasks:
@@ -100,7 +102,7 @@ async def first(count: int, calls: list[Any]) -> list[Any]:
     finally:
         for task in tasks:
             task.cancel()
-        await asyncio.wait(tasks)
+        await asyncio.gather(*tasks, return_exceptions=True)
     return [found[task] for task in tasks if task in found]
 
 

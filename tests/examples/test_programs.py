@@ -142,6 +142,9 @@ def test_the_first_of_several_calls_are_taken_in_their_order_and_a_lost_worker_i
         with pytest.raises(ZeroDivisionError):
             await first(1, [fails(), never(4)])
         assert cancelled == [1, 3, 4]
+        for calls in ([], [fails()]):
+            with pytest.raises(ValueError, match="2 results are wanted"):
+                await first(2, calls)
 
     async def fails():
         return 1 / 0
