@@ -8,7 +8,7 @@ the pass can't be cancelled any more. Then the gradients are committed here, and
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import partial
 from typing import Any, Protocol
 
@@ -93,22 +93,25 @@ def staged_given(gradients: Mapping[Any, Any], *, recorded: bool) -> list[Staged
     return staged
 
 
-def check_given(who: str, given: Any) -> None:
-    """Raise unless the gradients that `who` has given can be added to the leaves' `.grad`."""
+def check_given(who: str, given: Any, staged: Collection[Any] = ()) -> None:
+    """Raise unless the gradients that `who` has given can be added to the leaves' `.grad`.
+
+    Leaves for which the pass has `staged` a gradient may have been frozen by its hooks.
+    """
     if not isinstance(given, Mapping):
         raise TypeError(
             f"{who}: expected a dictionary of gradients by leaf, not {type(given).__name__}"
         )
     for leaf, gradient in given.items():
-        _check_fits(who, leaf, gradient)
+        _check_fits(who, leaf, gradient, leaf in staged)
 
 
-def _check_fits(who: str, leaf: Any, gradient: Any) -> None:
+def _check_fits(who: str, leaf: Any, gradient: Any, is_staged: bool) -> None:
     """Raise unless a gradient can be added to the `.grad` of a leaf; None always can."""
     if not isinstance(leaf, Variable):
         raise TypeError(f"{who}: gradients are given by leaf, not by {type(leaf).__name__}")
     has_grad = leaf._edge is None or autograd_meta(leaf).retains_grad
-    if not has_grad or not requires_grad(leaf):
+    if not is_staged and not (has_grad and requires_grad(leaf)):
         raise AutogradError(
             f"{who}: a gradient was given for a tensor of shape {leaf._metadata.shape} that is no "
             f"leaf, nor retains its grad, or requires no grad, and so has no .grad to add it to"
@@ -176,10 +179,12 @@ def ask(task: PassState, member: Member) -> Steps[None]:
     if task.streams is not None:
         # Participants may read the gradients in any stream, or on the host.
         yield from task.streams.wait(task)
-    given = yield from awaited(member.participant.prepare(_staged(task)))
+    gradients = _staged(task)
+    staged = frozenset(gradients)
+    given = yield from awaited(member.participant.prepare(gradients))
     if given is None:
         return
-    check_given(member.name(), given)
+    check_given(member.name(), given, staged)
     if not given:
         return
     if task.captures is not None:

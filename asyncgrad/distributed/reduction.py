@@ -179,7 +179,9 @@ class Reducer:
         if running is None:
             return
         if running.accumulates or id(self) in unsynced.get():
-            self.enter().arrived(place, gradients[0])
+            # As in one process, a parameter that a hook has frozen meanwhile gets no gradient.
+            gradient = gradients[0] if self.parameters[place].requires_grad else None
+            self.enter().arrived(place, gradient)
         elif modes.current().graph_task.captures is None:
             # Passes of grad() concern this rank alone.
             raise AutogradError(

@@ -1256,6 +1256,10 @@ class Absent:
         return __import__, ("absent",)
 
 
+def total(model: Any, x: Any) -> Any:
+    return model(x).sum()
+
+
 def mean(model: Any, x: Any) -> Any:
     return model(x).mean()
 
@@ -1870,6 +1874,41 @@ async def test_what_is_frozen_after_its_pass_gets_the_gradient_as_in_one_process
             freeze(own)
         assert None not in [*await part.apply(gradients), *gradients(own)]
         assert world.lost == {}
+
+
+class Freezing(Affine):
+    """A hook freezes one parameter before, and the other after the pass has come to it."""
+
+    def forward(self, x: Any) -> Any:
+        y = x * self.scale
+        y.register_hook(self.freeze)
+        return ag.tanh(y + self.shift)
+
+    def freeze(self, gradient: Any) -> None:
+        freeze(self)
+
+
+async def train_freezing() -> Any:
+    model = await dist.nn.parallel.DistributedDataParallel(Freezing())
+    await model(leaf()).sum().backward()
+    return gradients(model.module)
+
+
+@pytest.mark.asyncio
+async def test_what_a_hook_freezes_within_its_pass_gets_the_gradient_as_in_one_process() -> None:
+    here = Freezing()
+    await here(leaf()).sum().backward()
+    assert [found is None for found in gradients(here)] == [True, False]
+    async with world_of(Engine(2)) as world:
+        part, kept_back = await world.remote(0, Freezing), Freezing()
+        await (await part(leaf())).sum().backward()
+        async with dist.autograd.context():
+            await kept_back(leaf()).sum().backward()
+        model = await world.replicate(Freezing)
+        await model.forward_backward(total, [(leaf().detach(),)] * 2)
+        found = [await part.apply(gradients), gradients(kept_back)]
+        found += [await copy.apply(gradients) for copy in model.parts]
+        assert found + await world.run(train_freezing) == [gradients(here)] * 6
 
 
 #: What participants and callbacks of passes were told.

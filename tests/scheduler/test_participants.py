@@ -196,6 +196,20 @@ async def test_a_value_that_retains_its_gradient_has_one_to_replace(pair: Any) -
 
 
 @pytest.mark.asyncio
+async def test_a_leaf_that_a_hook_freezes_after_its_gradient_has_one_to_replace(pair: Any) -> None:
+    x, y = pair
+    member = Member([])
+    member.gives = lambda gradients: {tensor: ag.ones(3) * 2 for tensor in gradients}
+
+    def freeze(gradient: Any) -> None:
+        y.requires_grad_(False)
+
+    x.register_hook(freeze)
+    await loss_of(x, y, member).backward()
+    assert [t.grad.tolist() for t in pair] == [[2.0] * 3] * 2
+
+
+@pytest.mark.asyncio
 async def test_two_that_give_a_gradient_for_one_leaf_fail_the_pass(pair: Any) -> None:
     members = [Member([]), Member([])]
     for member in members:
