@@ -22,7 +22,14 @@ from asyncgrad.core.saved_values import (
     saved_edge,
     values_of,
 )
-from asyncgrad.core.variable import AccumulateGrad, Variable, counter_of, gradient_edge, wrap
+from asyncgrad.core.variable import (
+    AccumulateGrad,
+    Variable,
+    autograd_meta,
+    counter_of,
+    gradient_edge,
+    wrap,
+)  # fmt: skip
 from asyncgrad.core.versions import VersionCounter
 from asyncgrad.errors import AutogradError
 from asyncgrad.records import NamedTuple
@@ -170,11 +177,15 @@ def restored(array: Array, metadata: Metadata, edge: StoredEdge) -> Any:
         variable = edge.variable
         if variable._array is array:
             return variable
-        # A tensor with other values that acts as the leaf: its gradient goes to the leaf.
-        alias = wrap(array, metadata)
-        alias._autograd = variable._autograd
-        return alias
+        return acting_as(variable, array, metadata)
     return wrap(array, metadata, edge)
+
+
+def acting_as(leaf: Variable, array: Array, metadata: Metadata) -> Any:
+    """A tensor with other values that acts as a leaf: its gradient goes to the leaf."""
+    alias = wrap(array, metadata)
+    alias._autograd = autograd_meta(leaf)
+    return alias
 
 
 def pack(

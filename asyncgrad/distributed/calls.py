@@ -12,7 +12,9 @@ from asyncgrad.autograd import graph
 from asyncgrad.autograd.function import Function
 from asyncgrad.autograd.modes import enable_grad, is_grad_enabled
 from asyncgrad.autograd.passes import backward
+from asyncgrad.core.commit import check_staged
 from asyncgrad.core.modes import current
+from asyncgrad.core.saved import acting_as
 from asyncgrad.core.variable import Variable
 from asyncgrad.distributed.messages import Place
 from asyncgrad.distributed.remote import Ref
@@ -61,6 +63,16 @@ class StagedPass:
     deposits: dict[Any, dict[Any, list[Any]]] = field(default_factory=dict)
     #: The sums, once all is prepared.
     totals: dict[Any, Any] | None = None
+
+    def promise(self) -> None:
+        """Add all up; raises unless it can be committed, whatever happens to the leaves until then.
+
+        As in one process, where it is committed now, a leaf whose data are replaced after that has
+        a `.grad` like its old data.
+        """
+        sums = self.gradients.total()
+        check_staged([(leaf, gradient, False) for leaf, gradient in sums.items()])
+        self.totals = {acting_as(leaf, leaf._array, leaf._metadata): sums[leaf] for leaf in sums}
 
 
 class _Border(Function):

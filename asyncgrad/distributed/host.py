@@ -13,7 +13,6 @@ from typing import Any
 
 from asyncgrad.autograd.modes import no_grad, set_grad_enabled
 from asyncgrad.autograd.new_pass import add_gradients
-from asyncgrad.core.commit import check_staged
 from asyncgrad.core.variable import Variable
 from asyncgrad.creation import full_like
 from asyncgrad.distributed.calls import Entry, StagedPass, collected, entered
@@ -285,9 +284,7 @@ class Host(Inbox):
                 raise AutogradError(
                     "gradients have come for a call whose node the pass has not reached"
                 )
-            totals = staged.gradients.total()
-            check_staged([(leaf, gradient, False) for leaf, gradient in totals.items()])
-            staged.totals = totals
+            staged.promise()
 
     async def on_commit(self, key: Any) -> None:
         """Add the gradients of a pass; a second message changes nothing."""

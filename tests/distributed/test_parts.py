@@ -1876,6 +1876,33 @@ async def test_what_is_frozen_after_its_pass_gets_the_gradient_as_in_one_process
         assert world.lost == {}
 
 
+def grow(module: Any) -> None:
+    for parameter in module.parameters():
+        parameter.data = ag.zeros(4, dtype=ag.float64)
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("passes", [1, 2])
+async def test_data_that_are_replaced_after_the_promise_leave_the_old_gradient(passes: int) -> None:
+    """As in one process, where they are replaced after the commit, whether there was a `.grad`."""
+    engine, here = Engine(1), Affine()
+    for _ in range(passes):
+        await here(leaf()).sum().backward()
+    async with world_of(engine) as world:
+        part = await world.remote(0, Affine)
+        losses = [(await part(leaf())).sum() for _ in range(passes)]
+        for loss in losses[1:]:
+            await loss.backward()
+
+        def replace(rank: int, message: Any) -> None:
+            if message.method == "commit":
+                grow(engine.part(part))
+
+        engine.on_message = replace
+        await losses[0].backward()
+        assert await part.apply(gradients) == gradients(here)
+
+
 class Freezing(Affine):
     """A hook freezes one parameter before, and the other after the pass has come to it."""
 
