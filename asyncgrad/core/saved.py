@@ -29,7 +29,7 @@ from asyncgrad.core.variable import (
     counter_of,
     gradient_edge,
     wrap,
-)  # fmt: skip
+)
 from asyncgrad.core.versions import VersionCounter
 from asyncgrad.errors import AutogradError
 from asyncgrad.records import NamedTuple
