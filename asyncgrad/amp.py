@@ -21,6 +21,7 @@ from asyncgrad.core.modes import current
 from asyncgrad.core.recording import called_anew, made_anew, unrepeatable
 from asyncgrad.core.variable import Variable, wrap
 from asyncgrad.devices.discovery import available
+from asyncgrad.errors import class_of
 from asyncgrad.ops.bfloat16 import needs_bfloat16
 from asyncgrad.ops.dtype import DType
 from asyncgrad.optim.optimizer import Optimizer
@@ -203,6 +204,7 @@ class GradScaler:
         Raises:
             RuntimeError: if `unscale_` or `step` was called since the last update.
             AssertionError: if no loss was scaled.
+            TypeError: for an optimizer of parts on workers.
             ValueError: for gradients of float16.
         """
         if not self._enabled:
@@ -227,6 +229,12 @@ class GradScaler:
 
     def _unscale(self, optimizer: Optimizer) -> bool | None:
         """Divide the gradients by the scale; whether one was not finite, None without gradients."""
+        if not hasattr(optimizer, "param_groups"):
+            raise TypeError(
+                f"GradScaler: {class_of(optimizer)} has no param_groups, as an Optimizer has. One "
+                f"of parts on several machines takes no scaler, as workers would not agree to skip "
+                f"a step: train in float32 or bfloat16 there"
+            )
         leaves = [p for group in optimizer.param_groups for p in group["params"]]
         gradients = [p.grad for p in leaves if p.grad is not None]
         if any(gradient.dtype == np.float16 for gradient in gradients):

@@ -13,6 +13,7 @@ from asyncgrad.distributed.group import check_sendable, current_group
 from asyncgrad.distributed.waiting import begins
 from asyncgrad.errors import AutogradError
 from asyncgrad.nn.parameter import clear_gradient
+from asyncgrad.optim.state import check_mapping
 from asyncgrad.remedies import remedies
 from asyncgrad.scheduler import check_awaited, offload
 
@@ -217,9 +218,12 @@ class ZeroRedundancyOptimizer:
         """Load a state: of this rank's share, of a run with as many ranks, or of all parameters.
 
         Raises:
+            TypeError: if the state is no dictionary.
             ValueError: if it is that of another share, or of other groups.
         """
-        state = dict(state or {})
+        state = {} if state is None else state
+        check_mapping(state)
+        state = dict(state)
         places = self._places[self._group.rank]
         if "places" not in state and "param_groups" in state:
             state = self._share_of(state, places)

@@ -15,6 +15,7 @@ from asyncgrad.distributed.staging import check_committed
 from asyncgrad.distributed.values import applied, called, check_plain
 from asyncgrad.errors import AutogradError
 from asyncgrad.nn.utils.clip import clip_grads_with_norm_, get_total_norm
+from asyncgrad.optim.state import check_mapping
 from asyncgrad.scheduler import check_awaited
 from asyncgrad.types import Tensor
 
@@ -268,16 +269,19 @@ class RemoteOptimizer:
         """Load states, into an optimizer whose parts are on workers of the same ranks; all or none.
 
         Raises:
+            TypeError: if the state is no dictionary.
             ValueError: if they were of other ranks, or of no such optimizer.
             PendingBackwardError: if this task has started a pass that it has not awaited.
             WorkerLostError: if a worker is lost; if it is lost meanwhile, the others may have
                 loaded theirs.
         """
-        if not {"own", "workers"} <= set(state):
+        check_mapping(state)
+        if not {"own", "workers"} <= state.keys():
             raise ValueError(
                 f"load_state_dict: the state of a RemoteOptimizer has 'own' and 'workers', this "
                 f"has {sorted(map(str, state))}"
             )
+        check_mapping(state["workers"])
         if set(state["workers"]) != set(self._ranks) or (state["own"] is None) != (
             self._own is None
         ):

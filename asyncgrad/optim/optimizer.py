@@ -26,7 +26,7 @@ from asyncgrad.optim.hooks import (  # noqa: F401  two have this place in PyTorc
     register_optimizer_step_post_hook,
     register_optimizer_step_pre_hook,
 )
-from asyncgrad.optim.state import States, new_group, restored, saved
+from asyncgrad.optim.state import States, check_mapping, new_group, restored, saved
 from asyncgrad.optim.turns import StepInThread, Turns
 from asyncgrad.optim.updates import (
     Gradients,
@@ -134,8 +134,11 @@ class Optimizer(Hooked, Turns):
 
         Raises:
             RuntimeError: while `step_async` changes the state in a thread.
+            TypeError: if the state is no dictionary.
+            ValueError: if it is not of such groups.
         """
         self._check_state_is_whole("load_state_dict")
+        check_mapping(state_dict)
         state_dict = self._through(self._load_pre_hooks, state_dict.copy())
         state, groups = restored(state_dict, self.param_groups, self.defaults)
         self.__setstate__({"state": state, "param_groups": groups})

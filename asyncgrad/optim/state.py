@@ -88,6 +88,15 @@ def saved(groups: list[Group], states: Mapping[Any, State]) -> dict[str, Any]:
     }
 
 
+def check_mapping(state_dict: object) -> None:
+    """Raise unless what `load_state_dict` was given is a dictionary."""
+    if not isinstance(state_dict, Mapping):
+        raise TypeError(
+            f"load_state_dict: expected the dictionary that state_dict() returns, not "
+            f"{class_of(state_dict)}"
+        )
+
+
 def restored(
     state_dict: Mapping[str, Any], groups: list[Group], defaults: Mapping[str, Any]
 ) -> tuple[States, list[Group]]:
@@ -95,6 +104,11 @@ def restored(
 
     The groups get the parameters of the present ones, and options that older state dicts lack.
     """
+    if not {"state", "param_groups"} <= state_dict.keys():
+        raise ValueError(
+            f"load_state_dict: the state of an optimizer has 'state' and 'param_groups', this has "
+            f"{sorted(map(str, state_dict))}"
+        )
     given = state_dict["param_groups"]
     if len(given) != len(groups):
         raise ValueError(

@@ -1891,6 +1891,8 @@ async def state_of_another() -> None:
     for wrong in (states[1 - dist.get_rank()], None, {}):
         with pytest.raises(ValueError, match="which this rank updates"):
             optimizer.load_state_dict(wrong)
+    with pytest.raises(TypeError, match="load_state_dict: expected the dictionary"):
+        optimizer.load_state_dict(3)
     with pytest.raises(TypeError, match=r"expected parameters, not int"):
         dist.optim.ZeroRedundancyOptimizer([3], ag.optim.Adam, lr=0.1)
     # Its two owners would each take the other's value.

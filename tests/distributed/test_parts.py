@@ -2182,6 +2182,19 @@ async def test_an_optimizer_steps_parts_and_modules() -> None:
         assert await parts[0].apply(gradients) == [None, None]
         state = await optimizer.state_dict()
         await optimizer.load_state_dict(state)
+        for wrong in (None, ["own", "workers"], state | {"workers": [0, 1]}, state | {"own": 3}):
+            with pytest.raises(
+                TypeError, match=r"load_state_dict: expected .* not (None|list|int)"
+            ):
+                await optimizer.load_state_dict(wrong)
+        for empty in (state | {"own": {}}, state | {"workers": {0: state["workers"][0], 1: {}}}):
+            with pytest.raises(ValueError, match=r"load_state_dict: .*state' and 'p"):
+                await optimizer.load_state_dict(empty)
+        assert await optimizer.apply(rates) == [[0.1]] * 3
+        scaler = ag.amp.GradScaler("cpu")
+        scaler.scale(ag.ones(()))
+        with pytest.raises(TypeError, match=r"RemoteOptimizer has no .* takes no scaler"):
+            scaler.step(optimizer)
         state["workers"].pop(0)
         with pytest.raises(ValueError, match=r"parts on workers \[1\]"):
             await optimizer.load_state_dict(state)

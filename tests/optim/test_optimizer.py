@@ -394,6 +394,14 @@ def test_loading_and_copying_set_the_state():
     assert optimizer.param_groups[0]["bound"] == 1.0
 
 
+def test_what_is_no_state_is_refused_by_name():
+    optimizer = ag.optim.SGD([parameter(1.0)], lr=0.1)
+    for wrong, kind in ((None, TypeError), ([], TypeError), ({}, ValueError)):
+        with pytest.raises(kind, match="load_state_dict: "):
+            optimizer.load_state_dict(wrong)
+    assert optimizer.param_groups[0]["lr"] == 0.1
+
+
 @pytest.mark.asyncio
 async def test_a_forgotten_await_is_found():
     a = parameter(1.0)
