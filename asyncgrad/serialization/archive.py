@@ -19,7 +19,8 @@ from asyncgrad.devices import CPU
 from asyncgrad.ops.dtype_device import as_device
 from asyncgrad.ops.tensors.transfer import moved
 from asyncgrad.serialization.legacy import LegacyFile, is_legacy
-from asyncgrad.serialization.pickle_reader import Storage, read_pickle
+from asyncgrad.serialization.pickle_calls import Storage
+from asyncgrad.serialization.pickle_reader import read_pickle
 from asyncgrad.serialization.pickle_writer import PickleWriter
 from asyncgrad.serialization.storages import dtype_of
 from asyncgrad.types import Array

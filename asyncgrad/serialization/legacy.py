@@ -14,7 +14,8 @@ from typing import Any, Literal
 import numpy as np
 
 from asyncgrad.devices import CPU
-from asyncgrad.serialization.pickle_reader import Storage, read_pickle
+from asyncgrad.serialization.pickle_calls import Storage
+from asyncgrad.serialization.pickle_reader import read_pickle
 from asyncgrad.serialization.storages import dtype_of
 
 _MAGIC = 0x1950A86A20F9469CFC6C

@@ -19,7 +19,7 @@ from asyncgrad.ops.storage import address
 from asyncgrad.ops.table.strided import row_major
 from asyncgrad.ops.tensors.sparse_rows import Rows
 from asyncgrad.ops.tensors.transfer import on_host
-from asyncgrad.serialization.pickle_reader import KEYS
+from asyncgrad.serialization.pickle_calls import KEYS
 from asyncgrad.serialization.storages import UNTYPED, name_of
 from asyncgrad.types import Array
 
