@@ -49,7 +49,7 @@ _LONG, _LARGE = 16, 2_000_000
 _TURN = 2
 #: Products of several steps have so many multiplications and rows at least, and there are so many
 #: at most. They are added up, which takes as long as to multiply some 30 rows.
-_PART, _ROWS, _PARTS = 1 << 25, 512, 8
+_PART, _ROWS, _PARTS = 1 << 25, 256, 8
 
 
 def _cut(xp: Library, rows: int, depth: int, columns: int) -> int:
