@@ -144,7 +144,7 @@ class _NoShape(Metadata):
         )
 
     user_shape = shape
-    kernels = scalar = size = special = F
+    kernels = scalar = size = needs_checks = F
 
 
 class _Uninitialized(Tensor):
