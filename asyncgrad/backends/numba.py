@@ -31,7 +31,7 @@ def is_enabled() -> bool:
 def enable() -> None:
     """Use compiled kernels from now on, in all threads, for float32 and float64 on the CPU.
 
-    The first call on a machine compiles them, which takes most of a minute; later processes
+    The first call on a machine compiles them, which takes a minute or more; later processes
     find them in the user's cache directory (or `NUMBA_CACHE_DIR`) and take about a second. Call it
     before an event loop starts, or in a thread, as `await asyncio.to_thread(numba.enable)`.
 
