@@ -119,7 +119,7 @@ POINTWISE = {
         "T e = abs(x - y); T less = e > delta ? delta : e; d = less * (e - T(0.5) * less)",
     ),
     "huber_loss_by_x": Elementwise(
-        "T x, T y, T delta, T factor",
+        "T x, T y, T factor, T delta",
         "T d",
         "T e = x - y; T less = e > delta ? delta : e; T s = less < -delta ? -delta : less;"
         "d = s * factor",

@@ -64,18 +64,12 @@ def _elementwise_loss(
         return each_value(xp, x, y, parameter) if each else total(xp, x, y, parameter, scale)
 
     def pull(which: str) -> Part:
+        by_each, by_number = elementwise(3)(times), elementwise(2, f"{name}_by_{which}")(times)
+
         slope, slope_rule = slopes[which]
 
-        @elementwise(3)
-        def gradient(
-            xp: Library, out: Array | None, x: Array, y: Array, g: Array, parameter: float | None
-        ) -> Any:
-            d = slope(xp, out, x, y, parameter)
-            return xp.multiply(d, g, d)
-
-        @elementwise(2, f"{name}_by_{which}")
-        def scaled(
-            xp: Library, out: Array | None, x: Array, y: Array, parameter: float | None, factor: Any
+        def times(
+            xp: Library, out: Array | None, x: Array, y: Array, factor: Any, parameter: float | None
         ) -> Any:
             d = slope(xp, out, x, y, parameter)
             return xp.multiply(d, factor, d)
@@ -85,8 +79,8 @@ def _elementwise_loss(
             each: bool,
         ) -> Any:  # fmt: skip
             if each:
-                return gradient(xp, x, y, g, parameter)
-            return scaled(xp, x, y, parameter, g * scale)
+                return by_each(xp, x, y, g, parameter)
+            return by_number(xp, x, y, g * scale, parameter)
 
         def rule(
             F: Namespace, g: Value, x: Value, y: Value, parameter: float | None, scale: float,
