@@ -15,15 +15,7 @@ from asyncgrad.autograd.signatures import gradient, gradient_and_value
 from asyncgrad.core.modes import Mode, current
 from asyncgrad.creation import ones_like, zeros_like
 from asyncgrad.errors import AutogradError
-from asyncgrad.func.levels import (
-    argument,
-    cut_off,
-    differentiated,
-    exposed,
-    hidden,
-    is_tensor,
-    leads_beyond,
-)
+from asyncgrad.func import levels
 from asyncgrad.ops.batching import Level, unwrap_batch, wrap_batch
 from asyncgrad.ops.promotion import category
 from asyncgrad.ops.tensors.pytree import flatten, tree_map, unflatten
@@ -133,18 +125,18 @@ async def _grad(
     """The gradients, with the value if it is `valued`, and aux."""
     level, wanted = current().batch, current().grad
     places = wrapped_argnums(argnums, len(args))
-    with differentiated(func, args, grad=True):
+    with levels.differentiated(func, args, grad=True):
         structure, arguments, given = renewed(args, places, level)
         leaves = current().transform.leaves
         out = await call(func, *given, **kwargs)
         out, aux = split_aux(out, has_aux, "grad_and_value(f)(*args)")
         _check_scalar(out)
         root = unwrap_batch(out, level)
-    beyond = wanted and leads_beyond([root], leaves)
+    beyond = wanted and levels.leads_beyond([root], leaves)
     found = await pulled([root], arguments, [ones_like(root)], create_graph=beyond)
     trees = unflatten(structure, [wrap_batch(gradient, level) for gradient in found])
     gradients = trees if isinstance(argnums, tuple) else trees[0]
-    value = out if beyond else cut_off(out)
+    value = out if beyond else levels.cut_off(out)
     aux = outward(aux, leaves, level, wanted)
     if valued:
         return gradients, ((value, aux) if has_aux else value)
@@ -154,7 +146,7 @@ async def _grad(
 @outside_inference
 async def _vjp(func: Callable[..., Any], primals: tuple[Any, ...], has_aux: bool) -> Any:
     level, wanted = current().batch, current().grad
-    with differentiated(func, primals, grad=True):
+    with levels.differentiated(func, primals, grad=True):
         structure, arguments, given = renewed(primals, range(len(primals)), level)
         leaves = current().transform.leaves
         out = await call(func, *given)
@@ -179,21 +171,21 @@ async def _vjp(func: Callable[..., Any], primals: tuple[Any, ...], has_aux: bool
                 if root.requires_grad:
                     implicit_gradient(root._metadata)
                 given[place] = ones_like(root)
-            elif not is_tensor(vector):
+            elif not levels.is_tensor(vector):
                 raise TypeError(
                     f"vjp_fn: gradients can be either Tensors or None, but got "
                     f"{type(vector).__name__}. Pass one Tensor for each output."
                 )
         # The cotangents may belong to a `vmap` around this call but not around the function's.
-        vectors = [exposed(vector, level) for vector in given]
+        vectors = [levels.exposed(vector, level) for vector in given]
         beyond, recording = create_graph, current().grad
         if beyond is None:
             with enable_grad():
                 beyond = recording and (
-                    leads_beyond(roots, leaves) or any(v.requires_grad for v in vectors)
+                    levels.leads_beyond(roots, leaves) or any(v.requires_grad for v in vectors)
                 )
         found = await pulled(roots, arguments, vectors, create_graph=beyond, retain_graph=True)
-        return unflatten(structure, [hidden(x, level) for x in found])
+        return unflatten(structure, [levels.exposed(x, level, hide=True) for x in found])
 
     value = outward(out, leaves, level, wanted)
     pull_back = transform("vjp_fn", pull, pull)
@@ -214,9 +206,9 @@ def renewed(args: tuple[Any, ...], places: Iterable[int], level: Level | None) -
     """
     leaves, structure = flatten(tuple(args[place] for place in places))
     for leaf in leaves:
-        if not is_tensor(leaf):
+        if not levels.is_tensor(leaf):
             raise ValueError(f"Thing passed to transform API must be Tensor, got {type(leaf)}")
-    arguments = [argument(leaf, level) for leaf in leaves]
+    arguments = [levels.argument(leaf, level) for leaf in leaves]
     current().transform.add_leaves(list(map(weakref.ref, arguments)))
     trees = unflatten(structure, [wrap_batch(x, level) for x in arguments])
     given = list(args)
@@ -249,9 +241,10 @@ def outward(
     """The function's output, detached where it depends on nothing but a transform's leaves."""
 
     def leaf(x: Any) -> Any:
-        if not is_tensor(x) or not x.requires_grad:
+        if not levels.is_tensor(x) or not x.requires_grad:
             return x
-        return x if wanted and leads_beyond([unwrap_batch(x, level)], leaves) else cut_off(x)
+        beyond = wanted and levels.leads_beyond([unwrap_batch(x, level)], leaves)
+        return x if beyond else levels.cut_off(x)
 
     return tree_map(leaf, tree)
 
@@ -265,7 +258,7 @@ def split_aux(out: Any, has_aux: bool, name: str) -> tuple[Any, Any]:
             f"{name}: output of function f should be a tuple: (output, aux) if has_aux is True"
         )
     for leaf in flatten(out[1])[0]:
-        if not is_tensor(leaf):
+        if not levels.is_tensor(leaf):
             raise AutogradError(
                 f"{name}: Expected tensors, got unsupported type {type(leaf)} in the second part "
                 f"of the output, which has_aux=True hands on"
@@ -299,7 +292,7 @@ def check_tensors(outputs: Sequence[object], name: str) -> None:
             f"{outputs})"
         )
     for out in outputs:
-        if not is_tensor(out):
+        if not levels.is_tensor(out):
             raise AutogradError(
                 f"{name}: expected f(*primals) to return only tensors, got unsupported type "
                 f"{type(out)}"
@@ -319,7 +312,7 @@ def check_differentiable(outputs: Sequence[Any], name: str) -> None:
 
 def _check_scalar(out: Any) -> None:
     name = "grad_and_value(f)(*args)"
-    if not is_tensor(out):
+    if not levels.is_tensor(out):
         raise AutogradError(f"{name}: Expected f(*args) to return a single tensor, got {type(out)}")
     if out.ndim:
         raise AutogradError(

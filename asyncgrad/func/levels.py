@@ -92,17 +92,11 @@ def _captured(func: Callable[..., Any]) -> Iterator[Variable]:
             yield value
 
 
-def exposed(x: Tensor, level: Level | None) -> Any:
-    """Do what `unwrap_batch` does for a level, in each example of a `vmap` within it, too."""
-    return _across(x, level, False)
+def exposed(x: Any, level: Level | None, *, hide: bool = False) -> Any:
+    """Do what `unwrap_batch` does for a level, in each example of a `vmap` within it, too.
 
-
-def hidden(x: Tensor, level: Level | None) -> Any:
-    """The inverse of `exposed`."""
-    return _across(x, level, True)
-
-
-def _across(x: Any, level: Level | None, hide: bool) -> Any:
+    To `hide` is the inverse.
+    """
     if level is None or (inner := _levels_within(level)) is None:
         return x
     # The batches of inner levels are the first axes, or come behind those of the level.

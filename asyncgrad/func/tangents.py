@@ -11,16 +11,8 @@ from asyncgrad.autograd.modes import enable_grad
 from asyncgrad.core.modes import current
 from asyncgrad.creation import zeros_like
 from asyncgrad.errors import AutogradError
+from asyncgrad.func import levels
 from asyncgrad.func.gradients import check_tensors, outside_inference, pulled, split_aux, transform
-from asyncgrad.func.levels import (
-    as_leaf,
-    differentiated,
-    exposed,
-    hidden,
-    is_tensor,
-    leads_beyond,
-    ordinary,
-)
 from asyncgrad.ops.batching import Level, unwrap_batch, wrap_batch
 from asyncgrad.ops.tensors.pytree import Structure, flatten, tree_map, unflatten
 from asyncgrad.scheduler import call, run_multi_pass, waits
@@ -98,13 +90,13 @@ async def _jvp(
         if not leaves:
             raise AutogradError(f"{_JVP}: Expected {what} to contain at least one Tensor.")
         for leaf in leaves:
-            if not is_tensor(leaf):
+            if not levels.is_tensor(leaf):
                 raise AutogradError(
                     f"{_JVP}: Expected {what} to only contain Tensors, got {type(leaf)}"
                 )
     batch = current().batch
     vectors = [unwrap_batch(t, batch) for t in directions]
-    with differentiated(func, tuple(given)):
+    with levels.differentiated(func, tuple(given)):
         out_structure, values, slopes, aux = await pushed(
             func, structure, given, vectors, strict, has_aux
         )
@@ -127,7 +119,9 @@ async def pushed(
     batch = current().batch
     with nested_level(recorded=recorded):
         duals = [
-            wrap_batch(make_dual(ordinary(unwrap_batch(x, batch)), ordinary(vector)), batch)
+            wrap_batch(
+                make_dual(levels.ordinary(unwrap_batch(x, batch)), levels.ordinary(vector)), batch
+            )
             for x, vector in zip(given, vectors, strict=True)
         ]
         out = await call(func, *unflatten(structure, duals))
@@ -135,7 +129,7 @@ async def pushed(
         outputs, out_structure = flatten(out)
         check_tensors(outputs, _JVP)
         values, slopes = zip(*[_parted(x, batch, strict) for x in outputs], strict=True)
-        aux = tree_map(lambda x: _parted(x, batch, False)[0] if is_tensor(x) else x, aux)
+        aux = tree_map(lambda x: _parted(x, batch, False)[0] if levels.is_tensor(x) else x, aux)
     return out_structure, values, slopes, aux
 
 
@@ -157,21 +151,21 @@ async def _linearize(func: Callable[..., Any], primals: tuple[Tree, ...]) -> Any
     batch = current().batch
     given, structure = flatten(primals)
     for leaf in given:
-        if not is_tensor(leaf):
+        if not levels.is_tensor(leaf):
             raise ValueError(f"Thing passed to transform API must be Tensor, got {type(leaf)}")
     arguments = [unwrap_batch(x, batch) for x in given]
-    leaves = [as_leaf(zeros_like(x)) for x in arguments]
+    leaves = [levels.as_leaf(zeros_like(x)) for x in arguments]
     around = current().transform
     with enable_grad():
         # The function may change its arguments in place; their tangents change with them.
         vectors = [leaf.clone() for leaf in leaves]
-    with differentiated(func, tuple(given)):
+    with levels.differentiated(func, tuple(given)):
         out_structure, values, slopes, _ = await pushed(
             func, structure, given, vectors, strict=False, has_aux=False, recorded=True
         )
     with enable_grad():
         # A pass is linear in its starting gradients: its derivative by these is `jvp_fn`.
-        dummies = [as_leaf(zeros_like(slope)) for slope in slopes]
+        dummies = [levels.as_leaf(zeros_like(slope)) for slope in slopes]
         transposed = await pulled(slopes, leaves, dummies, create_graph=True)
     own = list(map(weakref.ref, [*leaves, *dummies]))
     if around is not None:
@@ -187,7 +181,7 @@ async def _linearize(func: Callable[..., Any], primals: tuple[Tree, ...]) -> Any
                 f"linearize: Expected the tangents {other} to have the same argspec as the primals "
                 f"{structure}"
             )
-        vectors = [exposed(t, batch) for t in directions]
+        vectors = [levels.exposed(t, batch) for t in directions]
         for place, (vector, x) in enumerate(zip(vectors, arguments, strict=True)):
             for what in ("shape", "dtype", "device"):
                 if getattr(vector, what) != getattr(x, what):
@@ -199,10 +193,10 @@ async def _linearize(func: Callable[..., Any], primals: tuple[Tree, ...]) -> Any
         recording = current().grad
         with enable_grad():
             beyond = recording and (
-                (differentiable and leads_beyond(transposed, own))
+                (differentiable and levels.leads_beyond(transposed, own))
                 or any(vector.requires_grad for vector in vectors)
             )
         found = await pulled(transposed, dummies, vectors, create_graph=beyond, retain_graph=True)
-        return unflatten(out_structure, [hidden(t, batch) for t in found])
+        return unflatten(out_structure, [levels.exposed(t, batch, hide=True) for t in found])
 
     return unflatten(out_structure, values), transform("jvp_fn", push, push)
