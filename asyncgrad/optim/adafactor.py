@@ -8,16 +8,8 @@ from asyncgrad.core.variable import wrap
 from asyncgrad.ops.bfloat16 import floating_info
 from asyncgrad.ops.namespace import metadata_of
 from asyncgrad.ops.widening import widened
+from asyncgrad.optim import updates
 from asyncgrad.optim.optimizer import Optimizer
-from asyncgrad.optim.updates import (
-    Group,
-    Params,
-    Rate,
-    check_bound,
-    host_number,
-    next_number,
-    steps_of,
-)
 from asyncgrad.types import Array, Tensor
 
 
@@ -38,31 +30,31 @@ class Adafactor(Optimizer):
     _takes_complex = False
 
     def __init__(
-        self, params: Params, lr: Rate = 1e-2, beta2_decay: float = -0.8,
+        self, params: updates.Params, lr: updates.Rate = 1e-2, beta2_decay: float = -0.8,
         eps: tuple[float | None, float] = (None, 1e-3), d: float = 1.0, weight_decay: float = 0.0,
         *, foreach: bool | None = None, maximize: bool = False,
     ) -> None:  # fmt: skip
-        check_bound("Learning rate", lr)
+        updates.check_bound("Learning rate", lr)
         if not beta2_decay <= 0.0:
             raise ValueError(f"beta2_decay should be <= 0 but is: {beta2_decay}")
         if eps[0] is not None:
-            check_bound("epsilon1", eps[0])
-        check_bound("epsilon2", eps[1])
-        check_bound("Clipping threshold d", d, least=1)
-        check_bound("weight_decay", weight_decay)
+            updates.check_bound("epsilon1", eps[0])
+        updates.check_bound("epsilon2", eps[1])
+        updates.check_bound("Clipping threshold d", d, least=1)
+        updates.check_bound("weight_decay", weight_decay)
         self._declare(locals())
 
-    def _update(self, group: Group, parameter: Tensor, gradient: Array) -> None:
+    def _update(self, group: updates.Group, parameter: Tensor, gradient: Array) -> None:
         state = self.state[parameter]
         factored = gradient.ndim > 1
         if not state:
-            state["step"] = host_number(0.0)
+            state["step"] = updates.host_number(0.0)
             shape = gradient.shape
             sizes = {"row_var": (*shape[:-1], 1), "col_var": (*shape[:-2], 1, *shape[-1:])}
             for name, size in (sizes if factored else {"variance": shape}).items():
                 array = parameter._metadata.F.xp.zeros(size, gradient.dtype)
                 state[name] = wrap(array, metadata_of(array, parameter._metadata.device))
-        step = next_number(state)
+        step = updates.next_number(state)
         # Sums of half precision would overflow or stand still.
         p, g = self._values(parameter), widened(gradient)
         lr, forgotten = float(group["lr"]), step ** group["beta2_decay"]
@@ -86,7 +78,7 @@ class Adafactor(Optimizer):
         change = g / np.sqrt(np.maximum(squares, least * least))
         length = length / np.maximum(_size(change) / group["d"], 1.0)
         p += change * (length if group["maximize"] else -length)
-        steps_of(state).fill(step)
+        updates.steps_of(state).fill(step)
 
 
 def _size(array: Array) -> Array:

@@ -27,18 +27,12 @@ from numba.misc import appdirs
 from asyncgrad.devices.host_kernels import (
     addresses,
     attention,
+    calls,
     convolution,
     functions,
     recurrent,
     softmax,
     vectors,
-)
-from asyncgrad.devices.host_kernels.calls import (
-    ElementwiseKernel,
-    LinesKernel,
-    names_of,
-    supported,
-    total,
 )
 from asyncgrad.devices.host_kernels.lines import LinesText
 from asyncgrad.devices.host_kernels.recurrent import StepsKernel, steps_text
@@ -102,7 +96,7 @@ def _statements(body: str) -> list[tuple[str, str]]:
 def _loop(declared: Elementwise, size: str) -> list[str]:
     """A loop over the parts of an elementwise kernel's arrays, as lines."""
     statements = _statements(declared.body)
-    inputs, outputs = names_of(declared.inputs), names_of(declared.outputs)
+    inputs, outputs = calls.names_of(declared.inputs), calls.names_of(declared.outputs)
     written: set[str] = set()
     changed = set()
     for target, value in statements:
@@ -121,7 +115,7 @@ def _loop(declared: Elementwise, size: str) -> list[str]:
 
 def _elementwise(name: str, declared: Elementwise) -> str:
     """A kernel over elements `low` to `high`, some of whose inputs are numbers."""
-    inputs, outputs = names_of(declared.inputs), names_of(declared.outputs)
+    inputs, outputs = calls.names_of(declared.inputs), calls.names_of(declared.outputs)
     kinds = ["number" if n in NUMBERS else "array" for n in inputs] + ["out"] * len(outputs)
     given = [n if n in NUMBERS else f"{n}_" for n in (*inputs, *outputs)]
     everywhere = [n for n in (*inputs, *outputs) if n not in NUMBERS]
@@ -136,7 +130,7 @@ def _elementwise(name: str, declared: Elementwise) -> str:
 
 def _total(name: str, declared: Elementwise) -> str:
     """A kernel that returns the sum of what another one computes, in double precision."""
-    inputs, (output,) = names_of(declared.inputs), names_of(declared.outputs)
+    inputs, (output,) = calls.names_of(declared.inputs), calls.names_of(declared.outputs)
     arrays = [n for n in inputs if n not in NUMBERS]
     given = [n if n in NUMBERS else f"{n}_" for n in inputs]
     kinds = ["number" if n in NUMBERS else "array" for n in inputs]
@@ -169,7 +163,7 @@ def text(dtype: str) -> str:
             parts.append(str(LinesText(name, declared)))
             continue
         if name in STEPS:
-            names = names_of(f"{declared.inputs},{declared.outputs}")
+            names = calls.names_of(f"{declared.inputs},{declared.outputs}")
             parts.append(steps_text(name, names, _loop(declared, "size")))
             continue
         parts.append(_elementwise(name, declared))
@@ -192,22 +186,22 @@ class Kernels:
             called = f"{name}s" if name in STEPS else name
             own = {dtype: getattr(module, called) for dtype, module in modules.items()}
             if name in STEPS:
-                self.functions[called] = supported(StepsKernel(own))
+                self.functions[called] = calls.supported(StepsKernel(own))
                 continue
             if name in UPDATES:
                 self.functions[name] = UpdateKernel(UPDATES[name], own)
                 continue
             kernel: Any
             if isinstance(declared, Lines):
-                kernel = LinesKernel(name, declared, modules)
+                kernel = calls.LinesKernel(name, declared, modules)
             else:
-                kernel = ElementwiseKernel(declared, own)
+                kernel = calls.ElementwiseKernel(declared, own)
             setattr(self, name, kernel)
             own_way = kernel if name in ALONE else partial(FUNCTIONS[name], self)
-            self.functions[name] = supported(own_way)
+            self.functions[name] = calls.supported(own_way)
         for name in LOSSES:
             totals = {dtype: getattr(module, f"{name}_total") for dtype, module in modules.items()}
-            self.functions[f"{name}_total"] = supported(partial(total, totals))
+            self.functions[f"{name}_total"] = calls.supported(partial(calls.total, totals))
         for module in (attention, convolution, softmax):
             self.functions |= module.FUNCTIONS
 

@@ -10,13 +10,7 @@ from asyncgrad.nn import functional as F
 from asyncgrad.nn import init
 from asyncgrad.nn.module import Module
 from asyncgrad.nn.parameter import Parameter
-from asyncgrad.nn.utils.parametrizations import (
-    check_iterations,
-    iterate,
-    norm_except_dim,
-    rows_axis,
-    rows_first,
-)
+from asyncgrad.nn.utils import parametrizations
 from asyncgrad.ops.api.composite import vdot
 from asyncgrad.ops.api.linalg import mv
 
@@ -35,7 +29,7 @@ class _WeightNorm:
 
     def compute(self, module: Module) -> Any:
         lengths, direction = (getattr(module, self.name + ending) for ending in self.endings)
-        return direction * (lengths / norm_except_dim(direction, self.dim))
+        return direction * (lengths / parametrizations.norm_except_dim(direction, self.dim))
 
     def __call__(self, module: Module, inputs: tuple[Any, ...] | None) -> None:
         setattr(module, self.name, self.compute(module))
@@ -48,7 +42,7 @@ class _SpectralNorm:
     endings = ("_orig", "_u", "_v")
 
     def __init__(self, name: str, n_power_iterations: int, dim: int, eps: float) -> None:
-        check_iterations(n_power_iterations)
+        parametrizations.check_iterations(n_power_iterations)
         self.name = name
         self.dim = dim
         self.n_power_iterations = n_power_iterations
@@ -57,9 +51,9 @@ class _SpectralNorm:
     def compute(self, module: Module, better: bool = False) -> Any:
         """The tensor with a greatest singular value of 1; `better` improves u and v in place."""
         weight, u, v = (getattr(module, self.name + ending) for ending in self.endings)
-        matrix = rows_first(weight, self.dim)
+        matrix = parametrizations.rows_first(weight, self.dim)
         if better:
-            iterate(matrix.mH, v, u, self.n_power_iterations, self.eps)
+            parametrizations.iterate(matrix.mH, v, u, self.n_power_iterations, self.eps)
             # The gradient needs the present vectors, but the next iteration changes u and v.
             u, v = u.clone(), v.clone()
         return weight / vdot(u, mv(matrix, v))
@@ -115,7 +109,7 @@ def weight_norm(module: Module, name: str = "weight", dim: int | None = 0) -> Mo
     )
     weight = _parameter(module, "weight_norm", name)
     hook = _WeightNorm(name, dim)
-    lengths = norm_except_dim(weight.detach(), hook.dim)
+    lengths = parametrizations.norm_except_dim(weight.detach(), hook.dim)
     del module._parameters[name]
     module.register_parameter(f"{name}_g", Parameter(lengths))
     module.register_parameter(f"{name}_v", Parameter(weight.detach()))
@@ -141,8 +135,8 @@ def spectral_norm(
         RuntimeError: if it is normalised so already.
     """
     weight = _parameter(module, "spectral_norm", name)
-    hook = _SpectralNorm(name, n_power_iterations, rows_axis(module, dim), eps)
-    matrix = rows_first(weight.detach(), hook.dim)
+    hook = _SpectralNorm(name, n_power_iterations, parametrizations.rows_axis(module, dim), eps)
+    matrix = parametrizations.rows_first(weight.detach(), hook.dim)
     vectors = [
         F.normalize(init.normal_(matrix.new_empty(size)), dim=0, eps=eps) for size in matrix.shape
     ]

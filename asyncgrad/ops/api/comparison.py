@@ -12,6 +12,7 @@ import numpy as np
 from asyncgrad.choices import Side
 from asyncgrad.core import recording
 from asyncgrad.core.variable import Variable, wrap
+from asyncgrad.ops import promotion
 from asyncgrad.ops.api.index import nonzero
 from asyncgrad.ops.api.reduction import sum
 from asyncgrad.ops.arguments import number_argument
@@ -19,13 +20,6 @@ from asyncgrad.ops.bfloat16 import sortable
 from asyncgrad.ops.converted import converted, writes_exactly
 from asyncgrad.ops.dtype import REAL, check_dtype
 from asyncgrad.ops.namespace import RECORDED as R
-from asyncgrad.ops.promotion import (
-    as_number,
-    as_tensor_operand,
-    category,
-    check_device,
-    refusal,
-)
 from asyncgrad.ops.requirements import requires, unmet
 from asyncgrad.types import Alike, Array, Axis, ByExample, Ints, Library, Number, Tensor, Vector
 
@@ -50,7 +44,7 @@ def is_same_size(input: Tensor, other: Tensor) -> bool:
 
 def equal(input: Tensor, other: Tensor) -> bool:
     """Whether two tensors have one shape and the same elements."""
-    check_device("equal", input, other)
+    promotion.check_device("equal", input, other)
     if input._metadata.shape != other._metadata.shape:
         return False
     recording.note_look("equal()")
@@ -71,7 +65,7 @@ def isclose(
     """
     x, y = input.detach(), other.detach()
     close = x == y
-    if category(x._metadata.dtype) < 2:
+    if promotion.category(x._metadata.dtype) < 2:
         if not (rtol or atol):
             return close
         x, y = x.double(), y.double()
@@ -109,8 +103,8 @@ def isin(
         invert: where elements do not occur.
     """
     like = elements if isinstance(elements, Variable) else test_elements
-    like = as_tensor_operand(like, "isin", 1)
-    check_device("isin", elements, test_elements)
+    like = promotion.as_tensor_operand(like, "isin", 1)
+    promotion.check_device("isin", elements, test_elements)
     arrays: list[Any] = []
     for name, x in (("elements", elements), ("test_elements", test_elements)):
         if isinstance(x, Variable):
@@ -162,7 +156,7 @@ def bincount(input: ByExample, weights: ByExample | None = None, minlength: int 
     if least < 0:
         raise unmet("bincount", "bincount only supports 1-d non-negative integral inputs",
                     **{"input.min()": least})  # fmt: skip
-    check_device("bincount", input, weights)
+    promotion.check_device("bincount", input, weights)
     held = None if weights is None else weights._array
     found = input._metadata.F.xp.bincount(input._array, held, minlength)
     if weights is not None and weights.dtype == np.float32:
@@ -190,9 +184,9 @@ def searchsorted(
         sorter: the indices that sort the numbers.
     """
     row = sorted_sequence
-    if not isinstance(input, Variable) and as_number(input) is None:
-        raise refusal(input, "searchsorted", 2)
-    check_device("searchsorted", row, input, sorter)
+    if not isinstance(input, Variable) and promotion.as_number(input) is None:
+        raise promotion.refusal(input, "searchsorted", 2)
+    promotion.check_device("searchsorted", row, input, sorter)
     xp = row._metadata.F.xp
     values = input._array if isinstance(input, Variable) else xp.asarray(input)
     check_dtype("searchsorted", row._metadata.dtype, f"{REAL}b")

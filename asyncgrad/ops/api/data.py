@@ -17,17 +17,11 @@ from asyncgrad.devices import CPU, Device
 from asyncgrad.devices.discovery import find
 from asyncgrad.devices.fp_errors import call_without_fp_errors
 from asyncgrad.errors import class_of
+from asyncgrad.ops import promotion
 from asyncgrad.ops.api.conversion import to
 from asyncgrad.ops.api.shape import clone, view
 from asyncgrad.ops.dtype_device import as_device, is_dtype
 from asyncgrad.ops.node_names import renamed
-from asyncgrad.ops.promotion import (
-    as_number,
-    as_tensor_operand,
-    category,
-    number_dtype,
-    promote_dtypes,
-)
 from asyncgrad.ops.requirements import unmet
 from asyncgrad.ops.tensors.new_tensors import fitting, from_host, leaf, new_shape, place_of
 from asyncgrad.ops.tensors.transfer import made_pinned, on_host
@@ -123,16 +117,16 @@ def _array_of(name: str, data: object, wanted: np.dtype[Any] | None) -> Any:
         ) from None
     if wanted is None:
         # Without elements, the dtype is the default one, as for floats.
-        types = list(found) or [number_dtype(0.0)]
+        types = list(found) or [promotion.number_dtype(0.0)]
         wanted = types[0]
         for other in types[1:]:
-            wanted = promote_dtypes(wanted, other)
+            wanted = promotion.promote_dtypes(wanted, other)
     if array.dtype.kind == "O" or array.dtype == np.uint64:
         return _of_large_integers(name, plain, wanted)
     if array.dtype.kind == "f" and wanted.kind in "iu" and all(one.kind in "biu" for one in found):
         # NumPy takes float64 for integers that fit no integer dtype together, such as 2**63 and 1.
         return _of_large_integers(name, plain, wanted)
-    if array.dtype.kind == "c" and category(wanted) < 3:
+    if array.dtype.kind == "c" and promotion.category(wanted) < 3:
         raise TypeError(f"{name}: must be real number, not complex, for dtype {wanted}")
     return fitting(name, array, wanted)
 
@@ -142,7 +136,7 @@ def _of_large_integers(name: str, numbers: Any, wanted: np.dtype[Any]) -> Any:
     try:
         return np.array(numbers, wanted)
     except OverflowError:
-        if category(wanted) > 1:
+        if promotion.category(wanted) > 1:
             raise
         raise ValueError(
             f"{name}: Overflow when unpacking long long: an integer has more than 64 bits"
@@ -170,7 +164,7 @@ _MOST_AXES = 64
 def _plain(name: str, data: Any, found: set[Any]) -> Any:
     """Replace tensors in nested data by Python numbers, and collect all dtypes in `found`."""
     if type(data) in _NUMBERS:
-        found.add(number_dtype(data))
+        found.add(promotion.number_dtype(data))
         return data
     if isinstance(data, Variable):
         if data._metadata.size != 1:
@@ -184,8 +178,8 @@ def _plain(name: str, data: Any, found: set[Any]) -> Any:
         return data
     if isinstance(data, (str, bytes)):
         raise TypeError(f"{name}: invalid data type '{class_of(data)}'. Numbers are needed.")
-    if (number := as_number(data)) is not None:
-        found.add(number_dtype(number))
+    if (number := promotion.as_number(data)) is not None:
+        found.add(promotion.number_dtype(number))
         return number
     if not isinstance(data, Sequence):
         raise RuntimeError(
@@ -193,7 +187,7 @@ def _plain(name: str, data: Any, found: set[Any]) -> Any:
         )
     kinds = set(map(type, data))
     if kinds <= _NUMBERS:
-        found.update(number_dtype(kind()) for kind in kinds)
+        found.update(promotion.number_dtype(kind()) for kind in kinds)
         return data
     return [_plain(name, part, found) for part in data]
 
@@ -266,7 +260,7 @@ def asarray(
             out = out.detach().requires_grad_()
         return out.detach() if requires_grad is False else out
     if isinstance(obj, (bytes, bytearray, memoryview)):
-        obj = np.frombuffer(obj, wanted or number_dtype(0.0))
+        obj = np.frombuffer(obj, wanted or promotion.number_dtype(0.0))
         copy = True if copy is None and not obj.flags.writeable else copy
     if not isinstance(obj, np.ndarray):
         if copy is False:
@@ -328,7 +322,9 @@ def scalar_tensor(
     requires_grad: bool = False,
 ) -> Tensor:  # fmt: skip
     """A tensor without dimensions of a number; of the default dtype if none is given."""
-    dtype = number_dtype(0.0 if not isinstance(s, complex) else s) if dtype is None else dtype
+    dtype = (
+        promotion.number_dtype(0.0 if not isinstance(s, complex) else s) if dtype is None else dtype
+    )
     return _made("scalar_tensor", s, dtype, device, requires_grad)
 
 
@@ -343,7 +339,7 @@ def new_tensor(
 
 def new(input: Tensor, *args: Any, device: DeviceLike | None = None, **kwargs: Any) -> Tensor:
     """A tensor of this tensor's dtype and device; the arguments are those of `Tensor`."""
-    metadata = as_tensor_operand(input, "new", 1)._metadata
+    metadata = promotion.as_tensor_operand(input, "new", 1)._metadata
     place = metadata.device if device is None else as_device("new", device)
     return by_size_or_data("new", metadata.dtype, place, args, **kwargs)
 

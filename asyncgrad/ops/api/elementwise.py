@@ -12,24 +12,12 @@ import numpy as np
 from asyncgrad.choices import Rounding, words
 from asyncgrad.core.recording import again, note_look
 from asyncgrad.core.variable import Variable, requires_grad
+from asyncgrad.ops import promotion
 from asyncgrad.ops.api.public import publish
 from asyncgrad.ops.arguments import number_argument
 from asyncgrad.ops.converted import one_node, writes_exactly
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.node_names import renamed
-from asyncgrad.ops.promotion import (
-    as_number,
-    as_tensor_operand,
-    cast,
-    category,
-    check_broadcast,
-    common_dtype,
-    constant,
-    number_result,
-    on_common_device,
-    refusal,
-    result_dtype,
-)
 from asyncgrad.ops.requirements import requires, unmet
 from asyncgrad.ops.scalar_cast import fitted
 from asyncgrad.ops.table import elementwise as table
@@ -136,7 +124,7 @@ def check_factor(name: str, value: Number, kind: str) -> None:
 def _scaled(name: str, input: Tensor | Number, other: Tensor | Number, alpha: Number) -> Any:
     """Multiply the second operand by `alpha`, which must not raise the dtype."""
     alpha = number_argument(name, "alpha", alpha)
-    dtype = result_dtype(input, other)
+    dtype = promotion.result_dtype(input, other)
     check_factor("alpha", alpha, dtype.kind)
     if dtype.kind in "biu":
         alpha = fitted(name, alpha, dtype)
@@ -148,7 +136,7 @@ def _scaled(name: str, input: Tensor | Number, other: Tensor | Number, alpha: Nu
         if name == "sub" and other._metadata.dtype.kind == "b":
             table.refuse_bool_difference(input, other)
         # The product is not rounded to a narrower dtype, and an integer not raised to the default.
-        other = cast(other, dtype)
+        other = promotion.cast(other, dtype)
     # As in PyTorch, where `add` multiplies, no tensor is saved for the backward pass.
     return renamed(R.mul(other, alpha), "MulBackward0", saves=False)
 
@@ -189,7 +177,7 @@ def pow(input: Tensor | Number, exponent: Tensor | Number, *, out: Tensor | None
     if out is not None:
         return put(out, "pow", pow(input, exponent))
     if not isinstance(input, Variable) and not isinstance(exponent, Variable):
-        raise refusal(input, "pow", 1)
+        raise promotion.refusal(input, "pow", 1)
     return R.pow(input, exponent)
 
 
@@ -212,9 +200,9 @@ def clamp(
     if out is not None:
         exact = not (isinstance(min, Variable) or isinstance(max, Variable))
         return put(out, "clamp", clamp(input, min, max), exact=exact)
-    x = as_tensor_operand(input, "clamp", 1)
+    x = promotion.as_tensor_operand(input, "clamp", 1)
     if isinstance(min, Variable) or isinstance(max, Variable):
-        numbers = [bound for bound in (min, max) if as_number(bound) is not None]
+        numbers = [bound for bound in (min, max) if promotion.as_number(bound) is not None]
         if not numbers or any(requires_grad(b) for b in (min, max) if isinstance(b, Variable)):
             return _clamp_by_tensors(x, min, max)
         # A number beside another may stand in a tensor.
@@ -228,14 +216,14 @@ def clamp(
     bounds = [None, None]
     for place, bound in enumerate((min, max)):
         if bound is not None:
-            number = bounds[place] = as_number(bound)
+            number = bounds[place] = promotion.as_number(bound)
             if number is None:
-                raise refusal(bound, "clamp", place + 2)
-            wanted = number_result(wanted, number)
+                raise promotion.refusal(bound, "clamp", place + 2)
+            wanted = promotion.number_result(wanted, number)
     if wanted.kind == "c":
         raise NotImplementedError("clamp is not supported for complex types")
     if wanted is not dtype:
-        x = cast(x, wanted)
+        x = promotion.cast(x, wanted)
     try:
         return R.clamp(x, *bounds)
     except OverflowError:
@@ -249,19 +237,19 @@ _PLAIN = frozenset({type(None), int, float})
 def _clamp_by_tensors(x: Tensor, low: Any, high: Any) -> Any:
     for place, bound in enumerate((low, high)):
         if bound is not None and not isinstance(bound, Variable):
-            raise refusal(bound, "clamp", place + 2)
+            raise promotion.refusal(bound, "clamp", place + 2)
     if high is None:
         return renamed(R.clamp_low(x, low), "ClampBackward0")
     if low is None:
         return renamed(R.clamp_high(x, high), "ClampBackward0")
-    dtype = result_dtype(x, low, high)
-    operands = [cast(operand, dtype) for operand in (x, low, high)]
+    dtype = promotion.result_dtype(x, low, high)
+    operands = [promotion.cast(operand, dtype) for operand in (x, low, high)]
     try:
         return R.clamp_between(*operands)
     except ValueError:
         for bound in operands[1:]:
-            check_broadcast("clamp", x, bound)
-        check_broadcast("clamp", *operands[1:])
+            promotion.check_broadcast("clamp", x, bound)
+        promotion.check_broadcast("clamp", *operands[1:])
         raise
 
 
@@ -304,13 +292,13 @@ def where(
     if out is not None:
         result = where(condition, input, other)  # type: ignore[arg-type]
         return put(out, "where", result, exact=True)
-    condition = as_tensor_operand(condition, "where", 1)
+    condition = promotion.as_tensor_operand(condition, "where", 1)
     if input is None and other is None:
         note_look("where() with one argument")
         return condition.nonzero(as_tuple=True)
     kind = condition._metadata.dtype
     if kind == np.uint8:
-        condition = cast(condition, np.dtype(bool))
+        condition = promotion.cast(condition, np.dtype(bool))
     elif kind.kind != "b":
         raise RuntimeError(
             f"where expected condition to be a boolean tensor, but got a tensor with dtype "
@@ -324,9 +312,9 @@ def where(
     try:
         return R.where(condition, x, y)
     except ValueError:
-        check_broadcast("where", condition, x)
-        check_broadcast("where", condition, y)
-        check_broadcast("where", x, y)
+        promotion.check_broadcast("where", condition, x)
+        promotion.check_broadcast("where", condition, y)
+        promotion.check_broadcast("where", x, y)
         raise
 
 
@@ -336,23 +324,25 @@ def _alike(x: Any, y: Any, like: Any) -> tuple[Any, Any]:
         dtype = x._metadata.dtype
         if isinstance(y, Variable):
             if x._metadata.device is not y._metadata.device:
-                x, y = on_common_device("where", x, y)
-            dtype = common_dtype(x, y)
-            return cast(x, dtype), cast(y, dtype)
+                x, y = promotion.on_common_device("where", x, y)
+            dtype = promotion.common_dtype(x, y)
+            return promotion.cast(x, dtype), promotion.cast(y, dtype)
         if y.__class__ is float and dtype.kind == "f":
-            return x, constant(y, like, dtype)
+            return x, promotion.constant(y, like, dtype)
     values = []
     for place, operand in enumerate((x, y)):
-        value = operand if isinstance(operand, Variable) else as_number(operand)
+        value = operand if isinstance(operand, Variable) else promotion.as_number(operand)
         if value is None:
-            raise refusal(operand, "where", place + 2)
+            raise promotion.refusal(operand, "where", place + 2)
         values.append(value)
-    dtype = result_dtype(*values)
+    dtype = promotion.result_dtype(*values)
 
     def converted(value: Any) -> Any:
         if isinstance(value, Variable):
-            return cast(value, dtype)
-        return constant(fitted("where", value, dtype) if dtype.kind in "iu" else value, like, dtype)
+            return promotion.cast(value, dtype)
+        return promotion.constant(
+            fitted("where", value, dtype) if dtype.kind in "iu" else value, like, dtype
+        )
 
     return converted(values[0]), converted(values[1])
 
@@ -364,7 +354,7 @@ def fill(input: Tensor, value: Tensor | Number) -> Tensor:
         value: a number, or a tensor without dimensions, which gets the gradient.
     """
     node = "FillBackward1" if isinstance(value, Variable) else "FillBackward0"
-    value = cast(filling("fill", value, input), input._metadata.dtype)
+    value = promotion.cast(filling("fill", value, input), input._metadata.dtype)
     whole = R.clone(R.expand(value, input._metadata.shape), "C")
     return renamed(R.overwrite(input, whole), node)
 
@@ -380,19 +370,19 @@ def masked_fill(input: Tensor, mask: Mask, value: Tensor | Number) -> Tensor:
     dtype = input._metadata.dtype
     try:
         if not isinstance(value, Variable):
-            number = as_number(value)
+            number = promotion.as_number(value)
             if number is None:
-                raise refusal(value, "masked_fill", 3)
+                raise promotion.refusal(value, "masked_fill", 3)
             return R.masked_fill(input, mask, fitted("masked_fill", number, dtype))
         if value._metadata.shape:
             raise unmet("masked_fill", "masked_fill_ only supports a 0-dimensional value tensor. "
                         "Reduce it or use where()", value=value)  # fmt: skip
-        input, value = on_common_device("masked_fill", input, value)
+        input, value = promotion.on_common_device("masked_fill", input, value)
         return renamed(
             R.where(mask, held("masked_fill", value, dtype), input), "MaskedFillBackward1"
         )
     except ValueError:
-        check_broadcast("masked_fill", input, mask)
+        promotion.check_broadcast("masked_fill", input, mask)
         raise
 
 
@@ -402,10 +392,10 @@ def held(name: str, value: Any, dtype: Any) -> Tensor:
     if not value._batched and isinstance(value._array, np.ndarray):
         if found != dtype:
             again(_check_held, name, value._array, dtype)
-    elif category(found) == 3 and category(dtype) < 3:
+    elif promotion.category(found) == 3 and promotion.category(dtype) < 3:
         raise unmet(name, f"value cannot be converted to type {dtype} without overflow",
                     value=value.dtype)  # fmt: skip
-    return cast(value, dtype)
+    return promotion.cast(value, dtype)
 
 
 def _check_held(name: str, array: Array, dtype: Any) -> None:

@@ -14,7 +14,7 @@ from asyncgrad.choices import LstsqDriver, MatrixNorm, words
 from asyncgrad.core.recording import again
 from asyncgrad.core.variable import Variable
 from asyncgrad.errors import class_of
-from asyncgrad.ops import return_types
+from asyncgrad.ops import promotion, return_types
 from asyncgrad.ops.api import reduction, shape
 from asyncgrad.ops.api.elementwise import where
 from asyncgrad.ops.api.linalg import dot, matmul, mm
@@ -27,14 +27,6 @@ from asyncgrad.ops.dtype import REAL, check_dtype, check_inexact
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.namespace import Raw
 from asyncgrad.ops.node_names import no_view
-from asyncgrad.ops.promotion import (
-    as_number,
-    as_tensor_operand,
-    cast,
-    category,
-    check_broadcast,
-    result_dtype,
-)
 from asyncgrad.ops.requirements import requires, unmet
 from asyncgrad.ops.tensors.new_tensors import leaf, new_beside
 from asyncgrad.ops.tensors.transfer import seen
@@ -111,7 +103,7 @@ def matrix_norm(
     first, second = (one_dim(name, axis, ndim) for axis in axes)
     if first == second:
         raise unmet(name, "dims must be different", dim=dim)
-    order: Any = ord if isinstance(ord, str) else as_number(ord)
+    order: Any = ord if isinstance(ord, str) else promotion.as_number(ord)
     if not _is_order(order):
         raise RuntimeError(f"{name}: Order {ord} not supported.")
     if order == "fro":
@@ -145,7 +137,7 @@ def _is_order(order: Any) -> bool:
 def _singular_values(x: Tensor, first: int, second: int, dtype: DTypeLike | None) -> Any:
     ndim = len(x._metadata.shape)
     if dtype is not None:
-        x = cast(x, dtype)
+        x = promotion.cast(x, dtype)
     if (first, second) != (ndim - 2, ndim - 1):
         rest = [axis for axis in range(ndim) if axis not in {first, second}]
         x = R.permute(x, (*rest, first, second))
@@ -362,7 +354,7 @@ def multi_dot(tensors: Sequence[Tensor]) -> Tensor:
         raise TypeError(
             f"{name}(): argument 'tensors' must be tuple of Tensors, not {class_of(tensors)}"
         )
-    given = [as_tensor_operand(x, name, 1) for x in tensors]
+    given = [promotion.as_tensor_operand(x, name, 1) for x in tensors]
     if len(given) < 2:
         raise RuntimeError(f"{name}(): expected at least 2 tensors but got {len(given)}")
     for place, x in enumerate(given):
@@ -425,9 +417,9 @@ def vecdot(x: Inexact, y: Tensor, *, dim: int = -1) -> Tensor:
         y: a tensor of its dtype, broadcast against it.
     """
     name = "linalg.vecdot"
-    check_broadcast(name, x, y)
-    dtype = result_dtype(x, y)
-    x, y = cast(x, dtype), cast(y, dtype)
+    promotion.check_broadcast(name, x, y)
+    dtype = promotion.result_dtype(x, y)
+    x, y = promotion.cast(x, dtype), promotion.cast(y, dtype)
     if dtype.kind == "c":
         x = R.conj(x)
     if len(x._metadata.shape) == len(y._metadata.shape) == 1 and x.shape == y.shape:
@@ -435,7 +427,7 @@ def vecdot(x: Inexact, y: Tensor, *, dim: int = -1) -> Tensor:
         return dot(x, y)
     product = R.mul(x, y)
     summed = reduction.sum(product, many_dims(name, dim, len(product._metadata.shape)))
-    return cast(summed, dtype)
+    return promotion.cast(summed, dtype)
 
 
 @writes_exactly
@@ -460,7 +452,7 @@ def crossed(name: str, input: Tensor, other: Tensor, axis: int) -> Any:
     if a[axis] != 3 or b[axis] != 3:
         raise unmet(name, f"inputs dimension {axis} must have length 3", input=input, other=other)
     check_dtype(name, input._metadata.dtype, f"{REAL}c")
-    check_broadcast(name, input, other)
+    promotion.check_broadcast(name, input, other)
     (u, v, w), (r, s, t) = (shape.unbind(z, axis) for z in (input, other))
     parts = (
         R.sub(R.mul(v, t), R.mul(w, s)),
@@ -489,8 +481,8 @@ def vander(x: Tensor, *, N: int | None = None) -> Tensor:
         x = R.unsqueeze(x, 0)
     lengths = x._metadata.shape
     count = lengths[-1] if N is None else N
-    if category(x._metadata.dtype) < 2:
-        x = cast(x, _INT64)
+    if promotion.category(x._metadata.dtype) < 2:
+        x = promotion.cast(x, _INT64)
     column = R.unsqueeze(x, len(lengths))
     columns = [new_beside(name, x, "ones", (*lengths, 1))]
     for _ in range(count - 1):

@@ -15,6 +15,7 @@ from asyncgrad.core.recording import again
 from asyncgrad.core.variable import Variable, wrap
 from asyncgrad.devices import Device
 from asyncgrad.errors import AutogradError
+from asyncgrad.ops import promotion
 from asyncgrad.ops.api.activation import log_softmax, logsigmoid
 from asyncgrad.ops.api.index import getitem
 from asyncgrad.ops.arguments import check_constant, chosen_reduction, greatest, one_dim
@@ -25,15 +26,6 @@ from asyncgrad.ops.float32_compute import in_float32
 from asyncgrad.ops.fused import compiled
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.node_names import renamed, watch
-from asyncgrad.ops.promotion import (
-    cast,
-    category,
-    check_broadcast,
-    check_device,
-    constant,
-    result_dtype,
-    tensor_operands,
-)
 from asyncgrad.ops.requirements import requires, unmet
 from asyncgrad.types import Alike, Array, Floating, Library, Tensor, Truth
 
@@ -75,13 +67,13 @@ def _pair(name: str, input: Tensor, target: Tensor, warns: bool = False) -> tupl
     if x._metadata is not y._metadata:
         shape, other = x._metadata.shape, y._metadata.shape
         if shape != other:
-            check_broadcast(name, x, y)
+            promotion.check_broadcast(name, x, y)
             full = x._metadata.F.xp.broadcast_shapes(shape, other)
             x = x if shape == full else R.expand(x, full)
             y = y if other == full else R.expand(y, full)
         # Expanded first, so that a tensor without axes has full weight in type promotion.
-        dtype = result_dtype(x, y)
-        x, y = cast(x, dtype), cast(y, dtype)
+        dtype = promotion.result_dtype(x, y)
+        x, y = promotion.cast(x, dtype), promotion.cast(y, dtype)
     if name != "l1_loss":
         check_dtype(name, x._metadata.dtype, INEXACT)
         if x._metadata.is_complex:
@@ -118,10 +110,10 @@ def _absolute(x: Tensor, y: Tensor, reduction: Reduction) -> Any:
 def in_dtype(name: str, losses: Tensor, like: Tensor) -> Any:
     """Cast losses to the dtype of the tensor into which PyTorch writes them."""
     dtype = like._metadata.dtype
-    if category(dtype) < 2:
+    if promotion.category(dtype) < 2:
         raise unmet(name, f"result type {losses.dtype} can't be cast to the desired output type",
                     AutogradError, input=dtype)  # fmt: skip
-    return cast(losses, dtype)
+    return promotion.cast(losses, dtype)
 
 
 def _weighted(name: str, losses: Tensor, input: Tensor, weight: Tensor) -> Any:
@@ -236,12 +228,12 @@ def kl_div(
             "definition. 'mean' will be changed to behave the same as 'batchmean' in the next "
             "major release."
         )
-    operands = tensor_operands("kl_div", input, target)
-    if any(category(operand._metadata.dtype) < 2 for operand in operands):
+    operands = promotion.tensor_operands("kl_div", input, target)
+    if any(promotion.category(operand._metadata.dtype) < 2 for operand in operands):
         raise RuntimeError("kl_div: Integral inputs not supported. Convert them with .to().")
     # As in PyTorch's arithmetic, a tensor without axes has less weight in type promotion.
-    dtype = result_dtype(*operands)
-    x, y = _pair("kl_div", *(cast(operand, dtype) for operand in operands))
+    dtype = promotion.result_dtype(*operands)
+    x, y = _pair("kl_div", *(promotion.cast(operand, dtype) for operand in operands))
     op = R.kl_div_log if log_target else R.kl_div
     if reduction == "batchmean":
         shape = input._metadata.shape
@@ -285,7 +277,7 @@ def binary_cross_entropy(
     if weight is None:
         return _of_pair(R.binary_cross_entropy, x, y, None, reduction)
     losses = R.binary_cross_entropy(x, y, None, 1.0, True)
-    losses = cast(R.mul(losses, weight), x._metadata.dtype)
+    losses = promotion.cast(R.mul(losses, weight), x._metadata.dtype)
     losses = reduced_as("binary_cross_entropy", losses, input, reduction)
     return renamed(losses, "BinaryCrossEntropyBackward0")
 
@@ -306,7 +298,7 @@ def binary_cross_entropy_with_logits(
         pos_weight: the weight of positive targets, broadcast.
     """
     name = "binary_cross_entropy_with_logits"
-    if category(target._metadata.dtype) < 2 == category(input._metadata.dtype):
+    if promotion.category(target._metadata.dtype) < 2 == promotion.category(input._metadata.dtype):
         raise unmet(name, "result type Float can't be cast to the desired output type: targets are "
                     "probabilities", target=target._metadata.dtype)  # fmt: skip
     check_dtype(name, input._metadata.dtype, INEXACT)
@@ -338,7 +330,7 @@ def _class_target(name: str, x: Tensor, target: Tensor, ignore_index: int) -> tu
 
     The mask is None if no element is ignored.
     """
-    check_device(name, x, target)
+    promotion.check_device(name, x, target)
     shape, other = x._metadata.shape, target._metadata.shape
     if not shape:
         raise ValueError(f"{name}: Expected 1 or more dimensions (got 0)")
@@ -406,7 +398,7 @@ def _class_weight(name: str, weight: Tensor | None, x: Tensor, dim: int) -> Any:
 
 
 def _checked_weight(name: str, weight: Tensor, x: Tensor, dim: int) -> Tensor:
-    check_device(name, x, weight)
+    promotion.check_device(name, x, weight)
     if weight._metadata.shape != (x._metadata.shape[dim],):
         raise unmet(name, f"weight tensor should be defined either for all {x.shape[dim]} classes "
                     "or no classes", weight=weight)  # fmt: skip
@@ -535,8 +527,8 @@ def cross_entropy(
     """
     x, metadata = input, input._metadata
     soft = metadata.shape == target._metadata.shape != ()
-    if soft and category(target._metadata.dtype) == 2:
-        x = cast(x, result_dtype(x, target))
+    if soft and promotion.category(target._metadata.dtype) == 2:
+        x = promotion.cast(x, promotion.result_dtype(x, target))
     dtype = x._metadata.dtype
     # Sums over many classes overflow in float16, and so does their number.
     if dtype.kind == "V" or (label_smoothing and is_half(dtype)):
@@ -596,11 +588,11 @@ def _of_examples(
         return R.reshape(each, labels.shape if dim else labels.shape[:1])
 
     def shares(labels: Tensor) -> Any:
-        counted = R.to(R.ne(labels, constant(ignore_index, labels)), x._metadata.dtype)
+        counted = R.to(R.ne(labels, promotion.constant(ignore_index, labels)), x._metadata.dtype)
         if weight is None:
             return counted
         known = R.where(
-            R.eq(labels, constant(ignore_index, labels)), R.mul_scalar(labels, 0), labels
+            R.eq(labels, promotion.constant(ignore_index, labels)), R.mul_scalar(labels, 0), labels
         )
         return R.mul(counted, getitem(weight, known))
 
@@ -621,7 +613,7 @@ def _soft_cross_entropy(
 ) -> Any:
     shape = x._metadata.shape
     dim = 0 if len(shape) == 1 else 1
-    if category(target._metadata.dtype) != 2:
+    if promotion.category(target._metadata.dtype) != 2:
         raise unmet("cross_entropy", "Expected floating point type for target with class "
                     "probabilities. Class indices have the shape of the input without the axis of "
                     "classes", target=target.dtype)  # fmt: skip
@@ -652,7 +644,7 @@ def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -
         x2: a tensor that can be broadcast against the first.
         eps: the lower bound of the norms.
     """
-    if category(result_dtype(x1, x2)) != 2:
+    if promotion.category(promotion.result_dtype(x1, x2)) != 2:
         raise unmet("cosine_similarity", "expected common dtype to be floating point",
                     x1=x1.dtype, x2=x2.dtype)  # fmt: skip
     x1, x2 = _pair("cosine_similarity", x1, x2)

@@ -9,18 +9,9 @@ from typing import Any
 import numpy as np
 
 from asyncgrad.core.recording import note_constant
+from asyncgrad.ops.api import pooling
 from asyncgrad.ops.api.convolution import SHAPES, for_each
 from asyncgrad.ops.api.linalg import einsum
-from asyncgrad.ops.api.pooling import (
-    WHOLE,
-    WINDOWS,
-    avg_pool1d,
-    avg_pool2d,
-    avg_pool3d,
-    max_pool1d,
-    max_pool2d,
-    max_pool3d,
-)
 from asyncgrad.ops.api.shape import narrow, pad, reshape, transpose
 from asyncgrad.ops.converted import one_node
 from asyncgrad.ops.dtype import REAL, check_dtype
@@ -30,7 +21,11 @@ from asyncgrad.ops.signatures import named
 from asyncgrad.types import Alike, AtLeast3D, Ints, Tensor
 
 #: Max- and average-pooling of lines, images and volumes.
-_POOLS = ((max_pool1d, avg_pool1d), (max_pool2d, avg_pool2d), (max_pool3d, avg_pool3d))
+_POOLS = (
+    (pooling.max_pool1d, pooling.avg_pool1d),
+    (pooling.max_pool2d, pooling.avg_pool2d),
+    (pooling.max_pool3d, pooling.avg_pool3d),
+)
 
 
 def _patches(
@@ -190,12 +185,12 @@ def _lp_pool(ndim: int) -> Callable[..., Tensor]:
         elements = math.prod(for_each(name, "kernel_size", kernel_size, ndim))
         return (R.sign(means) * R.relu(R.abs(means)) * elements).pow(1.0 / norm_type)
 
-    doc = f"""The p-norm of each window of a {WHOLE[ndim]}, `norm_type` being p.
+    doc = f"""The p-norm of each window of a {pooling.WHOLE[ndim]}, `norm_type` being p.
 
     Args:
         input: {SHAPES[ndim]}
         norm_type: the power.
-        {WINDOWS}
+        {pooling.WINDOWS}
         ceil_mode: let the last windows reach beyond the end.
     """
     return named(function, name, doc)

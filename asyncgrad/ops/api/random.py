@@ -18,6 +18,7 @@ from asyncgrad.core.modes import current
 from asyncgrad.core.recording import drawn_anew
 from asyncgrad.core.variable import Variable
 from asyncgrad.devices import CPU, Device, current_stream
+from asyncgrad.ops import promotion
 from asyncgrad.ops.api.creation import like
 from asyncgrad.ops.arguments import one_int
 from asyncgrad.ops.batching import drawn, drawn_into, drawn_of
@@ -26,13 +27,6 @@ from asyncgrad.ops.converted import writes, writes_exactly
 from asyncgrad.ops.dtype import FLOATING, INEXACT, REAL, check_dtype, refuse
 from asyncgrad.ops.dtype_device import as_dtype, memory_format
 from asyncgrad.ops.namespace import RECORDED as R
-from asyncgrad.ops.promotion import (
-    as_number,
-    as_tensor_operand,
-    category,
-    check_broadcast,
-    default_dtype,
-)
 from asyncgrad.ops.requirements import requires, unmet
 from asyncgrad.ops.signatures import named
 from asyncgrad.ops.tensors.in_place import assign
@@ -91,7 +85,7 @@ def _by_shape(name: str, draw: _Draw, doc: str) -> Callable[..., Tensor]:
         dtype: DTypeLike | None = None, device: DeviceLike | None = None,
         requires_grad: bool = False,
     ) -> Tensor:  # fmt: skip
-        wanted = default_dtype() if dtype is None else as_dtype(name, dtype)
+        wanted = promotion.default_dtype() if dtype is None else as_dtype(name, dtype)
         shape = new_shape(name, sizes, size)
         place = place_of(name, device)
         return _filled(name, draw, shape, wanted, place, generator, requires_grad)
@@ -185,7 +179,7 @@ def _integers(
 @functools.cache
 def _limits(dtype: np.dtype[Any]) -> tuple[float, float]:
     """The least and the largest number of a dtype, or of the parts of a complex one."""
-    kind = category(dtype)
+    kind = promotion.category(dtype)
     if kind == 0:
         return 0, 1
     if kind == 1:
@@ -346,7 +340,7 @@ def _trials(source: Generator, x: Tensor, p: Any) -> Any:
         if not _all((p >= 0) & (p <= 1)):
             raise RuntimeError("bernoulli: Expected p_in >= 0 && p_in <= 1 to be true, but got "
                                "elements that are no probabilities")  # fmt: skip
-    elif as_number(p) is None:
+    elif promotion.as_number(p) is None:
         raise TypeError(f"bernoulli(): argument 'p' must be float, not {type(p).__name__}")
     elif not 0 <= p <= 1:
         raise RuntimeError(f"bernoulli_ expects p to be in [0, 1], but got p={p}")
@@ -401,7 +395,7 @@ def binomial(count: Tensor, prob: Tensor, generator: Generator | None = None) ->
     """
     trials, chances = _on_host(count), _on_host(prob)
     if trials.shape != chances.shape:
-        check_broadcast("binomial", count, prob)
+        promotion.check_broadcast("binomial", count, prob)
         trials, chances = np.broadcast_arrays(trials, chances)
     if not _all((chances >= 0) & (chances <= 1)):
         raise RuntimeError("binomial: expected probabilities in [0, 1]")
@@ -437,7 +431,7 @@ def normal(
             raise TypeError(
                 "normal() received an invalid combination of arguments: two numbers need a size"
             )
-        wanted = default_dtype() if dtype is None else as_dtype("normal", dtype)
+        wanted = promotion.default_dtype() if dtype is None else as_dtype("normal", dtype)
         place, draw = place_of("normal", device), partial(_normal, mean, std)
         wide = sequence_shape("normal", size)
         return _filled("normal", draw, wide, wanted, place, generator, requires_grad)
@@ -447,7 +441,7 @@ def normal(
         )
     if isinstance(mean, Variable):
         if isinstance(std, Variable):
-            check_broadcast("normal", mean, std)
+            promotion.check_broadcast("normal", mean, std)
         return _around(mean, std, generator, True)
     return _around(first, mean, generator, False)
 
@@ -476,11 +470,11 @@ def _normal(
             raise RuntimeError("normal expects standard deviation to be non-complex")
         if not _all(std >= 0):
             raise RuntimeError("normal expects all elements of std >= 0.0")
-    elif as_number(std) is None:
+    elif promotion.as_number(std) is None:
         raise TypeError(f"normal(): argument 'std' must be float, not {type(std).__name__}")
     elif not std >= 0:
         raise RuntimeError(f"normal expects std >= 0.0, but found std {std}")
-    if not isinstance(mean, np.ndarray) and as_number(mean) is None:
+    if not isinstance(mean, np.ndarray) and promotion.as_number(mean) is None:
         raise TypeError(f"normal(): argument 'mean' must be float, not {type(mean).__name__}")
     values = source.normal(shape, dtype)
     if values.__class__ is np.ndarray and std.__class__ is mean.__class__ is float:
@@ -580,7 +574,7 @@ def _real(name: str, what: str, value: object) -> Any:
     """A real number, also from a tensor without dimensions."""
     if isinstance(value, Variable) and not value._metadata.shape:
         value = on_host(value).item()
-    number = as_number(value)
+    number = promotion.as_number(value)
     if number is None or isinstance(number, complex):
         raise TypeError(f"{name}(): argument '{what}' must be float, not {type(value).__name__}")
     return number
@@ -620,7 +614,7 @@ def uniform_(
     input: Tensor, *args: float, generator: Generator | None = None, **kwargs: float
 ) -> Tensor:
     """Fill with floating or complex numbers uniform in [from, to): `uniform_(from=0, to=1)`."""
-    x = as_tensor_operand(input, "uniform_", 1)
+    x = promotion.as_tensor_operand(input, "uniform_", 1)
     low, high = 0.0, 1.0
     if args or kwargs:
         low, high = _bounds("uniform_", ("from", "to"), (low, high), args, kwargs)
@@ -735,7 +729,7 @@ def random_(input: Tensor, *args: int, generator: Generator | None = None, **kwa
         RuntimeError: if there are no such integers or the dtype can't hold them.
         NotImplementedError: for complex numbers.
     """
-    x = as_tensor_operand(input, "random_", 1)
+    x = promotion.as_tensor_operand(input, "random_", 1)
     dtype, shape = x._metadata.dtype, x._metadata.shape
     if len(args) == 1 and not kwargs:
         args = (0, *args)
@@ -750,7 +744,7 @@ def random_(input: Tensor, *args: int, generator: Generator | None = None, **kwa
 
 def _beyond(dtype: np.dtype[Any]) -> int:
     """The first integer that a dtype can't hold, or after which it skips integers."""
-    if category(dtype) < 2:
+    if promotion.category(dtype) < 2:
         return int(min(_limits(dtype)[1], np.iinfo(_INT64).max - 1)) + 1
     bits: dict[str, int] = {"bfloat16": 8, "float16": 11, "float32": 24, "float64": 53}
     return (1 << bits[dtype.name]) + 1

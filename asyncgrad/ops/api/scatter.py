@@ -11,6 +11,7 @@ import numpy as np
 from asyncgrad.choices import IndexReduceKind, ScatterReduceKind
 from asyncgrad.core.recording import note_look
 from asyncgrad.core.variable import Variable
+from asyncgrad.ops import promotion
 from asyncgrad.ops.api.creation import zeros
 from asyncgrad.ops.api.data import tensor
 from asyncgrad.ops.api.elementwise import clamp, where
@@ -32,14 +33,6 @@ from asyncgrad.ops.converted import converted, one_node, writes, writes_exactly
 from asyncgrad.ops.dtype import REAL, check_dtype, refuse
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.node_names import no_view, renamed
-from asyncgrad.ops.promotion import (
-    as_number,
-    category,
-    check_broadcast,
-    check_device,
-    constant,
-    refusal,
-)
 from asyncgrad.ops.requirements import requires, unmet
 from asyncgrad.ops.scalar_cast import fitted
 from asyncgrad.ops.tensors import in_place
@@ -61,7 +54,7 @@ def _at(axis: int, place: object) -> tuple[Any, ...]:
 
 def _index(name: str, index: Tensor, length: int, lowest: int) -> Any:
     """Check an index: integers from `lowest` on, at most one axis."""
-    if index.ndim > 1 or category(index._metadata.dtype) != 1:
+    if index.ndim > 1 or promotion.category(index._metadata.dtype) != 1:
         raise IndexError(f"{name}(): Expected a vector of int64 for index, got {index!r}")
     check_range(name, index._array, length, IndexError, lowest)
     return reshape(index, (index.numel(),))
@@ -84,7 +77,7 @@ def _check_flat(name: str, index: Tensor, length: int) -> None:
 def index_copy(input: Tensor, dim: Axis, index: ByExample, source: Alike) -> Tensor:
     """A copy of `input` with the slices of `source` written at `index` along `dim`."""
     x, y = input, source
-    check_device("index_copy", x, index, y)
+    promotion.check_device("index_copy", x, index, y)
     at = _index("index_copy", index, x.shape[dim] if x.ndim else 1, 0)
     wanted = (*x.shape[:dim], len(at), *x.shape[dim + 1 :])
     if y.shape != wanted and (y.ndim or wanted != (1,)):
@@ -104,7 +97,7 @@ def index_copy(input: Tensor, dim: Axis, index: ByExample, source: Alike) -> Ten
 @writes
 def index_fill(input: Tensor, dim: Axis, index: ByExample, value: Tensor | Number) -> Tensor:
     """A copy of `input` with one value in all slices at `index` along `dim`."""
-    check_device("index_fill", input, index)
+    promotion.check_device("index_fill", input, index)
     length = input.shape[dim] if input.ndim else 1
     at = _index("index_fill", index, length, -length)
     if isinstance(value, Variable):
@@ -115,16 +108,16 @@ def index_fill(input: Tensor, dim: Axis, index: ByExample, value: Tensor | Numbe
         if value._metadata.is_complex and not input._metadata.is_complex:
             raise RuntimeError("index_fill: Converting complex Scalar to non-complex type")
     else:
-        number = as_number(value)
+        number = promotion.as_number(value)
         if number is None:
-            raise refusal(value, "index_fill", 3)
-        value = constant(fitted("index_fill", number, input._metadata.dtype), input)
+            raise promotion.refusal(value, "index_fill", 3)
+        value = promotion.constant(fitted("index_fill", number, input._metadata.dtype), input)
     value = cast("Tensor", value).to(input._metadata.dtype)
     if not input.ndim:
         return R.overwrite(input, R.clone(value)) if len(at) else R.clone(input)
     # With a mask, repeated indices count only once in the value's gradient.
     none = zeros(length, dtype=np.bool_, device=input.device)
-    mask = index_put(none, (at,), constant(True, none))
+    mask = index_put(none, (at,), promotion.constant(True, none))
     out = where(reshape(mask, (length,) + (1,) * (input.ndim - dim - 1)), value, input)
     return renamed(out, "IndexFillBackward0")
 
@@ -138,7 +131,7 @@ def _neutral(reduce: str, dtype: np.dtype[Any]) -> Any:
         return _NEUTRAL[reduce]
     if dtype.kind == "b":
         return reduce == "amin"
-    if category(dtype) > 1:
+    if promotion.category(dtype) > 1:
         return -np.inf if reduce == "amax" else np.inf
     limits = np.iinfo(dtype)
     return limits.min if reduce == "amax" else limits.max
@@ -155,7 +148,7 @@ def _reduced(
     metadata = x._metadata
     held = copied(x, src)
     if not own:
-        value = constant(_neutral(reduce, metadata.dtype), x)
+        value = promotion.constant(_neutral(reduce, metadata.dtype), x)
         held = kept(R.put(held, R.expand(value, src._metadata.shape), at))
     if reduce == "prod":
         return kept(R.scatter_multiply(held, src, at))
@@ -164,13 +157,13 @@ def _reduced(
     total = kept(R.put_add(held, src, at))
     if reduce == "sum":
         return total
-    one = constant(1, x)
+    one = promotion.constant(1, x)
     counts = R.clone(R.expand(one, metadata.shape))
     if not own:
-        counts = R.put(counts, R.expand(constant(0, x), src._metadata.shape), at)
+        counts = R.put(counts, R.expand(promotion.constant(0, x), src._metadata.shape), at)
     counts = R.put_add(counts, R.expand(one, src._metadata.shape), at)
     counts = where(R.eq(counts, 0), one, counts)
-    return (R.div_floor if category(metadata.dtype) < 2 else R.div)(total, counts)
+    return (R.div_floor if promotion.category(metadata.dtype) < 2 else R.div)(total, counts)
 
 
 def _check_reduction(name: str, x: Tensor, reduce: str) -> None:
@@ -232,7 +225,7 @@ def index_reduce(
     _check_reduction(name, x, reduce)
     if not include_self:
         check_dtype(name, x._metadata.dtype, REAL)
-    check_device(name, x, index, y)
+    promotion.check_device(name, x, index, y)
     numbers = rows_to_change(name, x, dim, index, y, IndexError)
     if not x._metadata.shape:
         out = _reduced(reshape(x, (1,)), (numbers,), index, reshape(y, (1,)), reduce, include_self)
@@ -255,7 +248,7 @@ def put(input: Tensor, index: Tensor, source: Alike, accumulate: bool = False) -
     """
     x, at, y = input, index, source
     _check_flat("put", at, x.numel())
-    check_device("put", x, at, y)
+    promotion.check_device("put", x, at, y)
     if not at.numel():
         out = R.clone(x)
     else:
@@ -267,8 +260,8 @@ def put(input: Tensor, index: Tensor, source: Alike, accumulate: bool = False) -
 def masked_scatter(input: Tensor, mask: Mask, source: Alike) -> Tensor:
     """A copy of `input` with the first elements of `source`, in order, where the mask is True."""
     x, y = input, source
-    check_device("masked_scatter", x, mask, y)
-    check_broadcast("masked_scatter", x, mask)
+    promotion.check_device("masked_scatter", x, mask, y)
+    promotion.check_broadcast("masked_scatter", x, mask)
     shape = np.broadcast_shapes(x.shape, mask.shape)
     if not shape:
         return reshape(masked_scatter(reshape(x, (1,)), mask, y), ())
@@ -303,7 +296,7 @@ def take(input: Tensor, index: Tensor) -> Tensor:
     """The elements at flat indices, in the shape of `index`."""
     length = input.numel()
     _check_flat("take", index, length)
-    check_device("take", input, index)
+    promotion.check_device("take", input, index)
     places = R.remainder(reshape(index, (-1,)), length) if length else reshape(index, (-1,))
     return no_view(reshape(index_select(reshape(input, (-1,)), 0, places), index.shape))
 
@@ -350,5 +343,5 @@ def fill_diagonal_(input: AtLeast2D, fill_value: Number, wrap: bool = False) -> 
     mask = np.zeros(input.shape, dtype=bool)
     np.fill_diagonal(mask, True, wrap=wrap)
     number = fitted("fill_diagonal_", fill_value, input._metadata.dtype)
-    value = expand(constant(number, input, input._metadata.dtype), input.shape)
+    value = expand(promotion.constant(number, input, input._metadata.dtype), input.shape)
     return in_place.change(input, "fill_diagonal_", lambda held: where(tensor(mask), value, held))

@@ -12,35 +12,15 @@ from asyncgrad.choices import Indexing, PadMode
 from asyncgrad.core.variable import Variable
 from asyncgrad.core.versions import looks_into
 from asyncgrad.errors import class_of
-from asyncgrad.ops.arguments import (
-    filled_shape,
-    is_expandable,
-    many_dims,
-    one_dim,
-    one_int,
-    one_shape,
-)
+from asyncgrad.ops import arguments, promotion, split_nodes
 from asyncgrad.ops.batching import bottom
 from asyncgrad.ops.converted import converted, one_node, writes, writes_exactly
 from asyncgrad.ops.dtype import DTYPES, REAL, DType, check_dtype
 from asyncgrad.ops.dtype_device import as_memory_format, memory_format
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.node_names import no_view, renamed
-from asyncgrad.ops.promotion import (
-    as_tensor_operand,
-    cast,
-    check_device,
-    promote_dtypes,
-    tensor_operands,
-)
 from asyncgrad.ops.requirements import broadcast_shape, requires, unmet
 from asyncgrad.ops.scalar_cast import fitted
-from asyncgrad.ops.split_nodes import (
-    SplitBackward0,
-    SplitWithSizesBackward0,
-    UnbindBackward0,
-    several,
-)
 from asyncgrad.ops.table.shape import Named
 from asyncgrad.types import AtLeast1D, AtLeast2D, Axis, DTypeLike, Ints, Number, Tensor
 
@@ -63,9 +43,9 @@ _CACHE_LIMIT = 1024
 
 def reshape(input: Tensor, *sizes: Ints, shape: Ints | None = None) -> Tensor:
     """The same elements in another shape, a view where the memory allows it."""
-    x = as_tensor_operand(input, "reshape", 1)
-    wanted = one_shape("reshape", sizes if shape is None else (shape,))
-    return R.reshape(x, filled_shape("reshape", wanted, x._metadata.size))
+    x = promotion.as_tensor_operand(input, "reshape", 1)
+    wanted = arguments.one_shape("reshape", sizes if shape is None else (shape,))
+    return R.reshape(x, arguments.filled_shape("reshape", wanted, x._metadata.size))
 
 
 def view(
@@ -77,14 +57,14 @@ def view(
     Raises:
         RuntimeError: if the elements do not fit, or the memory has to be copied.
     """
-    x = as_tensor_operand(input, "view", 1)
+    x = promotion.as_tensor_operand(input, "view", 1)
     if size is not None:
         shape = (size,)
     if len(shape) == 1 and isinstance(shape[0], DTYPES):
         dtype = shape[0]
     if dtype is not None:
         return _reinterpreted(x, np.dtype(dtype))
-    sizes = filled_shape("view", one_shape("view", shape), x._metadata.size)
+    sizes = arguments.filled_shape("view", arguments.one_shape("view", shape), x._metadata.size)
     out = R.reshape(x, sizes)
     made, viewed = (bottom(out), bottom(x)) if x._batched else (out, x)
     if not looks_into(made._array, viewed._array) and viewed._metadata.size:
@@ -120,8 +100,8 @@ def flatten(input: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
     shape = input._metadata.shape
     if end_dim == -1 and len(shape) > 1 and start_dim == 0:
         return R.reshape(input, (input._metadata.size,))
-    first = one_dim("flatten", start_dim, len(shape))
-    last = one_dim("flatten", end_dim, len(shape))
+    first = arguments.one_dim("flatten", start_dim, len(shape))
+    last = arguments.one_dim("flatten", end_dim, len(shape))
     if first > last:
         raise RuntimeError("flatten() has invalid args: start_dim cannot come after end_dim")
     if not shape:
@@ -144,11 +124,11 @@ def ravel(input: Tensor) -> Tensor:
 def unflatten(input: AtLeast1D, dim: Axis, sizes: Sequence[int]) -> Tensor:
     """Split the axis `dim` into several; one of `sizes` may be -1."""
     shape = input._metadata.shape
-    wanted = one_shape("unflatten", (sizes,))
+    wanted = arguments.one_shape("unflatten", (sizes,))
     if not wanted:
         raise RuntimeError("unflatten: sizes must be non-empty")
     try:
-        inner = filled_shape("unflatten", wanted, shape[dim])
+        inner = arguments.filled_shape("unflatten", wanted, shape[dim])
     except RuntimeError:
         raise RuntimeError(
             f"unflatten: Provided sizes {list(wanted)} don't multiply up to the size of dim "
@@ -159,9 +139,9 @@ def unflatten(input: AtLeast1D, dim: Axis, sizes: Sequence[int]) -> Tensor:
 
 def permute(input: Tensor, *order: Ints, dims: Ints | None = None) -> Tensor:
     """The axes in another order."""
-    x = as_tensor_operand(input, "permute", 1)
+    x = promotion.as_tensor_operand(input, "permute", 1)
     ndim = len(x._metadata.shape)
-    order = one_shape("permute", order if dims is None else (dims,))
+    order = arguments.one_shape("permute", order if dims is None else (dims,))
     if len(order) != ndim:
         raise unmet("permute", "number of dimensions in the tensor input does not match the length "
                     "of the desired ordering of dimensions", input=x, dims=order)  # fmt: skip
@@ -171,7 +151,7 @@ def permute(input: Tensor, *order: Ints, dims: Ints | None = None) -> Tensor:
 @lru_cache(_CACHE_LIMIT)
 def _permuted(order: tuple[int, ...]) -> tuple[int, ...]:
     """An order of axes, with negative axes counted from the end."""
-    axes = tuple([one_dim("permute", dim, len(order)) for dim in order])
+    axes = tuple([arguments.one_dim("permute", dim, len(order)) for dim in order])
     if len(set(axes)) < len(axes):
         raise RuntimeError(f"permute(): duplicate dims are not allowed, got {order}")
     return axes
@@ -184,7 +164,10 @@ def transpose(input: Tensor, dim0: int, dim1: int) -> Tensor:
 
 @lru_cache(_CACHE_LIMIT)
 def _exchanged(ndim: int, dim0: int, dim1: int) -> Named:
-    first, second = one_dim("transpose", dim0, ndim), one_dim("transpose", dim1, ndim)
+    first, second = (
+        arguments.one_dim("transpose", dim0, ndim),
+        arguments.one_dim("transpose", dim1, ndim),
+    )
     order = list(range(ndim))
     if ndim:
         order[first], order[second] = order[second], order[first]
@@ -212,7 +195,7 @@ def movedim(input: Tensor, source: Ints, destination: Ints) -> Tensor:
 def _moved(ndim: int, source: Ints, destination: Ints) -> tuple[int, ...]:
     sources, targets = (
         [
-            one_dim("movedim", dim, ndim)
+            arguments.one_dim("movedim", dim, ndim)
             for dim in (dims if isinstance(dims, (tuple, list)) else (dims,))
         ]
         for dims in (source, destination)
@@ -235,7 +218,7 @@ def _moved(ndim: int, source: Ints, destination: Ints) -> tuple[int, ...]:
 @converted
 def unsqueeze(input: Tensor, dim: int) -> Tensor:
     """Insert a new axis of length 1 at `dim`."""
-    return R.unsqueeze(input, one_dim("unsqueeze", dim, len(input._metadata.shape) + 1))
+    return R.unsqueeze(input, arguments.one_dim("unsqueeze", dim, len(input._metadata.shape) + 1))
 
 
 @converted
@@ -251,15 +234,15 @@ def squeeze(input: Tensor, *dims: Ints, dim: Ints | None = None) -> Tensor:
 @lru_cache(_CACHE_LIMIT)
 def _dropped(shape: tuple[int, ...], dim: Ints | None) -> Named:
     sequence = isinstance(dim, (tuple, list))
-    chosen = () if sequence and not dim else many_dims("squeeze", dim, len(shape))
+    chosen = () if sequence and not dim else arguments.many_dims("squeeze", dim, len(shape))
     node = f"SqueezeBackward{0 if dim is None else 1 + sequence}"
     return Named([i for i in chosen if shape[i] == 1], node)
 
 
 def expand(input: Tensor, *sizes: Ints, size: Ints | None = None, implicit: bool = False) -> Tensor:
     """A view that repeats axes of length 1 and adds leading axes; -1 keeps a length."""
-    x = as_tensor_operand(input, "expand", 1)
-    wanted = one_shape("expand", sizes if size is None else (size,))
+    x = promotion.as_tensor_operand(input, "expand", 1)
+    wanted = arguments.one_shape("expand", sizes if size is None else (size,))
     return R.expand(x, _expanded(x._metadata.shape, wanted))
 
 
@@ -267,7 +250,7 @@ def expand(input: Tensor, *sizes: Ints, size: Ints | None = None, implicit: bool
 def _expanded(shape: tuple[int, ...], wanted: tuple[int, ...]) -> tuple[int, ...]:
     lead = len(wanted) - len(shape)
     full = tuple([shape[i - lead] if n == -1 and i >= lead else n for i, n in enumerate(wanted)])
-    if not is_expandable(shape, full) or any(n < 0 for n in full):
+    if not arguments.is_expandable(shape, full) or any(n < 0 for n in full):
         raise RuntimeError(f"expand: {_mismatch(shape, wanted)}")
     return full
 
@@ -302,7 +285,7 @@ def broadcast_to(input: Tensor, *sizes: Ints, size: Ints | None = None) -> Tenso
 
 def broadcast_tensors(*tensors: Tensor) -> tuple[Tensor, ...]:
     """Tensors expanded to the shape that they are broadcast to; themselves if they have it."""
-    parts = tensor_operands("broadcast_tensors", *tensors)
+    parts = promotion.tensor_operands("broadcast_tensors", *tensors)
     shape = broadcast_shape("broadcast_tensors", parts)
     return tuple([x if x._metadata.shape == shape else R.expand(x, shape) for x in parts])
 
@@ -318,7 +301,7 @@ def meshgrid(
         indexing: "ij" (the default) numbers the axes as the tensors, "xy" exchanges the first two.
     """
     given = tensors[0] if len(tensors) == 1 and not isinstance(tensors[0], Variable) else tensors
-    parts = tensor_operands("meshgrid", *given)
+    parts = promotion.tensor_operands("meshgrid", *given)
     if not parts:
         raise RuntimeError("meshgrid expects a non-empty TensorList")
     for x in parts:
@@ -326,7 +309,7 @@ def meshgrid(
             raise unmet("meshgrid", "Expected 0D or 1D tensor in the tensor list", tensor=x)
         if x._metadata.dtype != parts[0]._metadata.dtype:
             raise RuntimeError("meshgrid expects all tensors to have the same dtype")
-    check_device("meshgrid", *parts)
+    promotion.check_device("meshgrid", *parts)
     order = list(range(len(parts)))
     if indexing == "xy" and len(parts) > 1:
         order[:2] = 1, 0
@@ -351,7 +334,7 @@ def narrow(input: AtLeast1D, dim: Axis, start: Tensor | int, length: int) -> Ten
     ):
         raise RuntimeError("narrow(): start must be an 0-dim integral Tensor.")
     size = input._metadata.shape[dim]
-    first = one_int("narrow", "start", start)
+    first = arguments.one_int("narrow", "start", start)
     if not -size <= first <= size:
         raise unmet("narrow", f"start out of range (expected to be in range of [-{size}, {size}], "
                     f"but got {first})", IndexError)  # fmt: skip
@@ -375,7 +358,7 @@ def narrow_copy(input: Tensor, dim: int, start: Tensor | int, length: int) -> Te
 def select(input: Tensor, dim: Axis, index: Tensor | int) -> Tensor:
     """A view of the slice at `index` along an axis, without that axis."""
     shape = input._metadata.shape
-    place = one_int("select", "index", index)
+    place = arguments.one_int("select", "index", index)
     if not -shape[dim] <= place < shape[dim]:
         raise unmet("select", f"index {place} out of range for tensor of size {list(shape)} at "
                     f"dimension {dim}", IndexError)  # fmt: skip
@@ -395,13 +378,13 @@ def split(tensor: AtLeast1D, split_size_or_sections: Ints, dim: Axis = 0) -> tup
     """
     size = tensor._metadata.shape[dim]
     if isinstance(split_size_or_sections, (tuple, list)):
-        lengths = [one_int("split", "split_size", n) for n in split_size_or_sections]
+        lengths = [arguments.one_int("split", "split_size", n) for n in split_size_or_sections]
         if any(n < 0 for n in lengths) or sum(lengths) != size:
             raise unmet("split", "split_with_sizes expects split_sizes have only non-negative "
                         f"entries and to sum exactly to {size} (input tensor's size at dimension "
                         f"{dim})", split_sizes=lengths)  # fmt: skip
-        return _in_turn(tensor, dim, lengths, SplitWithSizesBackward0)
-    each = one_int("split", "split_size", split_size_or_sections)
+        return _in_turn(tensor, dim, lengths, split_nodes.SplitWithSizesBackward0)
+    each = arguments.one_int("split", "split_size", split_size_or_sections)
     if each < 0 or (each == 0 and size):
         raise unmet("split", "split expects split_size be non-negative, and 0 only if dimension "
                     "size is 0", split_size=each, size=size)  # fmt: skip
@@ -410,7 +393,7 @@ def split(tensor: AtLeast1D, split_size_or_sections: Ints, dim: Axis = 0) -> tup
 
 
 def _in_turn(
-    x: Tensor, axis: int, lengths: list[int], kind: type[Any] = SplitBackward0
+    x: Tensor, axis: int, lengths: list[int], kind: type[Any] = split_nodes.SplitBackward0
 ) -> tuple[Any, ...]:
     """Consecutive views of given lengths along an axis."""
     places = []
@@ -418,7 +401,7 @@ def _in_turn(
     for length in lengths:
         places.append((axis, start, length))
         start += length
-    return several(x, "narrow", places, kind, axis)
+    return split_nodes.several(x, "narrow", places, kind, axis)
 
 
 @converted
@@ -439,7 +422,7 @@ def unbind(input: Tensor, dim: Axis = 0) -> tuple[Tensor, ...]:
     shape = input._metadata.shape
     before = (slice(None),) * dim
     places = [((*before, i, Ellipsis),) for i in range(shape[dim])]
-    return several(input, "getitem", places, UnbindBackward0, dim)
+    return split_nodes.several(input, "getitem", places, split_nodes.UnbindBackward0, dim)
 
 
 @requires("dim1 != dim2  # diagonal dimensions cannot be identical. Name two different axes")
@@ -492,7 +475,7 @@ def cat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
             raise unmet("cat", f"zero-dimensional tensor (at position {place}) cannot be "
                         "concatenated. Use stack()")  # fmt: skip
     first = kept[0] if kept else (0,)
-    axis = one_dim("cat", dim, len(first)) if kept else 0
+    axis = arguments.one_dim("cat", dim, len(first)) if kept else 0
     for place, shape in enumerate(shapes):
         if shape == first or shape == (0,):
             continue
@@ -517,7 +500,7 @@ def several_tensors(name: str, tensors: Sequence[Tensor]) -> list[Any]:
             f"{name}(): argument 'tensors' (position 1) must be tuple of Tensors, not "
             f"{class_of(tensors)}"
         )
-    return [as_tensor_operand(x, name, i + 1) for i, x in enumerate(tensors)]
+    return [promotion.as_tensor_operand(x, name, i + 1) for i, x in enumerate(tensors)]
 
 
 def _joined(name: str, tensors: Sequence[Tensor]) -> list[Any]:
@@ -530,9 +513,9 @@ def _joined(name: str, tensors: Sequence[Tensor]) -> list[Any]:
     dtype = found
     for part in parts:
         if part._metadata.dtype is not found:
-            dtype = promote_dtypes(dtype, part._metadata.dtype)
+            dtype = promotion.promote_dtypes(dtype, part._metadata.dtype)
             found = None
-    return parts if found is not None else [cast(part, dtype) for part in parts]
+    return parts if found is not None else [promotion.cast(part, dtype) for part in parts]
 
 
 @writes
@@ -540,7 +523,7 @@ def stack(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     """Tensors of one shape joined along a new axis."""
     parts = _joined("stack", tensors)
     first = parts[0]._metadata.shape
-    axis = one_dim("stack", dim, len(first) + 1)
+    axis = arguments.one_dim("stack", dim, len(first) + 1)
     for place, part in enumerate(parts):
         if part._metadata.shape != first:
             raise unmet("stack", "stack expects each tensor to be equal size, but "
@@ -551,15 +534,15 @@ def stack(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
 
 def tile(input: Tensor, *repeats: Ints, dims: Ints | None = None) -> Tensor:
     """Repeat the tensor along its axes; `dims` is aligned to the last axis."""
-    x = as_tensor_operand(input, "tile", 1)
-    counts = one_shape("tile", repeats if dims is None else (dims,))
+    x = promotion.as_tensor_operand(input, "tile", 1)
+    counts = arguments.one_shape("tile", repeats if dims is None else (dims,))
     return repeat(x, (1,) * (len(x._metadata.shape) - len(counts)) + counts)
 
 
 def repeat(input: Tensor, *counts: Ints, repeats: Ints | None = None) -> Tensor:
     """Repeat the tensor along each axis, and along new leading axes."""
-    x = as_tensor_operand(input, "repeat", 1)
-    counts = one_shape("repeat", counts if repeats is None else (repeats,))
+    x = promotion.as_tensor_operand(input, "repeat", 1)
+    counts = arguments.one_shape("repeat", counts if repeats is None else (repeats,))
     if len(counts) < len(x._metadata.shape):
         raise unmet("repeat", "Number of dimensions of repeat dims can not be smaller than number "
                     "of dimensions of tensor", repeats=counts, input=x)  # fmt: skip
@@ -570,9 +553,9 @@ def repeat(input: Tensor, *counts: Ints, repeats: Ints | None = None) -> Tensor:
 
 def flip(input: Tensor, *axes: Ints, dims: Ints | None = None) -> Tensor:
     """A copy with some axes reversed."""
-    x = as_tensor_operand(input, "flip", 1)
-    wanted = one_shape("flip", axes if dims is None else (dims,))
-    return R.flip(x, many_dims("flip", wanted, len(x._metadata.shape)) if wanted else ())
+    x = promotion.as_tensor_operand(input, "flip", 1)
+    wanted = arguments.one_shape("flip", axes if dims is None else (dims,))
+    return R.flip(x, arguments.many_dims("flip", wanted, len(x._metadata.shape)) if wanted else ())
 
 
 def roll(input: Tensor, shifts: Ints, dims: Ints | None = None) -> Tensor:
@@ -582,8 +565,8 @@ def roll(input: Tensor, shifts: Ints, dims: Ints | None = None) -> Tensor:
         shifts: the distance for each axis in `dims`.
         dims: the axes; None for the flattened tensor.
     """
-    steps = one_shape("roll", (shifts,))
-    axes = () if dims is None else one_shape("roll", (dims,))
+    steps = arguments.one_shape("roll", (shifts,))
+    axes = () if dims is None else arguments.one_shape("roll", (dims,))
     if not steps:
         raise RuntimeError("`shifts` required")
     if len(axes) != len(steps) and (axes or len(steps) != 1):
@@ -596,7 +579,7 @@ def roll(input: Tensor, shifts: Ints, dims: Ints | None = None) -> Tensor:
         return no_view(R.reshape(R.roll(flat, steps, (0,)), shape))
     if not shape:
         raise IndexError("roll: Dimension specified as 0 but tensor has no dimensions")
-    return R.roll(input, steps, tuple([one_dim("roll", dim, len(shape)) for dim in axes]))
+    return R.roll(input, steps, tuple([arguments.one_dim("roll", dim, len(shape)) for dim in axes]))
 
 
 # -- the frame ------------------------------------------------------------------------------------
@@ -646,7 +629,7 @@ def pad(
 
 def widths_of(x: Tensor, pad: Sequence[int]) -> tuple[tuple[int, int], ...]:
     """The widths before and after each axis."""
-    ndim, numbers = len(x._metadata.shape), one_shape("pad", (pad,))
+    ndim, numbers = len(x._metadata.shape), arguments.one_shape("pad", (pad,))
     if len(numbers) % 2:
         raise RuntimeError(f"Padding length must be divisible by 2, got {list(numbers)}")
     if len(numbers) > 2 * ndim:

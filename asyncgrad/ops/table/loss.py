@@ -16,15 +16,7 @@ from asyncgrad.core.variable import Variable
 from asyncgrad.ops import batch_rules
 from asyncgrad.ops.fused import along, compiled, elementwise, joined, masked, number, summed
 from asyncgrad.ops.op import Op, Part, binary, fused, linear, operation, unary
-from asyncgrad.ops.table.activation import (
-    at_least,
-    at_most,
-    line_maxima,
-    line_total,
-    log_one_plus,
-    ones,
-    sigmoid,
-)
+from asyncgrad.ops.table import activation
 from asyncgrad.ops.table.elementwise import signs_of
 from asyncgrad.ops.table.reduction import push_of
 from asyncgrad.ops.table.shape import in_order, kept_shape
@@ -64,8 +56,6 @@ def _elementwise_loss(
         return each_value(xp, x, y, parameter) if each else total(xp, x, y, parameter, scale)
 
     def pull(which: str) -> Part:
-        by_each, by_number = elementwise(3)(times), elementwise(2, f"{name}_by_{which}")(times)
-
         slope, slope_rule = slopes[which]
 
         def times(
@@ -73,6 +63,8 @@ def _elementwise_loss(
         ) -> Any:
             d = slope(xp, out, x, y, parameter)
             return xp.multiply(d, factor, d)
+
+        by_each, by_number = elementwise(3)(times), elementwise(2, f"{name}_by_{which}")(times)
 
         def kernel(
             xp: Library, g: Array, x: Array, y: Array, parameter: float | None, scale: float,
@@ -151,7 +143,7 @@ def _of_difference(
 def _huber(xp: Library, d: Array, delta: float) -> Any:
     """m * (|d| - m / 2) with m = min(|d|, delta)."""
     xp.abs(d, d)
-    m = at_most(xp, None, d, delta)
+    m = activation.at_most(xp, None, d, delta)
     xp.subtract(d, 0.5 * m, d)
     return xp.multiply(d, m, d)
 
@@ -195,18 +187,18 @@ def _log_odds(xp: Library, out: Array | None, x: Array) -> Any:
     """log(1 - x) - log(x), with both bounded by the floor."""
     d = xp.negative(x, out)
     xp.log1p(d, d)
-    at_least(xp, d, d, _LOG_FLOOR)
+    activation.at_least(xp, d, d, _LOG_FLOOR)
     p = xp.log(x)
-    return xp.subtract(d, at_least(xp, p, p, _LOG_FLOOR), d)
+    return xp.subtract(d, activation.at_least(xp, p, p, _LOG_FLOOR), d)
 
 
 def _binary(xp: Library, out: Array | None, x: Array, y: Array, *_: object) -> Any:
     """-(y * log(x) + (1 - y) * log(1 - x))."""
     d = xp.negative(x, out)
     xp.log1p(d, d)
-    at_least(xp, d, d, _LOG_FLOOR)
+    activation.at_least(xp, d, d, _LOG_FLOOR)
     p = xp.log(x)
-    at_least(xp, p, p, _LOG_FLOOR)
+    activation.at_least(xp, p, p, _LOG_FLOOR)
     # Each logarithm has its own factor: a sum of both would lose the digits of the smaller one.
     xp.multiply(d, y - 1, d)
     xp.multiply(p, y, p)
@@ -216,7 +208,7 @@ def _binary(xp: Library, out: Array | None, x: Array, y: Array, *_: object) -> A
 def _binary_by_x(xp: Library, out: Array | None, x: Array, y: Array, *_: object) -> Any:
     d = xp.subtract(1, x, out)
     xp.multiply(d, x, d)
-    at_least(xp, d, d, _PRODUCT_FLOOR)
+    activation.at_least(xp, d, d, _PRODUCT_FLOOR)
     return xp.divide(xp.subtract(x, y), d, d)
 
 
@@ -231,13 +223,13 @@ def _binary_logits(xp: Library, out: Array | None, x: Array, y: Array, *_: objec
     d = xp.abs(x, out)
     xp.negative(d, d)
     xp.exp(d, d)
-    log_one_plus(xp, d)
-    xp.subtract(d, at_most(xp, None, x, 0), d)
+    activation.log_one_plus(xp, d)
+    xp.subtract(d, activation.at_most(xp, None, x, 0), d)
     return xp.add(d, (1 - y) * x, d)
 
 
 def _binary_logits_by_x(xp: Library, out: Array | None, x: Array, y: Array, *_: object) -> Any:
-    d = sigmoid(xp, out, x)
+    d = activation.sigmoid(xp, out, x)
     return xp.subtract(d, y, d)
 
 
@@ -280,11 +272,11 @@ def _log_sums(xp: Library, out: Array | None, x: Array, dim: int, tops: list[tup
         top = np.maximum.reduce(e, 0)
         tops.append((top[:, None],))
         xp.exp(xp.subtract(e, top, e), e)
-        return xp.log(ones(len(e), e.dtype).dot(e))[:, None]
-    top = line_maxima(x, dim)
+        return xp.log(activation.ones(len(e), e.dtype).dot(e))[:, None]
+    top = activation.line_maxima(x, dim)
     tops.append((top,))
     e = xp.subtract(x, top)
-    return xp.log(line_total(xp, xp.exp(e, e), dim))
+    return xp.log(activation.line_total(xp, xp.exp(e, e), dim))
 
 
 def _line_sums(xp: Library, x: Array, dim: int) -> Any:
@@ -492,7 +484,9 @@ OPS = (
     _of_difference(
         "huber_loss",
         _huber,
-        lambda xp, d, delta: at_least(xp, d, at_most(xp, d, d, delta), -delta),
+        lambda xp, d, delta: activation.at_least(
+            xp, d, activation.at_most(xp, d, d, delta), -delta
+        ),
         # Not `clamp`: where the two pieces meet, PyTorch's second derivative is 0.
         lambda F, d, delta: F.where((d >= delta) | (d <= -delta), F.sgn(d) * delta, d),
         "HuberLossBackward0",

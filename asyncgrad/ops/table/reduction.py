@@ -12,12 +12,7 @@ from typing import Any
 import numpy as np
 
 from asyncgrad.core.variable import Variable
-from asyncgrad.devices.fp_errors import (
-    call_without_fp_errors,
-    fp_errors_ignored,
-    restore_fp_errors,
-    without_fp_errors,
-)
+from asyncgrad.devices import fp_errors
 from asyncgrad.ops import batch_rules
 from asyncgrad.ops.bfloat16 import sortable
 from asyncgrad.ops.dtype import is_half
@@ -71,7 +66,7 @@ def _added(xp: Library, x: Array, dims: tuple[int, ...], dtype: Any, keepdim: bo
     if dtype is x.dtype and x.flags.c_contiguous:
         return xp.add.reduce(x, dims, dtype, None, keepdim)
     # The bits depend on the size of NumPy's buffers, which is another in passes and replays.
-    return call_without_fp_errors(xp.add.reduce, x, dims, dtype, None, keepdim)
+    return fp_errors.call_without_fp_errors(xp.add.reduce, x, dims, dtype, None, keepdim)
 
 
 def _total(xp: Library, x: Array, dims: tuple[int, ...], keepdim: bool) -> Any:
@@ -232,7 +227,7 @@ def _var(xp: Library, x: Array, dims: tuple[int, ...], correction: float, keepdi
     count = _count(x.shape, dims)
     free = max(0, count - correction) if count else math.nan
     whole = _in_one_piece(x, dims)
-    for token in fp_errors_ignored:
+    for token in fp_errors.fp_errors_ignored:
         try:
             mean = _total(xp, x, dims, not whole) / count
             off = xp.asarray(xp.subtract(x, mean))
@@ -247,7 +242,7 @@ def _var(xp: Library, x: Array, dims: tuple[int, ...], correction: float, keepdi
                 out = _square_sum(off) if whole else _square_totals(xp, off, dims, keepdim)
             out = out / free
         finally:
-            restore_fp_errors(token)
+            fp_errors.restore_fp_errors(token)
         break
     return out.reshape((1,) * x.ndim) if whole and keepdim else out
 
@@ -552,7 +547,7 @@ def _logsumexp(xp: Library, x: Array, dims: tuple[int, ...], keepdim: bool) -> A
     # For one line it is cheaper not to keep the axes.
     keep = len(dims) < x.ndim
     real: Any = x.real if x.dtype.kind == "c" else x
-    for token in fp_errors_ignored:
+    for token in fp_errors.fp_errors_ignored:
         try:
             peak = in_order(real.max(dims, None, keep))
             finite = xp.isfinite(peak)
@@ -561,7 +556,7 @@ def _logsumexp(xp: Library, x: Array, dims: tuple[int, ...], keepdim: bool) -> A
                 peak = xp.where(finite, peak, real.dtype.type(0))
             out = xp.log(_total(xp, xp.exp(xp.subtract(x, peak)), dims, keep)) + peak
         finally:
-            restore_fp_errors(token)
+            fp_errors.restore_fp_errors(token)
         break
     if keepdim == keep:
         return out
@@ -601,7 +596,7 @@ def _logsumexp_gradient(
 
 
 def _vector_norm(xp: Library, x: Array, ord: float, dims: tuple[int, ...], keepdim: bool) -> Any:
-    for token in fp_errors_ignored:
+    for token in fp_errors.fp_errors_ignored:
         try:
             if ord == 2:
                 if _in_one_piece(x, dims):
@@ -619,7 +614,7 @@ def _vector_norm(xp: Library, x: Array, ord: float, dims: tuple[int, ...], keepd
                 return in_order(xp.add.reduce(size != 0, dims, size.dtype, None, keepdim))
             result = xp.power(_total(xp, xp.power(size, ord), dims, keepdim), 1 / ord)
         finally:
-            restore_fp_errors(token)
+            fp_errors.restore_fp_errors(token)
         break
     return result
 
@@ -697,7 +692,7 @@ def _polar(xp: Library, x: Array) -> Any:
     return xp.matmul(u, vh)
 
 
-@without_fp_errors
+@fp_errors.without_fp_errors
 def _polar_tangent(xp: Library, t: Array, x: Array) -> Any:
     """The change of the unitary factor of `x` along `t`; this linear map is self-adjoint."""
     u, s, vh = xp.linalg.svd(x, full_matrices=False)
