@@ -106,12 +106,6 @@ def _gumbel(p: Gumbel, q: Gumbel) -> Tensor:
     return -ratio.log() - rest + shift + ratio * EULER + power - (1 + EULER)
 
 
-@register_kl(HalfCauchy, HalfCauchy)
-@register_kl(HalfNormal, HalfNormal)
-def _half(p: HalfCauchy | HalfNormal, q: HalfCauchy | HalfNormal) -> Tensor:
-    return kl_divergence(p._whole, q._whole)
-
-
 @register_kl(Uniform, Uniform)
 def _uniform(p: Uniform, q: Uniform) -> Tensor:
     found = ((q.high - q.low) / (p.high - p.low)).log()
@@ -137,11 +131,6 @@ def _dirichlet(p: Dirichlet, q: Dirichlet) -> Tensor:
     total = a.sum(-1)
     sizes = total.lgamma() - b.sum(-1).lgamma() - (a.lgamma() - b.lgamma()).sum(-1)
     return sizes + ((a - b) * (a.digamma() - total.digamma().unsqueeze(-1))).sum(-1)
-
-
-@register_kl(Beta, Beta)
-def _beta(p: Beta, q: Beta) -> Tensor:
-    return _dirichlet(p._dirichlet, q._dirichlet)
 
 
 @register_kl(MultivariateNormal, MultivariateNormal)
@@ -174,16 +163,6 @@ def _binomial(p: Binomial, q: Binomial) -> Tensor:
         )
     inside = p.probs * (p.logits - q.logits) + (-p.probs).log1p() - (-q.probs).log1p()
     return where(n > q.total_count, math.inf, n * inside)
-
-
-@register_kl(Geometric, Geometric)
-def _geometric(p: Geometric, q: Geometric) -> Tensor:
-    return -p.entropy() - (-q.probs).log1p() / p.probs - q.logits
-
-
-@register_kl(Poisson, Poisson)
-def _poisson(p: Poisson, q: Poisson) -> Tensor:
-    return xlogy(p.rate, p.rate) - xlogy(p.rate, q.rate) - (p.rate - q.rate)
 
 
 @register_kl(Categorical, Categorical)
@@ -294,21 +273,27 @@ def _to_beta(p: Uniform, q: Beta) -> Tensor:
     return where((p.low < 0) | (p.high > 1), math.inf, found)
 
 
-@register_kl(Beta, Uniform)
-def _beta_to_uniform(p: Beta, q: Uniform) -> Tensor:
-    return where((q.low > 0) | (q.high < 1), math.inf, (q.high - q.low).log() - p.entropy())
+# -- of one expression ----------------------------------------------------------------------------
 
 
-@register_kl(Bernoulli, Poisson)
-def _to_poisson(p: Bernoulli, q: Poisson) -> Tensor:
-    return q.rate - xlogy(p.probs, q.rate) - p.entropy()
-
-
-def _endless(p: Distribution, q: Distribution) -> Tensor:
-    """Infinity, as p has numbers that q never has."""
-    return full_like(p.mean, math.inf)
-
-
+_RULES: tuple[tuple[type, type, Callable[[Any, Any], Tensor]], ...] = (
+    (HalfCauchy, HalfCauchy, lambda p, q: kl_divergence(p._whole, q._whole)),
+    (HalfNormal, HalfNormal, lambda p, q: kl_divergence(p._whole, q._whole)),
+    (Beta, Beta, lambda p, q: _dirichlet(p._dirichlet, q._dirichlet)),
+    (Geometric, Geometric, lambda p, q: (
+        -p.entropy() - (-q.probs).log1p() / p.probs - q.logits
+    )),
+    (Poisson, Poisson, lambda p, q: (
+        xlogy(p.rate, p.rate) - xlogy(p.rate, q.rate) - (p.rate - q.rate)
+    )),
+    (Bernoulli, Poisson, lambda p, q: q.rate - xlogy(p.probs, q.rate) - p.entropy()),
+    (Beta, Uniform, lambda p, q: where(
+        (q.low > 0) | (q.high < 1), math.inf, (q.high - q.low).log() - p.entropy()
+    )),
+)  # fmt: skip
+for _p, _q, _rule in _RULES:
+    register_kl(_p, _q)(_rule)
+# What p has numbers for that q never has is infinitely far away.
 for _p, _others in {
     Exponential: (Beta, Uniform),
     Gamma: (Beta, Uniform),
@@ -318,4 +303,4 @@ for _p, _others in {
     Poisson: (Bernoulli, Binomial),
 }.items():
     for _q in _others:
-        register_kl(_p, _q)(_endless)
+        register_kl(_p, _q)(lambda p, q: full_like(p.mean, math.inf))
