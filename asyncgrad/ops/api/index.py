@@ -10,16 +10,9 @@ from typing import Any
 import numpy as np
 
 from asyncgrad.choices import ScatterKind
+from asyncgrad.core import recording
 from asyncgrad.core.frames import warn
 from asyncgrad.core.modes import current
-from asyncgrad.core.recording import (
-    again,
-    note_constant,
-    note_look,
-    note_result,
-    recorders,
-    unrepeatable,
-)
 from asyncgrad.core.variable import (
     Variable,
     bump_version,
@@ -33,6 +26,7 @@ from asyncgrad.core.versions import VersionCounter
 from asyncgrad.devices import CPU
 from asyncgrad.devices.fp_errors import call_without_fp_errors
 from asyncgrad.errors import class_of
+from asyncgrad.ops import promotion
 from asyncgrad.ops.api.elementwise import held
 from asyncgrad.ops.api.shape import broadcast_tensors, expand
 from asyncgrad.ops.arguments import greatest
@@ -42,14 +36,6 @@ from asyncgrad.ops.dtype import check_inexact, is_half
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.node_names import rename, renamed
 from asyncgrad.ops.overlap import refuse_overlap
-from asyncgrad.ops.promotion import (
-    as_number,
-    as_tensor_operand,
-    cast,
-    check_device,
-    constant,
-    on_common_device,
-)
 from asyncgrad.ops.requirements import requires, unmet
 from asyncgrad.ops.scalar_cast import fitted
 from asyncgrad.ops.table.index import refused_index
@@ -163,7 +149,7 @@ def setitem(input: Tensor, index: Index, value: Tensor | Number) -> None:
     """Write a number or a tensor, broadcast, at an index, in place."""
     number = None
     if not isinstance(value, Variable):
-        number = as_number(value)
+        number = promotion.as_number(value)
         if number is None:
             raise TypeError(
                 f"can't assign a {class_of(value)} to a tensor of {input._metadata.dtype}. "
@@ -191,7 +177,7 @@ def setitem(input: Tensor, index: Index, value: Tensor | Number) -> None:
             in_place.change(target, "__setitem__", _put_masked, watched[0], kept)
             return
         if number is not None:
-            value = constant(number, input)
+            value = promotion.constant(number, input)
         _put_into(target, arrays, watched, value, "__setitem__")
     elif number is not None:
         in_place.fill(target, number, "__setitem__")
@@ -323,7 +309,7 @@ def _plain(part: Any) -> Any:
         array = np.array([on_host(p).item() if isinstance(p, Variable) else p for p in part])
         if array.dtype.kind == "f":
             array = array.astype(np.int64)
-        note_constant(array)
+        recording.note_constant(array)
     else:
         try:
             return operator.index(part)
@@ -347,7 +333,7 @@ def _checked_index(array: Array) -> Any:
                 f"{array.dtype}. Convert with .long()."
             )
         if not array.ndim:
-            note_look("a tensor is a number of an index")
+            recording.note_look("a tensor is a number of an index")
             return int(array)
     return array
 
@@ -438,7 +424,7 @@ def _put_into(
         raise unmet(name, "Index put requires the source and destination dtypes match: "
                     f"{metadata.dtype}", source=value.dtype)  # fmt: skip
     if value._metadata.device is not metadata.device:
-        value = on_common_device(name, tensor, value)[1]
+        value = promotion.on_common_device(name, tensor, value)[1]
     if region is None:
         region = metadata.device.launching(_region)(metadata.shape, arrays)
     refuse_overlap(tensor, (value,), name, elsewhere=True)
@@ -474,7 +460,7 @@ def _put_into(
 def index_select(input: Tensor, dim: Axis, index: ByExample) -> Tensor:
     """The slices of `input` along `dim` at `index`, a tensor with at most one axis."""
     shape = input._metadata.shape
-    check_device("index_select", input, index)
+    promotion.check_device("index_select", input, index)
     numbers = _numbers("index_select", index, int32=True)
     if numbers.ndim > 1:
         raise unmet("index_select", "Index is supposed to be a vector", IndexError, index=index)
@@ -507,7 +493,7 @@ def check_range(
     checked.
     """
     if isinstance(numbers, np.ndarray) and numbers.size:
-        again(_check_numbers, name, numbers, bound, error, lowest)
+        recording.again(_check_numbers, name, numbers, bound, error, lowest)
 
 
 def _check_numbers(
@@ -527,9 +513,9 @@ def _check_numbers(
 def along(numbers: Array, axis: int) -> tuple[Any, ...]:
     """An index of arrays: `numbers` for one axis, each element's own index for the others."""
     places = _places(numbers.shape)
-    if recorders:
+    if recording.recorders:
         for part in places:
-            note_constant(part)
+            recording.note_constant(part)
     return (*places[:axis], numbers, *places[axis + 1 :])
 
 
@@ -544,7 +530,7 @@ def _places(shape: tuple[int, ...]) -> tuple[Any, ...]:
 
 def numbers_along(name: str, x: Tensor, axis: int, index: Tensor) -> Any:
     """The checked index array of `gather` and `scatter`."""
-    check_device(name, x, index)
+    promotion.check_device(name, x, index)
     shape = x._metadata.shape
     numbers = index._array
     if not numbers.size:
@@ -647,7 +633,7 @@ def index_put_(
         )
     if not indices:
         raise RuntimeError("index_put_(): at least one index is needed")
-    parts = tuple(as_tensor_operand(part, "index_put_", 2) for part in indices)
+    parts = tuple(promotion.as_tensor_operand(part, "index_put_", 2) for part in indices)
     basic, arrays, watched = _parsed(
         input._metadata.shape,
         tuple(
@@ -690,8 +676,8 @@ def copied(input: Tensor, *others: Any) -> Any:
         clone = metadata.kernels["clone"]
         out = wrap(clone(input._array, "C"), metadata, gradient_edge(input))
         out._counter = VersionCounter()
-        if recorders:
-            note_result(out._array, clone, input._array, "C")
+        if recording.recorders:
+            recording.note_result(out._array, clone, input._array, "C")
         return out
     return functools.reduce(for_each, others, R.clone(input, "C"))
 
@@ -716,12 +702,12 @@ def index_add_(
     if getattr(index, "_batched", False):
         out = by_parts(index_add, input, dim, index, source, alpha=alpha)
         return in_place.copy(input, out, "index_add_")
-    check_device("index_add_", input, index, source)
+    promotion.check_device("index_add_", input, index, source)
     shape = input._metadata.shape
     error = RuntimeError if len(shape) > 1 else IndexError  # as in PyTorch
     numbers = rows_to_change("index_add_", input, dim, index, source, error)
-    if as_number(alpha) != 1:
-        source = cast(R.mul(source, alpha), source._metadata.dtype)
+    if promotion.as_number(alpha) != 1:
+        source = promotion.cast(R.mul(source, alpha), source._metadata.dtype)
     if not shape:
         return in_place.change(input, "index_add_", R.add, source)
     at = (_ALL,) * dim + (numbers,)
@@ -837,11 +823,13 @@ def check_scattered(name: str, shape: tuple[int, ...], axis: int, numbers: Array
 def scattered_values(x: Tensor, src: Any, numbers: Array, name: str) -> Any:
     """The values to scatter, in the shape of the index: a part of `src`, or a number."""
     if not isinstance(src, Variable):
-        number = as_number(src)
+        number = promotion.as_number(src)
         if number is None:
             raise TypeError(f"{name}(): argument 'src' must be Tensor, not {class_of(src)}")
-        return R.expand(constant(fitted(name, number, x._metadata.dtype), x), numbers.shape)
-    check_device(name, x, src)
+        return R.expand(
+            promotion.constant(fitted(name, number, x._metadata.dtype), x), numbers.shape
+        )
+    promotion.check_device(name, x, src)
     given = src._metadata.shape
     if src._metadata.dtype != x._metadata.dtype:
         raise unmet(name, "Expected self.dtype to be equal to src.dtype",
@@ -866,7 +854,7 @@ def scattered_values(x: Tensor, src: Any, numbers: Array, name: str) -> Any:
 @writes_exactly
 def masked_select(input: Tensor, mask: Mask) -> Tensor:
     """The elements where `mask` is True, as a vector; both are broadcast."""
-    check_device("masked_select", input, mask)
+    promotion.check_device("masked_select", input, mask)
     if input._metadata.shape != mask._metadata.shape:
         input, mask = broadcast_tensors(input, mask)
     if not input._metadata.shape:
@@ -936,7 +924,7 @@ def embedding(
     index, shape = input, weight._metadata.shape
     if index._batched or (weight._batched and (padding_idx is not None or scale_grad_by_freq)):
         return by_parts(embedding, index, weight, padding_idx, None, norm_type, scale_grad_by_freq)
-    check_device("embedding", weight, index)
+    promotion.check_device("embedding", weight, index)
     numbers = _numbers("embedding", index, int32=True)
     check_range("embedding", numbers, shape[0], IndexError)
     if padding_idx is not None:
@@ -956,7 +944,9 @@ def embedding(
         return out
     metadata = weight._metadata
     shares = metadata.device.launching(functools.partial(_shares, metadata.F.xp))
-    factors = again(shares, numbers, shape[0], metadata.dtype, padding_idx, scale_grad_by_freq)
+    factors = recording.again(
+        shares, numbers, shape[0], metadata.dtype, padding_idx, scale_grad_by_freq
+    )
     factors = wrap(factors, metadata.F.metadata_of(factors))
     return R.scale_gradient(out, factors, padding_idx is not None)
 
@@ -985,7 +975,7 @@ def _shorten(weight: Tensor, numbers: Array, max_norm: float, norm_type: float) 
     """Scale rows down to `max_norm`, in place and unrecorded."""
     in_place.check_change(weight, "embedding_renorm_", recorded=False)
     check_inexact("embedding_renorm_", weight._metadata.dtype)
-    unrepeatable("shortens the rows of an embedding")
+    recording.unrepeatable("shortens the rows of an embedding")
     metadata = weight._metadata
     bump_version(weight)
     metadata.device.launching(_shortened)(
@@ -1023,13 +1013,13 @@ def one_hot(input: Tensor, num_classes: int = -1) -> Tensor:
         if num_classes == -1:
             num_classes = 1 + input._metadata.device.launching(_greatest)(array)
     elif given:
-        again(_check_classes, array, num_classes)
+        recording.again(_check_classes, array, num_classes)
     else:
         num_classes = 1 + _greatest_class(array)
     device = input._metadata.device
     rows = device.launching(_hot)(device.pooled_xp, array, num_classes)
-    if recorders and given:
-        note_result(rows, functools.partial(_hot, device.pooled_xp), array, num_classes)
+    if recording.recorders and given:
+        recording.note_result(rows, functools.partial(_hot, device.pooled_xp), array, num_classes)
     return leaf("one_hot", rows, device)
 
 

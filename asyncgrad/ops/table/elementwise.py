@@ -16,18 +16,8 @@ import numpy as np
 
 from asyncgrad.core.variable import Variable
 from asyncgrad.devices.fp_errors import fp_errors_ignored, restore_fp_errors, without_fp_errors
-from asyncgrad.ops import batch_rules
+from asyncgrad.ops import batch_rules, fused
 from asyncgrad.ops.dtype import FLOATING, check_dtype, is_half, refuse
-from asyncgrad.ops.fused import (
-    FEW,
-    ONES,
-    ZEROS,
-    bounded,
-    compiled,
-    elementwise,
-    inverted,
-    masked,
-)
 from asyncgrad.ops.namespace import IgnoringFpErrors
 from asyncgrad.ops.op import (
     Op,
@@ -113,16 +103,16 @@ def _refusing_bool(words: str) -> Callable[[Any], None]:
     return check
 
 
-@elementwise()
+@fused.elementwise()
 def _rectified(xp: Library, out: Array | None, x: Array) -> Any:
-    return bounded(xp.maximum, x, 0, out)
+    return fused.bounded(xp.maximum, x, 0, out)
 
 
 def _relu(xp: Library, x: Array) -> Any:
-    zero = ZEROS.get(x.dtype)
+    zero = fused.ZEROS.get(x.dtype)
     if zero is None or x.__class__ is not np.ndarray:
         return xp.maximum(x, 0)
-    return xp.maximum(x, zero) if x.size <= FEW else _rectified(xp, x)
+    return xp.maximum(x, zero) if x.size <= fused.FEW else _rectified(xp, x)
 
 
 def refuse_bool_difference(x: Any, y: Any) -> None:
@@ -155,14 +145,14 @@ def _truncated(xp: Library, x: Array, y: Array) -> Any:
 
 def signs_of(xp: Library, out: Array | None, x: Array) -> Any:
     """NumPy's sign, but 0 for real NaN."""
-    if x.__class__ is np.ndarray and x.dtype in ZEROS:
+    if x.__class__ is np.ndarray and x.dtype in fused.ZEROS:
         if x.size < _FEW:
             signs = np.sign(x, out)
             # The product is NaN if any sign is NaN. For few elements it is the fastest sum.
             if np.vdot(signs, signs) >= 0:
                 return signs
         # This has no branches: for random signs it takes a third of the time of NumPy's `sign`.
-        zero = ZEROS[x.dtype]
+        zero = fused.ZEROS[x.dtype]
         out = np.empty_like(x) if out is None else out
         return np.subtract((x > zero).view(np.int8), (x < zero).view(np.int8), out)
     if x.dtype.kind == "c":
@@ -178,7 +168,7 @@ def signs_of(xp: Library, out: Array | None, x: Array) -> Any:
     return signs
 
 
-sgn = elementwise()(signs_of)
+sgn = fused.elementwise()(signs_of)
 
 
 def _sgn(xp: Library, x: Array) -> Any:
@@ -201,7 +191,7 @@ def _log1p(xp: Library, x: Array) -> Any:
 def _rsqrt(xp: Library, x: Array) -> Any:
     for token in fp_errors_ignored:
         try:
-            out = inverted(xp, xp.sqrt(x))
+            out = fused.inverted(xp, xp.sqrt(x))
         finally:
             restore_fp_errors(token)
         break
@@ -215,7 +205,7 @@ def _round(xp: Library, x: Array, decimals: int) -> Any:
 
 def _tanh_gradient(xp: Library, g: Array, out: Array) -> Any:
     if xp.compiled:
-        made = compiled(xp, "tanh_gradient", g, out)
+        made = fused.compiled(xp, "tanh_gradient", g, out)
         if made is not NotImplemented:
             return made
     if out.dtype.itemsize == 2:
@@ -223,14 +213,14 @@ def _tanh_gradient(xp: Library, g: Array, out: Array) -> Any:
     if not out.ndim or out.__class__ is not np.ndarray:
         return g * (1 - out * out)
     d = xp.square(out)
-    xp.subtract(ONES.get(d.dtype, 1), d, d)
+    xp.subtract(fused.ONES.get(d.dtype, 1), d, d)
     return xp.multiply(g, d, d)
 
 
 _wide_tanh_gradient = widening(_tanh_gradient)
 
 
-@elementwise(2)
+@fused.elementwise(2)
 def _sigmoid_gradient(xp: Library, out: Array | None, g: Array, y: Array) -> Any:
     d = xp.multiply(y, y, out)
     xp.subtract(y, d, d)
@@ -293,7 +283,7 @@ def _pow_scalar(xp: Library, x: Array, scalar: Number) -> Any:
             if scalar == -1:
                 return xp.reciprocal(x)
             if scalar == -0.5 and not is_half(x.dtype):
-                return inverted(xp, xp.sqrt(x))
+                return fused.inverted(xp, xp.sqrt(x))
             out = xp.power(x, scalar)
         finally:
             restore_fp_errors(token)
@@ -427,7 +417,7 @@ def _logical(name: str) -> Callable[..., Any]:
     """A library's logical function. NumPy's tests numbers one by one; comparisons take a fifth."""
 
     def call(xp: Library, *arrays: Array) -> Any:
-        if arrays[0].size >= FEW and xp.ndarray is np.ndarray:
+        if arrays[0].size >= fused.FEW and xp.ndarray is np.ndarray:
             arrays = tuple(x != 0 if x.dtype.kind in "iufc" else x for x in arrays)
         return getattr(xp, name)(*arrays)
 
@@ -730,7 +720,7 @@ OPS = (
     unary(
         "sigmoid",
         lambda F, out: out * (1 - out),
-        elementwise()(sigmoid),
+        fused.elementwise()(sigmoid),
         kernel=_sigmoid_gradient,
         doc="1 / (1 + exp(-x)) of each element.",
         public="sigmoid special.expit nn.functional.sigmoid",
@@ -748,7 +738,7 @@ OPS = (
         pulls={"x": lambda F, g, out: F.rectified(g, out)},
         linear=True,
         # The result is not 0 where the input is positive or NaN.
-        kernel=masked,
+        kernel=fused.masked,
         promotes="any",
         of_real=True,
         check=_refusing_bool("Boolean inputs not supported for relu. Convert them with .to()."),
@@ -876,7 +866,7 @@ OPS = (
     # Further functions that rules need.
     operation(
         "mask",
-        masked,
+        fused.masked,
         "x condition",
         pulls={"x": lambda F, g, condition: F.mask(g, condition)},
         linear=True,
@@ -892,7 +882,7 @@ OPS = (
     ),
     operation(
         "rectified",
-        masked,
+        fused.masked,
         "x out",
         pulls={"x": lambda F, g, out: F.rectified(g, out), "out": lambda F, g: F.zero(g)},
         linear=True,

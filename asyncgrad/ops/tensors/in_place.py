@@ -35,20 +35,13 @@ from asyncgrad.core.variable import (
 from asyncgrad.core.versions import refuse_change
 from asyncgrad.devices import CPU
 from asyncgrad.errors import AutogradError, class_of
-from asyncgrad.ops import batching
+from asyncgrad.ops import batching, promotion
 from asyncgrad.ops.arguments import is_expandable, number_argument
 from asyncgrad.ops.forward import carry, follow, keep_old_of_tangents
 from asyncgrad.ops.memory import unlocked
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.node_names import renamed
 from asyncgrad.ops.overlap import refuse_overlap
-from asyncgrad.ops.promotion import (
-    as_number,
-    cast,
-    category,
-    constant,
-    operator_must_refuse,
-)
 from asyncgrad.ops.registry import OPS
 from asyncgrad.ops.save_plan import plan_of
 from asyncgrad.ops.scalar_cast import fitted
@@ -87,8 +80,8 @@ def operator(function: Callable[[Any, Any], Any], name: str) -> Any:
         try:
             return change(self, name, function, other)
         except TypeError:
-            known = isinstance(other, Variable) or as_number(other) is not None
-            if known or operator_must_refuse(name, other):
+            known = isinstance(other, Variable) or promotion.as_number(other) is not None
+            if known or promotion.operator_must_refuse(name, other):
                 raise
             # Python asks the other operand, as it does without the assignment.
             return NotImplemented
@@ -155,17 +148,17 @@ def copy(tensor: Any, source: Any, name: str = "copy_", *, non_blocking: bool = 
     if tensor._batched or getattr(source, "_batched", False):
         return _copy_batched(tensor, source, name, copy)
     if not isinstance(source, Variable):
-        number = as_number(source)
+        number = promotion.as_number(source)
         if number is None:
             raise TypeError(f"{name}(): argument 'other' must be Tensor, not {class_of(source)}")
-        source = constant(number, tensor, np.result_type(type(number)))
+        source = promotion.constant(number, tensor, np.result_type(type(number)))
     device = tensor._metadata.device
     if source._metadata.device is not device:
         # The host reads the values right away, so a copy to the CPU must have finished.
         source = to_device(source, device, non_blocking=non_blocking and device is not CPU)
     if source._metadata.is_complex and not tensor._metadata.is_complex:
         source = R.to(source, source._array.real.dtype)
-    given = source = cast(source, tensor._metadata.dtype)
+    given = source = promotion.cast(source, tensor._metadata.dtype)
     if source._metadata.shape != shape:
         if name == "copy_" and len(source._metadata.shape) > len(shape):
             raise AutogradError(
@@ -191,7 +184,7 @@ def _copy_batched(tensor: Any, source: Any, name: str, put: Callable[..., Any]) 
             f"`other` in extra_args that has more elements than `self`: the batch of a vmap can't "
             f"be put into a tensor that is the same for all examples. Use the functional form."
         )
-    source = cast(source, tensor._metadata.dtype)
+    source = promotion.cast(source, tensor._metadata.dtype)
     if source._metadata.shape != tensor._metadata.shape:
         source = _broadcast(source, tensor._metadata.shape, name)
     _, (held, values) = batching.together(tensor, source)
@@ -224,7 +217,7 @@ def filling(name: str, value: Any, like: Any) -> Any:
     """The value that another tensor is filled with, as a tensor without axes."""
     if not isinstance(value, Variable):
         number = number_argument(name, "value", value)
-        return constant(fitted(name, number, like._metadata.dtype), like)
+        return promotion.constant(fitted(name, number, like._metadata.dtype), like)
     if value._metadata.shape:
         raise AutogradError(
             f"{name} only supports 0-dimension value tensor but got tensor with "
@@ -303,14 +296,14 @@ def assign(
             f"{list(result.shape)}. Use the functional form."
         )
     given, found = tensor._metadata.dtype, result._metadata.dtype
-    if category(found) > category(given) or (name in _EXACT and found != given):
+    if promotion.category(found) > promotion.category(given) or (name in _EXACT and found != given):
         raise AutogradError(
             f"{name}: result type {result.dtype} can't be cast to the desired output type "
             f"{tensor.dtype}. Convert the tensor first."
         )
     edge = None
     if recorded:
-        edge = gradient_edge(cast(result, tensor._metadata.dtype))
+        edge = gradient_edge(promotion.cast(result, tensor._metadata.dtype))
         if since is not None:
             keep_old_values(edge, tensor, since)
     modes = current()
