@@ -74,9 +74,8 @@ def run_chain(node: Any, gradient: Gradient, keep_graph: bool) -> BaseException 
                 # The fast path of `run_rule`, written out as in `GraphTask.run`: to call a function
                 # here makes passes of four nodes up to 3.5 % slower.
                 guard = node.guard
-                if saved.__class__ is Freed or (
-                    guard is not None
-                    and (guard.__class__ is not VersionCounter or guard.value != node.version)
+                if guard is not None and (
+                    guard.__class__ is not VersionCounter or guard.value != node.version
                 ):
                     saved = check_saved(node)
                 received = run(node.output_metadata.F, gradient, saved)
@@ -84,7 +83,7 @@ def run_chain(node: Any, gradient: Gradient, keep_graph: bool) -> BaseException 
                     if freed is None:
                         freed = Freed().remember(_DEPTH)
                     outliving = rule.outliving
-                    node.guard = None if outliving is None else outliving(saved)
+                    node.guard = () if outliving is None else outliving(saved)
                     node.saved = freed
             else:
                 received = run(node.output_metadata.F, gradient, saved)

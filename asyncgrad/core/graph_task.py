@@ -26,7 +26,7 @@ from asyncgrad.core.conclude import ask, commit_and_call_back
 from asyncgrad.core.delivery import deliver, pass_on, stage_leaf
 from asyncgrad.core.dependencies import count, count_needed
 from asyncgrad.core.modes import current
-from asyncgrad.core.node import Ending, Freed, Node, stored_edges
+from asyncgrad.core.node import Ending, Node, stored_edges
 from asyncgrad.core.node_streams import host_cost
 from asyncgrad.core.parallel_nodes import Helpers, share, waits_for_helpers
 from asyncgrad.core.pass_state import PassState, close
@@ -165,16 +165,15 @@ class GraphTask(PassState):
                 else:
                     # Inlined `run_rule`.
                     saved, guard = node.saved, node.guard
-                    if saved.__class__ is Freed or (
-                        guard is not None
-                        and (guard.__class__ is not VersionCounter or guard.value != node.version)
+                    if guard is not None and (
+                        guard.__class__ is not VersionCounter or guard.value != node.version
                     ):
                         saved = check_saved(node)
                     received = run(F, gradient, saved)
                     if not keep:
                         # Inlined `Node.release_saved`.
                         outliving = rule.outliving
-                        node.guard = None if outliving is None else outliving(saved)
+                        node.guard = () if outliving is None else outliving(saved)
                         node.saved = freed
             except BaseException as error:
                 self.fail(error, node)

@@ -80,7 +80,8 @@ class Node:
     #: What the rule saved: one value, or a tuple; a `Freed` once it is released.
     saved: Any
     #: The version counter, or a tuple of them, to check before `saved` is used; None for none.
-    #: Once `saved` is `Freed`: the saved values that are not arrays, in the order of `Rule.plain`.
+    #: Once `saved` is `Freed`: the saved values that are not arrays, in the order of `Rule.plain`,
+    #: also if there are none. So a node is checked if it has a `guard`, and only then.
     guard: Any
     #: The expected value of the counter, or of each of them.
     version: Any
@@ -153,7 +154,7 @@ class Node:
         rule = self.rule
         if rule is not None and rule.saves:
             # Saved values that are not arrays stay readable.
-            self.guard = None if rule.outliving is None else rule.outliving(self.saved)
+            self.guard = () if rule.outliving is None else rule.outliving(self.saved)
             self.saved = freed
 
     def _after_apply(self) -> None:
