@@ -11,6 +11,7 @@ from typing import Any, overload
 
 from asyncgrad.aliases import Value
 from asyncgrad.autograd import functional_parts as parts
+from asyncgrad.autograd.functional_parts import Call, grad_where_required, tuple_of
 from asyncgrad.autograd.modes import enable_grad
 from asyncgrad.autograd.signatures import Product
 from asyncgrad.choices import Strategy, words
@@ -23,13 +24,16 @@ from asyncgrad.types import Tensor
 
 __all__ = ["hessian", "hvp", "jacobian", "jvp", "vhp", "vjp"]
 
+#: The tensors whose shapes the vector of most products has.
+_INPUT = "input to the user-provided function is"
+
 
 def _product(program: Callable[..., Any]) -> Product:
     """A function that computes a product with a vector, from the coroutine that does so.
 
-    The coroutine gets the inputs as a tuple, and whether they were a single tensor. It returns the
-    outputs and whether there is a single one; the product, the tensors that it is shaped like, and
-    whether that is a single one; and strict mode's messages.
+    The coroutine gets the call and the vector. It returns the outputs and whether there is a single
+    one; the product, the tensors that it is shaped like, and whether that is a single one; and
+    strict mode's messages.
     """
 
     def computed(
@@ -37,41 +41,32 @@ def _product(program: Callable[..., Any]) -> Product:
         v: Tensor | tuple[Tensor, ...] | None = None, create_graph: bool = False,
         strict: bool = False,
     ) -> Any:  # fmt: skip
-        single, given = parts.tuple_of(inputs, "inputs", program.__name__)
+        name = program.__name__
+        call = Call(name, func, *tuple_of(inputs, "inputs", name), create_graph, strict)
 
         async def finished() -> Any:
-            outputs, alone, found, like, one, messages = await program(
-                func, single, given, v, create_graph, strict
-            )
-            product = parts.filled(found, like, strict, create_graph, messages)
-            return (
-                parts.finished(outputs, alone, create_graph),
-                parts.finished(product, one, create_graph),
-            )
+            outputs, alone, found, like, one, messages = await program(call, v)
+            product = call.filled(found, like, messages)
+            return call.finished(outputs, alone), call.finished(product, one)
 
-        return run_multi_pass(finished(), program.__name__, waits=waits(func))
+        return run_multi_pass(finished(), name, waits=waits(func))
 
     return named(computed, program.__name__, program.__doc__ or "")
 
 
-async def _with_gradient(
-    name: str, func: Callable[..., Any], single: bool, given: Value, v: Value, create_graph: bool,
-    strict: bool,
-) -> tuple[Any, tuple[Any, ...], Any, Any]:  # fmt: skip
+async def _with_gradient(call: Call, v: Value) -> tuple[Any, tuple[Any, ...], Any, Any]:
     """For a product with a Hessian: the output, the inputs, their gradient and the vector."""
     with enable_grad():
-        tensors = parts.prepared(given, create_graph)
-        v = parts.input_vector(v, tensors, single, create_graph, name)
-        out = await parts.scalar_output(func, tensors, name, strict)
-        gradients = await parts.grad_where_required((out,), tensors, None, True)
-        parts.check_dependent(gradients, "jacobian", strict)
+        tensors = call.inputs()
+        v = call.vector(v, tensors, call.single, _INPUT)
+        out = await call.scalar(tensors)
+        gradients = await grad_where_required((out,), tensors, None, True)
+        call.check_dependent(gradients, "jacobian")
     return out, tensors, gradients, v
 
 
 @_product
-async def vjp(
-    func: Callable[..., Any], single: bool, given: Value, v: Value, create_graph: bool, strict: bool
-) -> Any:
+async def vjp(call: Call, v: Value) -> Any:
     """A function's outputs, and the product of a vector with its Jacobian, shaped like the inputs.
 
     Args:
@@ -91,20 +86,15 @@ async def vjp(
         [2.0, 4.0]
     """
     with enable_grad():
-        tensors = parts.prepared(given, create_graph)
-        alone, outputs = await parts.outputs_of(func, tensors, "vjp", strict)
-        if v is None:
-            parts.check_one_element(outputs, "user-provided function returns")
-        else:
-            v = parts.vector(v, outputs, alone, create_graph, "vjp")
-    found = await parts.grad_where_required(outputs, tensors, v, create_graph)
-    return outputs, alone, found, tensors, single, parts.BACK
+        tensors = call.inputs()
+        alone, outputs = await call.outputs(tensors)
+        v = call.vector(v, outputs, alone, "user-provided function returns")
+    found = await grad_where_required(outputs, tensors, v, call.create_graph)
+    return outputs, alone, found, tensors, call.single, parts.BACK
 
 
 @_product
-async def jvp(
-    func: Callable[..., Any], single: bool, given: Value, v: Value, create_graph: bool, strict: bool
-) -> Any:
+async def jvp(call: Call, v: Value) -> Any:
     """A function's outputs, and the product of its Jacobian with a vector, shaped like the outputs.
 
     Args:
@@ -112,15 +102,15 @@ async def jvp(
             other arguments are those of `vjp`.
     """
     with enable_grad():
-        tensors = parts.prepared(given, create_graph)
-        v = parts.input_vector(v, tensors, single, create_graph, "jvp")
-        alone, outputs = await parts.outputs_of(func, tensors, "jvp", strict)
+        tensors = call.inputs()
+        v = call.vector(v, tensors, call.single, _INPUT)
+        alone, outputs = await call.outputs(tensors)
         # The first pass's gradients are linear in the dummies, so their values do not matter: the
         # second pass transposes that function.
         dummies = tuple(zeros_like(out).requires_grad_() for out in outputs)
-        gradients = await parts.grad_where_required(outputs, tensors, dummies, True)
-        parts.check_dependent(gradients, "grad_inputs", strict)
-        found = await parts.grad_where_required(gradients, dummies, v, create_graph)
+        gradients = await grad_where_required(outputs, tensors, dummies, True)
+        call.check_dependent(gradients, "grad_inputs")
+        found = await grad_where_required(gradients, dummies, v, call.create_graph)
     return outputs, alone, found, outputs, alone, parts.BACK_TRICK
 
 
@@ -186,8 +176,9 @@ def jacobian(
         RuntimeError: for `strict` with `vectorize`.
     """
     _check_strategy("jacobian", "strategy", strategy, create_graph, strict, vectorize)
-    single, given = parts.tuple_of(inputs, "inputs", "jacobian")
-    program = parts.jacobian_program(func, single, given, create_graph, strict, vectorize, strategy)
+    single, given = tuple_of(inputs, "inputs", "jacobian")
+    call = Call("jacobian", func, single, given, create_graph, strict)
+    program = parts.jacobian_program(call, vectorize, strategy)
     return run_multi_pass(program, "jacobian", waits=waits(func))
 
 
@@ -220,27 +211,28 @@ def hessian(
     Raises:
         NotImplementedError: for forward mode with `create_graph` or without `vectorize`.
     """
-    single, given = parts.tuple_of(inputs, "inputs", "hessian")
+    single, given = tuple_of(inputs, "inputs", "hessian")
+    call = Call("hessian", func, single, given, create_graph, strict)
     _check_strategy(
         "hessian", "outer_jacobian_strategy", outer_jacobian_strategy, create_graph, strict,
         vectorize,
     )  # fmt: skip
 
     async def scalar(*tensors: Value) -> Any:
-        return (await parts.scalar_output(func, tensors, "hessian", strict)).squeeze()
+        return (await call.scalar(tensors)).squeeze()
 
     async def gradient(*tensors: Value) -> Any:
         if outer_jacobian_strategy == "forward-mode":
             # `prepared` would make a new leaf, and a new leaf would not have the tangent.
             tensors = tuple(tensor.requires_grad_() for tensor in tensors)
-        out = await parts.jacobian_program(scalar, False, tensors, True, False, False)
-        parts.check_dependent(out, "jacobian", strict)
+        inner = Call("jacobian", scalar, False, tensors, True, False)
+        out = await parts.jacobian_program(inner, False)
+        call.check_dependent(out, "jacobian")
         return out
 
     async def program() -> Any:
-        rows = await parts.jacobian_program(
-            gradient, single, given, create_graph, strict, vectorize, outer_jacobian_strategy
-        )
+        outer = call._replace(func=gradient)
+        rows = await parts.jacobian_program(outer, vectorize, outer_jacobian_strategy)
         # The inner Jacobian always comes in a tuple; one input alone has no tuple.
         return rows[0] if single else rows
 
@@ -248,37 +240,29 @@ def hessian(
 
 
 @_product
-async def vhp(
-    func: Callable[..., Any], single: bool, given: Value, v: Value, create_graph: bool, strict: bool
-) -> Any:
+async def vhp(call: Call, v: Value) -> Any:
     """A function's one element, and a vector's product with its Hessian, shaped like the inputs.
 
     Args:
         func: a function or coroutine function of tensors that returns one element.
         v: as in `jvp`. The other arguments are those of `vjp`.
     """
-    out, tensors, gradients, v = await _with_gradient(
-        "vhp", func, single, given, v, create_graph, strict
-    )
-    found = await parts.grad_where_required(gradients, tensors, v, create_graph)
-    return (out,), True, found, tensors, single, parts.DOUBLE_BACK
+    out, tensors, gradients, v = await _with_gradient(call, v)
+    found = await grad_where_required(gradients, tensors, v, call.create_graph)
+    return (out,), True, found, tensors, call.single, parts.DOUBLE_BACK
 
 
 @_product
-async def hvp(
-    func: Callable[..., Any], single: bool, given: Value, v: Value, create_graph: bool, strict: bool
-) -> Any:
+async def hvp(call: Call, v: Value) -> Any:
     """The product of the Hessian of a function of one element with a vector.
 
     Arguments and results are the same as for `vhp`, which needs one pass less. The two differ only
     where the Hessian is not symmetric.
     """
-    out, tensors, gradients, v = await _with_gradient(
-        "hvp", func, single, given, v, create_graph, strict
-    )
+    out, tensors, gradients, v = await _with_gradient(call, v)
     with enable_grad():
         dummies = tuple(zeros_like(tensor).requires_grad_() for tensor in tensors)
-        second = await parts.grad_where_required(gradients, tensors, dummies, True)
-        parts.check_dependent(second, "hessian", strict)
-        found = await parts.grad_where_required(second, dummies, v, create_graph)
-    return (out,), True, found, tensors, single, parts.DOUBLE_BACK_TRICK
+        second = await grad_where_required(gradients, tensors, dummies, True)
+        call.check_dependent(second, "hessian")
+        found = await grad_where_required(second, dummies, v, call.create_graph)
+    return (out,), True, found, tensors, call.single, parts.DOUBLE_BACK_TRICK

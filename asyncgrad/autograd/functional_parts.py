@@ -17,6 +17,7 @@ from asyncgrad.creation import zeros, zeros_like
 from asyncgrad.errors import AutogradError
 from asyncgrad.ops.api.shape import stack
 from asyncgrad.ops.batching import Level, batch_of, lift_batch
+from asyncgrad.records import NamedTuple
 from asyncgrad.scheduler import call
 
 #: Strict mode's messages for a missing gradient, and for one that is independent of the inputs.
@@ -61,12 +62,8 @@ def tuple_of(value: Value, what: str, name: str) -> tuple[bool, tuple[Any, ...]]
     return alone, values
 
 
-def prepared(tensors: Value, create_graph: bool, requires_grad: bool = True) -> tuple[Any, ...]:
-    """New tensors for the arguments: the function may hold the same tensors as constants."""
-    return tuple([_prepared(tensor, create_graph, requires_grad) for tensor in tensors])
-
-
-def _prepared(tensor: Any, create_graph: bool, requires_grad: bool) -> Any:
+def _prepared(tensor: Any, create_graph: bool, requires_grad: bool = True) -> Any:
+    """A new tensor for an argument: the function may hold the same tensor as a constant."""
     if create_graph and tensor.requires_grad:
         alias = tensor.reshape(tensor.shape)
         # A view that was made under `no_grad` requires grad, but leads nowhere.
@@ -75,100 +72,101 @@ def _prepared(tensor: Any, create_graph: bool, requires_grad: bool) -> Any:
     return tensor.detach().requires_grad_(requires_grad)
 
 
-def vector(v: Value, like: Value, alone: bool, create_graph: bool, name: str) -> tuple[Any, ...]:
-    """The vector of a product, checked to have the shapes of some tensors."""
-    _, vectors = tuple_of(v, "v", name)
-    if len(vectors) != len(like):
-        raise AutogradError(
-            "The given v should contain a single Tensor."
-            if alone
-            else f"v is a tuple of invalid length: should be {len(like)} but got {len(vectors)}."
-        )
-    for place, (vector, tensor) in enumerate(zip(vectors, like, strict=True)):
-        if vector.shape != tensor.shape:
+class Call(NamedTuple):
+    """A call of one of the functions: its arguments, and the steps that programs share."""
+
+    name: str
+    func: Callable[..., Any]
+    #: Whether the inputs are a single tensor, and the inputs as a tuple.
+    single: bool
+    values: tuple[Any, ...]
+    create_graph: bool
+    strict: bool
+
+    def inputs(self) -> tuple[Any, ...]:
+        """New tensors for the inputs."""
+        return tuple([_prepared(tensor, self.create_graph) for tensor in self.values])
+
+    def vector(self, v: Value, like: Value, alone: bool, what: str) -> tuple[Any, ...] | None:
+        """The vector of a product, checked to have the shapes of the tensors that are `what`.
+
+        It may be None for a single tensor with one element.
+        """
+        if v is None:
+            if len(like) != 1 or like[0].numel() != 1:
+                raise AutogradError(
+                    f"The vector v can only be None if the {what} a single Tensor with a single "
+                    f"element."
+                )
+            return None
+        _, vectors = tuple_of(v, "v", self.name)
+        if len(vectors) != len(like):
             raise AutogradError(
-                f"{'' if alone else f'Entry {place} in '}v has invalid size: should be "
-                f"{tensor.shape} but got {vector.shape}."
+                "The given v should contain a single Tensor."
+                if alone
+                else f"v is a tuple of invalid length: should be {len(like)} but got "
+                f"{len(vectors)}."
             )
-    return prepared(vectors, create_graph, requires_grad=False)
+        for place, (vector, tensor) in enumerate(zip(vectors, like, strict=True)):
+            if vector.shape != tensor.shape:
+                raise AutogradError(
+                    f"{'' if alone else f'Entry {place} in '}v has invalid size: should be "
+                    f"{tensor.shape} but got {vector.shape}."
+                )
+        return tuple([_prepared(vector, self.create_graph, False) for vector in vectors])
 
+    def check_dependent(self, tensors: Value, what: str) -> None:
+        """In strict mode, raise for tensors that do not depend on the inputs."""
+        for place, tensor in enumerate(tensors if self.strict else ()):
+            if tensor is None:
+                raise AutogradError(
+                    f"The output of the user-provided function is independent of input {place}. "
+                    f"This is not allowed in strict mode."
+                )
+            if not tensor.requires_grad:
+                raise AutogradError(_CONSTANT[what].format(place))
 
-def input_vector(v: Value, tensors: Value, alone: bool, create_graph: bool, name: str) -> Any:
-    """The vector of a product, shaped like the inputs; None is allowed for one element."""
-    if v is None:
-        check_one_element(tensors, "input to the user-provided function is")
-        return None
-    return vector(v, tensors, alone, create_graph, name)
+    async def outputs(self, tensors: Value) -> tuple[bool, Any]:
+        """Call the user's function: whether it returned a single tensor, and all as a tuple."""
+        found = await call(self.func, *tensors)
+        alone, outputs = tuple_of(found, "outputs of the user-provided function", self.name)
+        self.check_dependent(outputs, "outputs")
+        return alone, outputs
 
-
-def finished(tensors: Value, alone: bool, create_graph: bool) -> Any:
-    """Detach results unless `create_graph`, and unpack a single result."""
-    if not create_graph:
-        tensors = tuple(tensor.detach() for tensor in tensors)
-    return tensors[0] if alone else tuple(tensors)
-
-
-def filled(
-    found: Value, like: Value, strict: bool, create_graph: bool, messages: tuple[str, str]
-) -> tuple[Any, ...]:
-    """Replace missing gradients by zeros, or raise in strict mode."""
-    for place, gradient in enumerate(found):
-        if strict and gradient is None:
-            raise AutogradError(f"{messages[0].format(place)} This is not allowed in strict mode.")
-        if strict and create_graph and not gradient.requires_grad:
+    async def scalar(self, tensors: Value) -> Any:
+        """Call the user's function, which has to return a single tensor with one element."""
+        alone, outputs = await self.outputs(tensors)
+        if not alone:
+            raise AutogradError(f"The function given to {self.name} should return a single Tensor")
+        if outputs[0].numel() != 1:
             raise AutogradError(
-                f"{messages[1].format(place)} This is not allowed in strict mode when "
-                f"create_graph=True."
+                f"The Tensor returned by the function given to {self.name} should contain a single "
+                f"element"
             )
-    return tuple(
-        zeros_like(tensor) if gradient is None else gradient
-        for gradient, tensor in zip(found, like, strict=True)
-    )
+        return outputs[0]
 
-
-def check_dependent(tensors: Value, what: str, strict: bool) -> None:
-    """In strict mode, raise for tensors that do not depend on the inputs."""
-    for place, tensor in enumerate(tensors if strict else ()):
-        if tensor is None:
-            raise AutogradError(
-                f"The output of the user-provided function is independent of input {place}. This "
-                f"is not allowed in strict mode."
-            )
-        if not tensor.requires_grad:
-            raise AutogradError(_CONSTANT[what].format(place))
-
-
-def check_one_element(tensors: Value, what: str) -> None:
-    """Raise unless there is a single tensor with one element."""
-    if len(tensors) != 1 or tensors[0].numel() != 1:
-        raise AutogradError(
-            f"The vector v can only be None if the {what} a single Tensor with a single element."
+    def filled(self, found: Value, like: Value, messages: tuple[str, str]) -> tuple[Any, ...]:
+        """Replace missing gradients by zeros, or raise in strict mode."""
+        for place, gradient in enumerate(found if self.strict else ()):
+            if gradient is None:
+                raise AutogradError(
+                    f"{messages[0].format(place)} This is not allowed in strict mode."
+                )
+            if self.create_graph and not gradient.requires_grad:
+                raise AutogradError(
+                    f"{messages[1].format(place)} This is not allowed in strict mode when "
+                    f"create_graph=True."
+                )
+        return tuple(
+            zeros_like(tensor) if gradient is None else gradient
+            for gradient, tensor in zip(found, like, strict=True)
         )
 
-
-# -- steps of a program ---------------------------------------------------------------------------
-
-
-async def outputs_of(
-    func: Callable[..., Any], tensors: Value, name: str, strict: bool
-) -> tuple[bool, Any]:
-    """Call the user's function: whether it returned a single tensor, and the outputs as a tuple."""
-    found = await call(func, *tensors)
-    alone, outputs = tuple_of(found, "outputs of the user-provided function", name)
-    check_dependent(outputs, "outputs", strict)
-    return alone, outputs
-
-
-async def scalar_output(func: Callable[..., Any], tensors: Value, name: str, strict: bool) -> Any:
-    """Call the user's function, which has to return a single tensor with one element."""
-    alone, outputs = await outputs_of(func, tensors, name, strict)
-    if not alone:
-        raise AutogradError(f"The function given to {name} should return a single Tensor")
-    if outputs[0].numel() != 1:
-        raise AutogradError(
-            f"The Tensor returned by the function given to {name} should contain a single element"
-        )
-    return outputs[0]
+    def finished(self, tensors: Value, alone: bool) -> Any:
+        """Detach results unless `create_graph`, and unpack a single result."""
+        if not self.create_graph:
+            tensors = tuple(tensor.detach() for tensor in tensors)
+        return tensors[0] if alone else tuple(tensors)
 
 
 async def grad_where_required(
@@ -196,17 +194,16 @@ async def grad_where_required(
 
 
 async def jacobian_program(
-    func: Callable[..., Any], single: bool, given: tuple[Any, ...], create_graph: bool,
-    strict: bool, vectorize: bool, strategy: Strategy = "reverse-mode",
-) -> Any:  # fmt: skip
+    given: Call, vectorize: bool, strategy: Strategy = "reverse-mode"
+) -> Any:
     """The Jacobian, by the chosen strategy."""
     if strategy == "forward-mode":
-        alone, blocks = await _blocks_forward(func, given)
+        alone, blocks = await _blocks_forward(given)
     else:
         with enable_grad():
-            tensors = prepared(given, create_graph)
-            alone, outputs = await outputs_of(func, tensors, "jacobian", strict)
-            if vectorize and strict:
+            tensors = given.inputs()
+            alone, outputs = await given.outputs(tensors)
+            if vectorize and given.strict:
                 raise AutogradError(
                     "jacobian: `strict=True` and `vectorized=True` are not supported together. "
                     "Set strict=False or vectorize=False."
@@ -215,20 +212,20 @@ async def jacobian_program(
             if vectorize:
                 units = unit_vectors(outputs, outputs, 0, sum(out.numel() for out in outputs))
                 columns = await grad_where_required(
-                    outputs, tensors, units, create_graph, batched=True
+                    outputs, tensors, units, given.create_graph, batched=True
                 )
                 blocks = blocks_of_rows(columns, outputs, tensors, 0)
             for place, out in enumerate(() if vectorize else outputs):
-                columns = await _columns(place, out, tensors, create_graph, strict)
+                columns = await _columns(given, place, out, tensors)
                 blocks += blocks_of_rows(columns, (out,), tensors, 0)
-        if not create_graph:
+        if not given.create_graph:
             blocks = tuple(tuple(block.detach() for block in row) for row in blocks)
-    if single:
+    if given.single:
         blocks = tuple(row[0] for row in blocks)
     return blocks[0] if alone else blocks
 
 
-async def _columns(place: int, out: Value, tensors: Value, create_graph: bool, strict: bool) -> Any:
+async def _columns(given: Call, place: int, out: Value, tensors: Value) -> Any:
     """By input, the derivatives of an output's elements, computed one element at a time."""
     flat = out.reshape(-1)
     missing = f"Output {place} of the user-provided function is independent of input {{}}."
@@ -237,9 +234,9 @@ async def _columns(place: int, out: Value, tensors: Value, create_graph: bool, s
     rows = []
     for row in range(out.numel()):
         found = await grad_where_required(
-            (flat[row],), tensors, None, create_graph, retain_graph=True
+            (flat[row],), tensors, None, given.create_graph, retain_graph=True
         )
-        rows.append(filled(found, tensors, strict, create_graph, messages))
+        rows.append(given.filled(found, tensors, messages))
     return list(map(stack, zip(*rows, strict=True))) if rows else (None,) * len(tensors)
 
 
@@ -248,8 +245,9 @@ def blank(tensor: Value, *lead: int) -> Any:
     return zeros((*lead, *tensor.shape), dtype=tensor.dtype, device=tensor.device)
 
 
-async def _blocks_forward(func: Callable[..., Any], inputs: tuple[Any, ...]) -> tuple[bool, Any]:
+async def _blocks_forward(given: Call) -> tuple[bool, Any]:
     """Whether there is a single output; and for each output, its derivatives by each input."""
+    inputs = given.values
     count = sum(x.numel() for x in inputs)
     level = Level(count, "error", current().batch, loops=True, tangents=True)
     with Mode(batch=level), nested_level():
@@ -257,7 +255,7 @@ async def _blocks_forward(func: Callable[..., Any], inputs: tuple[Any, ...]) -> 
             make_dual(x, lift_batch(unit, level))
             for x, unit in zip(inputs, unit_vectors(inputs, inputs, 0, count), strict=True)
         ]
-        alone, outputs = await outputs_of(func, duals, "jacobian", False)
+        alone, outputs = await given.outputs(duals)
         columns = []
         for out in outputs:
             value, tangent = unpack_dual(out)
