@@ -1,7 +1,7 @@
 """How one backward pass runs: what has to run next.
 
 Rule 0: a pass has one owner at a time: the event loop's worker, or the thread that runs a segment.
-    Others (a finished coroutine, `cancel()`) append to the inbox, which the owner drains.
+    Others (a finished coroutine, `cancel()`) append to the inbox, which the owner reads.
 Rule 1: everything that decides the order of a backward pass is in this file and in
     `core/delivery.py`, once `core/dependencies.py` has counted what each node waits for.
 Rule 2: nothing here waits. A call returns what became possible; the caller makes it happen.
@@ -33,11 +33,9 @@ from asyncgrad.core.pass_state import PassState, close
 from asyncgrad.core.run_node import forget_node, in_own_dtypes, run_node, secure, wanted_rule
 from asyncgrad.core.saved_values import check_saved, run_rule
 from asyncgrad.core.states import (
-    CANCELLED,
     CHEAP_NS,
     CHEAP_RUN_NS,
     DRAINING,
-    FAILED,
     FINISHED,
     GENERAL_NODE_NS,
     HEAVY,
@@ -83,17 +81,18 @@ class GraphTask(PassState):
     # ordinary node are written out, because a call costs 12 % of a chain's 0.85 us a node, of which
     # the array functions take half (benchmarks/chain.py): the fast path of `run_rule`, the release
     # of what it has used, and the delivery along a single edge.
-    def run(self, budget: int, *, thread: bool = False, helpers: Helpers | None = None) -> Outcome:
+    def run(self, budget: int, helpers: Helpers | None = None) -> Outcome:
         """Run ready nodes until `budget` nanoseconds of expected cost are used up; say why it ends.
 
-        In a `thread`, nodes run however expensive they are, and it ends after a run of cheap ones.
-        `helpers` are threads that help with expensive nodes that are ready together.
+        A thread that runs a segment has `helpers` for expensive nodes that are ready together. Its
+        nodes run however expensive they are, and it ends after a run of cheap ones.
         """
+        thread = helpers is not None
         streams = self.streams
         if streams is not None:
-            return self._run_in_streams(budget, thread=thread)
+            return self._run_in_streams(budget, thread)
         if self.state is not RUNNING:
-            return self.outcome(thread=thread)
+            return self.take_last_steps(thread=thread)
         ready, launched, inbox = self.ready, self.launched, self.inbox
         dependencies, buffers = self.dependencies, self.not_ready
         careful, keep, freed = self.careful, self.keep_graph, self.freed
@@ -111,9 +110,9 @@ class GraphTask(PassState):
                 if node is not None:
                     self.put_back(node, gradient, owned)
                     node = None
-                self.drain()
+                self.read_inbox()
                 if self.streams is not None:
-                    return self._run_in_streams(budget, thread=thread)
+                    return self._run_in_streams(budget, thread)
                 continue
             if node is None:
                 if not ready:
@@ -125,13 +124,13 @@ class GraphTask(PassState):
                 continue
             budget -= node.cost
             if budget < 0:
-                outcome = self._exceeded(node, thread, helpers, first=budget + node.cost == whole)
+                outcome = self._exceeded(node, helpers, first=budget + node.cost == whole)
                 if outcome is not None:
                     self.put_back(node, gradient, owned)
                     return outcome
-                if thread:
+                if helpers is not None:
                     budget = CHEAP_RUN_NS
-                    if helpers is not None and share(self, helpers, node, gradient):
+                    if share(self, helpers, node, gradient):
                         node = None
                         continue
             if helpers is not None and launched and waits_for_helpers(self, node):
@@ -205,33 +204,29 @@ class GraphTask(PassState):
                 dependencies[following] = waiting
             deliver(self, node, (following,), (received,), owned)
             node = None
-        return self.outcome(thread=thread)
+        return self.take_last_steps(thread=thread)
 
-    def _exceeded(
-        self, node: Node, thread: bool, helpers: Helpers | None, *, first: bool
-    ) -> Outcome | None:
+    def _exceeded(self, node: Node, helpers: Helpers | None, *, first: bool) -> Outcome | None:
         """How the slice ends before a node for which it has no time left; None if it goes on."""
         cost = node.cost
-        if not thread:
+        if helpers is None:
             # Unless it is heavy, the first node always runs: every slice makes progress.
             if cost > HEAVY_NS:
                 return HEAVY
             return None if first else MORE
         if cost < CHEAP_NS:
             return MORE
-        if helpers is not None and helpers.gives_way(cost, len(self.suspended)):
-            return HEAVY
-        return None
+        return HEAVY if helpers.gives_way(cost, len(self.suspended)) else None
 
     # -- nodes that are not ordinary ------------------------------------------------------------
 
-    def _run_in_streams(self, budget: int, *, thread: bool) -> Outcome:
+    def _run_in_streams(self, budget: int, thread: bool) -> Outcome:
         """`run` for a pass over devices with streams."""
         ready, streams = self.ready, self.streams
         whole = budget
         while self.state is RUNNING:
             if self.inbox:
-                self.drain()
+                self.read_inbox()
                 continue
             if not ready:
                 break
@@ -251,7 +246,7 @@ class GraphTask(PassState):
                 budget = left
             if budget < 0:
                 return MORE
-        return self.outcome(thread=thread)
+        return self.take_last_steps(thread=thread)
 
     def enter_streams(self) -> PassStreams:
         """Continue as a pass over devices with streams; call it with the caller's streams set."""
@@ -361,8 +356,8 @@ class GraphTask(PassState):
 
     # -- ending ---------------------------------------------------------------------------------
 
-    def outcome(self, *, thread: bool = False) -> Outcome:
-        """Say why the slice is over. If nothing is launched or ready, take the last steps first.
+    def take_last_steps(self, *, thread: bool = False) -> Outcome:
+        """Take a pass's last steps, if nothing is launched or ready; say why the slice is over.
 
         They are: undo the commit of a pass that has not succeeded, ask participants, wait for
         devices, call callbacks. Without `thread` this may run on a loop: then large gradients are
@@ -372,8 +367,7 @@ class GraphTask(PassState):
             return MORE if self.ready else WAITING
         on_loop = self.future is not None and not thread
         if self.state is DRAINING:
-            state = CANCELLED if self.error is None else FAILED
-            return FINISHED if self.end(state, not on_loop) else HEAVY
+            return FINISHED if self.end(not on_loop) else HEAVY
         if self.state is not RUNNING:
             # It has ended in a thread, and the loop asks again.
             return FINISHED
@@ -393,4 +387,4 @@ class GraphTask(PassState):
             self._resume(_CALLBACKS, commit_and_call_back(self), None)
         else:
             return FINISHED
-        return self.outcome(thread=thread)
+        return self.take_last_steps(thread=thread)

@@ -15,6 +15,7 @@ from asyncgrad.core.exec_info import ExecInfo
 from asyncgrad.core.frames import DEPTH, clear_frames
 from asyncgrad.core.node import Edge, Freed, GraphRoot, Node, as_edge
 from asyncgrad.core.states import (
+    CANCELLED,
     DONE,
     DRAINING,
     ENDED,
@@ -25,7 +26,6 @@ from asyncgrad.core.states import (
     InputBuffer,
     Ready,
     Resumed,
-    State,
     Suspended,
 )
 from asyncgrad.core.variable import Staged
@@ -259,7 +259,7 @@ class PassState:
         cancellation, even if the pass has just ended.
         """
         # A cancellation that was reported before the error takes effect first.
-        self.drain()
+        self.read_inbox()
         if self.state is RUNNING or self.state is NEW:
             self.error = error
             if node is not None:
@@ -300,7 +300,7 @@ class PassState:
         self.captured = ()
         self.callbacks.clear()
 
-    def drain(self) -> None:
+    def read_inbox(self) -> None:
         """Apply the reports in the inbox."""
         while self.inbox:
             self.inbox.pop(0)()
@@ -319,17 +319,17 @@ class PassState:
     def fail_at_end(self, error: BaseException) -> None:
         """Note that the commit has failed."""
         self.error = error
-        self.end(FAILED, True)
+        self.end(True)
 
-    def end(self, state: State, wait: bool) -> bool:
-        """Undo the commit of a pass that has not succeeded, and set its final state.
+    def end(self, wait: bool) -> bool:
+        """Undo the commit of a pass that has failed or was cancelled, and set its final state.
 
         Without `wait`, False if the commit can't be undone at once; nothing has been done then.
         """
         if self.revoke is not None and not self.revoke(wait):
             return False
         self.revoke = None
-        self.state = state
+        self.state = CANCELLED if self.error is None else FAILED
         return True
 
     def drop_graph(self) -> None:

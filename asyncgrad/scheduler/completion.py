@@ -59,16 +59,16 @@ def finish(task: GraphTask, wait: bool, *, decided: bool = False) -> Outcome:
         # So at least one of the two threads sees the other.
         task.ending = True
         if task.inbox:
-            task.drain()
+            task.read_inbox()
         if task.state is not RUNNING:
             task.ending = False
-            return task.outcome(thread=wait)
+            return task.take_last_steps(thread=wait)
         if task.members and deciding(task):
             return FINISHED
     try:
         if not commit_staged(task, wait):
-            # That one may add to the same leaves, so `outcome` is asked again what devices have to
-            # do before this one can be committed.
+            # That one may add to the same leaves, so the last steps are taken again: devices may
+            # have more to do before this one can be committed.
             task.ending = False
             return WAITING
         task.succeed()
@@ -92,12 +92,12 @@ def time_left(task: GraphTask) -> float:
 def check_deadline(task: GraphTask) -> None:
     """If a pass's deadline is over already, make it fail before its first node runs."""
     if time_left(task) <= 0:
-        task.inbox.append(partial(task.fail, deadline_error(task)))
+        expire(task)
 
 
-def deadline_error(task: GraphTask) -> TimeoutError:
-    """The error of a pass whose deadline has passed."""
-    return overdue("a backward pass", task.deadline)
+def expire(task: GraphTask) -> None:
+    """Tell the owner of a pass, from any thread, that its deadline has passed."""
+    task.inbox.append(partial(task.fail, overdue("a backward pass", task.deadline)))
 
 
 def overdue(what: str, deadline: float | None) -> TimeoutError:

@@ -214,7 +214,7 @@ class BackwardFuture(asyncio.Future[_T]):
         """Raise: only the pass sets its error."""
         self.set_result(exception)
 
-    def _finish_cancelled(
+    def _resolve_cancelled(
         self, later: Sequence[BaseException], failure: BaseException | None
     ) -> None:
         """End as cancelled, now that nothing of the pass runs.
@@ -229,7 +229,7 @@ class BackwardFuture(asyncio.Future[_T]):
         super().cancel(msg=self._cancel_text)
         self._task = None
 
-    def _finish_failed(self, error: BaseException) -> None:
+    def _resolve_failed(self, error: BaseException) -> None:
         """End with an error."""
         self._engine.counts["failed"] += 1
         super().set_exception(error)

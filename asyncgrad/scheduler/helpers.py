@@ -114,7 +114,7 @@ def run_segment(task: GraphTask, helpers: Helpers) -> Outcome:
     It ends earlier if another pass is due. When it returns, no other thread works on the pass.
     """
     while True:
-        outcome = task.run(CHEAP_RUN_NS, thread=True, helpers=helpers)
+        outcome = task.run(CHEAP_RUN_NS, helpers)
         if not helpers.join():
             break
     if outcome is FINISHED and (task.revoke is not None or task.is_large()):

@@ -10,7 +10,6 @@ from _thread import start_new_thread
 from asyncio import CancelledError
 from asyncio.events import _get_running_loop
 from contextlib import suppress
-from functools import partial
 from queue import Empty, SimpleQueue
 from sys import modules
 from threading import TIMEOUT_MAX
@@ -25,7 +24,7 @@ from asyncgrad.core.states import DONE, FINISHED, MORE, RUNNING, Suspended
 from asyncgrad.devices.fp_errors import fp_errors_ignored, restore_fp_errors, without_fp_errors
 from asyncgrad.errors import AutogradError
 from asyncgrad.scheduler import reentrant
-from asyncgrad.scheduler.completion import as_failure, deadline_error, finish, time_left
+from asyncgrad.scheduler.completion import as_failure, expire, finish, time_left
 from asyncgrad.scheduler.coroutines import LIMIT, STALLED, discard_all, wait_for_node, warn_of_stall
 from asyncgrad.scheduler.participants import conclude_inline
 from asyncgrad.scheduler.portal import OnPortal, despite_interrupts
@@ -88,7 +87,7 @@ def _run(task: GraphTask) -> Any:
             conclude_inline(task)
     except BaseException as interrupt:
         if task.state is not DONE or task.members:
-            despite_interrupts(_wind_up, task, interrupt)
+            despite_interrupts(_end_interrupted, task, interrupt)
         if task.state is DONE:
             raise
     error = task.error
@@ -105,7 +104,7 @@ def _run(task: GraphTask) -> Any:
         del error, task
 
 
-def _wind_up(task: GraphTask, interrupt: BaseException) -> None:
+def _end_interrupted(task: GraphTask, interrupt: BaseException) -> None:
     """End a pass that was interrupted between two steps; goes on where an interrupt has ended it.
 
     What callbacks have seen is taken back, and the participants learn that the pass is over.
@@ -147,7 +146,7 @@ def _expire(
         return
     # The inbox is filled first, then `started` is read. `_await_nodes` adds a node to `started`
     # first and then reads the inbox. So no node that starts at this moment is missed.
-    task.inbox.append(partial(task.fail, deadline_error(task)))
+    expire(task)
     for running in tuple(started):
         running.cancel()
 
@@ -173,10 +172,10 @@ def _await_nodes(
         started[running] = suspended
         del task.suspended[0]
         running.start()
-    task.drain()
+    task.read_inbox()
     if task.state is RUNNING:
         running = _first_of(ended, task)
-        task.drain()
+        task.read_inbox()
         if task.state is RUNNING:
             _take_result(task, started, running)
     if task.state is not RUNNING:

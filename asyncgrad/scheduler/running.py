@@ -35,7 +35,7 @@ from asyncgrad.scheduler.completion import (
     as_failure,
     ask_to_end,
     contained,
-    deadline_error,
+    expire,
     finish,
     stopped_by,
 )
@@ -81,8 +81,8 @@ class RunningPasses(Host):
     def read_inbox(self, task: GraphTask) -> None:
         """Read a pass's inbox now, unless its owner is about to."""
         if task not in self.thread_segments.tasks and not task.running:
-            task.drain()
-            self._arrange_next(task, task.outcome())
+            task.read_inbox()
+            self._arrange_next(task, task.take_last_steps())
 
     def run_slice(self, task: GraphTask, budget: int) -> None:
         """Run one slice of a pass, and arrange what comes next."""
@@ -115,7 +115,7 @@ class RunningPasses(Host):
             except BaseException as error:
                 # `run` handles errors of nodes, so this is an interrupt between two nodes.
                 task.fail(error)
-                outcome = task.outcome()
+                outcome = task.take_last_steps()
             finally:
                 restore_fp_errors(token)
                 del token
@@ -134,7 +134,7 @@ class RunningPasses(Host):
         if task.state is DRAINING:
             self.coroutine_nodes.stop(self, task)
             discard_all(task)
-            outcome = task.outcome()
+            outcome = task.take_last_steps()
         elif task.suspended:
             self.coroutine_nodes.launch(self, task)
         if outcome is FINISHED:
@@ -166,8 +166,8 @@ class RunningPasses(Host):
             # It has ended, or is about to.
             return
         self.log(task, "its deadline has passed")
-        task.inbox.append(partial(task.fail, deadline_error(task)))
-        self._wind_down(task)
+        expire(task)
+        self._end_early(task)
 
     def cancel(self, task: GraphTask) -> bool:
         """Ask a pass to drain; its future ends when nothing of it runs any more.
@@ -179,10 +179,10 @@ class RunningPasses(Host):
                 return False
             task.cancelling = True
             self.log(task, "is cancelled")
-        self._wind_down(task)
+        self._end_early(task)
         return True
 
-    def _wind_down(self, task: GraphTask) -> None:
+    def _end_early(self, task: GraphTask) -> None:
         """Make a pass end as its inbox says, after everything of it that still runs."""
         self.coroutine_nodes.stop(self, task)
         if not task.ending:
@@ -271,17 +271,17 @@ class RunningPasses(Host):
             return
         # From here on `ask_to_end` tells other threads that it is too late; grant earlier requests.
         task.ending = True
-        task.drain()
+        task.read_inbox()
         error, later = task.error, task.later_errors
         task.release()
         try:
             if error is None or (task.cancelling and not is_stop(error)):
                 # A caller whose `cancel()` returned True relies on that, even if the pass failed
                 # (in a thread, or by its deadline) before the request was read.
-                future._finish_cancelled(later, error)
+                future._resolve_cancelled(later, error)
             elif is_stop(error):
                 # The error is raised below, so the future gets another one, marked as retrieved.
-                future._finish_failed(stopped_by(error))
+                future._resolve_failed(stopped_by(error))
                 future.exception()
                 self.fail_all(error)
                 raise error
@@ -289,7 +289,7 @@ class RunningPasses(Host):
                 error = as_failure(error)
                 if task.event_log is not None:
                     add_note(error, str(task.event_log))
-                future._finish_failed(error)
+                future._resolve_failed(error)
         finally:
             task.future = None
             # The traceback may hold this frame, which must hold neither the pass nor the future.
@@ -303,7 +303,7 @@ class RunningPasses(Host):
                     # Retrieve the error, or asyncio would log it if the future is never awaited.
                     task.future.add_done_callback(retrieve)
                 task.inbox.append(partial(task.fail, stopped_by(error)))
-                self._wind_down(task)
+                self._end_early(task)
         self.stop()
 
     def revive(self, task: GraphTask) -> None:
@@ -334,8 +334,8 @@ class RunningPasses(Host):
             task.ending = False
             task.cancel()
         if task.walk is None or task.state is DRAINING:
-            task.drain()
-            self._arrange_next(task, task.outcome())
+            task.read_inbox()
+            self._arrange_next(task, task.take_last_steps())
 
     # -- threads ---------------------------------------------------------
 
@@ -349,10 +349,10 @@ class RunningPasses(Host):
         if task.ending:
             self._resolve(task)
             return
-        task.drain()
+        task.read_inbox()
         if outcome is None or outcome is WAITING:
             # Reports that it waited for may have come since the segment ended.
-            outcome = task.outcome()
+            outcome = task.take_last_steps()
         self._arrange_next(task, outcome)
 
     # -- coroutine nodes ---------------------------------------------------------

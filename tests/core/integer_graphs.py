@@ -19,7 +19,7 @@ from asyncgrad.core.states import Outcome, Ready
 from asyncgrad.core.variable import AccumulateGrad, Variable, autograd_meta, gradient_edge
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
 #: More than any pass on paper costs.
 ENDLESS = 2**62
@@ -43,6 +43,26 @@ class Namespace:
 
     def as_array(self, value: Any) -> Any:
         return value
+
+
+class Lends:
+    """Has room for some more nodes, or parts of them, which the test runs itself."""
+
+    def __init__(self, room: int = 1, *, splits: bool = False) -> None:
+        self._room, self._splits = room, splits
+        self.jobs: list[Callable[[], None]] = []
+
+    def gives_way(self, cost: int, suspended: int) -> bool:
+        return False
+
+    def room(self) -> int:
+        return max(0, self._room - len(self.jobs))
+
+    def splits(self) -> bool:
+        return self._splits
+
+    def lend(self, job: Callable[[], None], *, part: bool = False) -> None:
+        self.jobs.append(job)
 
 
 def facts() -> Metadata:
@@ -178,7 +198,7 @@ def finish(task: GraphTask, node: Node, gradients: Any) -> list[Ready]:
     """Report a node that was handed out by `launch`; returns the nodes that have become ready."""
     before = {entry[2] for entry in task.ready}
     take_report(task, node, gradients, False)
-    task.outcome()
+    task.take_last_steps()
     return [Ready(*entry) for entry in task.ready if entry[2] not in before]
 
 

@@ -68,7 +68,7 @@ class TestSuccess:
             lambda: (calls.append("first"), task.callbacks.append(lambda: calls.append("third"))),
             lambda: calls.append("second"),
         ]
-        assert task.outcome() is Outcome.FINISHED
+        assert task.take_last_steps() is Outcome.FINISHED
         assert calls == ["first", "second", "third"]
 
     def test_a_callback_that_raises_fails_the_pass(self) -> None:
@@ -79,7 +79,7 @@ class TestSuccess:
 
         error = ValueError()
         task.callbacks.append(callback)
-        assert task.outcome() is Outcome.FINISHED
+        assert task.take_last_steps() is Outcome.FINISHED
         assert (task.state, task.error) == (State.FAILED, error)
 
     def test_a_commit_that_raises_fails_the_pass(self) -> None:
@@ -150,7 +150,7 @@ class TestFailure:
         answer(task, first, error := ValueError("first"))
         assert task.state is State.DRAINING
         answer(task, second, KeyError("second"))
-        assert task.outcome() is Outcome.FINISHED
+        assert task.take_last_steps() is Outcome.FINISHED
         assert task.state is State.FAILED
         assert task.error is error
         task.release()
@@ -163,7 +163,7 @@ class TestFailure:
         entry = task.launch()
         task.fail(error := ValueError(), entry.node)
         validate(task)
-        assert task.outcome() is Outcome.FINISHED
+        assert task.take_last_steps() is Outcome.FINISHED
         assert (task.state, task.error) == (State.FAILED, error)
 
     def test_a_second_launched_node_that_fails_has_reported_too(self) -> None:
@@ -174,9 +174,9 @@ class TestFailure:
         finish(task, root.node, root.node.apply((), task))
         first, second = task.launch(), task.launch()
         task.fail(error := ValueError(), first.node)
-        assert task.outcome() is Outcome.WAITING
+        assert task.take_last_steps() is Outcome.WAITING
         task.fail(KeyError(), second.node)
-        assert task.outcome() is Outcome.FINISHED
+        assert task.take_last_steps() is Outcome.FINISHED
         assert task.error is error
 
     def test_an_error_after_the_end_is_dropped(self) -> None:
@@ -210,7 +210,7 @@ class TestCancellation:
     def test_a_pass_that_has_not_begun_is_cancelled_at_once(self) -> None:
         task = pass_over(Step([leaf()]))
         assert task.cancel()
-        assert task.outcome() is Outcome.FINISHED
+        assert task.take_last_steps() is Outcome.FINISHED
         assert task.state is State.CANCELLED
 
     def test_it_drains_until_the_last_node_has_come_back(self) -> None:
@@ -218,11 +218,11 @@ class TestCancellation:
         assert task.cancel()
         validate(task)
         assert task.state is State.DRAINING
-        assert task.outcome() is Outcome.WAITING
+        assert task.take_last_steps() is Outcome.WAITING
         answer(task, first)
-        assert task.outcome() is Outcome.WAITING
+        assert task.take_last_steps() is Outcome.WAITING
         answer(task, second)
-        assert task.outcome() is Outcome.FINISHED
+        assert task.take_last_steps() is Outcome.FINISHED
         assert task.state is State.CANCELLED
 
     def test_nothing_is_handed_out_while_it_drains(self) -> None:
@@ -269,7 +269,7 @@ class TestCancellation:
         assert [task.cancel() for _ in range(100)] == [True] * 100
         answer(task, first)
         answer(task, second)
-        assert task.outcome() is Outcome.FINISHED
+        assert task.take_last_steps() is Outcome.FINISHED
         assert not task.cancel()
 
     @pytest.mark.parametrize("state", ["done", "failed", "cancelled"])
@@ -277,10 +277,10 @@ class TestCancellation:
         task = pass_over(Step([leaf()]))
         if state == "cancelled":
             task.cancel()
-            task.outcome()
+            task.take_last_steps()
         elif state == "failed":
             task.fail(ValueError())
-            task.outcome()
+            task.take_last_steps()
         else:
             run_through(task).succeed()
         assert task.state.value == state
@@ -292,7 +292,7 @@ class TestCancellation:
         answer(task, first, error := ValueError())
         assert task.cancel()
         answer(task, second)
-        task.outcome()
+        task.take_last_steps()
         assert (task.state, task.error) == (State.FAILED, error)
 
     def test_an_error_after_the_cancel_does_not(self) -> None:
@@ -300,7 +300,7 @@ class TestCancellation:
         task.cancel()
         answer(task, first, ValueError())
         answer(task, second)
-        task.outcome()
+        task.take_last_steps()
         assert task.state is State.CANCELLED
         assert task.error is None
 

@@ -6,7 +6,17 @@ import weakref
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from integer_graphs import ENDLESS, Step, by_rule, finish, leaf, pass_over, run_through, staged
+from integer_graphs import (
+    ENDLESS,
+    Lends,
+    Step,
+    by_rule,
+    finish,
+    leaf,
+    pass_over,
+    run_through,
+    staged,
+)
 from invariants import validate
 
 from asyncgrad.core.node import MAX_SEQUENCE_NR, Edge, Identity
@@ -222,7 +232,7 @@ class TestSlices:
         assert task.run(250_000) is Outcome.HEAVY
         validate(task)
         assert log == ["light"]
-        assert task.run(1, thread=True) is Outcome.FINISHED
+        assert task.run(1, Lends(0)) is Outcome.FINISHED
         assert log == ["light", "heavy"]
         assert staged(task) == {x: 1}
 
@@ -233,7 +243,7 @@ class TestSlices:
         node = Step([node], cost=10**9)
         task = pass_over(node)
         task.start()
-        assert task.run(24_000, thread=True) is Outcome.MORE
+        assert task.run(24_000, Lends(0)) is Outcome.MORE
         validate(task)
         (ready,) = task.ready
         assert ready[2] is not node
@@ -315,26 +325,6 @@ def test_threads_that_need_a_leafs_accumulator_at_once_get_the_same(
     assert gradient_edge(x) is others[0]
 
 
-class Lends:
-    """Has room for some more nodes, or parts of them, which the test runs itself."""
-
-    def __init__(self, room: int = 1, *, splits: bool = False) -> None:
-        self._room, self._splits = room, splits
-        self.jobs: list[Callable[[], None]] = []
-
-    def gives_way(self, cost: int, suspended: int) -> bool:
-        return False
-
-    def room(self) -> int:
-        return max(0, self._room - len(self.jobs))
-
-    def splits(self) -> bool:
-        return self._splits
-
-    def lend(self, job: Callable[[], None], *, part: bool = False) -> None:
-        self.jobs.append(job)
-
-
 @pytest.mark.parametrize("above", [0, 1])
 def test_only_nodes_above_the_limit_are_lent(above: int) -> None:
     """The limit is that of slices, so that no node is too cheap for a thread and lent to one."""
@@ -345,11 +335,11 @@ def test_only_nodes_above_the_limit_are_lent(above: int) -> None:
     task.start()
     helpers = Lends()
     assert task.run(0) is Outcome.HEAVY
-    task.run(0, thread=True, helpers=helpers)
+    task.run(0, helpers)
     assert len(helpers.jobs) == above
     for job in helpers.jobs:
         job()
-    assert task.run(ENDLESS, thread=True, helpers=helpers) is Outcome.FINISHED
+    assert task.run(ENDLESS, helpers) is Outcome.FINISHED
     assert sum(gradient for _, gradient, _ in task.staged) == 2
 
 
@@ -358,12 +348,12 @@ def run_with(helpers: Lends, *nodes: Step) -> int:
     task = pass_over(by_rule(Step(list(nodes))))
     task.start()
     assert task.run(0) is Outcome.HEAVY
-    task.run(0, thread=True, helpers=helpers)
+    task.run(0, helpers)
     lent = len(helpers.jobs)
     while helpers.jobs:
         helpers.jobs.pop()()
-        task.run(ENDLESS, thread=True, helpers=helpers)
-    assert task.run(ENDLESS, thread=True, helpers=helpers) is Outcome.FINISHED
+        task.run(ENDLESS, helpers)
+    assert task.run(ENDLESS, helpers) is Outcome.FINISHED
     assert sum(gradient for _, gradient, _ in task.staged) == sum(
         len(node.next_edges) for node in nodes
     )
@@ -409,7 +399,7 @@ def test_no_node_is_lent_that_is_more_than_its_rule(kind: str) -> None:
     helpers = Lends(splits=True)
     task.start()
     assert task.run(0) is Outcome.HEAVY
-    assert task.run(0, thread=True, helpers=helpers) is Outcome.FINISHED
+    assert task.run(0, helpers) is Outcome.FINISHED
     assert helpers.jobs == []
     if inputs is not None:
         assert list(task.captured) == [2, 2, 1, 1][: len(inputs)]
@@ -443,12 +433,12 @@ def test_a_lent_node_runs_and_releases_what_it_has_saved_as_the_pass_would(
     task.start()
     helpers = Lends()
     assert task.run(0) is Outcome.HEAVY
-    task.run(0, thread=True, helpers=helpers)
+    task.run(0, helpers)
     if cancels:
         task.cancel()
     helpers.jobs.pop()()
-    task.drain()
-    assert task.run(ENDLESS, thread=True, helpers=helpers) is Outcome.FINISHED
+    task.read_inbox()
+    assert task.run(ENDLESS, helpers) is Outcome.FINISHED
     assert log == expected
 
 
@@ -461,10 +451,10 @@ def test_the_users_code_does_not_wait_for_an_older_node_that_a_thread_computes()
     task.start()
     helpers = Lends()
     assert task.run(0) is Outcome.HEAVY
-    task.run(0, thread=True, helpers=helpers)
+    task.run(0, helpers)
     assert (len(helpers.jobs), log) == (1, ["user"])
     helpers.jobs.pop()()
-    assert task.run(ENDLESS, thread=True, helpers=helpers) is Outcome.FINISHED
+    assert task.run(ENDLESS, helpers) is Outcome.FINISHED
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from hypothesis.stateful import (
 from integer_graphs import (
     ENDLESS,
     Answer,
+    Lends,
     Question,
     Step,
     accumulate,
@@ -209,11 +210,11 @@ class Interleavings(RuleBasedStateMachine):
     @precondition(lambda self: not self.calm)
     @rule()
     def run_in_a_thread(self) -> None:
-        self.task.run(24_000, thread=True)
+        self.task.run(24_000, Lends(0))
 
     @rule()
-    def drain(self) -> None:
-        self.task.drain()
+    def read_inbox(self) -> None:
+        self.task.read_inbox()
 
     @rule()
     def launch(self) -> None:
@@ -320,7 +321,7 @@ class Interleavings(RuleBasedStateMachine):
         task.start()
         while True:
             outcome = task.run(ENDLESS)
-            task.drain()
+            task.read_inbox()
             validate(task)
             while task.suspended:
                 node, steps, *_ = task.suspended.pop()
@@ -328,7 +329,7 @@ class Interleavings(RuleBasedStateMachine):
                 task.resume(node, steps, node.answer(tuple(gradients)), None)
             while self.out:
                 self.finish(_Last())
-            if outcome is Outcome.FINISHED and task.outcome() is Outcome.FINISHED:
+            if outcome is Outcome.FINISHED and task.take_last_steps() is Outcome.FINISHED:
                 break
         assert not task.launched
         if self.errors:

@@ -178,7 +178,7 @@ def test_a_cancel_from_another_thread_is_all_or_nothing(locks: Any) -> None:
     def run(state: State) -> None:
         task = state.task
         task.start()
-        assert task.run(10**9, thread=True) is Outcome.FINISHED
+        assert task.run(10**9, Helpers(Threads(0), ORDINARY, 0)) is Outcome.FINISHED
         if task.state is Of.RUNNING:
             commit_staged(task, wait=True)
             task.succeed()

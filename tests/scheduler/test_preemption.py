@@ -253,7 +253,7 @@ def test_a_cancel_is_all_or_nothing(monkeypatch: pytest.MonkeyPatch, held: bool)
         def call(self) -> None:
             task = self.task
             task.start()
-            assert task.run(10**9, thread=True) is Outcome.FINISHED
+            assert task.run(10**9, Helpers(Threads(0), ORDINARY, 0)) is Outcome.FINISHED
             if held:
                 monkeypatch.setattr(commit_turns, "committing", _Held())
                 ended = finish(task, False) is Outcome.FINISHED
@@ -291,7 +291,7 @@ async def test_a_failed_pass_that_another_thread_cancels_as_it_ends() -> None:
             loop = asyncio.get_running_loop()
             self.future = self.task.future = BackwardFuture(engine, loop, self.task, None)
             self.task.fail(ValueError("no"))
-            self.task.outcome()
+            self.task.take_last_steps()
 
         def call(self) -> None:
             engine._resolve(self.task)
