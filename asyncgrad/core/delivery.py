@@ -86,7 +86,7 @@ def pass_on(
     if received is None or task.launched:
         deliver(task, producer, following, received, owned)
         return None, None
-    dependencies, buffers, captures = task.dependencies, task.not_ready, task.captures
+    dependencies, buffers = task.dependencies, task.not_ready
     node: Any = None
     gradient: NodeGradient = None
     place = 0
@@ -97,14 +97,8 @@ def pass_on(
         waiting = dependencies.pop(target, 0)
         if waiting == 1 and target not in buffers:
             if target.__class__ is AccumulateGrad:
-                if target.extras is not None:
+                if not stage_leaf(task, target, value, owned):
                     task.make_ready(target, value, owned)
-                elif captures is None:
-                    if value is not None:
-                        task.staged.append((target.variable, value, owned))
-                elif target in captures:
-                    for _, wanted in captures[target]:
-                        task.captured[wanted] = value
                 continue
             if target.output_metadata.__class__ is not tuple:
                 if node is None:

@@ -13,7 +13,7 @@ from asyncgrad._unbound import unbound
 from asyncgrad.aliases import Array, Gradient, StoredEdge, Value
 from asyncgrad.core.hooks import Hooks, NodeExtras
 from asyncgrad.core.metadata import Metadata
-from asyncgrad.core.node import MAX_SEQUENCE_NR, Edge, Node, extras_of
+from asyncgrad.core.node import MAX_SEQUENCE_NR, Edge, Node, as_edge, extras_of
 from asyncgrad.core.versions import VersionCounter, refuse_change
 from asyncgrad.errors import AutogradError
 
@@ -315,10 +315,8 @@ def hooks_of(variable: Variable, what: str) -> tuple[NodeExtras, int]:
         raise AutogradError(
             f"cannot {what} a tensor that doesn't require gradient. Call requires_grad_() first."
         )
-    node: Any = edge
-    position = 0
-    if edge.__class__ is Edge:
-        node, position = edge
+    node, position = as_edge(edge)
+    assert node is not None
     extras = extras_of(node)
     if variable._edge is None:
         autograd_meta(variable).extras = extras

@@ -13,7 +13,7 @@ from typing import Any, NoReturn, Protocol
 
 from asyncgrad.aliases import Array, StoredEdge
 from asyncgrad.core.locks import acquiring, is_held_here, lasting_lock
-from asyncgrad.core.node import Node, name_of
+from asyncgrad.core.node import Node, as_edge, name_of
 from asyncgrad.errors import AutogradError
 
 #: Dead weak references are dropped only from lists of at least this length.
@@ -174,8 +174,7 @@ def owner_of(array: Array) -> Any:
 
 def stop_retaining(variable: HasEdge) -> None:
     """Remove the `retain_grad` entry from the node that the variable leads to."""
-    edge: Any = variable._edge
-    node, position = edge if isinstance(edge, tuple) else (edge, 0)
+    node, position = as_edge(variable._edge)
     extras = None if node is None else node.extras
     if extras is not None:
         retain = extras.retain.get(position)
@@ -192,7 +191,8 @@ def refuse_change(
     """
     made, mode = _MADE_IN.get(creation_meta or "", ("", ""))
     if edge is not None:
-        node, number = edge if isinstance(edge, tuple) else (edge, 0)
+        node, number = as_edge(edge)
+        assert node is not None
         function = re.sub(r"Backward\d*$", "", name_of(node))
         what = f"Output {number} of {function} is a view"
         if made:
