@@ -97,14 +97,7 @@ def gradgradcheck(
         ValueError: if no input requires grad.
         AssertionError: if nothing is to be checked.
     """
-    return bool(_blocking(_gradgradcheck(func, inputs, grad_outputs, **options), func))
-
-
-async def gradgradcheck_async(
-    func: Callable[..., Any], inputs: Value, grad_outputs: Value = None, **options: Value
-) -> bool:
-    """`gradgradcheck` as a coroutine: the loop runs between its passes."""
-    return await _gradgradcheck(func, inputs, grad_outputs, **options)
+    return bool(_blocking(gradgradcheck_async(func, inputs, grad_outputs, **options), func))
 
 
 def _needs(name: str, needed: str) -> str:
@@ -119,12 +112,13 @@ def _blocking(program: Value, func: Callable[..., Any]) -> Any:
 # -- the programs ---------------------------------------------------------------------------------
 
 
-async def _gradgradcheck(
-    func: Callable[..., Any], inputs: Value, grad_outputs: Value, *,
+async def gradgradcheck_async(
+    func: Callable[..., Any], inputs: Value, grad_outputs: Value = None, *,
     gen_non_contig_grad_outputs: bool = False, check_undefined_grad: bool = True,
     check_batched_grad: bool = False, check_fwd_over_rev: bool = False,
     check_rev_over_rev: bool = True, **options: Value,
 ) -> bool:  # fmt: skip
+    """`gradgradcheck` as a coroutine: the loop runs between its passes."""
     if not (check_fwd_over_rev or check_rev_over_rev):
         raise AssertionError(
             "Expected at least one of check_fwd_over_rev or check_rev_over_rev to be True"
