@@ -109,7 +109,6 @@ def run_chain(node: Any, gradient: Gradient, keep_graph: bool) -> BaseException 
     except BaseException as error:
         if node is not None:
             note_failure(error, node)
-        # The traceback holds this frame, which must not keep the graph alive.
-        del node, gradient, received, staged
+        del node, gradient, received, staged  # See core.frames.
         return error
     return None

@@ -1,4 +1,10 @@
-"""Python frames: where a pass was started, and those that the error of a pass must not keep."""
+"""Python frames: where a pass was started, and those that the error of a pass must not keep.
+
+The traceback of an error holds the frames that the error has passed, with all their variables. So
+these would live as long as the error: the graph and its arrays, or a pass and its future. A frame
+that holds the error itself makes a cycle. Therefore functions drop such variables before the error
+goes on, and `clear_frames` clears the frames of functions that have not.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +13,7 @@ import sys
 import warnings
 from contextlib import suppress
 from types import FrameType
-from typing import Self
+from typing import Any, Self
 
 #: The path prefix of the package's own frames.
 PACKAGE = (
@@ -50,6 +56,16 @@ class CallSite:
         lines = self._code.co_lines()
         line = next((n for start, end, n in lines if start <= self._instruction < end), None)
         return f"{self._code.co_filename}:{line}"
+
+
+def value_of(result: Any, error: BaseException | None) -> Any:
+    """What other code has returned; raises what it has raised instead."""
+    try:
+        if error is not None:
+            raise error
+        return result
+    finally:
+        del error  # See above.
 
 
 def warn(text: str, category: type[Warning] = UserWarning) -> None:

@@ -176,8 +176,7 @@ class GraphTask(PassState):
                         node.saved = freed
             except BaseException as error:
                 self.fail(error, node)
-                # The traceback holds this frame, which must not keep the graph alive.
-                node = gradient = received = None
+                node = gradient = received = None  # See core.frames.
                 break
             following = node.following
             if following.__class__ is tuple:
@@ -275,8 +274,7 @@ class GraphTask(PassState):
                 received = node.apply(tuple(in_own_dtypes(self, node, gradient)), self)
             except BaseException as error:
                 self.fail(error, node)
-                # The traceback holds this frame, which must not keep the gradients alive.
-                gradient = None
+                gradient = None  # See core.frames.
             else:
                 deliver(self, node, stored_edges(node), received, node.fresh)
         elif self.streams is None:
@@ -346,8 +344,7 @@ class GraphTask(PassState):
                 self.later_errors += (error,)
         elif error is not None:
             self._resume(node, steps, error, throw=True)
-            # The error's traceback holds this frame, which must not hold the error.
-            error = None
+            error = None  # See core.frames.
         elif (node.cost if self.streams is None else host_cost(node)) > HEAVY_NS:
             self.make_ready(node, Resumed(steps, result), False)
             self.launched.pop(node, None)

@@ -88,8 +88,7 @@ def share(task: PassState, helpers: Helpers, node: OpNode, gradient: NodeGradien
         # The node stays launched until the others report.
         note_failure(error, node)
         task.fail(error)
-        # The traceback holds this frame, which must not keep the graph alive.
-        del node, gradient, task, following, edges
+        del node, gradient, task, following, edges  # See core.frames.
         return True
     deliver(task, node, (following[place],), (received,), rule.fresh)
     return True
@@ -138,5 +137,4 @@ def _run_lent(
     except BaseException as error:
         task.inbox.append(partial(task.fail, error, node))
     finally:
-        # An error's traceback holds this frame, which must not keep the graph alive.
-        del task, node, gradient, run, received, edges
+        del task, node, gradient, run, received, edges  # See core.frames.

@@ -150,8 +150,7 @@ class PassStreams:
                 if budget < 0 or task.inbox or not ready or not self._is_ordinary(task, stream):
                     return budget
         finally:
-            # The traceback of an error holds this frame, which must not keep the graph alive.
-            node = gradient = received = None
+            node = gradient = received = None  # See core.frames.
 
     def _is_ordinary(self, task: PassState, stream: Stream) -> bool:
         """Whether the next node is an ordinary one, in a device's only stream."""

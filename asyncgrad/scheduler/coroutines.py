@@ -126,8 +126,7 @@ class CoroutineNodes:
         try:
             host.node_ended(task, suspended, result, error)
         finally:
-            # The error's traceback may hold this frame, which must hold neither error nor graph.
-            del result, error, waiting, suspended, running
+            del result, error, waiting, suspended, running  # See core.frames.
 
     def stop(self, host: Host, task: GraphTask) -> None:
         """Cancel the coroutine nodes of a pass, once; those that ignore it are given up later."""

@@ -107,8 +107,7 @@ class BackwardFuture(asyncio.Future[_T]):
         self._log_traceback = False
         yield
         waiting = _wait(self)
-        # The error's traceback will hold this frame, which must not hold the future.
-        del self
+        del self  # See core.frames.
         return (yield from waiting)
 
     def __iter__(self) -> NoReturn:
@@ -138,8 +137,7 @@ class BackwardFuture(asyncio.Future[_T]):
                 add_note(error, note)
             raise
         finally:
-            # The error's traceback holds this frame, which must not hold the future.
-            del self
+            del self  # See core.frames.
 
     def exception(self) -> BaseException | None:
         """The error that the pass ended with, or None.

@@ -205,8 +205,7 @@ def _take_result(task: GraphTask, started: dict[OnPortal, Suspended], running: O
     task.resume(suspended.node, suspended.steps, result, error)
     # Not before: a node that an interrupt keeps from going on is ended with the others.
     started.pop(running, None)
-    # The error's traceback leads to this frame, which must not hold the error.
-    del running, result, error
+    del running, result, error  # See core.frames.
 
 
 def _first_of(ended: SimpleQueue[OnPortal], task: GraphTask) -> OnPortal:

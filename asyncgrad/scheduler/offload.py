@@ -73,8 +73,7 @@ async def offload(function: Callable[_P, _T], /, *args: _P.args, **kwargs: _P.kw
         raise
     result, *errors = ended.result()
     if errors[0] is not None:
-        # The error's traceback holds this frame, which must not hold the error.
-        del ended
+        del ended  # See core.frames.
         raise errors.pop()
     return cast("_T", result)
 

@@ -37,8 +37,7 @@ async def conclude(
         else:
             end = partial(finish, task, True, decided=True)
         await run(end)
-        # The refusal's traceback holds this frame, which must not hold the refusal.
-        del end
+        del end  # See core.frames.
     await _tell(task, grace)
 
 
@@ -85,8 +84,7 @@ async def _decide(task: GraphTask) -> None:
             if stop is not None:
                 raise stop
     finally:
-        # The error's traceback holds this frame, which must not hold the error.
-        del call, calls, stop
+        del call, calls, stop  # See core.frames.
 
 
 def _decision(member: Member) -> asyncio.Future[BaseException | None]:
@@ -142,8 +140,7 @@ async def _tell(task: GraphTask, grace: float) -> None:
         try:
             raise stop
         finally:
-            # As in `_decide`.
-            del stop, error, call, calls
+            del stop, error, call, calls  # See core.frames.
 
 
 async def _tell_one(task: GraphTask, member: Member, verb: str) -> None:

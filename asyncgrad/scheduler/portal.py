@@ -12,6 +12,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from asyncgrad.aliases import Value
+from asyncgrad.core.frames import value_of
 from asyncgrad.core.locks import at_fork, lasting_lock
 from asyncgrad.scheduler.coroutines import GRACE, report_late
 from asyncgrad.scheduler.host import call_later
@@ -32,10 +33,7 @@ def _shared_loop() -> AbstractEventLoop:
             failed: SimpleQueue[BaseException | None] = SimpleQueue()
             # A daemon: the interpreter does not wait for it.
             Thread(target=_serve, args=(failed,), name="asyncgrad portal", daemon=True).start()
-            errors: list[Any] = [failed.get()]
-            if errors[0] is not None:
-                # Popped, because the error's traceback holds this frame.
-                raise errors.pop()
+            value_of(None, failed.get())
         return _loops[0]
 
 
@@ -142,8 +140,7 @@ class OnPortal:
             self._patience.cancel()
         self._task = None
         self._tell(result, error)
-        # The traceback holds this frame, which must hold neither the error nor this object.
-        del error, self
+        del error, self  # See core.frames.
 
     def _tell(self, result: Value, error: BaseException | None) -> None:
         if self._outcome is None:
@@ -207,14 +204,10 @@ def despite_interrupts(end: Callable[..., None], *args: object) -> None:
 def call_on_portal(coroutine: Coroutine[Any, Any, Any]) -> Any:
     """The result of a coroutine on the portal's loop; blocks meanwhile."""
     running = OnPortal(coroutine, copy_context())
-    errors: list[Any]
     try:
         running.start()
-        result, *errors = running.result()
+        found = [running.result()]
     except BaseException:
         despite_interrupts(running.end)
         raise
-    if errors[0] is not None:
-        # Popped, because the error's traceback holds this frame.
-        raise errors.pop()
-    return result
+    return value_of(*found.pop())

@@ -13,6 +13,7 @@ from threading import Thread
 from types import FrameType
 from typing import Any
 
+from asyncgrad.core.frames import value_of
 from asyncgrad.core.graph_task import GraphTask
 from asyncgrad.core.modes import current
 
@@ -95,8 +96,4 @@ def on_new_stack(function: Callable[[GraphTask], Any], task: GraphTask) -> Any:
             wait()
             raise
         break
-    result, *errors = found.pop()
-    if errors[0] is not None:
-        # Popped, because the error's traceback holds this frame.
-        raise errors.pop()
-    return result
+    return value_of(*found.pop())

@@ -292,8 +292,7 @@ class RunningPasses(Host):
                 future._resolve_failed(error)
         finally:
             task.future = None
-            # The traceback may hold this frame, which must hold neither the pass nor the future.
-            del error, later, future, task
+            del error, later, future, task  # See core.frames.
 
     def fail_all(self, error: BaseException) -> None:
         """Fail all passes and drop the engine, because the program is being stopped."""
@@ -368,6 +367,5 @@ class RunningPasses(Host):
             error = stopped_by(error)
         task.inbox.append(partial(task.resume, node, steps, result, error))
         self.log(task, f"{name_of(node)} has ended")
-        # The error's traceback will hold this frame, which must not hold the error.
-        del suspended, result, error, node, steps
+        del suspended, result, error, node, steps  # See core.frames.
         self.read_inbox(task)

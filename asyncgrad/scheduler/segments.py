@@ -168,8 +168,7 @@ class ThreadSegments:
         try:
             host.returned(task, outcome, error)
         finally:
-            # The error's traceback may hold this frame, which must not hold the error.
-            del task, error
+            del task, error  # See core.frames.
 
 
 class ThreadJob:
@@ -232,8 +231,7 @@ class ThreadJob:
             report(outcome, error)
         finally:
             self._ended()
-            # The error's traceback may hold this frame, which must not hold the error.
-            del report, outcome, error
+            del report, outcome, error  # See core.frames.
 
 
 async def outlast(*futures: asyncio.Future[Any], seconds: float | None = None) -> None:
