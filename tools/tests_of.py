@@ -31,7 +31,7 @@ ROWS: dict[str, tuple[str, ...]] = {
         "scheduler/test_preemption.py", "scheduler/test_reentered.py",
         "autograd/test_interrupts.py", "devices/test_shared_gradients.py",
     ),
-    "core/conclude.py": (
+    "core/last_steps.py": (
         "scheduler/test_commits_in_turn.py", "scheduler/test_participants.py",
         "scheduler/test_every_node.py",
     ),

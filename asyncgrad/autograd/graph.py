@@ -21,10 +21,10 @@ from asyncgrad.autograd.saved_tensors import (
 from asyncgrad.autograd.svg import to_svg
 from asyncgrad.autograd.visualize import memory, to_dot
 from asyncgrad.choices import HookMode, words
-from asyncgrad.core.conclude import Member, Participant, check_given
 from asyncgrad.core.exec_info import arrivals, predicted_order
 from asyncgrad.core.graph_task import GraphTask
 from asyncgrad.core.hooks import RemovableHandle
+from asyncgrad.core.last_steps import Member, Participant, check_given
 from asyncgrad.core.locks import lasting_lock
 from asyncgrad.core.modes import current
 from asyncgrad.core.node import Node, as_edge

@@ -17,9 +17,9 @@ from asyncgrad.autograd.arguments import (
 )
 from asyncgrad.autograd.edges import GradientEdge, stored
 from asyncgrad.autograd.modes import checked_deadline, checked_priority
-from asyncgrad.core.conclude import staged_given
 from asyncgrad.core.frames import warn
 from asyncgrad.core.graph_task import GraphTask
+from asyncgrad.core.last_steps import staged_given
 from asyncgrad.core.modes import DEFAULT, current, refuse_in_transform
 from asyncgrad.core.node import metadata_at
 from asyncgrad.core.pass_state import running_pass

@@ -22,9 +22,9 @@ from heapq import heappop
 from typing import TYPE_CHECKING, Any
 
 from asyncgrad.aliases import NodeGradient, Owned, Steps, Value
-from asyncgrad.core.conclude import ask, commit_and_call_back
 from asyncgrad.core.delivery import deliver, pass_on, stage_leaf
 from asyncgrad.core.dependencies import count, count_needed
+from asyncgrad.core.last_steps import ask, commit_and_call_back
 from asyncgrad.core.modes import current
 from asyncgrad.core.node import Ending, Node, stored_edges
 from asyncgrad.core.node_streams import host_cost

@@ -157,7 +157,7 @@ class PassState:
         self.committed = False
         #: A leaf with post-accumulate hooks was reached, whose gradient is not staged.
         self.committed_early = False
-        #: The participants of the pass, each a `Member` (`core/conclude.py`), and how many of the
+        #: The participants of the pass, each a `Member` (`core/last_steps.py`), and how many of the
         #: first have been asked.
         self.members: Sequence[Any] = ()
         self.asked = 0

@@ -11,7 +11,7 @@ import numpy as np
 from asyncgrad.autograd import graph
 from asyncgrad.autograd.modes import no_grad
 from asyncgrad.core import modes
-from asyncgrad.core.conclude import Total
+from asyncgrad.core.last_steps import Total
 from asyncgrad.creation import from_numpy
 from asyncgrad.distributed.errors import PassEndedError, WorkerLostError
 from asyncgrad.distributed.group import Group

@@ -24,8 +24,8 @@ from typing import Any, Self
 from asyncgrad.autograd import graph
 from asyncgrad.autograd.modes import request
 from asyncgrad.autograd.new_pass import add_gradients
-from asyncgrad.core.conclude import Member
 from asyncgrad.core.graph_task import GraphTask
+from asyncgrad.core.last_steps import Member
 from asyncgrad.core.modes import current, install
 from asyncgrad.core.states import DONE
 from asyncgrad.distributed.errors import PassEndedError, limited

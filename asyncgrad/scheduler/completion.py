@@ -9,8 +9,8 @@ from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from asyncgrad.core.conclude import commit_staged, deciding
 from asyncgrad.core.graph_task import GraphTask
+from asyncgrad.core.last_steps import commit_staged, deciding
 from asyncgrad.core.states import FINISHED, RUNNING, WAITING, Outcome
 from asyncgrad.errors import AutogradError, described, is_stop
 from asyncgrad.scheduler.queues import take

@@ -10,8 +10,8 @@ from operator import length_hint, methodcaller
 from typing import Any
 
 from asyncgrad.core.commit import check_staged
-from asyncgrad.core.conclude import Member, deciding
 from asyncgrad.core.graph_task import GraphTask
+from asyncgrad.core.last_steps import Member, deciding
 from asyncgrad.core.states import DONE, RUNNING
 from asyncgrad.errors import AutogradError, add_note, is_stop
 from asyncgrad.scheduler.completion import finish, for_another

@@ -17,8 +17,8 @@ from passes import calls, leaf
 import asyncgrad as ag
 from asyncgrad.core import commit_turns
 from asyncgrad.core.commit import commit
-from asyncgrad.core.conclude import commit_staged
 from asyncgrad.core.graph_task import GraphTask
+from asyncgrad.core.last_steps import commit_staged
 from asyncgrad.core.states import Outcome
 from asyncgrad.core.states import State as Of
 from asyncgrad.core.variable import gradient_edge

@@ -1,4 +1,4 @@
-"""The end of a pass: participants, its commit, callbacks, devices.
+"""The last steps of a pass: participants, its commit, callbacks, devices.
 
 Once the last node has reported, all participants are asked at the same time. If all agree, the
 scheduler calls `decide` of those that have it: they have promised others to do as these decide, so
