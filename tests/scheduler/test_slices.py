@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+import threading
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ from passes import calls, chain, leaf
 import asyncgrad as ag
 from asyncgrad.core.graph_task import GraphTask
 from asyncgrad.core.variable import gradient_edge
+from asyncgrad.ops.namespace import Raw
 from asyncgrad.scheduler.walk_budget import steps_of
 
 if TYPE_CHECKING:
@@ -274,19 +276,26 @@ async def test_what_hooks_add_to_a_node_counts() -> None:
 
 @pytest.mark.asyncio
 @pytest.mark.parametrize("reduce", ["sum", "mean"])
-async def test_a_gradient_that_is_a_view_needs_no_thread(reduce: str) -> None:
-    """However large it is, what is spread costs nothing: one segment, which commits."""
+async def test_large_gradients_are_added_in_threads(
+    reduce: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of sums are views, which cost nothing, but to add two of them takes milliseconds."""
+    threads = []
+    accumulate = Raw.accumulate
+
+    def noted(*args: Any) -> Any:
+        threads.append(threading.get_ident())
+        return accumulate(*args)
+
+    monkeypatch.setattr(Raw, "accumulate", noted)
     x = ag.ones(1_000_000, requires_grad=True)
-    loss = getattr(x, reduce)()
+    total = getattr(x, reduce)
     engine = ag.engine()
-    await loss.backward()
-    assert engine.counts["segments"] == 1
-    rows = ag.ones(10_000, 100, requires_grad=True)
-    means = rows.mean(1)
     before = engine.counts["segments"]
-    await means.backward(ag.ones(10_000))
-    assert engine.counts["segments"] > before
-    assert rows.grad[0, 0].item() == pytest.approx(0.01)
+    await (total() + total()).backward()
+    assert len(threads) == 1
+    assert threads[0] != threading.get_ident()
+    assert engine.counts["segments"] == before + 1
 
 
 @pytest.mark.asyncio
@@ -298,6 +307,16 @@ async def test_many_small_leaves_are_committed_in_a_thread() -> None:
     await loss.backward()
     assert engine.counts["segments"] == 1
     assert all(x.grad is not None for x in leaves)
+
+
+@pytest.mark.asyncio
+async def test_what_many_leaves_got_is_freed_by_the_thread_that_commits() -> None:
+    """For 20,000 leaves that takes a millisecond, which the loop has not got."""
+    leaves = [leaf() for _ in range(1_000)]
+    future = sum(x.sum() for x in leaves).backward()
+    task = future._task
+    await future
+    assert task.staged == []
 
 
 @pytest.mark.asyncio

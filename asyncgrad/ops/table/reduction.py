@@ -148,11 +148,6 @@ def _lines_cost(x: Variable, *rest: object) -> int:
     return int(metadata.cost + 20 * lines)
 
 
-def _mean_cost(x: Variable, dims: tuple[int, ...], keepdim: bool) -> int:
-    """The gradient of a full mean is a view; other means first divide their gradient."""
-    return 2_000 if len(dims) == len(x._metadata.shape) else x._metadata.cost
-
-
 def push_of(pull: Callable[..., Any]) -> Part:
     """The push of a reduction: the sum of the tangent times the derivative that its pull gives.
 
@@ -723,7 +718,6 @@ OPS = (
         fresh=False,
         kernel=lambda xp, g, saved: _spread(xp, g, *saved),
         variant=("dims", lambda dims: f"SumBackward{dims.__class__ is not AllAxes:d}"),
-        cost=lambda *_: 2_000,  # The gradient is a view, however large.
     ),
     linear(
         "sum_to",
@@ -746,7 +740,6 @@ OPS = (
         _mean_pull,
         fresh=False,
         variant=("dims", lambda dims: f"MeanBackward{dims.__class__ is not AllAxes:d}"),
-        cost=_mean_cost,
     ),
     operation(
         "var",
