@@ -5,6 +5,7 @@ Large graphs take long to walk, so the walk can stop after some steps and resume
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 from asyncgrad.core.exec_info import InnerNodes
@@ -13,6 +14,8 @@ from asyncgrad.core.pass_state import PassState
 
 #: The walk of a partial pass checks after this many nodes how many steps it has left.
 _STEPS = 2_000
+#: The edges of a node that has more are walked in parts, because a slice may end between these.
+_EDGES = 128
 
 
 def count(task: PassState, steps: int) -> bool:
@@ -40,7 +43,16 @@ def count(task: PassState, steps: int) -> bool:
                     dependencies[following] = 1
                     node = following
             elif following is not None:
-                for edge in following if following.__class__ is tuple else (following,):
+                if following.__class__ is not tuple:
+                    following = (following,)
+                elif len(following) > _EDGES:
+                    starts = range(0, len(following), _EDGES)
+                    parts = [following[start : start + _EDGES] for start in starts]
+                    stack += [SimpleNamespace(following=part) for part in parts]
+                    following = ()
+                # Each takes as long as a node of a chain.
+                steps -= len(following)
+                for edge in following:
                     if edge is None:
                         continue
                     child = edge.node if edge.__class__ is Edge else edge
@@ -56,12 +68,9 @@ def count(task: PassState, steps: int) -> bool:
                     elif info is not None and child not in requested:
                         info.all_requested = False
                         return True
-                # Such a node takes three times as long as one of a chain.
-                steps -= 2
             steps -= 1
             if steps <= 0:
-                if node is not None:
-                    stack.append(node)
+                stack.append(node)
                 return False
     return True
 

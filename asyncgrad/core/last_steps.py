@@ -146,9 +146,12 @@ def commit_staged(task: PassState, wait: bool) -> bool:
         # Sums are part of the recorded graph, so they must be made in the pass's own grad mode.
         change = partial(commit, task=task)
         committed = bool(task.within(change, staged, task.recorded, wait, prepared))
-    if committed and streams is not None:
-        # Free the replaced `.grad` arrays now, even if the pass object is kept.
-        streams.prepared.clear()
+    if committed:
+        # Free what it refers to here, in a thread if it is much, and not on the loop.
+        staged.clear()
+        if streams is not None:
+            # Replaced `.grad` arrays, even if the pass object is kept.
+            streams.prepared.clear()
     return committed
 
 

@@ -307,8 +307,8 @@ class PassState:
 
     def is_large(self) -> bool:
         """Whether what is staged is so much that a thread should commit it."""
-        sizes = [variable._metadata.size for variable, _, _ in self.staged]
-        return len(sizes) > _MANY or sum(sizes) > _LARGE
+        staged = self.staged
+        return len(staged) > _MANY or sum([x._metadata.size for x, _, _ in staged]) > _LARGE
 
     def succeed(self) -> None:
         """Note that the gradients are committed."""

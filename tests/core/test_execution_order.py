@@ -283,6 +283,19 @@ class TestResumableWalk:
         assert parts.dependencies == whole.dependencies
         assert staged(run_through(parts)) == staged(run_through(whole))
 
+    def test_a_walk_stops_among_the_edges_of_a_node(self) -> None:
+        """Otherwise one with 20,000 edges would hold the loop for two milliseconds."""
+        x = leaf()
+        node = Step([x] * 20_000)
+        whole, parts = pass_over(node), pass_over(node)
+        assert whole.start()
+        calls = 1
+        while not parts.start(2_000):
+            calls += 1
+        assert calls >= 10
+        assert parts.dependencies == whole.dependencies
+        assert staged(run_through(parts)) == staged(run_through(whole))
+
     def test_a_second_start_changes_nothing(self) -> None:
         x = leaf()
         task = pass_over(Step([x, x]))
