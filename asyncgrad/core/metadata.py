@@ -15,13 +15,14 @@ class Metadata:
     """Immutable and shared: arrays of one shape, dtype and device have the same record."""
 
     __slots__ = (
-        "F", "cost", "device", "dtype", "is_complex", "kernels", "needs_checks", "scalar", "shape",
-        "size", "user_dtype", "user_shape",
+        "F", "cost", "device", "dtype", "is_complex", "kernels", "line_cost", "needs_checks",
+        "scalar", "shape", "size", "user_dtype", "user_shape",
     )  # fmt: skip
 
     def __init__(
         self, shape: tuple[int, ...], dtype: DType, device: Device, F: Namespace, *,
-        user_dtype: DType = None, size: int, cost: int, is_complex: bool, is_float: bool,
+        user_dtype: DType = None, size: int, cost: int, line_cost: int, is_complex: bool,
+        is_float: bool,
     ) -> None:  # fmt: skip
         """Store the facts; use `ops.namespace.metadata_of` to get a record."""
         self.shape = shape
@@ -36,6 +37,8 @@ class Metadata:
         self.size = size
         #: Expected nanoseconds of one elementwise pass over the array.
         self.cost = cost
+        #: The same if it goes line by line, as where something is broadcast.
+        self.line_cost = line_cost
         self.is_complex = is_complex
         #: 0-d: NumPy returns scalars for 0-d arrays, which must be converted back to arrays.
         self.scalar = not shape

@@ -188,7 +188,7 @@ class Device(metaclass=_DeviceType):
     @property
     @abstractmethod
     def element_cost(self) -> float:
-        """Expected nanoseconds of the caller's time for one element in an elementwise function.
+        """Expected nanoseconds of the caller's time for four bytes in an elementwise function.
 
         It is 0 on a device with streams, where the caller does not wait for elements.
         """

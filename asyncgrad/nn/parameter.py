@@ -127,7 +127,7 @@ class _NoShape(Metadata):
         """Take dtype and device from the metadata of an empty array."""
         self.known = known
         self.dtype, self.user_dtype, self.device = known.dtype, known.user_dtype, known.device
-        self.is_complex, self.cost = known.is_complex, 0
+        self.is_complex, self.cost, self.line_cost = known.is_complex, 0, 0
 
     @property
     def shape(self) -> Any:  # type: ignore[override]

@@ -83,6 +83,7 @@ def _example(batch: Metadata) -> Metadata:
             user_dtype=batch.user_dtype,
             size=prod(shape),
             cost=batch.cost,
+            line_cost=batch.line_cost,
             is_complex=batch.is_complex,
             is_float=batch.dtype.kind == "f",
         )

@@ -104,7 +104,7 @@ def _of_numbers(op: Op) -> tuple[Any, Any]:
 
 def _takes_operands(op: Op) -> bool:
     """Whether an op is elementwise, so that it takes operands of any dtype."""
-    if op.view or op.cost is not None or is_sequence(op):
+    if op.view or callable(op.cost) or is_sequence(op):
         return False
     if len(op.inputs) == 1:
         return op.attributes in {(), ("scalar",)}
@@ -138,7 +138,7 @@ def _remember_product(cache: dict[Any, Any], op: Op, input: Any, other: Any, out
     if len(known.shape) == 2 and len(other_known.shape) == 2:
         if len(cache) >= _CACHE_LIMIT:
             cache.clear()
-        cache[known, other_known] = (out._metadata, op.cost(input, other))  # type: ignore[misc]
+        cache[known, other_known] = (out._metadata, op.cost(input, other))  # type: ignore[operator]
     return out
 
 

@@ -34,8 +34,11 @@ from asyncgrad.records import NamedTuple
 #: Metadata is shared so that operands can be compared by identity. When the cache has so many
 #: records, those go that nobody holds.
 _CACHE_LIMIT = 4096
-#: The cost of an element in half precision: NumPy converts each to float32 and back.
-_OF_HALF = 8
+#: The cost of a byte, by kind of dtype; in float32 four bytes cost 1. NumPy converts numbers in
+#: half precision to float32 and back, and complex numbers take it more operations.
+_BYTE_COSTS = {"small": 0.25, "large": 0.25, "complex": 0.5, "float16": 4.0, "bfloat16": 4.0}
+#: Nanoseconds that NumPy takes to begin a line.
+_LINE_NS = 20
 
 
 class IgnoringFpErrors(NamedTuple):
@@ -339,10 +342,9 @@ def metadata_of(array: Any, device: Device) -> Metadata:
             space = "float16"
         else:
             space = "small" if array.nbytes < device.large else "large"
-        size = int(array.size)
-        each = device.element_cost
-        if space in _HALF and not device.streamed:
-            each *= _OF_HALF
+        each = device.element_cost * _BYTE_COSTS[space]
+        size, cost = int(array.size), CALL_NS + int(array.nbytes * each)
+        lines = size // array.shape[-1] if size and array.shape else 0
         # Copies of NumPy dtypes are equal but not identical; metadata always has the original.
         dtype = np.dtype(array.dtype.type)
         record = _records[key] = Metadata(
@@ -352,7 +354,8 @@ def metadata_of(array: Any, device: Device) -> Metadata:
             _space(device, space),
             user_dtype=DType(dtype),
             size=size,
-            cost=CALL_NS + int(size * each),
+            cost=cost,
+            line_cost=cost + int(_LINE_NS * device.element_cost * lines),
             is_complex=is_complex,
             is_float=kind == "f",
         )

@@ -85,12 +85,9 @@ class Op(NamedTuple):
     #: All gradients in one call, `together(F, g, wanted, ...)`: gets the names of the inputs that
     #: require grad and all values that the pulls need, and returns a tuple.
     together: Callable[..., Any] | None = None
-    #: Nanoseconds of a call, computed from the inputs' shapes; None for an elementwise op.
-    cost: Callable[..., int] | None = None
-    #: Nanoseconds that the gradient of an element of the result takes, if there is no `cost`, and
-    #: those of a complex element, if these are more.
-    element_ns: int = 1
-    complex_ns: int = 0
+    #: Nanoseconds that the gradients are expected to take: for four bytes of the result, for those
+    #: of real and of complex results, or for all, computed from the inputs and attributes.
+    cost: int | tuple[int, int] | Callable[..., int] = 1
     #: How `vmap` computes it: a rule of `batch_rules`; None means one example at a time. For a row
     #: without this field, the names of its attributes decide (`by_attributes`).
     batch: Callable[..., Any] | None = None

@@ -453,21 +453,30 @@ class Writer:
         )
 
     def _cost(self) -> str:
-        if self.op.cost is not None:
+        op = self.op
+        if callable(op.cost):
             return f"cost_of({self.parts['given']})"
-        each, of_complex = self.op.element_ns, self.op.complex_ns
-        more = f"(metadata.cost - {CALL_NS})"
-        if len(self.inputs) > 1 or self.form != "tensors":
+        real, of_complex = op.cost if isinstance(op.cost, tuple) else (op.cost, op.cost)
+        if self.form != "tensors":
             cost = "metadata.cost"
-        elif each > 1:
+        elif len(self.inputs) > 1:
+            cost = "metadata.line_cost" if op.broadcasts else "metadata.cost"
+        elif op.view and not op.passes:
+            # The gradient is summed, or put among zeros, line by line.
+            cost = "known.line_cost if known.size > metadata.size else metadata.line_cost"
+        elif real > 1:
             # A few elements may be picked of many, whose gradients are zeros.
             cost = "known.cost"
         else:
             # The gradient has the input's size even if the output is smaller.
             cost = "known.cost if known.cost > metadata.cost else metadata.cost"
-        if of_complex:
-            cost = f"({cost}) if not metadata.is_complex else metadata.cost + {of_complex} * {more}"
-        return cost if each == 1 else f"{cost} + {each} * {more}"
+
+        def times(each: int) -> str:
+            return cost if each == 1 else f"({cost}) + {each - 1} * (metadata.cost - {CALL_NS})"
+
+        if real == of_complex:
+            return times(real)
+        return f"({times(real)}) if not metadata.is_complex else {times(of_complex)}"
 
 
 def arguments_of(op: Op, form: str) -> list[str]:

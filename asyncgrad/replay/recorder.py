@@ -228,7 +228,7 @@ class Recorder(Passes):
 
 def _cost(op: Any, inputs: tuple[Any, ...], attributes: tuple[Any, ...], out: Any) -> Any:
     """The expected nanoseconds of an op that has made no node."""
-    if op.cost is None or op.inputs == _SEQUENCE:
+    if not callable(op.cost) or op.inputs == _SEQUENCE:
         return max(inputs[0]._metadata.cost, out._metadata.cost)
     return op.cost(*inputs, *attributes)
 

@@ -66,8 +66,9 @@ class Lends:
 
 
 def facts() -> Metadata:
+    costs = {"cost": 1_000, "line_cost": 1_000}
     return Metadata(
-        (), "int", "paper", Namespace(), size=1, cost=1_000, is_complex=False, is_float=True
+        (), "int", "paper", Namespace(), size=1, **costs, is_complex=False, is_float=True
     )
 
 

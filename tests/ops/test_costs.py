@@ -39,6 +39,12 @@ SLOW = {
     "products at places": lambda x: ag.scatter_reduce(x, 0, ag.arange(30_000), x, "prod"),
     "extremes at places": lambda x: ag.scatter_reduce(x, 0, ag.arange(30_000), x, "amax"),
     "igamma": lambda x: ag.igamma(x.detach(), x),
+    "maximum": lambda x: ag.maximum(x, x),
+    "gelu": F.gelu,
+    "sines in double precision": lambda x: ag.sin(x.double()),
+    "sines of complex numbers": lambda x: ag.sin(ag.complex(x, x)),
+    "quotients of complex numbers": lambda x: ag.complex(x, x) / ag.complex(x, x),
+    "products of complex numbers": lambda x: x.prod() * ag.complex(x, x).prod(),
     "complex powers": lambda x: ag.complex(x, x) ** 2.5,
     "powers of complex numbers": lambda x: ag.complex(x, x) ** ag.complex(x, x),
     "complex powers of a number": lambda x: 2 ** ag.complex(x, x),
@@ -50,8 +56,26 @@ SLOW = {
         f"{name} of short lines": lambda x, name=name: getattr(x[len(x) % 2 :].view(-1, 2), name)(
             dim=1
         )
-        for name in ("amax", "std", "var", "prod")
+        for name in ("amax", "std", "var", "prod", "logsumexp", "softmax")
     },
+    **{
+        f"{name} short lines": lambda x, call=call: call(x[len(x) % 2 :].view(-1, 2))
+        for name, call in {
+            "broadcasts to": lambda x: x * ag.ones(2),
+            "columns broadcast to": lambda x: x[:, :1].expand(-1, 2),
+            "layer norms of": lambda x: F.layer_norm(x, (2,)),
+        }.items()
+    },
+}
+
+#: Functions whose gradients take a few nanoseconds for an element.
+SLOWER = {
+    "remainder": lambda x: x % x,
+    "powers": lambda x: x**x,
+    "scatter": lambda x: x.scatter(0, ag.arange(len(x)), x),
+    "silu": F.silu,
+    "tril": lambda x: ag.tril(x.view(-1, 10)),
+    "absolute values of complex numbers": lambda x: ag.abs(ag.complex(x, x)),
 }
 
 #: Calls whose gradients take little time, although an estimate by the size of operands is high.
@@ -62,6 +86,8 @@ QUICK = {
     ),
     "an embedding of few words": lambda r: F.embedding(ag.zeros(20, dtype=ag.int64), r(1_000, 64)),
     "standard deviations of long lines": lambda r: r(2, 30_000).std(1),
+    "an inverse": lambda r: ag.linalg.inv(r(32, 32) + 40 * ag.eye(32)),
+    "singular values": lambda r: ag.linalg.svdvals(r(32, 32)),
     "a window of a long tensor": lambda r: r(60_000).as_strided((4,), (3,)),
 }
 
@@ -90,6 +116,11 @@ def test_slow_functions_are_expensive_for_many_elements_alone(name: str) -> None
     assert most_expensive(function(ag.ones(30_000, requires_grad=True))) > HEAVY_NS
     if "places" not in name:
         assert most_expensive(function(ag.ones(5, requires_grad=True))) < HEAVY_NS / 8
+
+
+@pytest.mark.parametrize("name", SLOWER)
+def test_slower_functions_are_expensive_for_more_elements(name: str) -> None:
+    assert most_expensive(SLOWER[name](ag.ones(80_000, requires_grad=True))) > HEAVY_NS
 
 
 @pytest.mark.parametrize("name", QUICK)

@@ -426,7 +426,7 @@ def _log_softmax_pull(F: Namespace, g: Value, out: Value, dim: int) -> Any:
 
 
 def _lines_cost(x: Variable, dim: int) -> int:
-    return 5_000 + 2 * int(x._metadata.cost)
+    return 5_000 + 2 * int(x._metadata.line_cost)
 
 
 OPS = (
@@ -434,10 +434,11 @@ OPS = (
         "leaky_relu",
         lambda F, x, slope: F.leaky_slope(x, slope),
         _leaky_relu,
+        cost=3,
         kernel=lambda xp, g, saved: _leaky_gradient(xp, g, *saved),
     ),
     unary("leaky_slope", forward=_leaky_slope, pulls={"x": lambda F, g: F.zero(g)}, linear=True),
-    unary("elu", lambda F, x, alpha: F.elu_slope(x, alpha), _elu),
+    unary("elu", lambda F, x, alpha: F.elu_slope(x, alpha), _elu, cost=3),
     unary(
         "elu_slope",
         lambda F, x, out: F.leaky_slope(-x, 0) * out,
@@ -449,11 +450,13 @@ OPS = (
         lambda F, x: F.sigmoid(x) * (1 + x * (1 - F.sigmoid(x))),
         _silu,
         kernel=_silu_gradient,
+        cost=(3, 25),
     ),
     unary(
         "softplus",
         lambda F, x, beta, threshold: F.softplus_slope(x, beta, threshold),
         elementwise()(_softplus),
+        cost=3,
     ),
     unary(
         "softplus_slope",
@@ -466,13 +469,14 @@ OPS = (
         _mish_slope,
         _mish,
         pulls={"x": compiled_or("mish_gradient", lambda F, g, x: F.chain(g, _mish_slope(F, x)))},
-        element_ns=3,
+        cost=4,
     ),
     unary(
         "logsigmoid",
         lambda F, x: F.sigmoid(-x),
         _logsigmoid,
         kernel=_logsigmoid_gradient,
+        cost=2,
         node="LogSigmoidBackward0",
     ),
     unary("normal_cdf", lambda F, x: F.normal_pdf(x), elementwise()(_cdf)),
@@ -482,6 +486,7 @@ OPS = (
         lambda F, x: F.normal_cdf(x) + x * F.normal_pdf(x),
         _gelu,
         kernel=_gelu_gradient,
+        cost=8,
         leaving_slope=_gelu_leaving_slope,
     ),
     unary(
@@ -489,6 +494,7 @@ OPS = (
         _gelu_tanh_slope,
         _gelu_tanh,
         kernel=_gelu_tanh_gradient,
+        cost=4,
         leaving_slope=_gelu_tanh_leaving_slope,
         node="GeluBackward0",
     ),

@@ -320,7 +320,7 @@ def _cost(x: Variable, weight: Variable, *rest: Any) -> int:
     size, stride = x._metadata.size, prod(rest[-1].stride)
     places = size // max(1, x._metadata.shape[1]) // stride
     columns = size // stride * prod(weight._metadata.shape[2:])
-    return _CALLS_NS + product_cost(places * weight._metadata.size, size + columns)
+    return _CALLS_NS + 2 * product_cost(places * weight._metadata.size, size + columns)
 
 
 def _input_cost(y: Variable, weight: Variable, *rest: object) -> int:
@@ -334,7 +334,7 @@ def _weight_cost(y: Variable, x: Variable, weight_shape: Shape, geometry: Geomet
 def _products_cost(y: Variable, weight_shape: Shape) -> int:
     size = y._metadata.size
     products, columns = size * prod(weight_shape[1:]), size * prod(weight_shape[2:])
-    return _CALLS_NS + product_cost(products, columns)
+    return _CALLS_NS + 2 * product_cost(products, columns)
 
 
 _BY_INPUT_AND_WEIGHT = {

@@ -447,6 +447,7 @@ def _extremum(name: str, which: str, worse: Callable[[Any, Any], Any]) -> Op:
             "y": lambda F, g, x, y: F.shared(g, worse(y, x), x == y),
         },
         linear=True,
+        cost=10,
         promotes="any",
         numbers="none",
         doc=f"The {which} of two elements, broadcast; the gradient of a tie is split in halves.",
@@ -467,6 +468,7 @@ def _clamp_to(
             "y": lambda F, g, x, y: F.mask(g, beyond(x, y)),
         },
         linear=True,
+        cost=2,
         node=node,
         promotes="any",
         numbers="none",
@@ -517,7 +519,7 @@ def _remainder(
     node = f"{name.capitalize()}Backward"
     by_number = _shift(f"{name}_scalar", forward, f"{node}0")
     pulls = {"x": lambda F, g: g, "y": lambda F, g, x, y: F.neg(g * getattr(F, quotient)(x, y))}
-    more.update(linear=True, fresh=False, node=f"{node}1", promotes="any")
+    more.update(linear=True, fresh=False, node=f"{node}1", promotes="any", cost=6)
     return by_number, binary(name, forward=forward, pulls=pulls, **more)
 
 
@@ -569,14 +571,14 @@ OPS = (
         pulls={"x": _power_pull},
         pushes={"x": _power_push},
         node="PowBackward0",
-        complex_ns=120,
+        cost=(1, 30),
     ),
     unary(
         "rpow_scalar",
         _number_power_derivative,
         _number_power,
         node="PowBackward2",
-        complex_ns=120,
+        cost=(1, 30),
     ),
     *_remainder(
         "fmod",
@@ -651,6 +653,7 @@ OPS = (
         forward=_sgn,
         pulls={"x": _sgn_pull},
         linear=True,
+        cost=(1, 4),
         promotes="any",
         doc="Each element divided by its absolute value, and 0 at 0.",
         exact_out=True,
@@ -695,12 +698,22 @@ OPS = (
         doc="log(1 + x) of each element, exact near 0.",
         public="log1p special.log1p",
     ),
-    ufunc("sin", lambda F, x: F.cos(x), "The sine of each element."),
-    ufunc("cos", lambda F, x: -F.sin(x), "The cosine of each element."),
+    ufunc("sin", lambda F, x: F.cos(x), "The sine of each element.", cost=(4, 25)),
+    ufunc("cos", lambda F, x: -F.sin(x), "The cosine of each element.", cost=(4, 25)),
     ufunc("tan", lambda F, out: out * out + 1, "The tangent of each element."),
-    ufunc("asin", lambda F, x: F.rsqrt(1 - x * x), "The inverse sine of each element.", "arcsin"),
     ufunc(
-        "acos", lambda F, x: -F.rsqrt(1 - x * x), "The inverse cosine of each element.", "arccos"
+        "asin",
+        lambda F, x: F.rsqrt(1 - x * x),
+        "The inverse sine of each element.",
+        "arcsin",
+        cost=(2, 15),
+    ),
+    ufunc(
+        "acos",
+        lambda F, x: -F.rsqrt(1 - x * x),
+        "The inverse cosine of each element.",
+        "arccos",
+        cost=(2, 15),
     ),
     ufunc(
         "atan",
@@ -708,8 +721,8 @@ OPS = (
         "The inverse tangent of each element.",
         "arctan",
     ),
-    ufunc("sinh", lambda F, x: F.cosh(x), "The hyperbolic sine of each element."),
-    ufunc("cosh", lambda F, x: F.sinh(x), "The hyperbolic cosine of each element."),
+    ufunc("sinh", lambda F, x: F.cosh(x), "The hyperbolic sine of each element.", cost=(1, 25)),
+    ufunc("cosh", lambda F, x: F.sinh(x), "The hyperbolic cosine of each element.", cost=(1, 25)),
     unary(
         "tanh",
         lambda F, out: 1 - out * out,
@@ -729,6 +742,7 @@ OPS = (
         "erf",
         lambda F, x: F.exp(-(x * x)) * _TWO_OVER_ROOT_PI,
         erf,
+        cost=3,
         doc="The error function of each element.",
         public="erf special.erf",
     ),
@@ -751,7 +765,14 @@ OPS = (
     _constant("trunc", _only("iuf", "trunc"), "Each element rounded towards 0", public="trunc fix"),
     _constant("round", _only("iuf", "round")),
     _constant("round_decimals", _round, wide=True, node="RoundBackward1"),
-    unary("clamp", forward=_clamp, pulls={"x": _clamp_pull}, linear=True, node="ClampBackward1"),
+    unary(
+        "clamp",
+        forward=_clamp,
+        pulls={"x": _clamp_pull},
+        linear=True,
+        node="ClampBackward1",
+        cost=2,
+    ),
     # Ops on two tensors.
     binary(
         "add",
@@ -789,6 +810,7 @@ OPS = (
         Reciprocal(lambda F, y: y),
         lambda F, x, y: F.div(F.div(-x, y), y),
         IgnoringFpErrors("divide"),
+        cost=(1, 3),
         numbers="both",
     ),
     binary(
@@ -800,7 +822,7 @@ OPS = (
         promotes="any",
         numbers="either",
         check=_check_exponent,
-        complex_ns=120,
+        cost=(5, 30),
     ),
     _constant_quotient("div_floor", exact("floor_divide", np.floor)),
     _constant_quotient("div_trunc", _truncated),
@@ -819,6 +841,7 @@ OPS = (
         lambda F, x, y: y * _inverse_square(F, x, y),
         lambda F, x, y: -x * _inverse_square(F, x, y),
         _only("f", "atan2", "arctan2"),
+        cost=4,
         numbers="none",
         doc="The angle of the point (`other`, `input`), broadcast.",
         public="atan2 arctan2",
@@ -838,6 +861,7 @@ OPS = (
             "high": lambda F, g, x, low, high: F.mask(g, (x > high) | (high < low)),
         },
         linear=True,
+        cost=2,
         broadcasts=True,
         node="ClampBackward0",
         batch=batch_rules.broadcast,

@@ -59,7 +59,8 @@ def products_cost(shape: Shape, columns: int) -> int:
 
 
 def _cost(x: Variable, y: Variable) -> int:
-    return products_cost(x._metadata.shape, y._metadata.shape[-1])
+    cost = products_cost(x._metadata.shape, y._metadata.shape[-1])
+    return 4 * cost if x._metadata.is_complex else cost
 
 
 def rows_cost(x: Variable, y: Variable) -> int:

@@ -463,7 +463,7 @@ def _cosine_gradient(xp: Library, g: Array, x: Array, y: Array, dim: int, eps: f
 
 
 def _lines_cost(x: Variable, *rest: object) -> int:
-    return 5_000 + 3 * int(x._metadata.cost)
+    return 5_000 + 3 * int(x._metadata.line_cost)
 
 
 OPS = (

@@ -106,16 +106,13 @@ _REPEATED = f"{_STUCK} is ill-conditioned or has too many repeated eigenvalues, 
 
 
 def decomposition_cost(x: Variable, *more: object) -> int:
-    """The cost for m by n matrices: about 20 m n min(m, n) operations, at one a nanosecond."""
-    metadata = x._metadata
-    return 20_000 + 20 * int(metadata.size * min(metadata.shape[-2:]))
+    """The cost for matrices of n elements, k in the shorter side: about n k products, at one a ns.
 
-
-def _det_cost(x: Variable) -> int:
-    """The same, and 1.5 microseconds for each matrix, whose factors are put together."""
+    NumPy takes a microsecond to begin each matrix.
+    """
     metadata = x._metadata
-    matrices = metadata.size // (metadata.shape[-1] ** 2 or 1)
-    return 30_000 + 1_500 * int(matrices) + decomposition_cost(x)
+    *batch, m, n = metadata.shape
+    return 40_000 + 1_000 * prod(batch) + metadata.size * min(m, n)
 
 
 # -- words of the rules ---------------------------------------------------------------------------
@@ -769,7 +766,11 @@ def _exponential_moved(F: Namespace, t: Value, x: Value) -> Any:
 
 def _decompositions(*rows: Op) -> tuple[Op, ...]:
     """Rows that may raise, and take as long as a decomposition unless they say another cost."""
-    return tuple([row._replace(raises=True, cost=row.cost or decomposition_cost) for row in rows])
+    made = []
+    for row in rows:
+        cost = row.cost if callable(row.cost) else decomposition_cost
+        made.append(row._replace(raises=True, cost=cost))
+    return tuple(made)
 
 
 OPS = _decompositions(
@@ -806,6 +807,7 @@ OPS = _decompositions(
         pulls={"x": _pseudo_inverse_back},
         pushes={"x": _pseudo_inverse_push},
         node="LinalgPinvBackward0",
+        cost=lambda x, *options: 3 * decomposition_cost(x),
     ),
     operation(
         "det",
@@ -817,7 +819,7 @@ OPS = _decompositions(
             )
         },
         node="LinalgDetBackward0",
-        cost=_det_cost,
+        cost=lambda x: 3 * decomposition_cost(x),
     ),
     operation(
         "cofactors",

@@ -480,7 +480,7 @@ def _dropout(xp: Library, out: Array | None, x: Array, mask: Array, scale: float
 
 
 def _cost(x: Variable, *rest: object) -> int:
-    return 8_000 + 4 * int(x._metadata.cost)
+    return 8_000 + 4 * int(x._metadata.line_cost)
 
 
 OPS = (

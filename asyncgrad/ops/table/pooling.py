@@ -374,7 +374,7 @@ def _bin_spread(xp: Library, y: Array, dim: int, n: int) -> Any:
 
 def _cost(x: Variable, *rest: object) -> int:
     window = next(value for value in rest if isinstance(value, Window))
-    return 10_000 + int(x._metadata.size) * prod(window.kernel)
+    return 10_000 + 2 * int(x._metadata.cost) * prod(window.kernel)
 
 
 def _by_peaks(name: str, forward: Callable[..., Any], adjoint: str, node: str) -> Op:

@@ -142,10 +142,9 @@ def mean_beside(F: Namespace, g: Value, x: Value, dims: Shape, keepdim: bool) ->
 
 
 def _lines_cost(x: Variable, *rest: object) -> int:
-    """The cost of broadcasting along lines, each of which takes NumPy some time to begin."""
     metadata = x._metadata
-    lines = metadata.size // (metadata.shape[-1] or 1) if metadata.shape else 1
-    return int(metadata.cost + 20 * lines)
+    # For products, and logarithms of sums, of complex numbers their powers are computed.
+    return metadata.line_cost + (80 * metadata.size if metadata.is_complex else 0)
 
 
 def push_of(pull: Callable[..., Any]) -> Part:
@@ -527,7 +526,7 @@ def selection(name: str, node: str) -> Op:
         pulls={"x": _along_pull},
         pushes={"x": lambda F, t, indices, dim, keepdim: F.along(t, indices, dim, keepdim)},
         node=node,
-        element_ns=5,
+        cost=6,
         frees=("indices",),
     )
 
@@ -778,7 +777,7 @@ OPS = (
     selection("nanmedian_along", "NanmedianBackward1"),
     selection("kthvalue", "KthvalueBackward0"),
     selection("mode", "ModeBackward0"),
-    linear("along", _along, _along_pull, node="GatherBackward0", element_ns=5),
+    linear("along", _along, _along_pull, node="GatherBackward0", cost=6),
     linear(
         "put_along",
         _put_along,
@@ -788,6 +787,7 @@ OPS = (
     operation(
         "logsumexp",
         _logsumexp,
+        cost=_lines_cost,
         pulls={"x": fused(_logsumexp_gradient, _logsumexp_pull)},
         pushes={"x": _logsumexp_push},
     ),

@@ -193,7 +193,7 @@ OPS = (
         _running("add"),
         lambda F, g, dim: F.cumsum_back(g, dim),
         wide=True,
-        element_ns=4,
+        cost=5,
         batch=batch_rules.line,
     ),
     linear(
@@ -201,7 +201,7 @@ OPS = (
         _running("add", back=True),
         lambda F, g, dim: F.cumsum(g, dim),
         wide=True,
-        element_ns=4,
+        cost=5,
         batch=batch_rules.line,
     ),
     operation(

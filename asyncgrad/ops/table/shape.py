@@ -389,19 +389,21 @@ OPS = (
         lambda xp, x, repeats: in_order(xp.tile(x, repeats)),
         _repeat_adjoint,
         fresh=False,
-        element_ns=10,
+        cost=11,
         batch=batch_rules.repeat,
     ),
     linear(
         "tril",
         _one_triangle(above=False),
         lambda F, g, diagonal: F.tril(g, diagonal),
+        cost=3,
         batch=batch_rules.same,
     ),
     linear(
         "triu",
         _one_triangle(above=True),
         lambda F, g, diagonal: F.triu(g, diagonal),
+        cost=3,
         batch=batch_rules.same,
     ),
     linear(

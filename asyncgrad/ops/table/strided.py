@@ -193,7 +193,7 @@ OPS = (
         _as_strided,
         _as_strided_adjoint,
         view=True,
-        element_ns=30,
+        cost=31,
         batch=batch_rules.as_strided,
     ),
     linear(
