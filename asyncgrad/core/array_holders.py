@@ -9,8 +9,8 @@ the counter tells whether there are holders, at no cost to operations. An array 
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
+from sys import getrefcount
 from typing import Any
 
 from asyncgrad.aliases import Array
@@ -22,14 +22,10 @@ from asyncgrad.core.versions import VersionCounter
 weights_lock = lasting_lock()
 
 
-def _references(variable: Variable) -> int:
-    return sys.getrefcount(variable._counter)
-
-
 _tensor = Variable()
 _tensor._counter = VersionCounter()
 #: The references to a counter that only one tensor has.
-_ALONE = _references(_tensor)
+_ALONE = getrefcount(_tensor._counter)
 
 
 def is_held(variable: Variable) -> bool:
@@ -37,12 +33,12 @@ def is_held(variable: Variable) -> bool:
 
     Always False for a leaf that is a view: its memory belongs to its base.
     """
-    if variable._counter is None or _references(variable) <= _ALONE:
+    if variable._counter is None or getrefcount(variable._counter) <= _ALONE:
         return False
     if view_of(variable) is not None:
         return False
     others = len(variable._counter.sharers() - {variable})
-    return _references(variable) > _ALONE + others
+    return getrefcount(variable._counter) > _ALONE + others
 
 
 def rebind(arrays: Mapping[Any, Array]) -> None:

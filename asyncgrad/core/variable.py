@@ -290,8 +290,9 @@ def bump_version(variable: Variable) -> None:
     A pass in a thread may be reading the values, and checks the version afterwards: the version
     must be greater before the first value changes.
     """
-    if not is_inference(variable):
-        counter_of(variable).value += 1
+    meta = variable._autograd
+    if meta is None or not meta.inference:
+        (variable._counter or counter_of(variable)).value += 1
 
 
 def version_of(variable: Variable) -> int:

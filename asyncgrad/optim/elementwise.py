@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
+import numpy as np
+
 from asyncgrad.autograd.modes import enable_grad
 from asyncgrad.core.variable import Variable, bump_version, requires_grad
 from asyncgrad.devices import CPU
@@ -259,7 +261,8 @@ class ElementwiseOptimizer(Optimizer):
                 if done is not NotImplemented:
                     together.count()
                     return
-        kept, uses_values, descend = self._descent(group, full)
+        numbers = together.as_arrays(full.numbers)
+        kept, uses_values, descend = self._descent(group, Step(full.update, numbers, full.flags))
         if uses_values:
             together.gather(0, targets)
         together.gather(1, gradients)
@@ -272,7 +275,7 @@ class ElementwiseOptimizer(Optimizer):
         in_tiles(change, together.arrays)
         if kept is not None:
             for values in targets:
-                values *= kept
+                np.multiply(values, kept, values)
         together.subtract(targets)
         together.count()
 

@@ -16,6 +16,7 @@ import numpy as np
 
 from asyncgrad.core.array_holders import is_held
 from asyncgrad.devices.pool import aligned
+from asyncgrad.ops.fused import ONES
 from asyncgrad.optim.updates import Gradients, State
 from asyncgrad.types import Array, Tensor
 
@@ -63,6 +64,8 @@ class Together:
         self._values: list[Any] = [None] * len(parts)
         #: The last kernel, the values that it was prepared for, and what it gave.
         self._prepared: tuple[Any, list[Array], Any] = (None, [], None)
+        #: The numbers of a step, in one array and each as an array without dimensions.
+        self._numbers: tuple[Array, list[Array]] = (np.empty(0, dtype), [])
         #: How many steps were taken, once for each parameter.
         self._steps = np.full(len(parts), parts[0][0] - 1, np.float32)
         steps = _pieces(self._steps, [()] * len(parts))
@@ -130,7 +133,17 @@ class Together:
 
     def count(self) -> None:
         """Count a step of all parameters, which was taken."""
-        self._steps += 1
+        np.add(self._steps, ONES[self._steps.dtype], self._steps)
+
+    def as_arrays(self, numbers: Sequence[float]) -> list[Array]:
+        """The numbers of a step, which NumPy would convert anew in each call."""
+        known, views = self._numbers
+        if len(views) != len(numbers):
+            known = np.empty(len(numbers), known.dtype)
+            views = _pieces(known, [()] * len(numbers))
+            self._numbers = known, views
+        known[:] = numbers
+        return views
 
     def gather(self, number: int, arrays: Sequence[Array]) -> None:
         """Copy the parameters' values (0), gradients (1) or entries to where they lie together."""
@@ -147,7 +160,7 @@ class Together:
     def subtract(self, targets: Iterable[Array]) -> None:
         """Subtract the changes from the values of the parameters."""
         for values, change in zip(targets, self._changes, strict=True):
-            values -= change
+            np.subtract(values, change, values)
 
 
 def joined(

@@ -62,17 +62,17 @@ def test_what_is_written():
     """As it would be written by hand, with one array beside those of the step."""
     assert source(UPDATES["adam"], ()).splitlines() == [
         "def update(p, g, mean, square, lr, share, keep, taken, eps, room=None):",
-        "    t0 = subtract(g, mean, out=room)",
-        "    t0 *= share",
-        "    mean += t0",
-        "    multiply(g, taken, out=t0)",
-        "    t0 *= g",
-        "    square *= keep",
-        "    square += t0",
-        "    sqrt(square, out=t0)",
-        "    t0 += eps",
-        "    divide(mean, t0, out=t0)",
-        "    t0 *= lr",
+        "    t0 = subtract(g, mean, room)",
+        "    multiply(t0, share, t0)",
+        "    add(mean, t0, mean)",
+        "    multiply(g, taken, t0)",
+        "    multiply(t0, g, t0)",
+        "    multiply(square, keep, square)",
+        "    add(square, t0, square)",
+        "    sqrt(square, t0)",
+        "    add(t0, eps, t0)",
+        "    divide(mean, t0, t0)",
+        "    multiply(t0, lr, t0)",
         "    return t0",
     ]
 
