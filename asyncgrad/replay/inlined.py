@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 from math import copysign
 from operator import attrgetter
-from types import MethodType, ModuleType
+from types import MethodType, ModuleType, SimpleNamespace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -23,7 +23,7 @@ from asyncgrad.devices.plain_numpy import COMPILED
 from asyncgrad.devices.pool import POOL
 from asyncgrad.ops.namespace import IgnoringFpErrors
 from asyncgrad.ops.registry import OPS
-from asyncgrad.replay.memory import PRODUCTS, Layout
+from asyncgrad.replay.memory import PRODUCTS, Layout, turned
 from asyncgrad.replay.steps import Compute, Place, Same, filled
 
 #: Larger arrays take longer than the calls that are saved.
@@ -58,6 +58,8 @@ class _Value(NDArrayOperatorsMixin):
     shape = property(lambda self: self.array.shape)
     ndim = property(lambda self: self.array.ndim)
     size = property(lambda self: self.array.size)
+    #: What follows from the layout.
+    flags = property(lambda self: SimpleNamespace(c_contiguous=self.array.flags.c_contiguous))
 
     #: An array's own operator calls other functions than `power` for some exponents.
     __pow__ = __rpow__ = __ipow__ = None  # type: ignore[assignment]
@@ -130,6 +132,13 @@ def _product(x: Any, y: _Value) -> _Value:
     return y.note("mm", function, (Same(x) if constant else x.place, y.place), result)
 
 
+def _contiguous(x: _Value) -> _Value:
+    """Note that a transposed matrix is copied."""
+    if not x.turned:
+        raise _StayError
+    return x.note("turned", turned, (x.place,), x.array.copy())
+
+
 class _Compiled(dict[str, Any]):
     """No compiled kernels; a rule that asks for one that there is stays as it is.
 
@@ -151,6 +160,9 @@ class _Library:
     #: Not NumPy's class, so that kernels take their general branch.
     ndarray = _Value
     compiled: ClassVar[dict[str, Any]] = _Compiled()
+    #: It computes on the host as NumPy does.
+    noted = True
+    ascontiguousarray = staticmethod(_contiguous)
     dot = staticmethod(_product)
     ones = staticmethod(np.ones)
 

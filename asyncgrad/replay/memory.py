@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from asyncgrad.aliases import Array
 from asyncgrad.devices.arena import Arena, Lives
 from asyncgrad.devices.plain_numpy import plain_numpy
 from asyncgrad.devices.pool import POOL
@@ -39,6 +40,18 @@ PRODUCTS: dict[tuple[bool, bool], Any] = {
     (False, True): lambda x, y, out=None: _dot(x, y.T, out),
     (True, False): lambda x, y, out=None: _dot(x.T, y, out),
 }
+
+
+def turned(x: Array, out: Array | None = None) -> Any:
+    """The transposed matrix, whose rows lie side by side: a copy, or in `out`."""
+    if out is None:
+        return x.T.copy()
+    out[...] = x.T
+    return out
+
+
+#: Functions that write their result into the array that is their last argument.
+_WRITING = frozenset({*PRODUCTS.values(), turned})
 
 
 class Layout:
@@ -154,9 +167,7 @@ class Families:
 def _target(step: Any) -> Place | None:
     """What a step makes, if the step can write it into memory that is there; else None."""
     if step.__class__ is Compute and (
-        step.over
-        or isinstance(step.function, (np.ufunc, Put))
-        or step.function in PRODUCTS.values()
+        step.over or isinstance(step.function, (np.ufunc, Put)) or step.function in _WRITING
     ):
         out = step.outs
         if out.__class__ is Place and out.sample.is_target:

@@ -13,6 +13,7 @@ from asyncgrad import nn
 from asyncgrad.devices.pool import POOL
 from asyncgrad.ops.fused import Once
 from asyncgrad.ops.namespace import RECORDED
+from asyncgrad.ops.table import linalg
 from asyncgrad.replay import inlined
 from asyncgrad.replay.memory import Layout
 from asyncgrad.replay.steps import Compute, Place, Same
@@ -416,6 +417,29 @@ def test_layers_and_their_rules_become_products(rows, turned, bias):
     assert [x.outs in buffers for x in products[:2]] == [bias and rows > 0, rows > 0]
     x = ag.randn(2, rows, 4)
     assert same([fast(x) for _ in range(3)], [slopes(x) for _ in range(3)])
+
+
+@pytest.mark.parametrize("columns", [False, True])
+def test_layers_whose_weight_goes_first_become_products_in_that_order(columns, known, monkeypatch):
+    """With copies that are transposed in buffers of the program; a weight in columns goes second.
+
+    The order of a product decides its bits.
+    """
+    monkeypatch.setattr(linalg, "_SMALL", 1 << 12)
+    weight, bias = ag.randn(128, 64), ag.randn(128)
+    weight = weight.t().contiguous().t() if columns else weight
+
+    def layer(x):
+        return ag.tanh(nn.functional.linear(x, weight, bias)).sum()
+
+    fast = ag.compile(layer)
+    inputs = [ag.randn(16, 64) for _ in range(3)]
+    assert same([[fast(x)] for x in inputs], [[layer(x)] for x in inputs])
+    steps = [step.name for step in computations(fast)]
+    copies = [] if columns else ["turned"]
+    assert steps == [*copies, "mm", *copies, "add", "tanh", "sum"]
+    (product,) = [step for step in computations(fast) if step.name == "mm"]
+    assert product.arguments[columns].sample.shape == (128, 64)
 
 
 def test_a_rule_that_writes_to_its_argument_stays(known):
