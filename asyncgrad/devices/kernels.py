@@ -342,7 +342,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "class_slopes": _of_classes("class_slopes"),
     "shares": lambda K, x, top, factors, dim: K.shares(x, top, factors),
     "layer_norm": _with_lines("layer_norm"),
-    "log_sums": _with_lines("log_sums"),
+    "log_sums": lambda K, x, dim: K.log_sums(dim, x),
     "layer_norm_gradient": _norm_gradient("layer_norm_gradient"),
     **{name: _update(name, len(update.entries.split())) for name, update in UPDATES.items()},
     "rms_norm": _with_lines("rms_norm"),

@@ -18,7 +18,7 @@ from asyncgrad.devices.pool import POOL
 #: Elements of a piece that idle threads take.
 PIECE = 1 << 18
 #: Fewer elements, those of three pieces, are not cut.
-_FEW = 3 * PIECE
+FEW = 3 * PIECE
 #: How many lines that lie side by side are computed at a time, and the fewest for which that
 #: pays; channels, too, need as many elements side by side.
 LINES_BESIDE, _FEWEST = 256, 8
@@ -45,7 +45,7 @@ def supported(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def ranges(count: int, size: int) -> list[tuple[int, int]]:
     """How `count` lines, which have so many elements in all, are cut into pieces."""
-    if size < _FEW:
+    if size < FEW:
         return [(0, count)]
     step = max(1, PIECE * count // size)
     return [(low, min(low + step, count)) for low in range(0, count, step)]
@@ -56,7 +56,7 @@ def share(call: Callable[..., object], count: int, size: int, *given: Value) -> 
 
     It gets where a range begins and ends, and `given`.
     """
-    if size < _FEW:
+    if size < FEW:
         call(0, count, *given)
     else:
         in_pieces(lambda piece: call(*piece, *given), ranges(count, size))
@@ -123,7 +123,7 @@ class ElementwiseKernel:
                 raise Unfit
         made = [empty(shape, dtype, size) for _ in range(self._outputs)]
         given += [out.ravel() for out in made]
-        if size < _FEW:
+        if size < FEW:
             kernel(0, size, *given)
         else:
             share(kernel, size, size, *given)

@@ -1,6 +1,6 @@
-"""The slopes of cross entropy on the host, along any axis.
+"""Cross entropy on the host, along any axis: the sum of the losses, and the slopes.
 
-The kernel goes through rows `low` to `high` of arrays that are passed as one line.
+The kernels go through rows `low` to `high` of arrays that are passed as one line.
 """
 
 from __future__ import annotations
@@ -20,7 +20,46 @@ from asyncgrad.devices.host_kernels.calls import (
     supported,
 )
 from asyncgrad.devices.host_kernels.compiling import kernel
-from asyncgrad.devices.host_kernels.functions import exp
+from asyncgrad.devices.host_kernels.functions import ADDED, exp
+
+
+@kernel("ii ii xxx p s")
+def _class_total(
+    low: int, high: int, length: int, beside: int, x_: Any, top_: Any, sums_: Any, place_: Any,
+    total: Any,
+) -> None:  # fmt: skip
+    """Add up the sums minus what x has at the places, from which the maximum is subtracted."""
+    for first in range(low * beside, high * beside, ADDED):
+        part = 0.0
+        for at in range(first, min(first + ADDED, high * beside)):
+            if 0 <= place_[at] < length:
+                picked = x_[(at // beside * length + place_[at]) * beside + at % beside]
+                part += sums_[at] - (picked - top_[at])
+        total[0] += part
+
+
+def _total(x: Any, top: Any, sums: Any, place: Any, share: Any, dim: int) -> Any:
+    """The sum of the losses of all lines, each of which has the same share."""
+    length, beside = x.shape[dim], prod(x.shape[dim + 1 :])
+    _check(x, top, length, place)
+    if share.__class__ is not float:
+        raise Unfit
+    total = np.zeros(1)
+    _class_total(
+        0, top.size // beside, length, beside, flat(x, x.shape, x.dtype), top.ravel(),
+        sums.ravel(), place.ravel(), total,
+    )  # fmt: skip
+    return x.dtype.type(total[0] * share)
+
+
+def _check(x: Any, top: Any, length: int, place: Any) -> None:
+    """Raise unless logits, their maxima, and places or None are what kernels support."""
+    if x.dtype not in DTYPES or not x.size or top.size * length != x.size:
+        raise Unfit
+    if place is not None and (
+        place.dtype is not _INTEGERS or place.size != top.size or not place.flags.carray
+    ):
+        raise Unfit
 
 
 @kernel("ii ii n xxxx p y")
@@ -70,13 +109,10 @@ def _class_slopes(
 def _slopes(x: Any, top: Any, full: Any, dim: int, sums: Any = None, place: Any = None) -> Any:
     """exp(x - top) times shares of lines; with places, as `_class_slopes` says."""
     dtype, length, beside = x.dtype, x.shape[dim], prod(x.shape[dim + 1 :])
-    if dtype not in DTYPES or not x.size or top.size * length != x.size:
-        raise Unfit
+    _check(x, top, length, place)
     same = 0.0
     if place is None:
         sums, place = top, _NOWHERE
-    elif place.dtype is not _INTEGERS or place.size != top.size or not place.flags.carray:
-        raise Unfit
     if full.ndim:
         full = flat(full, top.shape, dtype)
     else:
@@ -97,5 +133,6 @@ _NOTHING = {dtype: np.zeros(0, dtype) for dtype in DTYPES}
 #: The functions by the names of `ops.fused`.
 FUNCTIONS = {
     "shares": supported(_slopes),
+    "class_total": supported(_total),
     "class_slopes_of_lines": supported(_slopes),
 }

@@ -10,7 +10,7 @@ import numpy as np
 
 from asyncgrad.aliases import Array, Value
 from asyncgrad.devices.host_kernels.addresses import FINDERS, READ, WRITTEN
-from asyncgrad.devices.host_kernels.calls import share
+from asyncgrad.devices.host_kernels.calls import FEW, share
 from asyncgrad.devices.updates import COMMON, Update
 
 
@@ -127,5 +127,8 @@ class Prepared:
             # A copy, because another thread may begin a step before this one has ended.
             addresses = known.copy()
             self._read((*rows, *self._empty[len(rows) : READ]), addresses)
-            share(partial(call, addresses, *numbers), size, size)
+            if size < FEW:
+                call(addresses, *numbers, 0, size)
+            else:
+                share(partial(call, addresses, *numbers), size, size)
         return None

@@ -258,7 +258,9 @@ _known_starts = functools.lru_cache(64)(functools.partial(_starts, np))
 
 
 @along(reduces=True, in_order=True)
-def _log_sums(xp: Library, out: Array | None, x: Array, dim: int, tops: list[tuple[Array]]) -> Any:
+def _sums_beside(
+    xp: Library, out: Array | None, x: Array, dim: int, tops: list[tuple[Array]]
+) -> Any:
     """The logarithms of the sums of exp(x - top) along an axis, which stays with length 1."""
     if (
         len(x) >= _LINES
@@ -288,8 +290,12 @@ def _line_sums(xp: Library, x: Array, dim: int) -> Any:
     if not x.size:
         nothing = x.sum(axis=dim, keepdims=True)
         return nothing, nothing
+    wide = widened(x)
+    if xp.compiled and (made := compiled(xp, "log_sums", wide, dim)) is not NotImplemented:
+        sums, top = made
+        return top, sums
     tops: list[tuple[Array]] = []
-    sums = _log_sums(xp, widened(x), dim, tops)
+    sums = _sums_beside(xp, wide, dim, tops)
     (top,) = joined(xp, tops)
     return top.reshape(sums.shape), sums
 
@@ -310,6 +316,10 @@ def _cross_entropy(
     counts: Array | float, kept: Array | None, smooth: Array | float | None,
     weight: Array | None, each: bool,
 ) -> Any:  # fmt: skip
+    if xp.compiled and kept is None and smooth is None and not each:
+        total = compiled(xp, "class_total", x, top, sums, target, counts, dim)
+        if total is not NotImplemented:
+            return total
     losses = _losses(xp, x, top, sums, dim, target, counts, kept)
     if losses is NotImplemented:
         picked = x.reshape(-1).take(_places(xp, x.shape, dim, target)).reshape(sums.shape)
