@@ -157,7 +157,7 @@ def test_attention_of_heads_refuses_what_does_not_fit():
             function(x, x, x, 8, 2, *rest, static_k=m.ones(3, 2, 4))
 
 
-@pytest.mark.parametrize(("queries", "causal"), [(300, False), (300, True), (0, False)])
+@pytest.mark.parametrize(("queries", "causal"), [(300, False), (300, True), (5, True), (0, False)])
 def test_sums_over_several_tiles_begin_with_the_first(queries, causal):
     """Their memory is not cleared before; a causal tile leaves the later keys out."""
     random = np.random.default_rng(0)
@@ -171,6 +171,20 @@ def test_sums_over_several_tiles_begin_with_the_first(queries, causal):
             found[m] = [leaf.grad.numpy() for leaf in leaves]
     for ours, theirs in zip(found[ag], found[torch], strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_causal_attention_masks_later_keys_of_any_value(value):
+    """Only the last query sees the last key; PyTorch's others are NaN, too."""
+    array = np.random.default_rng(0).standard_normal((1, 8, 4))
+    found = []
+    for last in (0, value):
+        keys = array.copy()
+        keys[0, -1] = last
+        x, k = ag.tensor(array), ag.tensor(keys)
+        out = ag.nn.functional.scaled_dot_product_attention(x, k, x, is_causal=True)
+        found.append(out[0, :-1].numpy())
+    np.testing.assert_array_equal(*found)
 
 
 @pytest.mark.parametrize("shape", [(5, 3), (3, 5), (2, 2, 3, 3), (3, 2, 3, 3)])

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -66,11 +67,13 @@ def _tiles(shape: tuple[int, ...], keys: int, most: int, parts: int, causal: boo
     return tiles
 
 
-def _later(xp: Library, queries: int, keys: int) -> Any:
-    return xp.arange(queries)[:, None] < xp.arange(keys)
+def _limits(xp: Library, queries: int, keys: int, dtype: Any) -> Any:
+    """-inf for keys that come after a query, and inf for others."""
+    later = xp.arange(queries)[:, None] < xp.arange(keys)
+    return xp.where(later, -xp.inf, xp.inf).astype(dtype)
 
 
-_known_later = functools.lru_cache(16)(functools.partial(_later, np))
+_known_limits = functools.lru_cache(16)(partial(_limits, np))
 
 
 @functools.lru_cache(64)
@@ -104,8 +107,10 @@ class _Mask:
         if self.causal:
             seen = rows.stop - rows.start, scores.shape[-1] - rows.start
             known = xp.ndarray is np.ndarray and prod(seen) <= _TILE
-            later = _known_later(*seen) if known else _later(xp, *seen)
-            xp.copyto(scores[..., rows.start :], -xp.inf, where=later)
+            limits = (_known_limits if known else partial(_limits, xp))(*seen, scores.dtype)
+            # It takes two thirds of the time of `copyto`; `minimum` would leave NaN unmasked.
+            part = scores[..., rows.start :]
+            xp.fmin(part, limits, out=part)
 
     def added(
         self, some: slice, heads: int, rows: slice, keys: int, dtype: Any
@@ -303,8 +308,10 @@ def _gradients(
     masks = _Mask(mask, causal, q.shape[:-2])
     q, k, v, g, out = _grouped(xp, q, k, v, g, out)
     (sums,) = kept
-    # Keys that no query sees have the gradient 0.
-    make = xp.zeros if causal or not q.shape[2] else xp.empty
+    # Keys that no query sees have the gradient 0, and later tiles add to those of earlier ones.
+    queries, length = q.shape[2], k.shape[2]
+    one = over is None and q.shape[1] * queries * length <= _TILE and queries >= length
+    make = xp.empty if queries and (one or not causal) else xp.zeros
     made = {}
     for name, x in ("q", q), ("k", k), ("v", v):
         if name in wanted:
