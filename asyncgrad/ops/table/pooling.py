@@ -20,6 +20,7 @@ from asyncgrad.ops.columns import padded
 from asyncgrad.ops.dtype import FLOATING
 from asyncgrad.ops.fused import blocks_of, masked
 from asyncgrad.ops.op import Op, linear, operation
+from asyncgrad.ops.table.activation import line_total
 from asyncgrad.records import NamedTuple
 from asyncgrad.types import Array, Library
 
@@ -298,7 +299,7 @@ def _avg_pool(xp: Library, x: Array, window: Window, counts: Counts) -> Any:
     for block in blocks_of(x):
         part = padded(xp, x[block], sides)
         if window.whole:
-            total = part.sum(axis=(1, 2), keepdims=True)
+            total = line_total(xp, part.reshape(len(part), -1), 1)[..., None]
         else:
             # As `+`: arrays that stay in the cache need no pool.
             total = _combined(getattr(xp, "unpooled", xp).add, part, window)
