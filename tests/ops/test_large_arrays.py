@@ -5,7 +5,7 @@ import pytest
 
 import asyncgrad as ag
 from asyncgrad.ops import columns
-from asyncgrad.ops.table import activation
+from asyncgrad.ops.table import activation, convolution
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 pytestmark = pytest.mark.torch
@@ -274,6 +274,21 @@ def test_products_with_the_columns_of_a_kernel_are_added_up(outs, kernel, dilati
     plan = columns.side_by_side(images.shape, outs, kernel, image, geometry)
     assert plan.apart == (outs < 80 and stride == (1, 1))
     _assert_equal(conv, images, weight)
+
+
+@pytest.mark.parametrize("groups", [1, 2])
+@pytest.mark.parametrize("stride", [(1, 1), (2, 3)])
+@pytest.mark.parametrize("shape", [(10, 8, 5, 7), (2, 8, 300, 200)])
+def test_kernels_of_one_element_see_the_places_at_their_strides(groups, stride, shape, monkeypatch):
+    """They need neither images side by side nor windows, for any number of parts."""
+    monkeypatch.setattr(convolution, "has_short_rows", None)
+    monkeypatch.setattr(convolution, "windows_of", None)
+    weight = _RANDOM.standard_normal((6, 8 // groups, 1, 1))
+
+    def conv(L, x, w):
+        return L.nn.functional.conv2d(x, w, None, stride, 0, 1, groups)
+
+    _assert_equal(conv, _RANDOM.standard_normal(shape), weight)
 
 
 def test_pooling_where_everything_is_minus_infinity():

@@ -61,12 +61,22 @@ _MANY = 8 * COLUMNS
 
 @functools.lru_cache(REMEMBERED)
 def _is_pointwise(kernel: Shape, geometry: Geometry) -> bool:
-    """Whether each output element depends on one place of the image, with every place used once."""
-    return (
-        all(k == 1 for k in kernel)
-        and all(s == 1 for s in geometry.stride)
-        and not any(before or after for before, after in geometry.padding)
-    )
+    """Whether each output element depends on one place of the image."""
+    return all(k == 1 for k in kernel) and not any(map(any, geometry.padding))
+
+
+def _used(x: Array, kernel: Shape, geometry: Geometry) -> tuple[Any, Geometry, bool]:
+    """The places of an image that a kernel of one element uses, next to each other.
+
+    Returns:
+        The image, how the kernel moves over it, and whether it is of one element.
+    """
+    ones = (1,) * len(kernel)
+    pointwise = _is_pointwise(kernel, geometry)
+    if pointwise and geometry.stride != ones:
+        x = x[(..., *[slice(None, None, s) for s in geometry.stride])]
+        geometry = geometry._replace(stride=ones)
+    return x, geometry, pointwise
 
 
 def _share(
@@ -88,10 +98,11 @@ def _turned(weight: Array, kernel: Shape, groups: int, apart: bool) -> Any:
 @compiled_first
 def _convolution(xp: Library, x: Array, weight: Array, geometry: Geometry) -> Any:
     kernel = weight.shape[2:]
+    x, geometry, pointwise = _used(x, kernel, geometry)
     groups, ndim = geometry.groups, len(kernel)
     batch, outs = x.shape[0], weight.shape[0]
     matrix = weight.reshape(groups, outs // groups, prod(weight.shape[1:]))
-    if _is_pointwise(kernel, geometry):
+    if pointwise:
         columns = x.reshape(batch, groups, x.shape[1] // groups, prod(x.shape[2:]))
         return of_groups(xp, matrix, columns).reshape(batch, outs, *x.shape[2:])
     image = geometry.out_shape(x.shape[2:], kernel)
@@ -162,8 +173,21 @@ def _convolution_weight(
 ) -> Any:
     """The gradient by the weight, of shape `shape`; `y` is the output's gradient."""
     kernel = shape[2:]
+    x, geometry, pointwise = _used(x, kernel, geometry)
     groups, ndim = geometry.groups, len(kernel)
     outs, length = shape[0] // groups, prod(shape[1:])
+    most = most_columns(x)
+    if pointwise and 2 * prod(shape) <= most and not is_half(x.dtype):
+        step = max(1, most // max(1, prod(shape), prod(x.shape[1:])))
+        places = prod(x.shape[2:])
+        x = x.reshape(len(x), groups, length, places)
+        y = y.reshape(len(y), groups, outs, places).swapaxes(2, 3)
+        parts = [slice(start, start + step) for start in range(0, len(x), step)]
+        total = _total(
+            xp, lambda images: xp.matmul(x[images], y[images]).sum(axis=0), parts, x.size,
+            (groups, length, outs), y.dtype,
+        )  # fmt: skip
+        return xp.ascontiguousarray(total.swapaxes(1, 2)).reshape(shape)
     if has_short_rows(x, kernel, y.shape[2:]):
         # Half precision would round the sum of each row.
         plan = side_by_side(x.shape, shape[0], kernel, y.shape[2:], geometry, is_half(y.dtype))
