@@ -327,11 +327,16 @@ def _rows(
 def products_beside(xp: Library, a: Array, windows: Array, apart: bool) -> Any:
     """The products of the matrices of each group with its windows, as (groups, outs, rows, ...).
 
-    Those that are `apart` are added up.
+    They are computed in parts whose operands BLAS does not pack. Those that are `apart` are added
+    up.
     """
-    groups, rows, _, width = windows.shape
-    out = xp.empty((groups, a.shape[1], rows, width), a.dtype)
-    xp.matmul(a[:, None], windows, out.swapaxes(1, 2))
+    groups, rows, inner, width = windows.shape
+    outs = a.shape[1]
+    out = xp.empty((groups, outs, rows, width), a.dtype)
+    count = _parts(width, outs * inner)
+    cut = windows.reshape(groups, rows, inner, count, -1).swapaxes(2, 3)
+    made = out.reshape(groups, outs, rows, count, -1).transpose((0, 2, 3, 1, 4))
+    xp.matmul(a[:, None, None], cut, made)
     if apart:
         for other in out[1:]:
             out[0] += other
