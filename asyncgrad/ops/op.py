@@ -140,7 +140,7 @@ class Op(NamedTuple):
         return self.node or "".join(p.capitalize() for p in self.name.split("_")) + "Backward0"
 
 
-def _parameters(function: Any) -> tuple[str, ...]:
+def parameters(function: Any) -> tuple[str, ...]:
     """A function's parameter names, read off its code where possible: `inspect` is slow."""
     code = getattr(inspect.unwrap(function), "__code__", None)
     if code is None or code.co_flags & _OPEN_ENDED:
@@ -160,7 +160,7 @@ def _attributes(forward: Any, inputs: tuple[str, ...]) -> tuple[str, ...]:
 
 def part(rule: Callable[..., Any] | Part) -> Part:
     """Wrap a rule `rule(F, g, ...)` with the names of the values it needs."""
-    return rule if isinstance(rule, Part) else Part(_parameters(rule)[2:], rule)
+    return rule if isinstance(rule, Part) else Part(parameters(rule)[2:], rule)
 
 
 def _parts(rules: Mapping[str, Callable[..., Any] | Part]) -> dict[str, Part]:
@@ -169,7 +169,7 @@ def _parts(rules: Mapping[str, Callable[..., Any] | Part]) -> dict[str, Part]:
 
 def fused(kernel: Callable[..., Any], rule: Callable[..., Any]) -> Part:
     """A pull that calls `kernel(xp, g, ...)` for real dtypes and the rule for everything else."""
-    return Part(_parameters(rule)[2:], rounding_once(rule), kernel=kernel)
+    return Part(parameters(rule)[2:], rounding_once(rule), kernel=kernel)
 
 
 def fused_together(
@@ -190,7 +190,7 @@ def fused_together(
     def together(F: Any, g: Any, wanted: tuple[str, ...], *values: Any) -> Any:
         return kernel(F.xp, g, wanted, *values) if F.fused else follow(F, g, wanted, *values)
 
-    together.__wrapped__ = kernel  # type: ignore[attr-defined]  # for `_parameters`
+    together.__wrapped__ = kernel  # type: ignore[attr-defined]  # for `parameters`
     return together
 
 
@@ -205,7 +205,7 @@ def compiled_or(name: str, rule: Callable[..., Any]) -> Part:
                 return made
         return follow(F, g, *values)
 
-    return Part(_parameters(rule)[2:], pull)
+    return Part(parameters(rule)[2:], pull)
 
 
 class Reciprocal(NamedTuple):
@@ -221,8 +221,8 @@ def factor(d: Callable[..., Any] | Reciprocal) -> Part:
     """The pull of a local derivative `d(F, ...)`: the gradient times the derivative's conjugate."""
     if isinstance(d, Reciprocal):
         below = d.d
-        return Part(_parameters(below)[1:], lambda F, g, *values: _divided(F, g, below(F, *values)))
-    return Part(_parameters(d)[1:], lambda F, g, *values: F.chain(g, d(F, *values)), d)
+        return Part(parameters(below)[1:], lambda F, g, *values: _divided(F, g, below(F, *values)))
+    return Part(parameters(d)[1:], lambda F, g, *values: F.chain(g, d(F, *values)), d)
 
 
 def _divided(F: Any, g: Any, divisor: Any) -> Any:
@@ -233,8 +233,8 @@ def tangent(d: Callable[..., Any] | Reciprocal) -> Part:
     """The push of a local derivative: the tangent times the derivative."""
     if isinstance(d, Reciprocal):
         below = d.d
-        return Part(_parameters(below)[1:], lambda F, t, *values: F.div(t, below(F, *values)))
-    names = _parameters(d)[1:]
+        return Part(parameters(below)[1:], lambda F, t, *values: F.div(t, below(F, *values)))
+    names = parameters(d)[1:]
     return Part(names, lambda F, t, *values: t * d(F, *values))
 
 
@@ -323,7 +323,8 @@ def operation(
         linear: tangents are pushed by the same rules as gradients are pulled.
         multilinear: the function is linear in each input that has a pull, so its pushes are the
             function itself with the tangent in the input's place.
-        together: replaces `pulls`: computes all gradients in one call.
+        together: computes all gradients in one call. If there are `pulls`, too, these compute
+            some of them, and what they need together is what this function needs.
         more: fields of `Op`.
     """
     names = tuple(inputs.split())
@@ -347,7 +348,7 @@ def operation(
         forward,
         names,
         options,
-        pulls=parts if together is None else {key: _alone(together, key) for key in names},
+        pulls=parts if together is None or parts else {key: _alone(together, key) for key in names},
         pushes=_in_place_of_inputs(name, names, options, parts) if multilinear else pushed,
         together=together,
         **more,
@@ -371,5 +372,5 @@ class Refused:
 
 def _alone(together: Callable[..., Any], key: str) -> Part:
     """The pull of one input, made of the function that computes all gradients."""
-    names = _parameters(together)[3:]
+    names = parameters(together)[3:]
     return Part(names, lambda F, g, *values: together(F, g, (key,), *values)[0])

@@ -13,7 +13,7 @@ from asyncgrad.core.rule import Rule
 from asyncgrad.core.variable import counter_of
 from asyncgrad.core.versions import VersionCounter
 from asyncgrad.ops.generated import code_of, expression
-from asyncgrad.ops.op import Op, Part
+from asyncgrad.ops.op import Op, Part, parameters
 
 
 class Plan:
@@ -51,7 +51,8 @@ class Plan:
         ]
         by = [f"{op.inputs[p]}{' broadcast' * (p in broadcast)}" for p in wanted]
         self._label = f"gradient of {op.name} by {', '.join(by)}"
-        run, pulls = _run(op, wanted, parts, names, shapes, self._label)
+        together = op.together is not None and names == tuple(parameters(op.together)[3:])
+        run, pulls = _run(op, wanted, parts, names, shapes, self._label, together)
         self._op = op
         self._save: Callable[..., None] | None = None
         self.rule = Rule(
@@ -69,7 +70,7 @@ class Plan:
             arity=op.arity or len(op.inputs),
             names=names,
             arrays=self.arrays,
-            apart=op.together is None and (op.kernel is None or bool(broadcast)),
+            apart=not together and (op.kernel is None or bool(broadcast)),
             variant=_variant(op, names),
             renew=_renewal(op, names) if op.renews else None,
             keepable=_keepable(op),
@@ -191,7 +192,7 @@ def tuple_of(values: Sequence[str]) -> str:
 
 def _run(
     op: Op, wanted: tuple[int, ...], parts: Sequence[Part | None], names: tuple[str, ...],
-    shapes: Sequence[str], label: str,
+    shapes: Sequence[str], label: str, together: bool,
 ) -> tuple[Callable[..., Any], tuple[Callable[..., Any], ...]]:  # fmt: skip
     """Make `run(F, g, saved)`, which computes all gradients of a node, and a pull for each.
 
@@ -220,7 +221,7 @@ def _run(
             text = f"(kernel_{key}(F.xp, g{given}) if F.fused else {text})"
         texts.append(f"F.sum_to({text}, {value[shape]})" if shape else text)
     run = texts[0] if len(texts) == 1 else tuple_of(texts)
-    if op.together is not None and len(texts) > 1:
+    if together and len(texts) > 1:
         known["together"], known["wanted"] = op.together, tuple([op.inputs[p] for p in wanted])
         run = f"together(F, g, wanted{''.join(f', {value[name]}' for name in names)})"
     if op.kernel is not None and not any(shapes):

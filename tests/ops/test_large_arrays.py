@@ -276,12 +276,30 @@ def test_products_with_the_columns_of_a_kernel_are_added_up(outs, kernel, dilati
     _assert_equal(conv, images, weight)
 
 
+@pytest.mark.parametrize("padding", [0, 1, (2, 1)])
+@pytest.mark.parametrize(("kernel", "dilation"), [((3, 3), 1), ((2, 3), (1, 2)), ((3, 1), 1)])
+@pytest.mark.parametrize("biased", [False, True])
+def test_both_gradients_of_a_convolution_are_made_of_the_same_windows(
+    padding, kernel, dilation, biased, monkeypatch
+):
+    """Neither of the functions that compute one of them is called."""
+    for name in ("convolution_input", "convolution_weight"):
+        monkeypatch.delattr(ag.zeros(1)._metadata.F, name)
+    weight = _RANDOM.standard_normal((33, 17, *kernel))
+    bias = [_RANDOM.standard_normal(33)] * biased
+
+    def conv(L, x, w, b=None):
+        return L.nn.functional.conv2d(x, w, b, 1, padding, dilation)
+
+    _assert_equal(conv, _RANDOM.standard_normal((40, 17, 6, 7)), weight, *bias)
+
+
 @pytest.mark.parametrize("groups", [1, 2])
 @pytest.mark.parametrize("stride", [(1, 1), (2, 3)])
 @pytest.mark.parametrize("shape", [(10, 8, 5, 7), (2, 8, 300, 200)])
 def test_kernels_of_one_element_see_the_places_at_their_strides(groups, stride, shape, monkeypatch):
     """They need neither images side by side nor windows, for any number of parts."""
-    monkeypatch.setattr(convolution, "has_short_rows", None)
+    monkeypatch.setattr(convolution, "windows_beside", None)
     monkeypatch.setattr(convolution, "windows_of", None)
     weight = _RANDOM.standard_normal((6, 8 // groups, 1, 1))
 

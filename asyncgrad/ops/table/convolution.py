@@ -74,7 +74,8 @@ def _used(x: Array, kernel: Shape, geometry: Geometry) -> tuple[Any, Geometry, b
     ones = (1,) * len(kernel)
     pointwise = _is_pointwise(kernel, geometry)
     if pointwise and geometry.stride != ones:
-        x = x[(..., *[slice(None, None, s) for s in geometry.stride])]
+        places: Any = (..., *[slice(None, None, s) for s in geometry.stride])
+        x = x[places]
         geometry = geometry._replace(stride=ones)
     return x, geometry, pointwise
 
@@ -148,6 +149,20 @@ def _convolution_with_bias(
     return out
 
 
+def _sum_beside(xp: Library, windows: Array, y: Array, groups: int) -> Any:
+    """The products of the windows of some images with others, summed over the images."""
+    rows, inner = windows.shape[1:3]
+    part = batch_last(xp, y).reshape(rows, groups, y.shape[1] // groups, -1)
+    part = part.transpose((1, 0, 3, 2))
+    if groups < len(windows) and inner * part.shape[3] > _COPIED:
+        # In the pool's memory: new pages would cost more than the product gains.
+        laid = xp.empty(part.shape, part.dtype)
+        laid[...] = part
+        part = laid
+    made = xp.matmul(windows, part)
+    return made[:, 0] if made.shape[1] == 1 else made.sum(axis=1)
+
+
 def _total(
     xp: Library, product: Callable[[Any], Any], pieces: Sequence[Any], elements: int, shape: Shape,
     dtype: DType,
@@ -195,15 +210,7 @@ def _convolution_weight(
 
         def of_images(images: slice) -> Any:
             windows = windows_beside(xp, x[images], *plan[:4])
-            part = batch_last(xp, y[images]).reshape(plan.image[0], groups, outs, -1)
-            part = part.transpose((1, 0, 3, 2))
-            if plan.apart and windows.shape[2] * outs > _COPIED:
-                # In the pool's memory: new pages would cost more than the product gains.
-                laid = xp.empty(part.shape, part.dtype)
-                laid[...] = part
-                part = laid
-            made = xp.matmul(windows, part)
-            return made[:, 0] if made.shape[1] == 1 else made.sum(axis=1)
+            return _sum_beside(xp, windows, y[images], groups)
 
         elements = len(x) * groups * length * prod(plan.image)
         count = kernel[1] if plan.apart else groups
@@ -340,6 +347,61 @@ def _added_up(
     return out
 
 
+def _from_same_windows(
+    xp: Library, y: Array, weight: Array, x: Array, geometry: Geometry
+) -> tuple[Any, Any] | None:
+    """The gradients by input and weight, if both can be made of the windows of the output's."""
+    kernel, image = weight.shape[2:], x.shape[2:]
+    plain = prod(geometry.stride) == 1 and not xp.compiled
+    if not (plain and y.size and has_short_rows(y, kernel, image)):
+        return None
+    ((_, flip, backwards),) = _phases(geometry, kernel, image, y.shape[2:])
+    plan = side_by_side(y.shape, x.shape[1], kernel, image, backwards, is_half(y.dtype))
+    if not plan.apart:
+        return None
+    flipped = weight.swapaxes(0, 1)[flip]
+    matrix = _turned(flipped, kernel, 1, True)
+    out = xp.empty(x.shape, x.dtype)
+
+    def of_images(images: slice) -> Any:
+        windows = windows_beside(xp, y[images], *plan[:4])
+        made = products_beside(xp, matrix, windows, True).reshape(x.shape[1], *image, -1)
+        out[images] = made.transpose((3, 0, 1, 2))
+        return _sum_beside(xp, windows, x[images], 1)
+
+    sums = kernel[1], kernel[0] * weight.shape[0], x.shape[1]
+    total = _total(xp, of_images, plan.parts, 2 * y.size * prod(kernel), sums, y.dtype)
+    total = total.reshape(*kernel[::-1], *weight.shape[:2]).transpose((2, 3, 1, 0))[flip]
+    return out, xp.ascontiguousarray(total)
+
+
+def _gradients(
+    F: Any, g: Any, wanted: tuple[str, ...], weight: Any, x_shape: Shape, geometry: Geometry,
+    x: Any, weight_shape: Shape,
+) -> tuple[Any, ...]:  # fmt: skip
+    """The gradients by input and weight, and that by a bias if it is wanted."""
+    by_bias: Any = BIAS_PULL
+    rules: dict[str, Any] = _BY_INPUT_AND_WEIGHT
+    found: dict[str, Any] = dict.fromkeys(wanted)
+    made = _from_same_windows(F.xp, g, weight, x, geometry) if F.fused else None
+    found |= zip(("x", "weight"), made or (None, None), strict=True)
+
+    def compute(name: str) -> None:
+        if name == "bias":
+            found[name] = by_bias.kernel(F.xp, g) if F.fused else by_bias.function(F, g)
+        else:
+            given = (weight, x_shape) if name == "x" else (x, weight_shape)
+            found[name] = rules[name](F, g, *given, geometry)
+
+    left = [name for name in wanted if found[name] is None]
+    if F.fused:
+        share(F.xp, compute, left, 2)
+    else:
+        for name in left:
+            compute(name)
+    return tuple(found.values())
+
+
 def _cost(x: Variable, weight: Variable, *rest: Any) -> int:
     size, stride = x._metadata.size, prod(rest[-1].stride)
     places = size // max(1, x._metadata.shape[1]) // stride
@@ -376,6 +438,7 @@ OPS = (
         _convolution,
         "x weight",
         pulls=_BY_INPUT_AND_WEIGHT,
+        together=_gradients,
         multilinear=True,
         cost=_cost,
         batch=batch_products.convolution,
@@ -385,6 +448,7 @@ OPS = (
         _convolution_with_bias,
         "x weight bias",
         pulls={**_BY_INPUT_AND_WEIGHT, "bias": BIAS_PULL},
+        together=_gradients,
         pushes={
             "x": lambda F, t, weight, geometry: F.convolution(t, weight, geometry),
             "weight": lambda F, t, x, geometry: F.convolution(x, t, geometry),
