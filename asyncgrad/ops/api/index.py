@@ -595,7 +595,7 @@ def _wrapped_gather(x: Tensor, axis: int, index: Tensor) -> Any:
     size = x._metadata.shape[axis] if x._metadata.shape else 1
     if metadata.device.streamed:
         index = wrap(metadata.device.launching(operator.mod)(numbers, size), metadata)
-    elif numbers.size and again(_is_below, numbers):
+    elif numbers.size and recording.again(_is_below, numbers):
         index = wrap(np.where(numbers < 0, numbers + size, numbers), metadata)
     return gather(x, axis, index)
 
