@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextvars import copy_context
+from functools import partial
 from operator import index
 from typing import Any
 
@@ -20,9 +21,10 @@ from asyncgrad.autograd.modes import checked_deadline, checked_priority
 from asyncgrad.core.frames import warn
 from asyncgrad.core.graph_task import GraphTask
 from asyncgrad.core.last_steps import staged_given
-from asyncgrad.core.modes import DEFAULT, current, refuse_in_transform
+from asyncgrad.core.modes import DEFAULT, current, install, refuse_in_transform
 from asyncgrad.core.node import metadata_at
 from asyncgrad.core.pass_state import running_pass
+from asyncgrad.core.run_node import modes_within
 from asyncgrad.core.variable import Variable, gradient_edge, wrap
 from asyncgrad.errors import AutogradError, NestingError, class_of
 from asyncgrad.ops.namespace import RECORDED
@@ -63,10 +65,26 @@ def set_request(
         check_deadline(task)
 
 
-def add_gradients(gradients: Mapping[Any, Any]) -> Any:
-    """Start a pass that only adds gradients of tensors, which fit, to the `.grad` of these."""
+def add_gradients(
+    gradients: Mapping[Any, Any], members: Sequence[Any] = (),
+    callbacks: Sequence[Callable[[], Any]] = (), error: BaseException | None = None,
+) -> Any:  # fmt: skip
+    """Start a pass that only adds gradients of tensors, which fit, to the `.grad` of these.
+
+    Args:
+        gradients: the gradients by tensor.
+        members: takes part in the pass, as `Member`s.
+        callbacks: what the pass calls at its end.
+        error: fails the pass at once, so that participants learn of that.
+    """
     task = GraphTask((), (), context=copy_context())
     task.staged = staged_given(gradients, recorded=False)
+    task.members, task.callbacks = members, [*callbacks]
+    if members or callbacks:
+        # No node does it for them.
+        task.within(lambda: install(modes_within(task)))
+    if error is not None:
+        task.inbox.append(partial(task.fail, error))
     for leaf in gradients:
         device = leaf._metadata.device
         if device.streamed:

@@ -370,6 +370,8 @@ class GraphTask(PassState):
             return FINISHED
         if self.ready:
             return MORE
+        if self.hold is not None:
+            self.hold(self)
         streams, asks = self.streams, self.asked < len(self.members)
         if streams is not None and not streams.settled and not asks:
             self._resume(_DEVICES, streams.settle(self), None)

@@ -18,7 +18,8 @@ from asyncgrad.distributed.group import Group
 from asyncgrad.distributed.lifetimes import all_of, one_of
 from asyncgrad.distributed.mail import decision
 from asyncgrad.distributed.messages import MESSAGES
-from asyncgrad.distributed.sums import check_alone
+from asyncgrad.distributed.staging import Decision
+from asyncgrad.distributed.sums import Held
 from asyncgrad.errors import AutogradError
 from asyncgrad.ops.float32_compute import computing_dtype
 from asyncgrad.scheduler import offload
@@ -153,13 +154,21 @@ class Part:
 class Kept(Part):
     """Leaves a pass's gradients to the caller of the world, which decides for all ranks."""
 
-    def __init__(self, model: Any, name: Any, key: Any, kept: dict[Any, Any]) -> None:
+    stays = True
+
+    def __init__(self, model: Any, name: Any, key: Any, kept: dict[Any, Any], held: Held) -> None:
         super().__init__(model, model.group.site.host.runs.group(key), name, adds=True)
         self._into = kept
+        self.held = held
 
     async def prepare(self, gradients: dict[Any, Any]) -> dict[Any, Any]:
         """Reduce the rest, and keep all gradients back."""
-        check_alone(modes.current().graph_task)
+        self.held.check()
+        if any(isinstance(member.participant, Decision) for member in self.held.members):
+            raise AutogradError(
+                "a pass of a replicated model has come to a part, whose gradients would not be "
+                "averaged: call the part in a pass of the caller's"
+            )
         averages = await self._averages()
         self._into |= gradients | averages
         return dict.fromkeys(self._into)

@@ -13,16 +13,21 @@ from asyncgrad.autograd.function import Function
 from asyncgrad.autograd.modes import enable_grad, is_grad_enabled
 from asyncgrad.autograd.passes import backward
 from asyncgrad.core.commit import check_staged
+from asyncgrad.core.last_steps import Member, deciding
 from asyncgrad.core.modes import current
 from asyncgrad.core.saved import acting_as
 from asyncgrad.core.variable import Variable
+from asyncgrad.distributed.errors import late
+from asyncgrad.distributed.lifetimes import one_of
 from asyncgrad.distributed.messages import Place
 from asyncgrad.distributed.remote import Ref
 from asyncgrad.distributed.site import Site
 from asyncgrad.distributed.staging import Ambient, PassRequest, ambient
-from asyncgrad.distributed.sums import Staged, check_alone
+from asyncgrad.distributed.sums import Held, Staged
 from asyncgrad.distributed.values import check_plain, cut, requires_grad
+from asyncgrad.errors import AutogradError
 from asyncgrad.ops.tensors.pytree import flatten
+from asyncgrad.scheduler.segments import retrieve
 
 
 @dataclass(slots=True, eq=False)
@@ -61,18 +66,79 @@ class StagedPass:
     entered: dict[Place, asyncio.Event] = field(default_factory=lambda: defaultdict(asyncio.Event))
     #: By turn and call: for each consumer, the gradients of the call's results.
     deposits: dict[Any, dict[Any, list[Any]]] = field(default_factory=dict)
-    #: The sums, once all is prepared.
-    totals: dict[Any, Any] | None = None
+    #: Participants and callbacks.
+    held: Held = field(default_factory=Held)
+    #: What commits it, once all is prepared.
+    promise: Promise | None = None
 
-    def promise(self) -> None:
-        """Add all up; raises unless it can be committed, whatever happens to the leaves until then.
+    def give_up(self) -> asyncio.Future[Any] | None:
+        """Drop it; the future is done when all that take part have been told."""
+        return self.held.give_up() if self.promise is None else self.promise.give_up()
 
-        As in one process, where it is committed now, a leaf whose data are replaced after that has
-        a `.grad` like its old data.
-        """
-        sums = self.gradients.total()
-        check_staged([(leaf, gradient, False) for leaf, gradient in sums.items()])
-        self.totals = {acting_as(leaf, leaf._array, leaf._metadata): sums[leaf] for leaf in sums}
+
+class Promise:
+    """Commits what a host has staged as soon as that is decided; takes part in the pass."""
+
+    def __init__(self, staged: StagedPass) -> None:
+        """Begin: add all up, and ask participants."""
+        loop = asyncio.get_running_loop()
+        self._task: Any = None
+        #: Done when nothing is left that can fail, whatever happens to the leaves.
+        self.made, self._decision, self._committed = (loop.create_future() for _ in range(3))
+        staged.held.members.append(Member(self))
+        self._running: asyncio.Future[None] = staged.held.commit(staged.gradients.total())
+        self._running.add_done_callback(retrieve)
+
+    async def promised(self) -> None:
+        """Wait until it is made; raises what has failed."""
+        # If this wait is cancelled, the pass is given up later.
+        await asyncio.wait([self.made, self._running], return_when=asyncio.FIRST_COMPLETED)
+        if not self.made.done():
+            await self._running
+
+    async def keep(self, seconds: float) -> None:
+        """Add the gradients, and wait so long for those that take part."""
+        self._decision.set_result(True)
+        await asyncio.wait([self._committed, self._running], return_when=asyncio.FIRST_COMPLETED)
+        if not self._committed.done():
+            await self._running
+        await one_of(self._running, seconds=seconds)
+
+    def give_up(self) -> asyncio.Future[Any]:
+        """Drop all; the future is done when all that take part have been told."""
+        if not self._decision.done():
+            self._decision.set_result(False)
+        self._running.cancel()
+        return self._running
+
+    async def prepare(self, gradients: dict[Any, Any]) -> None:
+        """Agree."""
+        self._task = current().graph_task
+
+    async def decide(self) -> None:
+        """Promise, and wait for the decision."""
+        task, self._task = self._task, None
+        if len(deciding(task)) > 1:
+            raise AutogradError(
+                "a participant with a method decide() has joined a pass on a worker, where nobody "
+                "can wait for others' decisions: join a pass of the caller's"
+            )
+        # As in one process, where it is committed now, a leaf whose data are replaced after this
+        # has a `.grad` like its old data.
+        task.staged = [
+            (acting_as(leaf, leaf._array, leaf._metadata), *rest) for leaf, *rest in task.staged
+        ]
+        check_staged(task.staged)
+        self.made.set_result(None)
+        if not await self._decision:
+            raise late("the pass")
+
+    async def commit(self) -> None:
+        """Note that the gradients have been added."""
+        self._committed.set_result(None)
+
+    async def abort(self) -> None:
+        """Change nothing."""
 
 
 class _Border(Function):
@@ -85,7 +151,9 @@ class _Border(Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
-        graph.join(_collector.get())
+        collector = _collector.get()
+        current().graph_task.hold = collector.held.take
+        graph.join(collector)
         return gradients
 
 
@@ -123,11 +191,15 @@ def _through(identity: type[Function], leaves: list[Any]) -> list[Any]:
 class _Collector:
     """Participant of a host's pass that keeps all its gradients back."""
 
-    def __init__(self) -> None:
+    stays = True
+
+    def __init__(self, held: Held) -> None:
+        #: What takes part otherwise.
+        self.held = held
         self.gradients: dict[Any, Any] = {}
 
     async def prepare(self, gradients: dict[Any, Any]) -> dict[Any, Any]:
-        check_alone(current().graph_task)
+        self.held.check()
         self.gradients = gradients
         return dict.fromkeys(gradients)
 
@@ -147,7 +219,7 @@ _collector: ContextVar[_Collector] = ContextVar("asyncgrad_collector")
 
 
 async def collected(
-    site: Site, entry: Entry, sources: list[Any], asked: PassRequest
+    site: Site, entry: Entry, sources: list[Any], asked: PassRequest, held: Held
 ) -> tuple[dict[Any, Any], set[int]]:
     """Run a call's part of a pass: gradients by leaf, and the hosts that have staged something.
 
@@ -156,6 +228,7 @@ async def collected(
         entry: what the call has kept.
         sources: gradients of its results, or None for each, to be added up in this order.
         asked: the pass.
+        held: takes its participants.
     """
     touched = {site.rank}
     outputs, gradients = [], []
@@ -168,7 +241,7 @@ async def collected(
         return {}, touched
     within = Ambient(site, asked.key, asked.turn, asked.accumulates, touched, asked.finished, {})
     deadline = None if asked.left is None else site.loop.time() + asked.left
-    collector = _Collector()
+    collector = _Collector(held)
 
     async def collect() -> dict[Any, Any]:
         ambient.set(within)

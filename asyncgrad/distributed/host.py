@@ -12,10 +12,9 @@ from contextlib import asynccontextmanager, nullcontext
 from typing import Any
 
 from asyncgrad.autograd.modes import no_grad, set_grad_enabled
-from asyncgrad.autograd.new_pass import add_gradients
 from asyncgrad.core.variable import Variable
 from asyncgrad.creation import full_like
-from asyncgrad.distributed.calls import Entry, StagedPass, collected, entered
+from asyncgrad.distributed.calls import Entry, Promise, StagedPass, collected, entered
 from asyncgrad.distributed.engine import Peers
 from asyncgrad.distributed.errors import late
 from asyncgrad.distributed.inbox import Inbox
@@ -67,12 +66,17 @@ class Host(Inbox):
                 self._forget(key, "lost")
                 self.site.spawn(self._lives.stop(key))
 
-    def _forget(self, key: Any, word: str) -> None:
-        """Drop what is kept under a key, and refuse what comes for it later."""
+    def _forget(self, key: Any, word: str) -> asyncio.Future[Any] | None:
+        """Drop what is kept under a key, and refuse what comes for it later.
+
+        A future that is returned is done when those that take part in a pass have been told.
+        """
         self._lives.ended.add(key, word)
-        for kept in (self._parts, self._turns, self._optimizers, self._entries, self._staged):
+        for kept in (self._parts, self._turns, self._optimizers, self._entries):
             kept.pop(key, None)
         self.runs.forget(key)
+        staged = self._staged.pop(key, None)
+        return None if staged is None or word == "committed" else staged.give_up()
 
     async def on_close(self) -> None:
         """Drop everything, end what runs, and refuse what comes later; once, if it was opened."""
@@ -82,8 +86,10 @@ class Host(Inbox):
         # First the runs: a pass that has voted waits for their mail, and can't be cancelled.
         for run in tuple(self.runs.groups):
             self._forget(run, "closed")
+        telling = [self._forget(key, "closed") for key in tuple(self._staged)]
         await cancelled(self._requests.values())
-        for kept in (self._parts, self._entries, self._staged, self._optimizers):
+        await self.site.wait(filter(None, telling))
+        for kept in (self._parts, self._entries, self._optimizers):
             kept.clear()
         await self.site.end(self.site.ended)
         # A cycle. Also, asyncio keeps the contexts of timers that were cancelled, and with them the
@@ -189,7 +195,8 @@ class Host(Inbox):
                 if at_once is not None:
                     share, asked = at_once
                     seeds = [full_like(x, share) if flows else None for x, flows in entry.outputs]
-                    found, touched = await collected(self.site, entry, [seeds], asked)
+                    held = self._pass(asked.key).held
+                    found, touched = await collected(self.site, entry, [seeds], asked, held)
             if call in self._lives.ended:
                 raise late("the call")
             differentiable = [requires for _, requires in entry.outputs]
@@ -249,13 +256,14 @@ class Host(Inbox):
         """Run a call's part of a pass; the gradients of its leaves are staged."""
         with self._lives.scope(asked.key):
             entry = self._entry(call)
-            deposits = self._pass(asked.key).deposits.pop((asked.turn, call), {})
+            staged = self._pass(asked.key)
+            deposits = staged.deposits.pop((asked.turn, call), {})
             # Gradients are summed as in one process: those of the last consumer come first.
             sources = [deposits[consumer] for consumer in sorted(deposits, reverse=True)]
             sources += [one for one in given if one]
             place = entry.place
             async with nullcontext() if place is None else self._turn(place, forward=False):
-                found, touched = await collected(self.site, entry, sources, asked)
+                found, touched = await collected(self.site, entry, sources, asked, staged.held)
             if not asked.retain_graph:
                 self._entries.pop(call, None)
             return await self._answer(entry, call, found, asked), touched
@@ -284,7 +292,8 @@ class Host(Inbox):
                 raise AutogradError(
                     "gradients have come for a call whose node the pass has not reached"
                 )
-            staged.promise()
+            staged.promise = Promise(staged)
+            await staged.promise.promised()
 
     async def on_commit(self, key: Any) -> None:
         """Add the gradients of a pass; a second message changes nothing."""
@@ -293,16 +302,19 @@ class Host(Inbox):
                 raise late("the pass")
             return
         staged = self._staged.get(key)
-        if staged is None or staged.totals is None:
+        if staged is None or staged.promise is None or not staged.promise.made.done():
             raise AutogradError("a pass is to be committed that was not prepared here")
         self._forget(key, "committed")
-        await add_gradients(staged.totals)
+        # Whoever has decided waits for the grace.
+        await staged.promise.keep(self.site.grace / 2)
 
     async def on_abort(self, key: Any) -> None:
         """Drop what is staged for a pass, and end what runs for it."""
         if key not in self._lives.ended:
-            self._forget(key, "aborted")
+            telling = self._forget(key, "aborted")
             await self._lives.stop(key)
+            if telling is not None:
+                await asyncio.wait([telling])
 
     # -- optimizers -------------------------------------------------------------------------------
 
@@ -349,7 +361,7 @@ class Host(Inbox):
         with self._lives.scope(key):
             self.runs.enter(run)
             staged = self._pass(key)
-            loss, gradients = await step(self.part(number), key, *args)
+            loss, gradients = await step(self.part(number), key, staged.held, *args)
             staged.gradients.add(turn, (), gradients)
             return loss
 

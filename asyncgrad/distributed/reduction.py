@@ -27,6 +27,7 @@ from asyncgrad.distributed.averages import Kept, Voting
 from asyncgrad.distributed.errors import PassEndedError
 from asyncgrad.distributed.group import Group
 from asyncgrad.distributed.staging import check_no_context
+from asyncgrad.distributed.sums import Held
 from asyncgrad.errors import AutogradError
 
 #: The ids of the reducers that reduce nothing here.
@@ -100,15 +101,16 @@ class Reducer:
         return found.digest()
 
     @contextmanager
-    def staged_pass(self, name: Any, key: Any) -> Iterator[dict[Any, Any]]:
+    def staged_pass(self, name: Any, key: Any, held: Held) -> Iterator[dict[Any, Any]]:
         """Collect the gradients of the first pass in the block, by leaf, for who decides on it.
 
         Args:
             name: its name on all ranks.
             key: what hosts stage it under, and other ranks' messages about it.
+            held: takes its participants.
         """
         gradients: dict[Any, Any] = {}
-        asked = [Kept(self, name, key, gradients)]
+        asked = [Kept(self, name, key, gradients, held)]
         token = _asked.set(asked)
         try:
             yield gradients
@@ -159,7 +161,9 @@ class Reducer:
         found.together = self.group.standstill.together(task)
         found.together[found.key] = self.name
         self._entered[task] = found
-        if not isinstance(found, Kept):
+        if isinstance(found, Kept):
+            task.hold = found.held.take
+        else:
             check_no_context()
         return found
 
@@ -192,8 +196,8 @@ class Reducer:
 class _Local:
     """Takes part in a pass that is not reduced, lest another average `.grad` at the same time."""
 
-    #: Nobody else learns by it of the end of a pass, which may come before the commit.
-    tells_others = False
+    #: It is told of the end of its pass, and not of the commit, which may come later.
+    stays = True
 
     def __init__(self, model: Reducer) -> None:
         self._model = model

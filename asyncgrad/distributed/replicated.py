@@ -14,6 +14,7 @@ from asyncgrad.distributed.nn.parallel import DistributedDataParallel
 from asyncgrad.distributed.remote import RemoteModule
 from asyncgrad.distributed.site import Site
 from asyncgrad.distributed.staging import limited_context
+from asyncgrad.distributed.sums import Held
 from asyncgrad.distributed.values import as_loss, awaited, check_plain
 from asyncgrad.ops.tensors.pytree import flatten
 from asyncgrad.types import Tensor
@@ -129,11 +130,11 @@ async def build(make: Callable[..., Any], bucket_cap_mb: float) -> DistributedDa
 
 
 async def step(
-    model: DistributedDataParallel, key: Any, name: int, loss_fn: Callable[..., Any], shard: Any,
-    weight: float, left: float | None, priority: int,
+    model: DistributedDataParallel, key: Any, held: Held, name: int, loss_fn: Callable[..., Any],
+    shard: Any, weight: float, left: float | None, priority: int,
 ) -> tuple[Any, dict[Any, Any]]:  # fmt: skip
     """Compute with one copy, on its worker: the loss, and the gradients by leaf."""
-    with model._state.staged_pass(name, key) as gradients:
+    with model._state.staged_pass(name, key, held) as gradients:
         if shard is None:
             await model.skip()
             return None, gradients

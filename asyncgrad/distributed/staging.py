@@ -23,7 +23,6 @@ from typing import Any, Self
 
 from asyncgrad.autograd import graph
 from asyncgrad.autograd.modes import request
-from asyncgrad.autograd.new_pass import add_gradients
 from asyncgrad.core.graph_task import GraphTask
 from asyncgrad.core.last_steps import Member
 from asyncgrad.core.modes import current, install
@@ -31,11 +30,10 @@ from asyncgrad.core.states import DONE
 from asyncgrad.distributed.errors import PassEndedError, limited
 from asyncgrad.distributed.site import CALLER, Site
 from asyncgrad.distributed.starts import watched
-from asyncgrad.distributed.sums import Staged, check_alone
+from asyncgrad.distributed.sums import Held, Staged
 from asyncgrad.distributed.values import requires_grad
 from asyncgrad.errors import AutogradError
 from asyncgrad.records import NamedTuple
-from asyncgrad.scheduler.segments import outlast
 
 
 class Ambient(NamedTuple):
@@ -103,7 +101,7 @@ def current_staging(site: Site) -> tuple[Ambient, graph.Pass]:
     if found is None:
         shared = _context.get() if task.parent is None else None
         if shared is None:
-            own = _Decision(site)
+            own = Decision(site)
             graph.join(own)
             found = Ambient(site, own.key, (0, 0), running.accumulates, own.touched, set(), {})
         else:
@@ -133,7 +131,7 @@ def check_committed(method: str) -> None:
         )
 
 
-class _Decision:
+class Decision:
     """The commit in two phases of what hosts have staged under one key; takes part in a pass."""
 
     def __init__(self, site: Site) -> None:
@@ -158,29 +156,19 @@ class _Decision:
             await self.site.tell_all(range(self.site.size), "abort", self.key)
 
 
-async def _to_the_end(telling: asyncio.Task[None]) -> None:
-    """Wait until hosts know the decision, for the grace at most; then raise if cancelled."""
-    try:
-        # Not `shield`: the end of the world cancels the telling, and not who waits here.
-        await asyncio.wait([telling])
-    finally:
-        await outlast(telling)
-
-
 class _InContext:
     """Takes part in a pass whose gradients are committed together with those of others."""
 
-    def __init__(self, shared: context, task: GraphTask, turn: tuple[int, int]) -> None:
+    stays = True
+
+    def __init__(self, shared: context, turn: tuple[int, int]) -> None:
         self._shared = shared
-        # Weakly: the pass has this object.
-        self._task: Any = weakref.ref(task)
         self.turn = turn
         #: Where hosts stage what they compute for the pass, once it has come to a part.
         self.within: Ambient | None = None
 
     async def prepare(self, gradients: dict[Any, Any]) -> dict[Any, Any]:
         """Keep the gradients back."""
-        check_alone(self._task())
         self._shared.check()
         if any(requires_grad(gradient) for gradient in gradients.values()):
             raise AutogradError(
@@ -229,11 +217,13 @@ class context:
     def __init__(self) -> None:
         """Start without a world: the first pass that reaches one decides which it is."""
         self.own = Staged()
+        #: The decision, and what takes part in passes otherwise.
+        self.held = Held()
         self.committed = False
         #: Who has opened it ends it in time.
         self.is_limited = False
-        self._decision: _Decision | None = None
-        self._aborting: asyncio.Task[None] | None = None
+        self._decision: Decision | None = None
+        self._telling: asyncio.Future[None] | None = None
         self._failed = self._ended = self._entered = False
         self._outer: context | None = None
         #: What starts passes outside of the block; None for the scheduler.
@@ -251,7 +241,8 @@ class context:
         joined = whole._joined.get(current().graph_task)
         if joined is None:
             # It adds to no `.grad`, or it was started after the block.
-            joined = _InContext(whole, current().graph_task, self._turn())
+            joined = _InContext(whole, self._turn())
+            current().graph_task.hold = whole.held.take
             graph.join(joined)
         whole._deadlines.append(running.deadline)
         joined.within = self.place(site, joined.turn, running.accumulates)
@@ -273,7 +264,10 @@ class context:
         """
         whole = self._whole()
         whole.check()
-        decision = whole._decision = whole._decision or _Decision(site)
+        if whole._decision is None:
+            whole._decision = Decision(site)
+            whole.held.members.append(Member(whole._decision))
+        decision = whole._decision
         if decision.site is not site:
             raise AutogradError("a context() commits passes of one world: open one for each")
         # In a nested context nothing is summed early, as passes of the outer one come in between.
@@ -303,13 +297,13 @@ class context:
         """Drop what has been staged; the hosts are told once, and refuse what comes later."""
         self._failed = True
         self.own = Staged()
-        if self._decision is not None:
-            if self._aborting is None:
-                self._aborting = self._decision.site.spawn(self._decision.abort())
-            # The hosts are told even if this wait is cancelled.
-            await asyncio.wait([self._aborting])
-            # The context of the task, which has this object, is in a cycle with it.
-            self._decision = self._aborting = None
+        if self._telling is None:
+            self._telling = self.held.give_up()
+        if self._telling is not None:
+            # All are told even if this wait is cancelled.
+            await asyncio.wait([self._telling])
+        # Contexts of tasks have this object: cycles.
+        self._decision = self._telling = None
 
     async def __aenter__(self) -> Self:
         if self._entered:
@@ -328,7 +322,8 @@ class context:
         whole = self._whole()
         adds = task.captures is None and not is_nested and not whole._ended
         if adds and task not in whole._joined:
-            whole._joined[task] = joined = _InContext(whole, task, self._turn())
+            whole._joined[task] = joined = _InContext(whole, self._turn())
+            task.hold = whole.held.take
             task.members = [*task.members, Member(joined)]
 
         def ended(_: object = None) -> None:
@@ -355,35 +350,22 @@ class context:
             self._ended = True
             await self._commit()
 
-    async def _prepare(self, decision: _Decision) -> None:
-        """Ask the hosts, until the latest deadline if each pass has one."""
+    async def _commit(self) -> None:
+        """Commit all, until the latest deadline if each pass has one."""
         if self.is_limited or None in self._deadlines:
             deadline = None
         else:
             deadline = max(self._deadlines, default=None)  # type: ignore[type-var]
-        async with limited("the commit of a context()", deadline):
-            await decision.prepare()
-
-    async def _commit(self) -> None:
-        decision = self._decision
         running = None
         try:
-            # If one of these waits is cancelled, nothing has changed anywhere, unless gradients are
-            # being added already.
-            if decision is not None:
-                await self._prepare(decision)
-            running = add_gradients(self.own.total())
-            # The point of no return.
-            await running
-        except BaseException:
-            if running is None or not running.committed():
-                await self.give_up()
-            raise
+            running = self.held.commit(self.own.total())
+            # If this wait is cancelled, nothing has changed anywhere, or all is committed.
+            async with limited("the commit of a context()", deadline, running.committed):
+                await running
         finally:
-            if not self._failed:
-                self.committed = True
-                if decision is not None:
-                    await _to_the_end(decision.site.spawn(decision.commit()))
+            self.committed = running is not None and running.committed()
+            if not self.committed:
+                await self.give_up()
 
 
 @asynccontextmanager

@@ -1,11 +1,18 @@
-"""Gradients that are kept back until they are committed, and their sums in one order."""
+"""What is kept back until it is committed: sums of gradients, and who is told of their end."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
+from asyncgrad.autograd.new_pass import add_gradients
+from asyncgrad.core.last_steps import Member
 from asyncgrad.core.graph_task import GraphTask
-from asyncgrad.errors import AutogradError
+from asyncgrad.distributed.errors import late
+from asyncgrad.scheduler.segments import retrieve
+
+if TYPE_CHECKING:
+    from asyncio import Future
 
 
 class Staged:
@@ -50,13 +57,49 @@ def _add_into(sums: dict[Any, Any], gradients: dict[Any, Any]) -> None:
         sums[leaf] = gradient if known is None else known + gradient
 
 
-def check_alone(task: GraphTask) -> None:
-    """Raise if somebody would be told of the end of a pass before its gradients are committed."""
-    told = [one for one in task.members if getattr(one.participant, "tells_others", True)]
-    if len(told) > 1 or task.callbacks:
-        raise AutogradError(
-            "a hook has called graph.join() or graph.queue_callback() in a pass whose gradients "
-            "are committed later, with those on other workers or of other passes: what it gave "
-            "would be told too early that they are added. Change gradients by register_hook(), and "
-            "join a pass of the caller's, outside of autograd.context()"
-        )
+class Held:
+    """Participants and callbacks of passes whose gradients are committed later."""
+
+    def __init__(self) -> None:
+        self.members: list[Member] = []
+        self.callbacks: list[Callable[[], Any]] = []
+        #: Nothing is committed any more.
+        self.given_up = False
+
+    def take(self, task: GraphTask) -> None:
+        """Take those of a pass whose nodes have run, except what keeps its gradients back."""
+        if self.given_up:
+            # The pass fails, and tells them.
+            return
+        stay: list[Member] = []
+        known = {id(member.participant) for member in self.members}
+        for member in task.members:
+            if getattr(member.participant, "stays", False):
+                stay.append(member)
+            elif id(member.participant) not in known:
+                self.members.append(member)
+        task.members = stay
+        self.callbacks += task.callbacks
+        task.callbacks.clear()
+
+    def check(self) -> None:
+        """Raise if nothing is committed any more."""
+        if self.given_up:
+            raise late("the pass")
+
+    def commit(self, gradients: dict[Any, Any]) -> Any:
+        """Start the pass that adds gradients, in which all take part."""
+        members, self.members = self.members, []
+        callbacks, self.callbacks = self.callbacks, []
+        return add_gradients(gradients, members, callbacks)
+
+    def give_up(self) -> Future[None] | None:
+        """Have those that are left told that all has failed; the future is then done."""
+        self.given_up = True
+        self.callbacks.clear()
+        members, self.members = self.members, []
+        if not members:
+            return None
+        telling: Future[None] = add_gradients({}, members, (), late("the pass"))
+        telling.add_done_callback(retrieve)
+        return telling

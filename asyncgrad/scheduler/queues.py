@@ -10,6 +10,7 @@ from itertools import count
 from math import inf
 from typing import Generic, TypeVar
 
+from asyncgrad.core.last_steps import deciding
 from asyncgrad.core.graph_task import GraphTask
 from asyncgrad.core.modes import current
 from asyncgrad.records import NamedTuple
@@ -120,8 +121,12 @@ class Admission:
         self._nested.update(task for task in self._live if task.parent is not None)
 
     def must_wait(self, task: GraphTask) -> bool:
-        """Whether a new pass must wait; counts a nested one, which never does: its parents wait."""
-        if task.parent is not None:
+        """Whether a new pass must wait; notes one that never does.
+
+        That is a nested one, for which its parents wait, and one started with participants that
+        decide, for which other processes wait.
+        """
+        if task.parent is not None or deciding(task):
             self._nested.add(task)
             return False
         return not self._room()

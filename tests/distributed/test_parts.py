@@ -1938,61 +1938,6 @@ async def test_what_a_hook_freezes_within_its_pass_gets_the_gradient_as_in_one_p
         assert found + await world.run(train_freezing) == [gradients(here)] * 6
 
 
-#: What participants and callbacks of passes were told.
-_told: list[str] = []
-
-
-class Auditor:
-    """Takes part in a pass, and notes what it is told."""
-
-    async def prepare(self, gradients: Any) -> None: ...
-
-    async def commit(self) -> None:
-        _told.append("committed")
-
-    async def abort(self) -> None:
-        _told.append("aborted")
-
-
-def audits(gradient: Any) -> None:
-    ag.autograd.graph.join(Auditor())
-
-
-def calls_back(gradient: Any) -> None:
-    ag.autograd.graph.queue_callback(partial(_told.append, "called back"))
-
-
-def audited_sum(model: Any, x: Any, hook: Any) -> Any:
-    y = model(x)
-    y.register_hook(hook)
-    return y.sum()
-
-
-@pytest.mark.asyncio
-@pytest.mark.parametrize("hook", [audits, calls_back])
-async def test_nobody_is_told_of_the_end_of_a_pass_before_all_is_committed(hook: Any) -> None:
-    async with world_of(Engine(2)) as world:
-        part, other = await world.remote(0, Hooked, hook), await world.remote(1, Affine)
-        model = await world.replicate(Affine)
-        x = leaf()
-        with pytest.raises(RuntimeError, match="told too early"):
-            await (await other(part(x))).sum().backward()
-        with pytest.raises(RuntimeError, match="told too early"):
-            await model.forward_backward(audited_sum, [(leaf().detach(), hook)] * 2)
-        y = x * 2
-        y.register_hook(hook)
-        loss = (await other(y)).sum()
-        with pytest.raises(RuntimeError, match="told too early"):
-            async with dist.autograd.context():
-                await loss.backward(retain_graph=True)
-        assert set(_told) <= {"aborted"}
-        assert [x.grad, *await other.apply(gradients)] == [None, None, None]
-        await loss.backward()
-        assert x.grad is not None
-        assert _told.pop() in {"committed", "called back"}
-        _told.clear()
-
-
 @pytest.mark.asyncio
 async def test_a_context_is_entered_once() -> None:
     """Passes that are started in a block that has ended are not kept back."""

@@ -1,0 +1,394 @@
+"""Participants and callbacks that hooks add on workers, and in a `context()`."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import nullcontext
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from deterministic import Engine, world_of
+from models import Affine, gradients
+from worlds import leaf
+
+import asyncgrad as ag
+from asyncgrad import distributed as dist
+
+if TYPE_CHECKING:
+    from asyncgrad.distributed import World
+
+#: What participants and callbacks have been called for, by name.
+_told: list[tuple[str, str]] = []
+#: What is done at a step of one of them.
+_planned: dict[tuple[str, str], Any] = {}
+
+
+@pytest.fixture(autouse=True)
+def nobody_told() -> None:
+    _told.clear()
+    _planned.clear()
+
+
+async def told(name: str, step: str) -> None:
+    _told.append((name, step))
+    if (name, step) in _planned:
+        await _planned[name, step]()
+
+
+async def fails() -> None:
+    raise ValueError("planned")
+
+
+async def waits() -> None:
+    await asyncio.Event().wait()
+
+
+class Auditor:
+    """Takes part in a pass, and notes what it is told."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    async def prepare(self, gradients: Any) -> Any:
+        await told(self.name, "prepare")
+
+    async def commit(self) -> None:
+        await told(self.name, "commit")
+
+    async def abort(self) -> None:
+        await told(self.name, "abort")
+
+
+class Deciding(Auditor):
+    async def decide(self) -> None:
+        await told(self.name, "decide")
+
+
+def joined(y: Any, participant: Any) -> Any:
+    y.register_hook(lambda gradient: ag.autograd.graph.join(participant))
+    return y
+
+
+def called_back(y: Any, name: str) -> Any:
+    callback = partial(told, name, "call back")
+    y.register_hook(lambda gradient: ag.autograd.graph.queue_callback(callback))
+    return y
+
+
+class Audited(Affine):
+    """Has a participant of its passes."""
+
+    def __init__(self, name: str, kind: type[Auditor] = Auditor) -> None:
+        super().__init__()
+        self.auditor = kind(name)
+
+    def forward(self, x: Any) -> Any:
+        return joined(super().forward(x), self.auditor)
+
+
+class CalledBack(Audited):
+    """Has a callback, too."""
+
+    def forward(self, x: Any) -> Any:
+        return called_back(super().forward(x), self.auditor.name)
+
+
+class Doubling(Auditor):
+    """Gives other gradients."""
+
+    async def prepare(self, gradients: Any) -> Any:
+        await super().prepare(gradients)
+        return {leaf: gradient * 2 for leaf, gradient in gradients.items()}
+
+
+class Model:
+    """Parts on two workers, and a participant of the caller's."""
+
+    def __init__(self, engine: Engine, world: World) -> None:
+        self.engine, self.world, self.x = engine, world, leaf()
+
+    async def make(self) -> Model:
+        remote = self.world.remote
+        self.parts = [await remote(0, Audited, "a"), await remote(1, CalledBack, "b")]
+        return self
+
+    async def loss(self) -> Any:
+        y = await self.parts[1](await self.parts[0](self.x))
+        return joined(y, Auditor("caller")).sum()
+
+    async def passes(self, *losses: Any, together: bool) -> None:
+        async with dist.autograd.context() if together else nullcontext():
+            for loss in losses:
+                await loss.backward()
+
+    def changed(self) -> list[bool]:
+        """Whether each leaf of the caller's, and of workers that live, has a gradient."""
+        living = [part for part in self.parts if part.rank not in self.engine.dead]
+        leaves = [leaf for part in living for leaf in self.engine.part(part).parameters()]
+        return [leaf.grad is not None for leaf in (self.x, *leaves)]
+
+    async def nothing_is_left(self) -> None:
+        """Wait until workers keep nothing but the parts."""
+        while any(  # noqa: ASYNC110  each question takes turns
+            kept
+            for found in await self.world.statistics()
+            for what, kept in (found or {}).items()
+            if what != "parts"
+        ):
+            await asyncio.sleep(0)
+
+
+def steps(name: str) -> list[str]:
+    return [step for whose, step in _told if whose == name]
+
+
+def before(first: str, second: str) -> bool:
+    """Whether everybody's first steps came before anybody's second ones."""
+    places = {step: [i for i, (_, s) in enumerate(_told) if s == step] for step in (first, second)}
+    return max(places[first]) < min(places[second])
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(("passes", "together"), [(1, False), (1, True), (2, True)])
+async def test_all_are_asked_before_any_is_told(together: bool, passes: int) -> None:
+    engine = Engine(2)
+    async with world_of(engine) as world:
+        model = await Model(engine, world).make()
+        begun: list[int] = []
+        for name in ("caller", "a", "b"):
+
+            async def note() -> None:
+                begun.append(sum(model.changed()))
+
+            _planned[name, "prepare"] = _planned[name, "commit"] = note
+        await model.passes(*[await model.loss() for _ in range(passes)], together=together)
+        assert before("prepare", "commit")
+        for name in ("a", "b", "caller"):
+            asked = [step for step in steps(name) if step != "call back"]
+            # The caller's are several, those of a part one.
+            times = passes if name == "caller" else 1
+            assert asked == ["prepare"] * times + ["commit"] * times
+        assert steps("b").count("call back") == passes
+        assert all(model.changed())
+        # At the commits of the caller's, its own gradients are there.
+        assert min(begun[len(begun) // 2 :]) >= 1
+        assert set(begun[: len(begun) // 2]) == {0}
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("together", [False, True])
+@pytest.mark.parametrize("name", ["a", "b", "caller"])
+@pytest.mark.parametrize("step", ["prepare", "call back"])
+async def test_whoever_refuses_ends_the_pass_everywhere(
+    step: str, name: str, together: bool
+) -> None:
+    if step == "call back" and name != "b":
+        return
+    _planned[name, step] = fails
+    engine = Engine(2)
+    async with world_of(engine) as world:
+        model = await Model(engine, world).make()
+        with pytest.raises(ValueError, match="planned"):
+            await model.passes(await model.loss(), together=together)
+        for name in ("a", "b", "caller"):
+            assert steps(name)[-1] == "abort"
+            assert steps(name).count("abort") == 1
+            assert "commit" not in steps(name)
+        assert not any(model.changed())
+        await model.nothing_is_left()
+        _planned.clear()
+        _told.clear()
+        await (await model.loss()).backward()
+        assert before("prepare", "commit")
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("how", ["cancel", "deadline", "kill", "fail", "leave"])
+async def test_what_ends_a_pass_while_a_worker_asks_has_it_tell_all(how: str) -> None:
+    engine, asked = Engine(2), asyncio.Event()
+
+    async def hold() -> None:
+        asked.set()
+        await waits()
+
+    _planned["a", "prepare"] = hold
+    async with world_of(engine) as world:
+        model = await Model(engine, world).make()
+        loss = await model.loss()
+        loop = asyncio.get_running_loop()
+        if how == "fail":
+
+            async def fails_later() -> None:
+                await asked.wait()
+                raise ValueError("planned")
+
+            _planned["caller", "prepare"] = fails_later
+        running = loss.backward(deadline=loop.time() + 0.05 if how == "deadline" else None)
+        await asked.wait()
+        if how == "cancel":
+            running.cancel()
+        elif how == "kill":
+            engine.kill(0)
+        elif how == "leave":
+            await model.world._site.tell_all(range(2), "close")
+        with pytest.raises(
+            (asyncio.CancelledError, TimeoutError, ValueError, dist.WorkerLostError, RuntimeError)
+        ):
+            await running
+        assert steps("caller")[-1] == steps("b")[-1] == "abort"
+        if how != "kill":
+            assert steps("a") == ["prepare", "abort"]
+        assert "commit" not in {step for _, step in _told}
+        if how != "leave":
+            assert not any(model.changed())
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("together", [False, True])
+async def test_a_pass_that_fails_on_the_way_has_told_those_who_have_joined(together: bool) -> None:
+    engine = Engine(2)
+    async with world_of(engine) as world:
+        model = await Model(engine, world).make()
+        z = model.x * 1
+        z.register_hook(lambda gradient: 1 / 0)
+        y = await model.parts[1](await model.parts[0](z))
+        losses = [await model.loss()] * together + [y.sum()]
+        with pytest.raises(ZeroDivisionError):
+            await model.passes(*losses, together=together)
+        # What they keep on workers.
+        del y, losses
+        assert sorted(_told) == sorted(
+            [("a", "abort"), ("b", "abort")] + together * [("caller", "abort")]
+        )
+        assert not any(model.changed())
+        await model.nothing_is_left()
+
+
+@pytest.mark.asyncio
+async def test_what_a_participant_on_a_worker_gives_is_added() -> None:
+    async with world_of(Engine(1)) as world:
+        plain, part = await world.remote(0, Affine), await world.remote(0, Audited, "a", Doubling)
+        for one in (plain, part):
+            await (await one(leaf())).sum().backward()
+        doubled = [[2 * value for value in grad] for grad in await plain.apply(gradients)]
+        assert await part.apply(gradients) == doubled
+
+
+@pytest.mark.asyncio
+async def test_a_worker_that_dies_at_the_commit_has_not_changed_what_others_are_told() -> None:
+    engine = Engine(2)
+
+    def kill(rank: int, message: Any) -> None:
+        if message.method == "commit" and rank == 0:
+            engine.kill(0)
+
+    engine.on_message = kill
+    async with world_of(engine) as world:
+        model = await Model(engine, world).make()
+        running = (await model.loss()).backward()
+        await running
+        assert running.committed()
+        assert steps("caller") == ["prepare", "commit"]
+        assert [step for step in steps("b") if step != "call back"] == ["prepare", "commit"]
+        assert "commit" not in steps("a")
+        assert all(model.changed())
+
+
+@pytest.mark.asyncio
+async def test_a_worker_confirms_a_commit_before_what_its_participants_do_for_long() -> None:
+    ended = asyncio.Event()
+    _planned["a", "commit"] = ended.wait
+    engine = Engine(2)
+    async with world_of(engine, grace=0.2) as world:
+        model = await Model(engine, world).make()
+        await (await model.loss()).backward()
+        assert not world.lost
+        ended.set()
+        await model.nothing_is_left()
+
+
+@pytest.mark.asyncio
+async def test_who_has_to_decide_can_not_join_on_a_worker() -> None:
+    async with world_of(Engine(2)) as world:
+        part = await world.remote(0, Audited, "a", Deciding)
+        x = leaf()
+        with pytest.raises(RuntimeError, match="join a pass of the caller's"):
+            await (await part(x)).sum().backward()
+        assert steps("a")[-1] == "abort"
+        assert (x.grad, await part.apply(gradients)) == (None, [None, None])
+        # In a context all decide at its end.
+        y = leaf()
+        async with dist.autograd.context():
+            await joined((y * 2), Deciding("caller")).sum().backward()
+            assert steps("caller") == []
+        assert steps("caller") == ["prepare", "decide", "commit"]
+
+
+def audited_sum(model: Any, x: Any) -> Any:
+    return joined(called_back(model(x).sum() * 1, "copy"), Auditor("copy"))
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("refuses", [False, True])
+async def test_hooks_of_replicated_models_join(refuses: bool) -> None:
+    if refuses:
+        _planned["copy", "prepare"] = fails
+    async with world_of(Engine(2)) as world:
+        model = await world.replicate(Affine)
+        shards = [(leaf().detach(),)] * 2
+        if refuses:
+            with pytest.raises(ValueError, match="planned"):
+                await model.forward_backward(audited_sum, shards)
+            assert steps("copy").count("abort") == 2
+            assert "commit" not in steps("copy")
+        else:
+            await model.forward_backward(audited_sum, shards)
+            assert before("prepare", "commit")
+            assert before("call back", "commit")
+            assert sorted(steps("copy")) == sorted(["call back", "commit", "prepare"] * 2)
+        for copy in model.parts:
+            assert [one is None for one in await copy.apply(gradients)] == [refuses] * 2
+
+
+def sum_of_part(part: Any, model: Any, x: Any) -> Any:
+    async def loss() -> Any:
+        return (await part(model(x))).sum()
+
+    return loss()
+
+
+@pytest.mark.asyncio
+async def test_a_copy_of_a_replicated_model_can_not_go_on_to_a_part() -> None:
+    """The part's gradient would be that of the sum of the losses."""
+    async with world_of(Engine(2)) as world:
+        model, part = await world.replicate(Affine), await world.remote(0, Affine)
+        with pytest.raises(RuntimeError, match="has come to a part"):
+            await model.forward_backward(partial(sum_of_part, part), [(leaf().detach(),)] * 2)
+        assert await part.apply(gradients) == [None, None]
+
+
+@pytest.mark.asyncio
+async def test_promises_of_passes_are_not_held_back_by_a_limit_of_passes() -> None:
+    """Two passes would each wait for the other: on each of two workers one has promised."""
+    engine = Engine(2)
+    async with world_of(engine) as world:
+        one, two = await Model(engine, world).make(), await Model(engine, world).make()
+        losses = [await one.loss(), await two.loss()]
+        ag.engine().limit(passes=3)
+        promised: list[Any] = []
+        both = asyncio.Event()
+
+        async def hold(rank: int, message: Any) -> None:
+            promised.append(message.args)
+            if len(promised) == 4:
+                both.set()
+            await both.wait()
+
+        engine.on_message = lambda rank, message: (
+            hold(rank, message) if message.method == "prepare" else None
+        )
+        try:
+            await asyncio.gather(*(loss.backward() for loss in losses))
+        finally:
+            ag.engine().limit(passes=None)
