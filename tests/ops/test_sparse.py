@@ -377,3 +377,15 @@ def test_embedding_module_trains_sparsely():
     optimizer.zero_grad(set_to_none=False)
     assert layer.weight.grad.is_sparse
     assert layer.weight.grad._nnz() == 0
+
+
+def test_sparse_gradients_are_dense_on_devices():
+    ours = table(ag)
+    used(ag, ours).backward()
+    moved = ours.grad.to("sim:0")
+    assert not moved.is_sparse
+    assert moved.tolist() == ours.grad.to_dense().tolist()
+    # A gradient on its way back to where the table is.
+    there = ag.tensor(TABLE, device="sim:0", requires_grad=True)
+    used(ag, there.to("cpu")).backward()
+    assert there.grad.tolist() == moved.tolist()

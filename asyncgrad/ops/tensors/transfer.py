@@ -18,16 +18,19 @@ from asyncgrad.ops.batching import lift_batch
 from asyncgrad.ops.mode_hooks import in_modes
 from asyncgrad.ops.namespace import metadata_of
 from asyncgrad.ops.op import Op, part
+from asyncgrad.ops.tensors.sparse_rows import Rows
 
 
 def moved(array: Any, source: Device, target: Device, *, non_blocking: bool = False) -> Any:
-    """Copy an array to another device.
+    """Copy an array to another device, on which there are no row-sparse ones.
 
     Args:
         non_blocking: don't wait for a copy to the host, or one from pinned memory; the current
             stream orders it.
     """
     if source is CPU:
+        if isinstance(array, Rows):
+            array = array.dense()
         return target.from_host(array, pinned=non_blocking and is_pinned(array))
     if target is not CPU:
         if target.type == source.type:
