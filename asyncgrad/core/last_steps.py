@@ -56,7 +56,7 @@ class Member(Ending):
 class Total(NamedTuple):
     """What a participant gives for a leaf on the host to replace its `.grad`, not to be added.
 
-    Nothing else may refer to its array.
+    Nothing else may refer to its array. The leaf may have been frozen since its `.grad` was made.
     """
 
     gradient: Any
@@ -111,12 +111,13 @@ def _check_fits(who: str, leaf: Any, gradient: Any, is_staged: bool) -> None:
     if not isinstance(leaf, Variable):
         raise TypeError(f"{who}: gradients are given by leaf, not by {type(leaf).__name__}")
     has_grad = leaf._edge is None or autograd_meta(leaf).retains_grad
-    if not is_staged and not (has_grad and requires_grad(leaf)):
+    is_total = isinstance(gradient, Total)
+    if not (is_staged or is_total or (has_grad and requires_grad(leaf))):
         raise AutogradError(
             f"{who}: a gradient was given for a tensor of shape {leaf._metadata.shape} that is no "
             f"leaf, nor retains its grad, or requires no grad, and so has no .grad to add it to"
         )
-    if isinstance(gradient, Total):
+    if is_total:
         gradient = gradient.gradient
     if gradient is None:
         return

@@ -692,6 +692,31 @@ async def test_a_pass_averages_what_others_have_added_without_synchronisation() 
     np.testing.assert_allclose(results[0][1], net.second.grad.numpy() + 1.5, rtol=1e-12)
 
 
+async def frozen_later() -> Any:
+    model, x = await DDP(Affine()), ag.full((3,), 0.1 * (dist.get_rank() + 1), dtype=ag.float64)
+    for frozen_by in ({0, 1}, {1}):
+        model.module.scale.requires_grad_(True)
+        model.zero_grad()
+        with model.no_sync():
+            await model(x).sum().backward()
+        own = model.module.scale.grad.numpy().copy()
+        model.module.scale.requires_grad_(dist.get_rank() not in frozen_by)
+        await model(x).sum().backward()
+        everyone = await dist.all_gather(ag.tensor(own))
+        if len(frozen_by) == 2:
+            mean = sum(everyone) / 2
+            np.testing.assert_allclose(model.module.scale.grad.numpy(), mean.numpy(), rtol=1e-12)
+    return gradients(model.module)
+
+
+@pytest.mark.asyncio
+async def test_what_is_frozen_after_it_was_used_without_synchronisation_is_averaged() -> None:
+    """Otherwise the ranks would have other gradients, with which optimizers step."""
+    async with world_of(Engine(2)) as world:
+        first, second = await world.run(frozen_later)
+        assert first == second
+
+
 async def two_models() -> Any:
     rank = dist.get_rank()
     models = [await DDP(Net(seed)) for seed in range(2)]
