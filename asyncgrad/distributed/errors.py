@@ -121,6 +121,21 @@ def _shorten(shown: TracebackException) -> bool:
     return any([bool(users), *[_shorten(one) for one in reasons if one is not None]])
 
 
+def forget_tracebacks(error: BaseException) -> None:
+    """Drop the tracebacks that have come with an error; its notes have the lines of users' code.
+
+    Dask has errors bring some, in which frames of this process are that have read the error, and
+    refer to it: a cycle, with all that the frames hold.
+    """
+    waiting, known = [error], set[int]()
+    while waiting:
+        one = waiting.pop()
+        known.add(id(one))
+        one.__traceback__ = None
+        others = (one.__cause__, one.__context__, *getattr(one, "exceptions", ()))
+        waiting += [other for other in others if other is not None and id(other) not in known]
+
+
 class _Anew(AutogradError):
     """Describes an error that its class does not make again from `args`; unpickled, it is that."""
 

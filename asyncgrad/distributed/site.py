@@ -13,7 +13,7 @@ from typing import Any
 
 from asyncgrad.core.modes import current
 from asyncgrad.distributed.engine import Peers, answered, copied, sent
-from asyncgrad.distributed.errors import WorkerLostError
+from asyncgrad.distributed.errors import WorkerLostError, forget_tracebacks
 from asyncgrad.distributed.lifetimes import all_of, one_of
 from asyncgrad.distributed.messages import MESSAGES, Message
 from asyncgrad.errors import AutogradError, WrongLoopError, add_note
@@ -145,6 +145,7 @@ class Site:
         succeeded, value = await self._reach(rank, message, limit)
         if succeeded:
             return value
+        forget_tracebacks(value)
         add_note(value, f"on worker {rank}, during {method}")
         if (
             isinstance(value, WorkerLostError)

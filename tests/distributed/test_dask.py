@@ -10,6 +10,8 @@ import re
 import shutil
 import signal
 import subprocess
+import weakref
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +28,7 @@ import cloudpickle
 from clusters import cluster
 from distributed import Client, LocalCluster
 from distributed.security import Security
-from models import Affine, Held, gradients, mean_square, pid_of, train
+from models import Affine, Held, gradients, mean_square, pid_of, refuses, train
 from process_faults import AtEachMessage, Model, killed
 from reference_examples import run_examples
 from tornado.iostream import IOStream
@@ -60,6 +62,27 @@ def test_a_cluster_without_workers_is_told_to_wait_for_some() -> None:
             with pytest.raises(ValueError, match=r"await client\.wait_for_workers\(1\)"):
                 async with dist.connect(client):
                     pass
+
+    asyncio.run(main())
+
+
+async def refused(client: Any) -> None:
+    async with dist.connect(client) as world:
+        sent = ag.zeros(1)
+        with suppress(ValueError):
+            await world.remote(0, refuses, sent)
+        found = weakref.ref(sent)
+        del sent
+        assert found() is None
+
+
+@pytest.mark.usefixtures("no_collector")
+def test_an_error_of_a_worker_leaves_nothing_to_the_garbage_collector() -> None:
+    """Dask has it bring a traceback, whose frames have what was sent."""
+
+    async def main() -> None:
+        async with cluster(1, processes=False) as client:
+            await refused(client)
 
     asyncio.run(main())
 
