@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from contextlib import nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -392,3 +393,41 @@ async def test_promises_of_passes_are_not_held_back_by_a_limit_of_passes() -> No
             await asyncio.gather(*(loss.backward() for loss in losses))
         finally:
             ag.engine().limit(passes=None)
+
+
+async def step_with_a_fault(seed: int) -> None:
+    """Cancel a step, or kill a worker, at a random message, in a random order of messages."""
+    chance = random.Random(seed)
+    engine = Engine(2, lambda most: chance.randint(0, most))
+    async with world_of(engine) as world:
+        model = await Model(engine, world).make()
+        loss = await model.loss()
+        step = [asyncio.ensure_future(model.passes(loss, together=chance.random() < 0.5))]
+        cancels, doomed, left = chance.random() < 0.5, chance.randint(0, 1), chance.randint(1, 12)
+
+        def strike(rank: int, message: Any) -> None:
+            nonlocal left
+            left -= message.method in {"backward", "prepare", "commit", "abort"}
+            if left == 0:
+                step[0].cancel() if cancels else engine.kill(doomed)
+
+        engine.on_message = strike
+        await asyncio.gather(*step, return_exceptions=True)
+        engine.on_message = lambda rank, message: None
+        step.clear()
+        del loss
+        await model.nothing_is_left()
+        committed = model.x.grad is not None
+        assert set(model.changed()) == {committed}
+        for rank, name in enumerate(("a", "b")):
+            ends = set(steps(name)) & {"commit", "abort"}
+            # One that the pass has not come to has not joined.
+            wanted = {"commit" if committed else "abort"} if steps(name) else set()
+            assert rank in engine.dead or ends == wanted
+
+
+@pytest.mark.asyncio
+async def test_no_fault_has_some_told_of_a_success_and_others_of_a_failure() -> None:
+    for seed in range(30):
+        _told.clear()
+        await step_with_a_fault(seed)
