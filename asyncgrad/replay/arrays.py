@@ -10,14 +10,16 @@ from typing import Any
 
 import numpy as np
 
+from asyncgrad.core.metadata import Metadata
 from asyncgrad.core.variable import Variable, requires_grad, view_of
 from asyncgrad.devices.pool import POOL
 from asyncgrad.errors import AutogradError
 from asyncgrad.ops.device_check import device_of
 from asyncgrad.ops.dtype import DType
+from asyncgrad.ops.table.in_place import Route
+from asyncgrad.ops.table.reduction import AllAxes
 from asyncgrad.replay.device_arrays import copying, is_array
 from asyncgrad.replay.looks import line
-from asyncgrad.replay.names import is_own
 from asyncgrad.replay.steps import (
     COPY,
     Compute,
@@ -36,6 +38,7 @@ from asyncgrad.replay.steps import (
 #: The types of values that a program passes on as they are.
 CONSTANTS = frozenset({
     type(None), bool, int, float, complex, str, bytes, type(Ellipsis), np.dtype, DType, type,
+    Metadata, AllAxes, Route,
 })  # fmt: skip
 ONE_ARRAY = "two of its tensors are one array"
 
@@ -57,7 +60,7 @@ class KnownArrays:
         self.given: set[Place] = set()
         #: Places of memory that was there before the call.
         self.there: set[Place] = set()
-        #: Places of memory that no step has made; constants may be left out.
+        #: Other places of memory that no step has made; constants may be left out.
         self.foreign: set[Place] = set()
         self.places: list[Place] = []
         #: The devices with streams that arrays are on.
@@ -164,7 +167,6 @@ class KnownArrays:
                 raise UnrepeatableError(ONE_ARRAY)
             place = self.loaded[source] = self.new(array)
             self.there.add(place)
-            self.foreign.add(place)
             self.steps.append(Load(source, place, False))
         return place
 
@@ -217,15 +219,9 @@ class KnownArrays:
         kind = type(value)
         if kind in CONSTANTS:
             return value
-        if kind is tuple:
-            # The usual cases: all parts are known, or none is an array.
-            places = tuple(map(self.known.get, map(id, value)))
-            if None not in places:
-                return places
-            if CONSTANTS.issuperset(map(type, value)):
-                return value
         if isinstance(value, tuple):
-            parts = tuple([self.template(part, tensors=tensors) for part in value])
+            of = self.known.get
+            parts = tuple([of(id(x)) or self.template(x, tensors=tensors) for x in value])
             if kind is tuple:
                 return parts
             if not (places_in(parts) or sources_in(parts)):
@@ -240,8 +236,7 @@ class KnownArrays:
             return [self.template(part, tensors=tensors) for part in value]
         if kind is dict and tensors:
             return {key: self.template(part, tensors=tensors) for key, part in value.items()}
-        own = is_own(kind.__module__) and kind.__name__ in {"Metadata", "AllAxes", "Route"}
-        if own or issubclass(kind, (type, np.dtype)):
+        if issubclass(kind, (type, np.dtype)):
             return value
         raise UnrepeatableError(f"a value of type {kind.__name__} may be another in a later call")
 

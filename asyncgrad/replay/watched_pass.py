@@ -57,17 +57,17 @@ class WatchedPass:
             return received
         if F is not self._F.value:
             self._F = Same(F)
+        known = recorder.known
         try:
             kept = saved_in(recorder, node, saved) if recorder.earlier else recorder.template(saved)
-            arguments = (self._F, self.place(gradient), kept)
+            arguments = (self._F, known.get(id(gradient)) or self.place(gradient), kept)
             several = received.__class__ is tuple
             outs: list[Place | None] = []
             new: list[Place] = []
             for value in received if several else (received,):
-                out = None
-                if value is not None:
-                    out = recorder.known.get(id(value))
-                    if out is None and recorder.views:
+                out = known.get(id(value))
+                if out is None and value is not None:
+                    if recorder.views:
                         out = recorder.found(value)
                     if out is None:
                         if value.__class__ is not np.ndarray and not is_array(value):
