@@ -85,7 +85,6 @@ def follow_function(follower: Follower, function: Any, where: str) -> None:
     table, known = function.__globals__, function.__builtins__
     found = names_in(function.__code__, function.__code__.co_freevars)
     follower.owners.take(found, function)
-    follower.compared.lacks(table, [name for name, *_ in found.globals])
     # A program may have functions of its own under these names.
     asked = () if ASKING & table.keys() else found.asked
     for names in found.globals:
@@ -94,7 +93,9 @@ def follow_function(follower: Follower, function: Any, where: str) -> None:
         if name in table:
             follower.compared.reads(table, name)
             _chain(follower, table[name], name, chain_of_names, is_asked=is_asked)
-        elif name in known:
+            continue
+        follower.compared.lacks(table, [name])
+        if name in known:
             follower.compared.reads(known, name)
             made_by = () if is_asked else MADE_BY & {name}
             follower.owners.free.update({SHOWING} if name in SHOWING_BUILTINS else made_by)

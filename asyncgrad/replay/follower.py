@@ -86,8 +86,9 @@ class Follower:
         self.follow(getattr(value, name, None), where)
 
     def parts(self, value: Any, where: str) -> None:
-        """Follow what does not change itself, but may hold what does."""
-        self._work += [(part, where, ()) for part in value]
+        """Follow what does not change itself, but may hold what does; tensors lead nowhere."""
+        self._work += [(part, where, ()) for part in value if part.__class__ is not Tensor]
+        self.seen.update({id(part): part for part in value if part.__class__ is Tensor})
 
     def follow_list(self, value: Any, where: str) -> None:
         """Follow a list or a set."""
@@ -150,6 +151,8 @@ class Follower:
     def _follow_spaces(self) -> bool:
         """Follow the attributes of modules and classes that the code names; whether any is new."""
         self._own_methods()
+        if not (self.spaces or self.partly):
+            return bool(self._work)
         computed, free = self._computed(), self.owners.free | self.strings
         for space, where in self.spaces:
             table = vars(space)
