@@ -280,7 +280,6 @@ class Changes(ChangedMemory):
             self.doubtful.discard(id(grad._array))
             place = self.new(grad._array)
             self.there.add(place)
-            self.foreign.add(place)
             self.steps.append(Load(source, place, True))
             if self.called and known is not None:
                 # What was read before may be used, too: that code may have set another.

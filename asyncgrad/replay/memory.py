@@ -117,7 +117,7 @@ class Families:
         """Compare the samples of each step's results with those that it has read."""
         self._parents: dict[Place, Place] = {}
         #: Places of memory that is not the program's own.
-        self.foreign = recorder.constants | recorder.foreign
+        self.foreign = recorder.constants | recorder.there | recorder.foreign
         places = recorder.places
         samples = [place.sample for place in places]
         lists = list in map(type, samples)

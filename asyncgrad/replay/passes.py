@@ -89,7 +89,7 @@ class Passes(Changes):
 
     def _leads_to_argument(self, root: Any) -> bool:
         """Whether a root leads to the graph of an argument."""
-        edges = [edge for x in self.sources.values() if (edge := x.tensor._edge) is not None]
+        edges = [edge for x in self.call.arguments if (edge := x._edge) is not None]
         return bool(edges) and not {as_edge(x).node for x in edges}.isdisjoint(behind(root))
 
     def watch_of(self, task: GraphTask) -> Any:

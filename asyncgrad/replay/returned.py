@@ -88,7 +88,6 @@ class Returned:
                 if (view := view_of(value)) is not None:
                     self._note_base(known, view)
                 self.with_graph.append((known, value))
-            self._recorder.keep(value)
         return known
 
     def _note_base(self, output: Made, view: Any) -> None:
@@ -102,7 +101,6 @@ class Returned:
         known = Made(place, base._metadata, False, output.version)
         self.bases[output] = known, view.path
         self.with_graph.append((known, base))
-        self._recorder.keep(base)
 
     def template(self, value: Any) -> Any:
         """The template of what the function returns."""
