@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from asyncgrad.autograd.new_pass import add_gradients
-from asyncgrad.core.last_steps import Member
 from asyncgrad.core.graph_task import GraphTask
+from asyncgrad.core.last_steps import Member
 from asyncgrad.distributed.errors import late
 from asyncgrad.scheduler.segments import retrieve
 

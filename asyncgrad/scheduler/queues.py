@@ -10,8 +10,8 @@ from itertools import count
 from math import inf
 from typing import Generic, TypeVar
 
-from asyncgrad.core.last_steps import deciding
 from asyncgrad.core.graph_task import GraphTask
+from asyncgrad.core.last_steps import deciding
 from asyncgrad.core.modes import current
 from asyncgrad.records import NamedTuple
 
