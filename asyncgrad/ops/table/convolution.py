@@ -395,7 +395,7 @@ def _gradients(
 
     left = [name for name in wanted if found[name] is None]
     if F.fused:
-        share(F.xp, compute, left, 2)
+        _share(F.xp, compute, left, prod(weight_shape[1:]) * g.size // max(1, weight_shape[0]))
     else:
         for name in left:
             compute(name)
