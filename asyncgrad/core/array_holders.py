@@ -28,17 +28,17 @@ _tensor._counter = VersionCounter()
 _ALONE = getrefcount(_tensor._counter)
 
 
-def is_held(variable: Variable) -> bool:
-    """Whether an unfreed graph or a snapshot needs the leaf's values unchanged.
+def holders(variable: Variable) -> int:
+    """How often unfreed graphs and snapshots need the leaf's values unchanged.
 
-    Always False for a leaf that is a view: its memory belongs to its base.
+    Always 0 for a leaf that is a view: its memory belongs to its base.
     """
     if variable._counter is None or getrefcount(variable._counter) <= _ALONE:
-        return False
+        return 0
     if view_of(variable) is not None:
-        return False
+        return 0
     others = len(variable._counter.sharers() - {variable})
-    return getrefcount(variable._counter) > _ALONE + others
+    return max(0, getrefcount(variable._counter) - _ALONE - others)
 
 
 def rebind(arrays: Mapping[Any, Array]) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence, Set
 from operator import is_
 from typing import Any
 
-from asyncgrad.core.array_holders import is_held
+from asyncgrad.core.array_holders import holders
 from asyncgrad.core.variable import Variable, bump_version
 from asyncgrad.devices import Device
 from asyncgrad.optim.elementwise import ElementwiseOptimizer, Step
@@ -91,7 +91,7 @@ class CapturedStep:
                     if parameter._autograd is not None and parameter._autograd.grad is not None:
                         return None
                     continue
-                if is_held(parameter) or not self._add(facts, group, parameter, known):
+                if holders(parameter) or not self._add(facts, group, parameter, known):
                     return None
         # Parameters that are listed twice are updated twice, which one captured step does not do.
         if len({id(parameter) for _, parameter, _ in facts.members}) < len(facts.members):

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, TypeVar, overload
 
 from asyncgrad.autograd.modes import enable_grad
-from asyncgrad.core.array_holders import is_held, rebind
+from asyncgrad.core.array_holders import holders, rebind
 from asyncgrad.core.recording import called_anew, unrepeatable
 from asyncgrad.core.variable import Variable, bump_version
 from asyncgrad.devices.fp_errors import call_without_fp_errors
@@ -362,7 +362,7 @@ class Optimizer(Hooked, Turns):
     ) -> None:
         """Update one parameter in place, or in a new array if its old values are still needed."""
         # A parameter that is listed twice is updated twice.
-        if (beside or is_held(parameter)) and parameter not in self._drafts:
+        if (beside or holders(parameter)) and parameter not in self._drafts:
             self._drafts[parameter] = parameter._array.copy(order="K")
         if isinstance(gradient, Rows):
             self._update_rows(group, parameter, gradient)

@@ -13,7 +13,7 @@ import numpy as np
 from asyncgrad.autograd.modes import no_grad
 from asyncgrad.choices import Annealing, words
 from asyncgrad.core import modes, recording
-from asyncgrad.core.array_holders import is_held, rebind
+from asyncgrad.core.array_holders import holders, rebind
 from asyncgrad.core.variable import bump_version
 from asyncgrad.creation import tensor
 from asyncgrad.devices import CPU
@@ -152,7 +152,7 @@ class AveragedModel(Module):
                     _put(mean, average(mean.detach(), value, self.n_averaged.to(mean.device)))
             else:
                 groups: dict[Any, list[Any]] = {}
-                copies = {mean: mean.detach().clone() for mean, _ in pairs if is_held(mean)}
+                copies = {mean: mean.detach().clone() for mean, _ in pairs if holders(mean)}
                 for mean, value in pairs:
                     changed = copies.get(mean, mean.detach())
                     groups.setdefault((mean.device, mean.dtype), []).append((changed, value))

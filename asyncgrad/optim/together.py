@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from asyncgrad.core.array_holders import is_held
+from asyncgrad.core.array_holders import holders
 from asyncgrad.devices.pool import aligned
 from asyncgrad.ops.fused import ONES
 from asyncgrad.optim.updates import Gradients, State
@@ -110,7 +110,7 @@ class Together:
                 gradient.__class__ is not np.ndarray
                 or gradient.dtype is not dtype
                 or not (values is known or self._fits(values, len(targets)))
-                or is_held(parameter)
+                or holders(parameter)
             ):
                 return None
             targets.append(values)

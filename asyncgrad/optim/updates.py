@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from asyncgrad.core.array_holders import is_held, rebind
+from asyncgrad.core.array_holders import holders, rebind
 from asyncgrad.core.variable import Variable, bump_version, wrap
 from asyncgrad.devices import CPU
 from asyncgrad.ops.namespace import metadata_of
@@ -39,7 +39,7 @@ def zeros_like(parameter: Tensor) -> Tensor:
 
 def put_values(variable: Tensor, values: Array) -> None:
     """Copy new values into a leaf, or give it the new array if its old values are still needed."""
-    if is_held(variable):
+    if holders(variable):
         rebind({variable: values})
     else:
         bump_version(variable)

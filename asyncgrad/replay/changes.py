@@ -6,7 +6,7 @@ from functools import partial
 from operator import is_
 from typing import Any
 
-from asyncgrad.core.array_holders import is_held
+from asyncgrad.core.array_holders import holders
 from asyncgrad.core.modes import Mode, current
 from asyncgrad.core.node import next_sequence_nr
 from asyncgrad.core.variable import Variable, counter_of, requires_grad, view_of
@@ -69,6 +69,8 @@ class Changes(ChangedMemory):
         #: By the identity of the version counter of a parameter that graphs held when an optimiser
         #: stepped: nodes that were made before have lower numbers than this.
         self.outgrown: dict[int, int] = {}
+        #: By the identity of a tensor that is there before the call: how often graphs hold it.
+        self._held_before = {key: holders(source.tensor) for key, source in self.sources.items()}
 
     def call_anew(self, step: Again) -> None:
         """Add a step that calls user code. A replay finds out what the code changes in place.
@@ -199,12 +201,13 @@ class Changes(ChangedMemory):
         """The parameters that `owner` gives new memory because graphs need their old values.
 
         A replay makes no such graphs, but holds these parameters instead: others of their memory
-        see the new values, or don't, as in the recorded call.
+        see the new values, or don't, as in the recorded call. Graphs from before the call may be
+        gone by the next one.
         """
         if isinstance(owner, AveragedModel):
-            return [*filter(is_held, (*owner.module.parameters(), *owner.module.buffers()))]
+            return [*filter(self._holds, (*owner.module.parameters(), *owner.module.buffers()))]
         parameters = [one for group in owner.param_groups for one in group["params"]]
-        held = [*filter(is_held, parameters)]
+        held = [*filter(self._holds, parameters)]
         for parameter in held:
             self.keep(parameter._counter)
             self.outgrown[id(parameter._counter)] = next_sequence_nr()
@@ -215,6 +218,11 @@ class Changes(ChangedMemory):
             if is_array(place.sample) and id(owner_of(place.sample)) in owners:
                 del self.known[key]
         return held
+
+    def _holds(self, tensor: Any) -> bool:
+        """Whether graphs that the call has made need a tensor's values unchanged."""
+        before = self._held_before.get(id(tensor))
+        return before is not None and holders(tensor) > before
 
     def is_outgrown(self, node: Any) -> bool:
         """Whether a node has saved a parameter that an optimiser has stepped over since."""

@@ -558,3 +558,30 @@ async def test_an_awaited_closure_of_lbfgs():
         results.append((losses, weight.tolist(), closure))
     assert results[0][:2] == results[1][:2]
     assert " 0 replayed" not in results[1][2].explain()
+
+
+@pytest.mark.parametrize("kept", [False, True])
+def test_graphs_from_before_the_recorded_call_hold_no_weights_in_replays(kept):
+    """A weight keeps its memory unless a graph of this call needs its old values.
+
+    What shares the memory sees the new values, or doesn't.
+    """
+
+    def calls(made):
+        w = ag.tensor([3.0, 4.0], requires_grad=True)
+        update = ag.optim.SGD([w], lr=0.5)
+
+        def step(x):
+            loss = (w * w * x).sum()
+            loss.backward(retain_graph=kept)
+            update.step()
+
+        function, seen = made(step), []
+        other = w * w
+        for _ in range(4):
+            shared = w.detach()
+            function(ag.tensor([1.0, 2.0]))
+            seen += [bits([w, shared]), other.sum().item()]
+        return seen
+
+    assert calls(ag.compile) == calls(lambda step: step)
