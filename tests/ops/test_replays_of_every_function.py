@@ -44,10 +44,6 @@ REFUSED = {
         ),
         ("values that no recorded operation has made",),
     ),
-    **dict.fromkeys(
-        ("index_reduce", "scatter_reduce"),
-        (" is not repeated", "values that no recorded operation has made"),
-    ),
     "masked_select": ("the shape of its result depends on values",),
     "resize_": ("resizes a tensor",),
     # PyTorch's samples have functions of PyTorch's.

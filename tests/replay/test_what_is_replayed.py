@@ -145,6 +145,31 @@ def test_gradients_within_and_behind(loss):
     assert counts(fast) == (1, 2)
 
 
+@pytest.mark.parametrize("reduce", ["amax", "amin", "prod", "mean"])
+@pytest.mark.parametrize("include_self", [False, True])
+def test_values_that_are_reduced_where_an_index_puts_them(reduce, include_self):
+    """With gradients of gradients; which values are the greatest, or 0, differs between calls."""
+    index = ag.tensor([0, 2, 0, 2, 0])
+
+    def slopes(x):
+        x = x.detach().requires_grad_()
+        options = {"reduce": reduce, "include_self": include_self}
+        out = x[0, :3].scatter_reduce(0, index, x[1], **options)
+        out = out + x[:, :3].index_reduce(0, index[:2] // 2, x[:, 2:], **options).sum(0)
+        (slope,) = ag.grad((out**3).sum(), x, create_graph=True)
+        return out.detach(), slope.detach(), ag.grad((slope * x.detach()).sum(), x)[0]
+
+    inputs = [ag.randn(2, 5) for _ in range(4)]
+    inputs[1][:, 2:] = 0.0
+    inputs[2][1] = 1.0
+    check(slopes, *inputs)
+
+
+def test_values_that_are_multiplied_in_place_where_an_index_puts_them():
+    index = ag.tensor([0, 2, 0])
+    check(lambda x: x.scatter(0, index, x * 2, reduce="multiply"), ag.randn(3), ag.randn(3))
+
+
 def test_decompositions_fail_as_in_eager_calls():
     """Also where nothing uses the result, and after a change."""
     memory = ag.zeros(2)

@@ -456,7 +456,6 @@ OPS = (
         pulls={"x": Refused("scatter")},
         node="NotImplemented",
         batch=batch_rules.same,
-        repeats=False,
     ),
     operation(
         "scatter_multiply",
@@ -478,9 +477,8 @@ OPS = (
         node="ScatterBackward0",
         batch=batch_rules.put,
         host_indices=True,
-        repeats=False,
     ),
-    operation("zero_ranks", _zero_ranks, "y", host_indices=True, repeats=False),
+    operation("zero_ranks", _zero_ranks, "y", host_indices=True),
     operation(
         "extreme_at",
         _extreme_at,
@@ -491,7 +489,6 @@ OPS = (
         cost=lambda x, y, *rest: x._metadata.cost + 10 * y._metadata.cost,
         batch=batch_rules.put,
         host_indices=True,
-        repeats=False,
     ),
     operation(
         "scale_gradient",
