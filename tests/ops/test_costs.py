@@ -74,6 +74,7 @@ SLOWER = {
     "powers": lambda x: x**x,
     "scatter": lambda x: x.scatter(0, ag.arange(len(x)), x),
     "silu": F.silu,
+    "batch_norm": lambda x: F.batch_norm(x.view(-1, 5), None, None, training=True),
     "tril": lambda x: ag.tril(x.view(-1, 10)),
     "absolute values of complex numbers": lambda x: ag.abs(ag.complex(x, x)),
 }
@@ -86,6 +87,9 @@ QUICK = {
     ),
     "an embedding of few words": lambda r: F.embedding(ag.zeros(20, dtype=ag.int64), r(1_000, 64)),
     "standard deviations of long lines": lambda r: r(2, 30_000).std(1),
+    "batch norms of small images": lambda r: F.batch_norm(
+        r(64, 32, 2, 2), None, None, training=True
+    ),
     "an inverse": lambda r: ag.linalg.inv(r(32, 32) + 40 * ag.eye(32)),
     "singular values": lambda r: ag.linalg.svdvals(r(32, 32)),
     "a window of a long tensor": lambda r: r(60_000).as_strided((4,), (3,)),
