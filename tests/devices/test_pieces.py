@@ -403,7 +403,7 @@ def _threads_of_products(monkeypatch: pytest.MonkeyPatch) -> set[str]:
 @pytest.mark.usefixtures("threads")
 @pytest.mark.parametrize(
     ("shape", "stride"),
-    [((300, 16, 8, 8), 1), ((1000, 16, 8, 8), 2), ((10, 4, 80, 80), 1), ((40, 4, 80, 80), 2)],
+    [((600, 16, 8, 8), 1), ((2000, 16, 8, 8), 2), ((20, 4, 80, 80), 1), ((80, 4, 80, 80), 2)],
 )
 def test_images_of_a_convolution_are_shared_and_give_the_same_bits(
     shape: tuple[int, ...], stride: int, monkeypatch: pytest.MonkeyPatch
@@ -420,7 +420,7 @@ def test_images_of_a_convolution_are_shared_and_give_the_same_bits(
     assert names - {threading.current_thread().name}
 
 
-@pytest.mark.parametrize("shape", [(128, 16, 8, 8), (4, 4, 80, 80)])
+@pytest.mark.parametrize("shape", [(256, 16, 8, 8), (8, 4, 80, 80)])
 @pytest.mark.parametrize("stride", [1, 2])
 def test_few_images_of_a_convolution_stay_in_one_thread(
     shape: tuple[int, ...], stride: int, monkeypatch: pytest.MonkeyPatch

@@ -54,9 +54,10 @@ _CHANNELS = 6
 _COPIED = 1200
 #: Nanoseconds of the calls for the gradients of a small image.
 _CALLS_NS = 30_000
-#: Columns with fewer elements are made by one thread: in less than about 2 ms of work, others gain
-#: nothing, as they begin late and without the images in their caches.
-_MANY = 8 * COLUMNS
+#: Columns with fewer elements are made by one thread: in less than about 4 ms of work, others gain
+#: nothing. They begin late, without the images in their caches, and two threads that come back to
+#: Python every 10 us take half as long again for each call.
+_MANY = 16 * COLUMNS
 
 
 @functools.lru_cache(REMEMBERED)
@@ -395,7 +396,9 @@ def _gradients(
 
     left = [name for name in wanted if found[name] is None]
     if F.fused:
-        _share(F.xp, compute, left, prod(weight_shape[1:]) * g.size // max(1, weight_shape[0]))
+        # Eight multiplications take as long as an element of the columns.
+        columns, products = prod(weight_shape[2:]), prod(weight_shape[1:])
+        _share(F.xp, compute, left, g.size * (columns + products // 8))
     else:
         for name in left:
             compute(name)
