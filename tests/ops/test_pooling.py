@@ -52,6 +52,22 @@ def test_ties_indices_and_sides_are_pytorchs(name):
         np.testing.assert_allclose(found, expected, rtol=1e-12)
 
 
+@pytest.mark.parametrize("side", [8, 100, 1000])
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_means_of_whole_images_have_all_digits(side, dtype):
+    """Sums one by one would lose three digits of a large image."""
+    x = ag.full((3, 16_000 // side**2 + 1, side, side), 0.1, dtype=getattr(ag, dtype))
+    means = ag.nn.functional.adaptive_avg_pool2d(x, 1).numpy()
+    np.testing.assert_allclose(means, x[0, 0, 0, 0].item(), rtol=3e-7, atol=0)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float16", "int64"])
+@pytest.mark.parametrize("device", ["cpu", "sim:0"])
+def test_whole_images_of_an_empty_batch_have_no_means(dtype, device):
+    x = ag.zeros(0, 3, 4, 5, dtype=getattr(ag, dtype), device=device)
+    assert ag.nn.functional.avg_pool2d(x, (4, 5)).shape == (0, 3, 1, 1)
+
+
 def test_pooled_volumes_may_change_in_place():
     x = ag.tensor(np.arange(16.0).reshape(1, 2, 2, 2, 2) - 8, requires_grad=True)
     y = ag.nn.functional.max_pool3d(x * 2, 2)

@@ -26,6 +26,8 @@ from asyncgrad.types import Array, Library
 
 #: Up to this many elements are processed with all windows laid out as rows.
 _SMALL = 4096
+#: BLAS adds up as many elements of a window at most: its sums of more lose digits.
+_BY_BLAS = 256
 #: The dtypes that `bincount` and `argmax` handle natively.
 _OWN = frozenset({np.dtype("float32"), np.dtype("float64")})
 
@@ -299,7 +301,10 @@ def _avg_pool(xp: Library, x: Array, window: Window, counts: Counts) -> Any:
     for block in blocks_of(x):
         part = padded(xp, x[block], sides)
         if window.whole:
-            total = line_total(xp, part.reshape(len(part), -1), 1)[..., None]
+            part = part.reshape(len(part), prod(window.kernel))
+            few = part.shape[1] <= _BY_BLAS
+            total = line_total(xp, part, 1) if few else part.sum(axis=1, keepdims=True)
+            total = total[..., None]
         else:
             # As `+`: arrays that stay in the cache need no pool.
             total = _combined(getattr(xp, "unpooled", xp).add, part, window)
