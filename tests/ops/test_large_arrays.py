@@ -309,6 +309,23 @@ def test_kernels_of_one_element_see_the_places_at_their_strides(groups, stride, 
     _assert_equal(conv, _RANDOM.standard_normal(shape), weight)
 
 
+def test_images_of_one_place_are_multiplied_at_once(monkeypatch):
+    """The product of each image would have many times more elements than the image."""
+    products = []
+
+    def windows_beside(*arguments):
+        products.append(arguments)
+        return columns.windows_beside(*arguments)
+
+    monkeypatch.setattr(convolution, "windows_beside", windows_beside)
+
+    def conv(L, x, w):
+        return L.nn.functional.conv2d(x, w)
+
+    _assert_equal(conv, *map(_RANDOM.standard_normal, [(40, 8, 1, 1), (32, 8, 1, 1)]))
+    assert len(products) == 1
+
+
 def test_pooling_where_everything_is_minus_infinity():
     """The peak is an element of the window, never what was added at the sides."""
     x = ag.full((1, 1, 4, 4), -np.inf).requires_grad_()

@@ -50,6 +50,9 @@ _SMALL = 4096
 #: With so many times fewer channels than the output's, an input's gradient is added up by places:
 #: columns of the output's gradient would be copied for few products.
 _CHANNELS = 6
+#: With more channels of output for each place of an image, the products of single images, which are
+#: added up, take longer than one product of columns.
+_OUTS = 4
 #: Of a product with more elements BLAS computes less quickly with a transposed matrix.
 _COPIED = 1200
 #: Nanoseconds of the calls for the gradients of a small image.
@@ -192,10 +195,11 @@ def _convolution_weight(
     x, geometry, pointwise = _used(x, kernel, geometry)
     groups, ndim = geometry.groups, len(kernel)
     outs, length = shape[0] // groups, prod(shape[1:])
+    places = prod(x.shape[2:])
     most = most_columns(x)
-    if pointwise and 2 * prod(shape) <= most and not is_half(x.dtype):
+    few = outs <= _OUTS * places and 2 * prod(shape) <= most
+    if pointwise and few and not is_half(x.dtype):
         step = max(1, most // max(1, prod(shape), prod(x.shape[1:])))
-        places = prod(x.shape[2:])
         x = x.reshape(len(x), groups, length, places)
         y = y.reshape(len(y), groups, outs, places).swapaxes(2, 3)
         parts = [slice(start, start + step) for start in range(0, len(x), step)]
