@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import asyncgrad as ag
-from asyncgrad.ops import columns
+from asyncgrad.ops import columns, fused
 from asyncgrad.ops.table import activation, convolution
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
@@ -292,6 +292,26 @@ def test_both_gradients_of_a_convolution_are_made_of_the_same_windows(
         return L.nn.functional.conv2d(x, w, b, 1, padding, dilation)
 
     _assert_equal(conv, _RANDOM.standard_normal((40, 17, 6, 7)), weight, *bias)
+
+
+@pytest.mark.parametrize(("batch", "parts"), [(1, []), (20, ["x", "weight", "bias"])])
+def test_gradients_of_small_images_are_computed_by_one_thread(batch, parts, monkeypatch):
+    """To hand one to another thread takes longer than to compute it."""
+    handed = []
+
+    def in_pieces(compute, pieces):
+        handed.extend(pieces)
+        for piece in pieces:
+            compute(piece)
+
+    monkeypatch.setattr(fused, "in_pieces", in_pieces)
+
+    def conv(L, x, w, b):
+        return L.nn.functional.conv2d(x, w, b)
+
+    shapes = [(batch, 8, 16, 40), (8, 8, 4, 4), (8,)]
+    _assert_equal(conv, *map(_RANDOM.standard_normal, shapes))
+    assert handed == parts
 
 
 @pytest.mark.parametrize("groups", [1, 2])

@@ -387,9 +387,8 @@ def _gradients(
     """The gradients by input and weight, and that by a bias if it is wanted."""
     by_bias: Any = BIAS_PULL
     rules: dict[str, Any] = _BY_INPUT_AND_WEIGHT
-    found: dict[str, Any] = dict.fromkeys(wanted)
     made = _from_same_windows(F.xp, g, weight, x, geometry) if F.fused else None
-    found |= zip(("x", "weight"), made or (None, None), strict=True)
+    found: dict[str, Any] = dict(zip(wanted, made or (), strict=False))
 
     def compute(name: str) -> None:
         if name == "bias":
@@ -398,7 +397,7 @@ def _gradients(
             given = (weight, x_shape) if name == "x" else (x, weight_shape)
             found[name] = rules[name](F, g, *given, geometry)
 
-    left = [name for name in wanted if found[name] is None]
+    left = wanted[len(found) :]
     if F.fused:
         # Eight multiplications take as long as an element of the columns.
         columns, products = prod(weight_shape[2:]), prod(weight_shape[1:])
@@ -406,7 +405,7 @@ def _gradients(
     else:
         for name in left:
             compute(name)
-    return tuple(found.values())
+    return tuple([found[name] for name in wanted])
 
 
 def _cost(x: Variable, weight: Variable, *rest: Any) -> int:
