@@ -63,7 +63,7 @@ class RawSaved:
         if value.__class__ is SavedTensor:
             return value.unpack(node, edge)
         if self._where is not None and node.guard is not None:
-            check_version(node, running=False)
+            check_version(node, node.saved, node.guard, running=False)
             # The check may have computed a changed output again.
             value = self._value()
         elif self._where == -1:

@@ -84,14 +84,16 @@ def run_rule(
     """Run a table node: check what it has saved, call its rule, and release it.
 
     In a thread, tasks on the loop may change a saved tensor meanwhile, so versions are checked
-    before and after. The pass says whether the values are released; it is None outside of passes.
+    before and after, unless another pass has released the values. The pass says whether they are
+    released; it is None outside of passes.
     """
     saved = check_saved(node)
     while True:
         received = run(F, gradient, saved)
-        if not thread or node.guard is None:
+        found, guards = node.saved, node.guard
+        if not thread or guards is None or found.__class__ is Freed:
             break
-        found = check_version(node, running=False)
+        found = check_version(node, found, guards, running=False)
         if found is saved:
             break
         saved = found
@@ -102,35 +104,38 @@ def run_rule(
 
 def check_saved(node: OpNode) -> Saved:
     """What a table node has saved; raises if that was released, changed or detached in place."""
-    saved = node.saved
+    # Read together: another pass may release them in a thread as soon as a function is called.
+    saved, guards = node.saved, node.guard
     if saved.__class__ is Freed:
         refuse_freed(node, saved)
-    return saved if node.guard is None else check_version(node)
+    return saved if guards is None else check_version(node, saved, guards)
 
 
-def check_version(node: OpNode, *, running: bool = True) -> Saved:
+def check_version(node: OpNode, saved: Saved, guards: Any, *, running: bool = True) -> Saved:
     """What the node has saved, with a changed output computed again if its rule can do that.
 
     Raises if another saved tensor has been changed in place since or, where the node is `running`
     next, detached.
     """
-    guards, versions = node.guard, node.version
+    versions = node.version
     if guards.__class__ is not tuple:
         guards, versions = (guards,), (versions,)
     elif len(guards) == 2:
         # Fast path: usually there are two counters, and nothing has changed.
         first, second = guards
         if first.value == versions[0] and second.value == versions[1]:
-            return node.saved
+            return saved
     # `strict=True` takes longer, and both tuples have the same length.
     for guard, version in zip(guards, versions):  # noqa: B905
         if guard.value != version:
             if not guard.changed_since(version):
                 if running:
                     _refuse_detached(node, guard.cuts_since(version))
-            elif not _renews(node, guard):
+            elif _renews(node, guard):
+                saved = node.saved
+            else:
                 refuse_modified(node, node.output_metadata, guard, version)
-    return node.saved
+    return saved
 
 
 def _renews(node: OpNode, changed: VersionCounter) -> bool:

@@ -13,6 +13,7 @@ import pytest
 from passes import HEAVY, assert_nothing_runs, calls, until
 
 import asyncgrad as ag
+from asyncgrad.core.node import Freed
 from asyncgrad.errors import SavedTensorModifiedError
 from asyncgrad.scheduler.helpers import Helpers
 
@@ -147,6 +148,28 @@ async def test_whichever_way_the_node_is_run(way: str, monkeypatch: pytest.Monke
     with pytest.raises(SavedTensorModifiedError):
         await future
     assert (x.grad, w.grad) == (None, None)
+    await assert_nothing_runs()
+
+
+@pytest.mark.parametrize("op", [ag.square, ag.mul, ag.tanh, ag.sum])
+@pytest.mark.parametrize("way", ["plain", "hook", "create_graph", "lent"])
+async def test_what_another_pass_releases_meanwhile_is_used(
+    op: Callable[..., Any], way: str
+) -> None:
+    """It was there when the rule began. In PyTorch the other pass waits until the node has run."""
+    held = Held()
+    x = tensor(requires_grad=True)
+    y = op(x, tensor()) if op is ag.mul else op(x)
+    node = y.grad_fn
+    if way == "hook":
+        y.register_hook(lambda gradient: None)
+    held.hold(y)
+    if way == "lent":
+        y = y + calls(x, lambda: None, HEAVY)
+    future = y.sum().backward(retain_graph=True, create_graph=way[0] == "c")
+    await held.change(lambda: node.release_saved(Freed().remember()))
+    await future
+    assert x.grad is not None
     await assert_nothing_runs()
 
 
