@@ -12,8 +12,9 @@ from asyncgrad.core.exec_info import InnerNodes
 from asyncgrad.core.node import Edge, OpNode
 from asyncgrad.core.pass_state import PassState
 
-#: The walk of a partial pass checks after this many nodes how many steps it has left.
-_STEPS = 2_000
+#: The walk of a partial pass checks after looking at so many edges how many steps it has left. Each
+#: look takes as long as so many steps.
+_LOOKS, _STEPS_OF_LOOK = 400, 3
 #: The edges of a node that has more are walked in parts, because a slice may end between these.
 _EDGES = 128
 
@@ -89,9 +90,9 @@ def count_needed(task: PassState, steps: int) -> bool:
                 info.needed = InnerNodes(info.needed)
                 return True
         task.dependencies.clear()
-        task.walk = info.walk(root, task.dependencies, _STEPS)
+        task.walk = info.walk(root, task.dependencies, _LOOKS)
     for _ in task.walk:
-        steps -= _STEPS
+        steps -= _LOOKS * _STEPS_OF_LOOK
         if steps <= 0:
             return False
     if not info.should_execute(root) and root.extras is None:

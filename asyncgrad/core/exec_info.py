@@ -63,19 +63,16 @@ class ExecInfo:
 
         The walk is depth first: whether a node is needed is known once it is known of all nodes
         that it leads to. So the node is put on the stack again with a None above it, which says
-        that this is now to be decided. The generator yields after every `every` steps.
+        that this is now to be decided. Each edge is looked at twice. The generator yields after
+        every `every` looks.
         """
         captures, min_topological_nr = self.captures, self.min_topological_nr
         needed = self.needed = set(self.needed)
         trimmed = self.trimmed = set()
         seen = set()
         stack: list[Any] = [root]
-        steps = every
+        left = every
         while stack:
-            steps -= 1
-            if not steps:
-                steps = every
-                yield
             node = stack.pop()
             if node is not None:
                 if node in seen:
@@ -84,9 +81,18 @@ class ExecInfo:
                 stack += (node, None)
                 following = node.following
                 for edge in following if following.__class__ is tuple else (following,):
+                    left -= 1
+                    if not left:
+                        left = every
+                        yield
                     if edge is not None:
                         child: Any = edge.node if edge.__class__ is Edge else edge
-                        if child not in seen and child.topological_nr >= min_topological_nr:
+                        # Leaves lead to nothing.
+                        if (
+                            child.following
+                            and child.topological_nr >= min_topological_nr
+                            and child not in seen
+                        ):
                             stack.append(child)
                 continue
             node = stack.pop()
@@ -95,6 +101,10 @@ class ExecInfo:
                 following = (following,)
             wanted = 0
             for edge in following:
+                left -= 1
+                if not left:
+                    left = every
+                    yield
                 if edge is not None:
                     child = edge.node if edge.__class__ is Edge else edge
                     if child in needed or child in captures:
@@ -102,10 +112,8 @@ class ExecInfo:
                         dependencies[child] = dependencies.get(child, 0) + 1
             if wanted:
                 needed.add(node)
-                if wanted < len(following):
-                    trimmed.add(node)
-            elif following and node in needed:
-                trimmed.add(node)  # It is requested itself.
+            if wanted < len(following) and node in needed:
+                trimmed.add(node)
 
 
 class InnerNodes:
