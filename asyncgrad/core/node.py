@@ -7,6 +7,7 @@ object less per operation. `next_edges` and other public attributes show all as 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from itertools import count
 from typing import Any, Final, TypeVar
@@ -258,7 +259,15 @@ class GraphRoot(Node):
     direct = True
 
     def __init__(self, edges: Sequence[Any], gradients: Sequence[Any]) -> None:
-        init_node(self, tuple(edges), (), EDGE_COST * len(edges))
+        cost = EDGE_COST * len(edges)
+        for edge, times in Counter(edges).items():
+            if times > 1:
+                # The gradients of a root that is given several times are added.
+                node, position = as_edge(edge)
+                facts = None if node is None else node.output_metadata
+                facts = facts[position] if facts.__class__ is tuple else facts
+                cost += 0 if facts is None else (times - 1) * facts.cost
+        init_node(self, tuple(edges), (), cost)
         self.gradients = tuple(gradients)
 
     def apply(self, gradients: tuple[Any, ...], task: Value) -> Any:

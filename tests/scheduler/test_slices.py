@@ -275,11 +275,14 @@ async def test_what_hooks_add_to_a_node_counts() -> None:
 
 
 @pytest.mark.asyncio
-@pytest.mark.parametrize("reduce", ["sum", "mean"])
+@pytest.mark.parametrize("of", ["sum", "mean", "roots", "a part"])
 async def test_large_gradients_are_added_in_threads(
-    reduce: str, monkeypatch: pytest.MonkeyPatch
+    of: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Those of sums are views, which cost nothing, but to add two of them takes milliseconds."""
+    """Those of sums are views, which cost nothing, but to add two of them takes milliseconds.
+
+    So does to add those of a root that is given twice.
+    """
     threads = []
     accumulate = Raw.accumulate
 
@@ -288,11 +291,15 @@ async def test_large_gradients_are_added_in_threads(
         return accumulate(*args)
 
     monkeypatch.setattr(Raw, "accumulate", noted)
-    x = ag.ones(1_000_000, requires_grad=True)
-    total = getattr(x, reduce)
+    x = ag.ones(2, 1_000_000, requires_grad=True)
     engine = ag.engine()
     before = engine.counts["segments"]
-    await (total() + total()).backward()
+    if of in ("sum", "mean"):
+        total = getattr(x, of)
+        await (total() + total()).backward()
+    else:
+        root = x * 1.0 if of == "roots" else x.unbind()[1]
+        await ag.autograd.backward([root] * 2, [ag.ones(root.shape)] * 2)
     assert len(threads) == 1
     assert threads[0] != threading.get_ident()
     assert engine.counts["segments"] == before + 1
