@@ -30,7 +30,14 @@ from asyncgrad.core.node import Ending, Node, stored_edges
 from asyncgrad.core.node_streams import host_cost
 from asyncgrad.core.parallel_nodes import Helpers, share, waits_for_helpers
 from asyncgrad.core.pass_state import PassState, close
-from asyncgrad.core.run_node import forget_node, in_own_dtypes, run_node, secure, wanted_rule
+from asyncgrad.core.run_node import (
+    forget_node,
+    in_own_dtypes,
+    must_secure,
+    run_node,
+    secure,
+    wanted_rule,
+)
 from asyncgrad.core.saved_values import check_saved, run_rule
 from asyncgrad.core.states import (
     CHEAP_NS,
@@ -139,6 +146,9 @@ class GraphTask(PassState):
             if careful or rule is None or node.extras is not None:
                 if rule is not None and not thread:
                     budget -= GENERAL_NODE_NS
+                if not thread and self.future is not None and must_secure(self, node, HEAVY_NS):
+                    self.put_back(node, gradient, owned)
+                    return HEAVY
                 self._run_node(node, gradient, owned)
                 node = None
                 continue
@@ -288,8 +298,8 @@ class GraphTask(PassState):
         streams = self.streams
         if streams is not None:
             step = partial(streams.step, self, node, step)
-        elif self.secured < len(self.staged) and (node.rule is None or node.extras is not None):
-            secure(self, node)
+        elif self.secured < len(self.staged) and must_secure(self, node):
+            secure(self)
         self.stepping = True
         try:
             try:
@@ -334,9 +344,10 @@ class GraphTask(PassState):
     ) -> None:
         """Take the result that a suspended node waited for, and continue the node.
 
-        A heavy node becomes ready again instead: the caller may be the loop, and `run` hands heavy
-        nodes to a thread.
+        One that is heavy, or before which much is copied, becomes ready again instead: the caller
+        may be the loop, and `run` hands such nodes to a thread.
         """
+        cost = node.cost if self.streams is None else host_cost(node)
         if self.state is not RUNNING:
             self.launched.pop(node, None)
             close(steps)
@@ -345,7 +356,7 @@ class GraphTask(PassState):
         elif error is not None:
             self._resume(node, steps, error, throw=True)
             error = None  # See core.frames.
-        elif (node.cost if self.streams is None else host_cost(node)) > HEAVY_NS:
+        elif cost > HEAVY_NS or must_secure(self, node, HEAVY_NS):
             self.make_ready(node, Resumed(steps, result), False)
             self.launched.pop(node, None)
         else:

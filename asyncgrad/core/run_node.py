@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from asyncgrad._unbound import unbound
@@ -27,7 +28,6 @@ from asyncgrad.core.modes import Modes, current, install
 from asyncgrad.core.node import (
     Edge,
     Ending,
-    GraphRoot,
     Node,
     OpNode,
     first_metadata,
@@ -44,8 +44,8 @@ from asyncgrad.errors import AutogradError, class_of
 if TYPE_CHECKING:
     from asyncgrad.core.rule import Run
 
-#: Node classes without a rule that run no user code unless they have hooks.
-_SAFE = {AccumulateGrad, GraphRoot, Ending}
+#: Node classes that run no user code unless they have hooks, besides those of direct nodes.
+_SAFE = {AccumulateGrad, Ending}
 
 
 def run_node(
@@ -115,10 +115,18 @@ def _reported_to(
     return result if noted is None else watch.ended(noted, result)
 
 
-def secure(task: PassState, node: Node) -> None:
+def must_secure(task: PassState, node: Node, above: int = -1) -> bool:
+    """Whether user code of a node may see staged gradients whose copies cost more than `above`."""
+    if task.secured == len(task.staged) or task.streams is not None:
+        return False
+    if node.extras is None and (node.rule is not None or node.direct or node.__class__ in _SAFE):
+        return False
+    unsecured = islice(task.staged, task.secured, None)
+    return above < sum([x._metadata.cost for x, _, owned in unsecured if owned is False])
+
+
+def secure(task: PassState) -> None:
     """Copy staged gradients before user code that may change their arrays in place."""
-    if node.extras is None and node.__class__ in _SAFE:
-        return
     staged = task.staged
     for place in range(task.secured, len(staged)):
         variable, gradient, owned = staged[place]

@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from passes import calls, chain, leaf
+from passes import calls, chain, leaf, until
 
 import asyncgrad as ag
 from asyncgrad.core.graph_task import GraphTask
@@ -371,3 +371,38 @@ async def test_half_precision_fills_slices_sooner() -> None:
     engine = ag.engine()
     engine.clock = lambda: 0
     assert await slices_of(ag.float16) > 3 * await slices_of(ag.float32)
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("waits", [False, True])
+async def test_large_gradients_are_copied_in_threads(
+    waits: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before a hook, or before it goes on, which might change the arrays that they share."""
+    threads = []
+    copy = Raw.own_copy
+
+    def noted(*args: Any) -> Any:
+        threads.append(threading.get_ident())
+        return copy(*args)
+
+    async def hook(gradient: ag.Tensor) -> None:
+        if waits:
+            await until(lambda: task.staged and task not in engine.thread_segments.tasks)
+
+    monkeypatch.setattr(Raw, "own_copy", noted)
+    engine = ag.engine()
+    x = ag.ones(1_000_000, requires_grad=True)
+    total = x.sum() if waits else 0.0
+    y = leaf() * 2.0
+    y.register_hook(hook)
+    if not waits:
+        # So many cheap nodes bring the pass back to the loop.
+        for _ in range(100):
+            y = y.tanh()
+        total = x.sum()
+    future = (total + y.sum()).backward()
+    task = future._task
+    await future
+    assert len(threads) == 1
+    assert threads[0] != threading.get_ident()
