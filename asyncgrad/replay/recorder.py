@@ -12,6 +12,7 @@ import sys
 from functools import partial
 from typing import Any
 
+from asyncgrad.core.metadata import CALL_NS
 from asyncgrad.core.modes import current
 from asyncgrad.core.node import OpNode
 from asyncgrad.core.variable import Variable
@@ -228,9 +229,13 @@ class Recorder(Passes):
 
 def _cost(op: Any, inputs: tuple[Any, ...], attributes: tuple[Any, ...], out: Any) -> Any:
     """The expected nanoseconds of an op that has made no node."""
-    if not callable(op.cost) or op.inputs == _SEQUENCE:
-        return max(inputs[0]._metadata.cost, out._metadata.cost)
-    return op.cost(*inputs, *attributes)
+    each, metadata = op.cost, out._metadata
+    if callable(each) and op.inputs != _SEQUENCE:
+        return each(*inputs, *attributes)
+    if isinstance(each, tuple):
+        each = each[metadata.is_complex]
+    more = 0 if callable(each) else (each - 1) * (metadata.cost - CALL_NS)
+    return max(inputs[0]._metadata.cost, metadata.cost) + more
 
 
 def _array_of(function: Any, *args: Any) -> Any:

@@ -61,6 +61,23 @@ async def test_steps_are_as_eager_ones(size):
 
 
 @pytest.mark.asyncio
+async def test_slow_functions_without_a_graph_run_in_threads():
+    """A replay expects of them what their nodes would, before it has timed any."""
+
+    @ag.compile
+    async def values(x):
+        await ag.grad((w * 2.0).sum(), w)
+        return ag.lgamma(x)
+
+    w, x = ag.ones(4, requires_grad=True), ag.full((20_000,), 2.5)
+    await values(x)
+    before = ag.engine().counts["segments"]
+    await values(x)
+    assert replays(values) == 1, values.explain()
+    assert ag.engine().counts["segments"] == before + 1
+
+
+@pytest.mark.asyncio
 async def test_many_at_once_do_not_share_memory():
     """Each replay in flight has memory of its own."""
     w = ag.ones(64, requires_grad=True)
