@@ -43,6 +43,7 @@ from asyncgrad.core.states import (
     CHEAP_NS,
     CHEAP_RUN_NS,
     DRAINING,
+    ENDED,
     FINISHED,
     GENERAL_NODE_NS,
     HEAVY,
@@ -374,15 +375,15 @@ class GraphTask(PassState):
         if self.launched:
             return MORE if self.ready else WAITING
         on_loop = self.future is not None and not thread
-        if self.state is DRAINING:
-            return FINISHED if self.end(not on_loop) else HEAVY
-        if self.state is not RUNNING:
-            # It has ended in a thread, and the loop asks again.
-            return FINISHED
         if self.ready:
             return MORE
+        if self.state in ENDED:
+            # In a thread, and the loop asks again.
+            return FINISHED
         if self.hold is not None:
             self.hold(self)
+        if self.state is DRAINING:
+            return FINISHED if self.end(not on_loop) else HEAVY
         streams, asks = self.streams, self.asked < len(self.members)
         if streams is not None and not streams.settled and not asks:
             self._resume(_DEVICES, streams.settle(self), None)

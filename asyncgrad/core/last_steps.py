@@ -42,7 +42,7 @@ class Participant(Protocol):
 class Member(Ending):
     """Pseudo-node after the last node of a pass: asks one participant."""
 
-    __slots__ = ("decision", "given", "participant")
+    __slots__ = ("decision", "given", "held", "participant")
 
     def __init__(self, participant: Participant) -> None:
         super().__init__(f"{type(participant).__qualname__}.prepare")
@@ -51,6 +51,9 @@ class Member(Ending):
         self.given: frozenset[Any] = frozenset()
         #: The future of its `decide`, which is called once.
         self.decision: Any = None
+        #: It was taken from the pass that it has joined (`PassState.hold`). Whoever awaits that one
+        #: may have gone on when this one is told of the end.
+        self.held = False
 
 
 class Total(NamedTuple):

@@ -161,8 +161,9 @@ class PassState:
         #: first have been asked.
         self.members: Sequence[Any] = ()
         self.asked = 0
-        #: Called with the pass before its participants are asked, and takes those that are to learn
-        #: of the end of a greater whole; None if they learn of that of the pass.
+        #: Called with the pass before its participants are asked, or told of a failure, and takes
+        #: those that are to learn of the end of a greater whole; None if they learn of that of the
+        #: pass.
         self.hold: Callable[[Any], None] | None = None
         #: Functions to call after the last node.
         self.callbacks: list[Callable[[], Any]] = []

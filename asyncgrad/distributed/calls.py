@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
+from collections.abc import Awaitable
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
@@ -73,7 +74,11 @@ class StagedPass:
 
     def give_up(self) -> asyncio.Future[Any] | None:
         """Drop it; the future is done when all that take part have been told."""
-        return self.held.give_up() if self.promise is None else self.promise.give_up()
+        promise, self.promise = self.promise, None
+        telling = self.held.give_up() if promise is None else promise.give_up()
+        # What the user's code has started may refer to this for a while.
+        self.held.known.clear()
+        return telling
 
 
 class Promise:
@@ -89,20 +94,27 @@ class Promise:
         self._running: asyncio.Future[None] = staged.held.commit(staged.gradients.total())
         self._running.add_done_callback(retrieve)
 
-    async def promised(self) -> None:
+    def promised(self) -> Awaitable[None]:
         """Wait until it is made; raises what has failed."""
         # If this wait is cancelled, the pass is given up later.
-        await asyncio.wait([self.made, self._running], return_when=asyncio.FIRST_COMPLETED)
-        if not self.made.done():
-            await self._running
+        return self._until(self.made)
 
     async def keep(self, seconds: float) -> None:
-        """Add the gradients, and wait so long for those that take part."""
+        """Add the gradients; wait so long for those that take part."""
         self._decision.set_result(True)
-        await asyncio.wait([self._committed, self._running], return_when=asyncio.FIRST_COMPLETED)
-        if not self._committed.done():
-            await self._running
+        # If these waits are cancelled, the gradients are added all the same.
         await one_of(self._running, seconds=seconds)
+        await self._until(self._committed)
+
+    async def _until(self, step: asyncio.Future[Any]) -> None:
+        """Wait until a step is done; raises if the pass ends before."""
+        try:
+            await asyncio.wait([step, self._running], return_when=asyncio.FIRST_COMPLETED)
+            if not step.done():
+                await self._running
+        finally:
+            # The traceback of an error holds this frame: a cycle.
+            del self
 
     def give_up(self) -> asyncio.Future[Any]:
         """Drop all; the future is done when all that take part have been told."""

@@ -63,20 +63,32 @@ class Host(Inbox):
         for key in {*self._entries, *self._staged, *self._lives.working}:
             if isinstance(key, tuple) and key[-2] == rank:
                 # Noted now: it may end well before it is cancelled, and would be kept.
-                self._forget(key, "lost")
-                self.site.spawn(self._lives.stop(key))
+                self.site.spawn(self._stop(key, self._forget(key, "lost")))
 
-    def _forget(self, key: Any, word: str) -> asyncio.Future[Any] | None:
+    def _forget(self, key: Any, word: str) -> StagedPass | None:
         """Drop what is kept under a key, and refuse what comes for it later.
 
-        A future that is returned is done when those that take part in a pass have been told.
+        What is returned has been staged for a pass.
         """
         self._lives.ended.add(key, word)
         for kept in (self._parts, self._turns, self._optimizers, self._entries):
             kept.pop(key, None)
         self.runs.forget(key)
-        staged = self._staged.pop(key, None)
-        return None if staged is None or word == "committed" else staged.give_up()
+        return self._staged.pop(key, None)
+
+    async def _stop(self, key: Any, staged: StagedPass | None) -> None:
+        """Cancel what runs under a key, and tell those that take part in a pass of its end."""
+        telling = None
+        try:
+            # Those that take part in what is cancelled now are told with the others. They are also
+            # if this wait is cancelled.
+            await self._lives.stop(key)
+        finally:
+            if staged is not None:
+                telling = staged.give_up()
+        if telling is not None:
+            # If this wait is cancelled, all are told nevertheless.
+            await asyncio.wait([telling])
 
     async def on_close(self) -> None:
         """Drop everything, end what runs, and refuse what comes later; once, if it was opened."""
@@ -86,9 +98,9 @@ class Host(Inbox):
         # First the runs: a pass that has voted waits for their mail, and can't be cancelled.
         for run in tuple(self.runs.groups):
             self._forget(run, "closed")
-        telling = [self._forget(key, "closed") for key in tuple(self._staged)]
+        passes = [(key, self._forget(key, "closed")) for key in tuple(self._staged)]
         await cancelled(self._requests.values())
-        await self.site.wait(filter(None, telling))
+        await self.site.wait([asyncio.ensure_future(self._stop(*one)) for one in passes])
         for kept in (self._parts, self._entries, self._optimizers):
             kept.clear()
         await self.site.end(self.site.ended)
@@ -311,10 +323,7 @@ class Host(Inbox):
     async def on_abort(self, key: Any) -> None:
         """Drop what is staged for a pass, and end what runs for it."""
         if key not in self._lives.ended:
-            telling = self._forget(key, "aborted")
-            await self._lives.stop(key)
-            if telling is not None:
-                await asyncio.wait([telling])
+            await self._stop(key, self._forget(key, "aborted"))
 
     # -- optimizers -------------------------------------------------------------------------------
 

@@ -185,7 +185,7 @@ class _InContext:
 
     async def abort(self) -> None:
         """Make the context fail, because one of its passes has failed."""
-        await self._shared.give_up()
+        await self._shared.fail()
 
 
 class context:
@@ -293,6 +293,16 @@ class context:
                 "the block, and start again in a new one"
             )
 
+    async def fail(self) -> None:
+        """Commit nothing, and tell all, or leave that to the end of the block.
+
+        A pass that blocks a thread is concluded on a loop of its own, on which those that have
+        joined other passes, and the workers, can't be told.
+        """
+        self._failed = True
+        if asyncio.get_running_loop() is self._loop:
+            await self.give_up()
+
     async def give_up(self) -> None:
         """Drop what has been staged; the hosts are told once, and refuse what comes later."""
         self._failed = True
@@ -302,13 +312,12 @@ class context:
         if self._telling is not None:
             # All are told even if this wait is cancelled.
             await asyncio.wait([self._telling])
-        # Contexts of tasks have this object: cycles.
-        self._decision = self._telling = None
 
     async def __aenter__(self) -> Self:
         if self._entered:
             raise AutogradError("a context() was entered before: make one for each block")
         self._entered = True
+        self._loop = asyncio.get_running_loop()
         self._outer = _context.get()
         _context.set(self)
         self._starts = current().starts
@@ -341,14 +350,19 @@ class context:
         _context.set(self._outer)
         install(current().replace(starts=self._starts))
         whole = self._whole()
-        if kind is not None or whole._failed:
-            await whole.give_up()
-        if kind is not None:
-            return
-        whole.check()
-        if whole is self:
-            self._ended = True
-            await self._commit()
+        try:
+            if kind is not None or whole._failed:
+                await whole.give_up()
+            if kind is not None:
+                return
+            whole.check()
+            if whole is self:
+                self._ended = True
+                await self._commit()
+        finally:
+            if whole is self:
+                # Contexts of tasks have this object: cycles.
+                self._decision = self._telling = None
 
     async def _commit(self) -> None:
         """Commit all, until the latest deadline if each pass has one."""

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 from asyncgrad.autograd.new_pass import add_gradients
 from asyncgrad.core.graph_task import GraphTask
 from asyncgrad.core.last_steps import Member
+from asyncgrad.core.locks import RLock
+from asyncgrad.core.modes import Mode
 from asyncgrad.distributed.errors import late
 from asyncgrad.scheduler.segments import retrieve
 
@@ -63,43 +65,64 @@ class Held:
     def __init__(self) -> None:
         self.members: list[Member] = []
         self.callbacks: list[Callable[[], Any]] = []
-        #: Nothing is committed any more.
-        self.given_up = False
+        #: By `id`: the participants of all passes, which are told once.
+        self.known: dict[int, Any] = {}
+        #: Nothing more is taken: all is being committed, or nothing will be.
+        self.closed = False
+        #: Passes may end in threads, while the loop closes this.
+        self._lock = RLock()
 
     def take(self, task: GraphTask) -> None:
-        """Take those of a pass whose nodes have run, except what keeps its gradients back."""
-        if self.given_up:
-            # The pass fails, and tells them.
-            return
+        """Take those of a pass whose nodes have run, or that ends early, except what `stays`.
+
+        If this is closed, the pass fails, and tells those that are not known.
+        """
         stay: list[Member] = []
-        known = {id(member.participant) for member in self.members}
-        for member in task.members:
-            if getattr(member.participant, "stays", False):
-                stay.append(member)
-            elif id(member.participant) not in known:
-                self.members.append(member)
-        task.members = stay
-        self.callbacks += task.callbacks
-        task.callbacks.clear()
+        with self._lock:
+            for member in task.members:
+                one = member.participant
+                if getattr(one, "stays", False) or member.held:
+                    stay.append(member)
+                elif id(one) not in self.known:
+                    self.known[id(one)] = one
+                    member.held = True
+                    (stay if self.closed else self.members).append(member)
+            task.members = stay
+            if not self.closed:
+                self.callbacks += task.callbacks
+                task.callbacks.clear()
 
     def check(self) -> None:
-        """Raise if nothing is committed any more."""
-        if self.given_up:
+        """Raise if nothing more is taken."""
+        if self.closed:
             raise late("the pass")
 
     def commit(self, gradients: dict[Any, Any]) -> Any:
         """Start the pass that adds gradients, in which all take part."""
-        members, self.members = self.members, []
-        callbacks, self.callbacks = self.callbacks, []
-        return add_gradients(gradients, members, callbacks)
+        members, callbacks = self._close()
+        # What comes too late for it has another end.
+        self.known.clear()
+        return _started(gradients, members, callbacks)
 
     def give_up(self) -> Future[None] | None:
         """Have those that are left told that all has failed; the future is then done."""
-        self.given_up = True
-        self.callbacks.clear()
-        members, self.members = self.members, []
+        members, _ = self._close()
         if not members:
             return None
-        telling: Future[None] = add_gradients({}, members, (), late("the pass"))
+        telling: Future[None] = _started({}, members, (), late("the pass"))
         telling.add_done_callback(retrieve)
         return telling
+
+    def _close(self) -> tuple[list[Member], list[Callable[[], Any]]]:
+        """Take nothing more; those that are left."""
+        with self._lock:
+            self.closed = True
+            found = self.members, self.callbacks
+            self.members, self.callbacks = [], []
+        return found
+
+
+def _started(*args: Any) -> Any:
+    """Start a pass in which others take part, who need the loop: so it does not block."""
+    with Mode(blocking=False):
+        return add_gradients(*args)

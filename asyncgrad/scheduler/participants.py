@@ -125,13 +125,13 @@ async def _tell(task: GraphTask, grace: float) -> None:
             if is_stop(error) and not for_another.get():
                 stop = error
                 continue
-            if not committed:
+            if not (committed or member.held):
                 task.later_errors += (error,)
                 continue
         else:
             continue
         # The loop's handler is told because the caller of the pass is not. A pass that has
-        # succeeded raises no error, and one that has not raises its own.
+        # succeeded raises no error, and one that has not raises its own, if anybody awaits it.
         facts: dict[str, Any] = {"message": message, "task": call}
         if error is not None:
             facts["exception"] = error

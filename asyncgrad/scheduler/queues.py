@@ -123,10 +123,10 @@ class Admission:
     def must_wait(self, task: GraphTask) -> bool:
         """Whether a new pass must wait; notes one that never does.
 
-        That is a nested one, for which its parents wait, and one started with participants that
-        decide, for which other processes wait.
+        That is a nested one, for which its parents wait, one started with participants that decide,
+        for which other processes wait, and one that has failed already.
         """
-        if task.parent is not None or deciding(task):
+        if task.parent is not None or task.inbox or deciding(task):
             self._nested.add(task)
             return False
         return not self._room()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import random
 from contextlib import nullcontext
 from functools import partial
@@ -15,6 +16,10 @@ from worlds import leaf
 
 import asyncgrad as ag
 from asyncgrad import distributed as dist
+from asyncgrad.core.graph_task import GraphTask
+from asyncgrad.core.last_steps import Member
+from asyncgrad.distributed.calls import Promise, StagedPass
+from asyncgrad.distributed.sums import Held
 
 if TYPE_CHECKING:
     from asyncgrad.distributed import World
@@ -393,6 +398,160 @@ async def test_promises_of_passes_are_not_held_back_by_a_limit_of_passes() -> No
             await asyncio.gather(*(loss.backward() for loss in losses))
         finally:
             ag.engine().limit(passes=None)
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("together", [False, True])
+async def test_who_joins_several_passes_of_a_context_is_told_once(together: bool) -> None:
+    """Also by a pass that fails when all others have been told."""
+    failed = asyncio.Event()
+    x, auditor = leaf(), Auditor("caller")
+
+    async def late(gradient: Any) -> None:
+        await failed.wait()
+
+    y = joined(x * 1, auditor)
+    y.register_hook(late)
+    w = x * 1
+    w.register_hook(lambda gradient: 1 / 0)
+
+    async def passes() -> None:
+        async with dist.autograd.context():
+            await joined(x * 1, auditor).sum().backward()
+            running = y.sum().backward() if together else None
+            try:
+                await joined(w * 1, auditor).sum().backward()
+            finally:
+                failed.set()
+                if running is not None:
+                    with pytest.raises(RuntimeError, match="has failed"):
+                        await running
+
+    with pytest.raises(ZeroDivisionError):
+        await passes()
+    assert steps("caller") == ["abort"]
+    assert x.grad is None
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("together", [False, True])
+async def test_errors_of_aborts_that_nobody_awaits_go_to_the_handler_of_the_loop(
+    together: bool,
+) -> None:
+    found: list[Any] = []
+    asyncio.get_running_loop().set_exception_handler(lambda loop, facts: found.append(facts))
+    _planned["a", "abort"] = _planned["caller", "abort"] = fails
+    async with world_of(Engine(2)) as world:
+        model = await Model(world._site._peers, world).make()
+        _planned["b", "prepare"] = waits
+        running = asyncio.ensure_future(model.passes(await model.loss(), together=together))
+        while "prepare" not in steps("b"):  # noqa: ASYNC110  it takes turns
+            await asyncio.sleep(0)
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+    assert [str(facts["exception"]) for facts in found] == ["planned"] * (1 + together)
+    assert {facts["message"] for facts in found} == {"Auditor.abort failed"}
+
+
+@pytest.mark.asyncio
+async def test_a_limit_of_passes_does_not_hold_back_what_tells_of_a_failure() -> None:
+    """The failed pass would wait for it, and it for the failed pass."""
+    found: list[Any] = []
+    asyncio.get_running_loop().set_exception_handler(lambda loop, facts: found.append(facts))
+    x = leaf()
+    y = x * 1
+    y.register_hook(lambda gradient: 1 / 0)
+
+    async def passes() -> None:
+        async with dist.autograd.context():
+            await joined(x * 1, Auditor("caller")).sum().backward()
+            await y.sum().backward()
+
+    ag.engine().limit(passes=1, grace=1.0)
+    try:
+        with pytest.raises(ZeroDivisionError):
+            await passes()
+    finally:
+        ag.engine().limit()
+    assert (steps("caller"), found) == (["abort"], [])
+
+
+class Here(Auditor):
+    """Notes the loop."""
+
+    async def abort(self) -> None:
+        await super().abort()
+        self.loop = asyncio.get_running_loop()
+
+
+@pytest.mark.asyncio
+async def test_a_pass_of_a_context_that_fails_in_a_thread_has_all_told_here() -> None:
+    """There it has a loop of its own."""
+    async with world_of(Engine(2)) as world:
+        model = await Model(world._site._peers, world).make()
+        x, here = leaf(), Here("here")
+        y = x * 1
+        y.register_hook(lambda gradient: 1 / 0)
+        loss = joined(y * 1, Auditor("thread")).sum()
+
+        async def passes() -> None:
+            async with dist.autograd.context():
+                await joined(x * 1, here).sum().backward()
+                await (await model.loss()).backward()
+                await asyncio.to_thread(loss.backward)
+
+        with pytest.raises(ZeroDivisionError):
+            await passes()
+        assert here.loop is asyncio.get_running_loop()
+        assert sorted(_told) == [(name, "abort") for name in ("a", "b", "caller", "here", "thread")]
+        await model.nothing_is_left()
+
+
+@pytest.mark.asyncio
+async def test_a_context_commits_where_passes_have_to_block() -> None:
+    x = leaf()
+    with ag.blocking():
+        async with dist.autograd.context():
+            await asyncio.to_thread(joined(x * 1, Auditor("thread")).sum().backward)
+            assert steps("thread") == []
+    assert steps("thread") == ["prepare", "commit"]
+    assert x.grad is not None
+
+
+@pytest.mark.asyncio
+async def test_a_promise_that_has_failed_keeps_nothing_alive() -> None:
+    """Its pass has the error, whose traceback has the frames that wait for the promise."""
+    _planned["a", "prepare"] = fails
+    engine = Engine(1)
+    async with world_of(engine) as world:
+        part, x = await world.remote(0, Audited, "a"), leaf()
+        gc.collect()
+        gc.disable()
+        try:
+            with pytest.raises(ValueError, match="planned"):
+                await (await part(x)).sum().backward()
+            kept = [one for one in gc.get_objects() if isinstance(one, (Promise, StagedPass))]
+        finally:
+            gc.enable()
+        assert not kept
+
+
+@pytest.mark.asyncio
+async def test_who_joins_a_pass_that_ends_too_late_is_left_to_it() -> None:
+    """So it is if the loop gives all up while a thread takes the last steps of a pass."""
+    held, first, second = Held(), GraphTask((), ()), GraphTask((), ())
+    known, late = Auditor("known"), Auditor("late")
+    first.members = [Member(known)]
+    held.take(first)
+    assert first.members == []
+    second.members = [Member(known), Member(late)]
+    telling = held.give_up()
+    assert telling is not None
+    held.take(second)
+    assert [member.participant for member in second.members] == [late]
+    await asyncio.wait([telling])
+    assert steps("known") == ["abort"]
 
 
 async def step_with_a_fault(seed: int) -> None:
