@@ -109,7 +109,8 @@ class Promise:
     async def _until(self, step: asyncio.Future[Any]) -> None:
         """Wait until a step is done; raises if the pass ends before."""
         try:
-            await asyncio.wait([step, self._running], return_when=asyncio.FIRST_COMPLETED)
+            if not step.done():
+                await asyncio.wait([step, self._running], return_when=asyncio.FIRST_COMPLETED)
             if not step.done():
                 await self._running
         finally:
