@@ -378,8 +378,7 @@ class GraphTask(PassState):
         if self.ready:
             return MORE
         if self.state in ENDED:
-            # In a thread, and the loop asks again.
-            return FINISHED
+            return FINISHED  # In a thread, and the loop asks again.
         if self.hold is not None:
             self.hold(self)
         if self.state is DRAINING:
