@@ -81,7 +81,7 @@ def test_pieces_have_the_same_bits(shape, compiled, monkeypatch):
         calls, "in_pieces", lambda call, cut: cuts.append(len(cut)) or share(call, cut)
     )
     monkeypatch.setattr(calls, "PIECE", 1 << 13)
-    monkeypatch.setattr(calls, "_FEW", 1 << 13)
+    monkeypatch.setattr(calls, "FEW", 1 << 13)
     monkeypatch.setattr(pieces.here, "lender", Lender())
     monkeypatch.setattr(pieces, "threads", 2)
     shared = _results(shape, "f")
