@@ -75,13 +75,14 @@ def _used(x: Array, kernel: Shape, geometry: Geometry) -> tuple[Any, Geometry, b
     Returns:
         The image, how the kernel moves over it, and whether it is of one element.
     """
+    if not _is_pointwise(kernel, geometry):
+        return x, geometry, False
     ones = (1,) * len(kernel)
-    pointwise = _is_pointwise(kernel, geometry)
-    if pointwise and geometry.stride != ones:
+    if geometry.stride != ones:
         places: Any = (..., *[slice(None, None, s) for s in geometry.stride])
         x = x[places]
         geometry = geometry._replace(stride=ones)
-    return x, geometry, pointwise
+    return x, geometry, True
 
 
 def _share(
@@ -186,6 +187,27 @@ def _total(
     return total
 
 
+def _pointwise_weight(xp: Library, y: Array, x: Array, shape: Shape, groups: int) -> Any:
+    """The gradient by a kernel of one element: the products of images, added up.
+
+    None where images have too few places for that.
+    """
+    outs, length = shape[0] // groups, prod(shape[1:])
+    places = prod(x.shape[2:])
+    most = most_columns(x)
+    if outs > _OUTS * places or 2 * prod(shape) > most or is_half(x.dtype):
+        return None
+    step = max(1, most // max(1, prod(shape), prod(x.shape[1:])))
+    x = x.reshape(len(x), groups, length, places)
+    y = y.reshape(len(y), groups, outs, places).swapaxes(2, 3)
+    parts = [slice(start, start + step) for start in range(0, len(x), step)]
+    total = _total(
+        xp, lambda images: xp.matmul(x[images], y[images]).sum(axis=0), parts, x.size,
+        (groups, length, outs), y.dtype,
+    )  # fmt: skip
+    return xp.ascontiguousarray(total.swapaxes(1, 2)).reshape(shape)
+
+
 @compiled_first
 def _convolution_weight(
     xp: Library, y: Array, x: Array, shape: tuple[int, ...], geometry: Geometry
@@ -195,19 +217,8 @@ def _convolution_weight(
     x, geometry, pointwise = _used(x, kernel, geometry)
     groups, ndim = geometry.groups, len(kernel)
     outs, length = shape[0] // groups, prod(shape[1:])
-    places = prod(x.shape[2:])
-    most = most_columns(x)
-    few = outs <= _OUTS * places and 2 * prod(shape) <= most
-    if pointwise and few and not is_half(x.dtype):
-        step = max(1, most // max(1, prod(shape), prod(x.shape[1:])))
-        x = x.reshape(len(x), groups, length, places)
-        y = y.reshape(len(y), groups, outs, places).swapaxes(2, 3)
-        parts = [slice(start, start + step) for start in range(0, len(x), step)]
-        total = _total(
-            xp, lambda images: xp.matmul(x[images], y[images]).sum(axis=0), parts, x.size,
-            (groups, length, outs), y.dtype,
-        )  # fmt: skip
-        return xp.ascontiguousarray(total.swapaxes(1, 2)).reshape(shape)
+    if pointwise and (made := _pointwise_weight(xp, y, x, shape, groups)) is not None:
+        return made
     if has_short_rows(x, kernel, y.shape[2:]):
         # Half precision would round the sum of each row.
         plan = side_by_side(x.shape, shape[0], kernel, y.shape[2:], geometry, is_half(y.dtype))
