@@ -73,7 +73,7 @@ def add_gradients(
 
     Args:
         gradients: the gradients by tensor.
-        members: takes part in the pass, as `Member`s.
+        members: the `Member`s that take part in the pass.
         callbacks: what the pass calls at its end.
         error: fails the pass at once, so that participants learn of that.
     """
