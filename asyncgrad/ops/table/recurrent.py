@@ -8,9 +8,9 @@ backward pass has little to compute. The rules recompute all of it with differen
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import pairwise, starmap
+from itertools import pairwise, repeat, starmap
 from math import prod
 from typing import Any
 
@@ -24,6 +24,7 @@ from asyncgrad.devices.pool import POOL
 from asyncgrad.ops.fused import Once, compiled, share, silent
 from asyncgrad.ops.op import Op, Part, fused_together, operation
 from asyncgrad.ops.table.linalg import product_cost, total_of_rows
+from asyncgrad.records import NamedTuple
 from asyncgrad.types import Array, Library, Namespace, Value
 
 
@@ -212,27 +213,6 @@ def _steps(F: Namespace, x: Value) -> list[Any]:
     return [*_steps(F, F.narrow(x, 0, 0, half)), *_steps(F, F.narrow(x, 0, half, count - half))]
 
 
-def _chosen(
-    F: Namespace, wanted: tuple[str, ...], states: list[Any], by_states: Value, back: Value,
-    **made: Callable[[], Any],
-) -> tuple[Any, ...]:  # fmt: skip
-    """The gradients by the inputs that require them, as a rule returns them.
-
-    Args:
-        states: the state before each step, which is multiplied by `w`.
-        by_states: the gradients by these products, those of all steps below one another.
-        back: the gradient by the first state.
-        made: how the gradients by other inputs are computed.
-    """
-    made = {
-        "h": lambda: back,
-        "w": lambda: F.adjoint(by_states) @ F.cat(states, 0),
-        "b": lambda: F.sum(by_states, (0,), False),
-        **made,
-    }
-    return tuple([made[key]() for key in wanted])
-
-
 def _previous(product: Callable[..., Any], states: Array, first: Array, gradients: Array) -> Any:
     """Sum the products of each step's gradient and the state before it."""
     steps, _, width = gradients.shape
@@ -243,57 +223,121 @@ def _previous(product: Callable[..., Any], states: Array, first: Array, gradient
     return total
 
 
-def _pushes(push: Callable[..., Any], inputs: str) -> dict[str, Part]:
-    """The pushes by all inputs of `push(F, key, t, inputs...)`: the key is that input's name."""
+# -- a cell for differentiable functions, and what follows from it --------------------------------
+
+
+class _Cell(NamedTuple):
+    """A step, and its derivative.
+
+    Gates get `a` from the inputs, and `q` from the state: its product with `w`, and the bias.
+    """
+
+    #: `step(F, q, a, *state)`: the state's tensors afterwards, and the local derivatives.
+    step: Callable[..., Any]
+    #: `pull(F, w, slopes, *back)`: the gradients by q, by a, and by the state's tensors before.
+    pull: Callable[..., Any]
+    #: `push(F, slopes, q, a, *moved)`: the tangents of the state's tensors afterwards, given those
+    #: of q, of a (None if it has none), and of the state's tensors before.
+    push: Callable[..., Any]
+
+
+def _of_inputs(F: Namespace, given: Mapping[str, Value]) -> Any:
+    """What gates get from the inputs, for all steps."""
+    if "z" in given:
+        return given["z"]
+    x, v = given["x"], given["v"]
+    rows = F.reshape(x, (-1, v.shape[1])) @ F.adjoint(v)
+    return F.reshape(rows, (*x.shape[:2], v.shape[0]))
+
+
+def _walk(F: Namespace, cell: _Cell, given: Mapping[str, Value]) -> Iterator[tuple[Any, Any]]:
+    """For each step the state before it, which is multiplied by w, and the local derivatives."""
+    state = [given[name] for name in "hc" if name in given]
+    turned, z, bias = F.adjoint(given["w"]), _of_inputs(F, given), given.get("b")
+    if "x" in given:
+        # Gates read only the sum of both parts: the bias is added once for all steps.
+        z, bias = z + bias, None
+    for a in _steps(F, z):
+        before, q = state[0], state[0] @ turned
+        state, slopes = cell.step(F, q if bias is None else q + bias, a, *state)
+        yield before, slopes
+
+
+def _derivatives(cell: _Cell, kernel: Callable[..., Any], inputs: str) -> dict[str, Any]:
+    """The fields of a row for its derivatives; `kernel` computes gradients of real dtypes."""
     names = tuple(inputs.split())
 
-    def by(key: str) -> Part:
-        return Part(names, lambda F, t, *values: push(F, key, t, *values))
+    def rule(F: Namespace, g: Value, wanted: tuple[str, ...], *values: Value) -> Any:
+        given = dict(zip(names, values, strict=False))
+        rows = list(_walk(F, cell, given))
+        # After the states of all steps come the other tensors of the last one.
+        own = _steps(F, g)
+        back = [F.zero(given["c" if "c" in given else "h"]), *own[len(rows) :]]
+        by_q: list[Any] = []
+        by_a: list[Any] = []
+        for t in reversed(range(len(rows))):
+            q, a, *back = cell.pull(F, given["w"], rows[t][1], back[0] + own[t], *back[1:])
+            by_q.append(q)
+            by_a.append(a)
+        products = F.cat(by_q[::-1], 0)
+        by_z = products if by_a[0] is by_q[0] else F.cat(by_a[::-1], 0)
+        made: dict[str, Callable[[], Any]] = {
+            "h": lambda: back[0],
+            "c": lambda: back[1],
+            "w": lambda: F.adjoint(products) @ F.cat([before for before, _ in rows], 0),
+            "b": lambda: F.sum(products, (0,), False),
+            "z": lambda: F.reshape(by_z, given["z"].shape),
+            "x": lambda: F.reshape(by_z @ given["v"], given["x"].shape),
+            "v": lambda: F.adjoint(by_z) @ F.reshape(given["x"], (-1, given["x"].shape[2])),
+        }
+        return tuple([made[key]() for key in wanted])
 
-    return {key: by(key) for key in names}
+    def push(key: str, F: Namespace, t: Value, *values: Value) -> Any:
+        given = dict(zip(names, values, strict=True))
+        moved = [t if key == name else F.zero(given[name]) for name in "hc" if name in given]
+        by_inputs = key in {"z", "x", "v"}
+        inputs = _steps(F, _of_inputs(F, {**given, key: t})) if by_inputs else repeat(None)
+        turned = F.adjoint(given["w"])
+        found = []
+        for (before, slopes), a in zip(_walk(F, cell, given), inputs, strict=False):
+            q = moved[0] @ turned
+            if key == "w":
+                q = q + before @ F.adjoint(t)
+            elif key == "b":
+                q = q + t
+            moved = cell.push(F, slopes, q, a, *moved)
+            found.append(moved[0])
+        return F.stack([*found, *moved[1:]], 0)
+
+    pushes = {key: Part(names, partial(push, key)) for key in names}
+    return {"pushes": pushes, "together": fused_together(kernel, rule)}
+
+
+def _gates(x: Value, count: int) -> list[Any]:
+    size = x.shape[-1] // count
+    return [x[:, k * size : (k + 1) * size] for k in range(count)]
+
+
+def _sum(q: Value, a: Value | None) -> Any:
+    return q if a is None else q + a
 
 
 # -- the plain cell: h' = f(z + h w') -------------------------------------------------------------
 
 
-def _through(F: Namespace, activation: str, g: Value, out: Value) -> Any:
-    return g * (1 - out * out) if activation == "tanh" else F.rectified(g, out)
+def _plain_cell(activation: str) -> _Cell:
+    def through(F: Namespace, g: Value, h: Value) -> Any:
+        return g * (1 - h * h) if activation == "tanh" else F.rectified(g, h)
 
+    def step(F: Namespace, q: Value, a: Value, h: Value) -> Any:
+        h = getattr(F, activation)(a + q)
+        return (h,), h
 
-def _plain_rule(
-    activation: str, F: Namespace, g: Value, wanted: tuple[str, ...], z: Value, h: Value, w: Value,
-    out: Value,
-) -> Any:  # fmt: skip
-    states = [h]
-    for own in _steps(F, z):
-        states.append(getattr(F, activation)(own + states[-1] @ F.adjoint(w)))
-    parts: list[Any] = []
-    back = F.zero(h)
-    for own, state in zip(_steps(F, g)[::-1], states[:0:-1], strict=True):
-        part = _through(F, activation, back + own, state)
-        parts.append(part)
-        back = part @ w
-    by_states = F.cat(parts[::-1], 0)
-    return _chosen(F, wanted, states[:-1], by_states, back, z=lambda: F.reshape(by_states, z.shape))
+    def pull(F: Namespace, w: Value, h: Value, back: Value) -> Any:
+        part = through(F, back, h)
+        return part, part, part @ w
 
-
-def _plain_push(
-    activation: str, F: Namespace, key: str, tangent: Value, z: Value, h: Value, w: Value
-) -> Any:
-    turned = F.adjoint(w)
-    found = []
-    moved = tangent if key == "h" else F.zero(h)
-    tangents = _steps(F, tangent) if key == "z" else []
-    for t, own in enumerate(_steps(F, z)):
-        part = moved @ turned
-        if key == "z":
-            part = part + tangents[t]
-        elif key == "w":
-            part = part + h @ F.adjoint(tangent)
-        h = getattr(F, activation)(own + h @ turned)
-        moved = _through(F, activation, part, h)
-        found.append(moved)
-    return F.stack(found, 0)
+    return _Cell(step, pull, lambda F, h, q, a, moved: (through(F, _sum(q, a), h),))
 
 
 def _plain(activation: str) -> Op:
@@ -365,9 +409,8 @@ def _plain(activation: str) -> Op:
         f"rnn_{activation}",
         forward,
         "z h w",
-        pushes=_pushes(partial(_plain_push, activation), "z h w"),
-        together=fused_together(kernel, partial(_plain_rule, activation)),
         cost=_cost,
+        **_derivatives(_plain_cell(activation), kernel, "z h w"),
     )
 
 
@@ -551,89 +594,29 @@ def _lstm_kernel(
     return tuple([made[key] for key in wanted])
 
 
-def _products(F: Namespace, x: Value, v: Value) -> Any:
-    """The inputs' part of the gates for all steps, without the bias."""
-    rows = F.reshape(x, (-1, v.shape[1])) @ F.adjoint(v)
-    return F.reshape(rows, (*x.shape[:2], v.shape[0]))
+def _lstm_step(F: Namespace, q: Value, a: Value, h: Value, c: Value) -> Any:
+    i, f, j, o = _gates(a + q, 4)
+    i, f, j, o = F.sigmoid(i), F.sigmoid(f), F.tanh(j), F.sigmoid(o)
+    memory = f * c + i * j
+    top = F.tanh(memory)
+    by_gates = (j * i * (1 - i), c * f * (1 - f), i * (1 - j * j), top * o * (1 - o))
+    return (o * top, memory), (*by_gates, f, o * (1 - top * top))
 
 
-def _lstm_steps(
-    F: Namespace, x: Value, h: Value, c: Value, v: Value, w: Value, b: Value
-) -> Iterator[tuple[Any, ...]]:
-    """For each step the previous state and cell state, the gates and the tanh of the cell state."""
-    size = c.shape[-1]
-    for own in _steps(F, _products(F, x, v) + b):
-        a = own + h @ F.adjoint(w)
-        i, f, o = (F.sigmoid(a[:, k * size : (k + 1) * size]) for k in (0, 1, 3))
-        j = F.tanh(a[:, 2 * size : 3 * size])
-        new = f * c + i * j
-        top = F.tanh(new)
-        yield h, c, i, f, j, o, top
-        h, c = o * top, new
-
-
-def _lstm_rule(
-    F: Namespace, g: Value, wanted: tuple[str, ...], x: Value, h: Value, c: Value, v: Value,
-    w: Value, b: Value, out: Value, kept: list[Any],
-) -> Any:  # fmt: skip
-    rows = list(_lstm_steps(F, x, h, c, v, w, b))
-    *gradients, memory = _steps(F, g)
-    back = F.zero(c)
-    parts: list[Any] = []
-    for own, (_, before, i, f, j, o, top) in zip(gradients[::-1], rows[::-1], strict=True):
-        back = back + own
-        memory = memory + back * o * (1 - top * top)
-        part = F.cat(
-            [
-                memory * j * i * (1 - i),
-                memory * before * f * (1 - f),
-                memory * i * (1 - j * j),
-                back * top * o * (1 - o),
-            ],
-            1,
-        )
-        parts.append(part)
-        memory = memory * f
-        back = part @ w
-    by_states = F.cat(parts[::-1], 0)
-    return _chosen(
-        F,
-        wanted,
-        [row[0] for row in rows],
-        by_states,
-        back,
-        c=lambda: memory,
-        x=lambda: F.reshape(by_states @ v, x.shape),
-        v=lambda: F.adjoint(by_states) @ F.reshape(x, (-1, x.shape[2])),
-    )
+def _lstm_pull(F: Namespace, w: Value, slopes: Any, back: Value, memory: Value) -> Any:
+    i, f, j, o, keep, show = slopes
+    memory = memory + back * show
+    part = F.cat([memory * i, memory * f, memory * j, back * o], 1)
+    return part, part, part @ w, memory * keep
 
 
 def _lstm_push(
-    F: Namespace, key: str, tangent: Value, x: Value, h: Value, c: Value, v: Value, w: Value,
-    b: Value,
-) -> Any:  # fmt: skip
-    turned = F.adjoint(w)
-    size = c.shape[-1]
-    moved = tangent if key == "h" else F.zero(h)
-    memory = tangent if key == "c" else F.zero(c)
-    found = []
-    inputs = {"x": lambda: _products(F, tangent, v), "v": lambda: _products(F, x, tangent)}
-    tangents = _steps(F, inputs[key]()) if key in inputs else []
-    for t, (state, before, i, f, j, o, top) in enumerate(_lstm_steps(F, x, h, c, v, w, b)):
-        part = moved @ turned
-        if tangents:
-            part = part + tangents[t]
-        elif key == "w":
-            part = part + state @ F.adjoint(tangent)
-        elif key == "b":
-            part = part + tangent
-        ti, tf, tj, to = (part[:, k * size : (k + 1) * size] for k in range(4))
-        memory = (
-            tf * f * (1 - f) * before + f * memory + ti * i * (1 - i) * j + i * tj * (1 - j * j)
-        )
-        moved = to * o * (1 - o) * top + o * (1 - top * top) * memory
-        found.append(moved)
-    return F.stack([*found, memory], 0)
+    F: Namespace, slopes: Any, q: Value, a: Value | None, moved: Value, memory: Value
+) -> Any:
+    i, f, j, o, keep, show = slopes
+    by_i, by_f, by_j, by_o = _gates(_sum(q, a), 4)
+    memory = i * by_i + f * by_f + j * by_j + keep * memory
+    return o * by_o + show * memory, memory
 
 
 # -- the gated cell -------------------------------------------------------------------------------
@@ -755,66 +738,29 @@ def _gru_kernel(
     return tuple([made[key] for key in wanted])
 
 
-def _gru_steps(F: Namespace, z: Value, h: Value, w: Value, b: Value) -> Iterator[tuple[Any, ...]]:
-    """For each step the previous state, the gates and the recurrent part of the new values."""
-    size = h.shape[-1]
-    turned = F.adjoint(w)
-    for a in _steps(F, z):
-        part = h @ turned + b
-        r, u = (F.sigmoid(a[:, k] + part[:, k]) for k in (slice(0, size), slice(size, 2 * size)))
-        q = part[:, 2 * size :]
-        n = F.tanh(a[:, 2 * size :] + r * q)
-        yield h, r, u, n, q
-        h = n + u * (h - n)
+def _gru_step(F: Namespace, q: Value, a: Value, h: Value) -> Any:
+    (r, u, n), (more_r, more_u, part) = _gates(a, 3), _gates(q, 3)
+    r, u = F.sigmoid(r + more_r), F.sigmoid(u + more_u)
+    n = F.tanh(n + r * part)
+    kept, rest = u * (h - n), 1 - u
+    by_n = rest * (1 - n * n)
+    return (n + kept,), (by_n * part * r * (1 - r), kept * rest, by_n, r, u)
 
 
-def _gru_rule(
-    F: Namespace, g: Value, wanted: tuple[str, ...], z: Value, h: Value, w: Value, b: Value,
-    out: Value, kept: list[Any],
-) -> Any:  # fmt: skip
-    rows = list(_gru_steps(F, z, h, w, b))
-    back = F.zero(h)
-    parts: list[Any] = []
-    by_z: list[Any] = []
-    for own, (state, r, u, n, q) in zip(_steps(F, g)[::-1], rows[::-1], strict=True):
-        back = back + own
-        inner = back * (1 - u) * (1 - n * n)
-        reset = inner * q * r * (1 - r)
-        update = back * (state - n) * u * (1 - u)
-        part = F.cat([reset, update, inner * r], 1)
-        parts.append(part)
-        by_z.append(F.cat([reset, update, inner], 1))
-        back = back * u + part @ w
-    states, by_states = [row[0] for row in rows], F.cat(parts[::-1], 0)
-    return _chosen(
-        F, wanted, states, by_states, back, z=lambda: F.reshape(F.cat(by_z[::-1], 0), z.shape)
-    )
+def _gru_pull(F: Namespace, w: Value, slopes: Any, back: Value) -> Any:
+    r, u, n, reset, keep = slopes
+    first, last = (back * r, back * u), back * n
+    part = F.cat([*first, last * reset], 1)
+    return part, F.cat([*first, last], 1), back * keep + part @ w
 
 
-def _gru_push(
-    F: Namespace, key: str, tangent: Value, z: Value, h: Value, w: Value, b: Value
-) -> Any:
-    turned = F.adjoint(w)
-    size = h.shape[-1]
-    moved = tangent if key == "h" else F.zero(h)
-    found = []
-    tangents = _steps(F, tangent) if key == "z" else []
-    for t, (state, r, u, n, q) in enumerate(_gru_steps(F, z, h, w, b)):
-        part = moved @ turned
-        if key == "w":
-            part = part + state @ F.adjoint(tangent)
-        elif key == "b":
-            part = part + tangent
-        tr, tu, tq = (part[:, k * size : (k + 1) * size] for k in range(3))
-        tn = r * tq
-        if key == "z":
-            tr = tr + tangents[t][:, :size]
-            tu = tu + tangents[t][:, size : 2 * size]
-            tn = tn + tangents[t][:, 2 * size :]
-        tn = (tn + tr * r * (1 - r) * q) * (1 - n * n)
-        moved = tn + tu * u * (1 - u) * (state - n) + u * (moved - tn)
-        found.append(moved)
-    return F.stack(found, 0)
+def _gru_push(F: Namespace, slopes: Any, q: Value, a: Value | None, moved: Value) -> Any:
+    r, u, n, reset, keep = slopes
+    by_r, by_u, by_n = _gates(q, 3)
+    by_n = reset * by_n
+    if a is not None:
+        by_r, by_u, by_n = (x + y for x, y in zip((by_r, by_u, by_n), _gates(a, 3), strict=True))
+    return (r * by_r + u * by_u + n * by_n + keep * moved,)
 
 
 def _cost(z: Variable, h: Variable, *rest: object) -> int:
@@ -838,16 +784,14 @@ OPS = (
         "lstm",
         _lstm,
         "x h c v w b",
-        pushes=_pushes(_lstm_push, "x h c v w b"),
-        together=fused_together(_lstm_kernel, _lstm_rule),
         cost=_lstm_cost,
+        **_derivatives(_Cell(_lstm_step, _lstm_pull, _lstm_push), _lstm_kernel, "x h c v w b"),
     ),
     operation(
         "gru",
         _gru,
         "z h w b",
-        pushes=_pushes(_gru_push, "z h w b"),
-        together=fused_together(_gru_kernel, _gru_rule),
         cost=_cost,
+        **_derivatives(_Cell(_gru_step, _gru_pull, _gru_push), _gru_kernel, "z h w b"),
     ),
 )
