@@ -238,12 +238,12 @@ class ElementwiseOptimizer(Optimizer):
             kept = shrink
             weight_decay = 0
 
-        def descend(p: Array, g: Array, *entries: Array, room: Array | None = None) -> Array:
+        def descend(p: Array, g: Array, *entries: Array, out: Array | None = None) -> Array:
             if maximize:
                 g = -g
             if weight_decay:
                 g = g + weight_decay * p
-            change: Array = function(p, g, *entries, *numbers, room=room)
+            change: Array = function(p, g, *entries, *numbers, out=out)
             return change
 
         return kept, bool(weight_decay) or not self._same_for_all, descend
@@ -268,7 +268,7 @@ class ElementwiseOptimizer(Optimizer):
         together.gather(1, gradients)
 
         def change(p: Array, *others: Array) -> None:
-            found = descend(p, *others, room=None if uses_values else p)
+            found = descend(p, *others, out=None if uses_values else p)
             if found is not p:
                 p[...] = found
 

@@ -50,7 +50,7 @@ def test_arrays_get_what_elements_get(name, flags):
     ]  # fmt: skip
     gradient, room = arrays["g"].copy(), np.empty(40)
     copies = [array.copy() for array in arrays.values()]
-    changed = array_update(name, flags)(*copies, *numbers.values(), room=room)
+    changed = array_update(name, flags)(*copies, *numbers.values(), out=room)
     arrays["change"] = array_update(name, flags)(*arrays.values(), *numbers.values())
     for name in ("p", "change", *update.entries.split()):
         np.testing.assert_allclose(arrays[name], [found[name] for found in known], rtol=1e-13)
@@ -61,19 +61,19 @@ def test_arrays_get_what_elements_get(name, flags):
 def test_what_is_written():
     """As it would be written by hand, with one array beside those of the step."""
     assert source(UPDATES["adam"], ()).splitlines() == [
-        "def update(p, g, mean, square, lr, share, keep, taken, eps, room=None):",
-        "    t0 = subtract(g, mean, room)",
-        "    multiply(t0, share, t0)",
-        "    add(mean, t0, mean)",
-        "    multiply(g, taken, t0)",
-        "    multiply(t0, g, t0)",
-        "    multiply(square, keep, square)",
-        "    add(square, t0, square)",
-        "    sqrt(square, t0)",
-        "    add(t0, eps, t0)",
-        "    divide(mean, t0, t0)",
-        "    multiply(t0, lr, t0)",
-        "    return t0",
+        "def update(p, g, mean, square, lr, share, keep, taken, eps, out=None):",
+        "    change = xp.subtract(g, mean, out)",
+        "    change = xp.multiply(change, share, change)",
+        "    mean = xp.add(mean, change, mean)",
+        "    square = xp.multiply(square, keep, square)",
+        "    change = xp.multiply(g, taken, change)",
+        "    change = xp.multiply(change, g, change)",
+        "    square = xp.add(square, change, square)",
+        "    change = xp.sqrt(square, change)",
+        "    change = xp.add(change, eps, change)",
+        "    change = xp.divide(mean, change, change)",
+        "    change = xp.multiply(change, lr, change)",
+        "    return change",
     ]
 
 

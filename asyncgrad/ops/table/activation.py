@@ -13,7 +13,7 @@ from numpy.lib.introspect import opt_func_info
 
 from asyncgrad.core.variable import Variable
 from asyncgrad.devices.pointwise import NORMAL_CDF
-from asyncgrad.ops import batch_rules
+from asyncgrad.ops import batch_rules, written
 from asyncgrad.ops.fused import FEW, along, bounded, elementwise, inverted
 from asyncgrad.ops.op import compiled_or, fused, operation, unary
 from asyncgrad.ops.special import special_function
@@ -57,12 +57,12 @@ def at_least(xp: Library, out: Array | None, x: Array, limit: float) -> Any:
     return bounded(xp.maximum, x, limit, out)
 
 
-def sigmoid(xp: Library, out: Array | None, x: Array) -> Any:
-    """1 / (1 + exp(-x))."""
-    e = xp.negative(x, out)
-    xp.exp(e, e)
-    xp.add(e, 1, e)
-    return inverted(xp, e)
+def sigmoid(F: Namespace, x: Value) -> Any:
+    """The logistic function as a formula."""
+    return 1 / (F.exp(-x) + 1)
+
+
+_sigmoid = written.written("sigmoid", sigmoid)
 
 
 @elementwise()
@@ -130,37 +130,24 @@ def _elu_slope(xp: Library, out: Array | None, x: Array, alpha: float) -> Any:
     return d
 
 
-@elementwise()
-def _silu(xp: Library, out: Array | None, x: Array) -> Any:
-    e = xp.negative(x, out)
-    xp.exp(e, e)
-    xp.add(e, 1, e)
-    return xp.divide(x, e, e)
+def _silu_slope(F: Namespace, x: Value) -> Any:
+    s = F.sigmoid(x)
+    return (1 + x * (1 - s)) * s
 
 
-@elementwise(2)
-def _silu_gradient(xp: Library, out: Array | None, g: Array, x: Array) -> Any:
-    s = sigmoid(xp, None, x)
-    d = xp.subtract(1, s, out)
-    xp.multiply(d, x, d)
-    xp.add(d, 1, d)
-    xp.multiply(d, s, d)
-    return xp.multiply(d, g, d)
-
-
-def log_one_plus(xp: Any, x: Any) -> Any:
-    """Replace numbers from 0 to 1 by log(1 + x).
+def log_one_plus(xp: Any, out: Any, x: Any) -> Any:
+    """log(1 + x) of numbers from 0 to 1.
 
     Here the logarithm of the rounded sum is corrected by what the rounding has left out.
     """
     if VECTORS or x.dtype.itemsize != 4 or x.size < FEW or xp.ndarray is not np.ndarray:
-        return xp.log1p(x, x)
+        return xp.log1p(x, out)
     total = xp.add(x, 1)
     error = xp.subtract(total, 1)
     xp.subtract(error, x, error)
     xp.divide(error, total, error)
     xp.log(total, total)
-    return xp.subtract(total, error, x)
+    return xp.subtract(total, error, out)
 
 
 def _has_threshold(x: Array, beta: float, threshold: float) -> bool:
@@ -173,7 +160,7 @@ def _softplus(xp: Library, out: Array | None, x: Array, beta: float, threshold: 
     y = xp.abs(z, out)
     xp.negative(y, y)
     xp.exp(y, y)
-    log_one_plus(xp, y)
+    log_one_plus(xp, y, y)
     xp.add(y, at_least(xp, None, z, 0), y)
     if beta != 1:
         xp.divide(y, beta, y)
@@ -185,39 +172,15 @@ def _softplus(xp: Library, out: Array | None, x: Array, beta: float, threshold: 
 @elementwise()
 def _softplus_slope(xp: Library, out: Array | None, x: Array, beta: float, threshold: float) -> Any:
     z = x if beta == 1 else x * beta
-    d = sigmoid(xp, out, z)
+    d = _sigmoid(xp, out, z)
     if _has_threshold(x, beta, threshold):
         xp.copyto(d, 1, where=z > threshold)
     return d
 
 
-@elementwise()
-def _mish(xp: Library, out: Array | None, x: Array) -> Any:
-    y = _softplus(xp, out, x, 1, 20)
-    xp.tanh(y, y)
-    return xp.multiply(y, x, y)
-
-
 def _mish_slope(F: Namespace, x: Value) -> Any:
     t = F.tanh(F.softplus(x, 1, 20))
     return t + x * F.sigmoid(x) * (1 - t * t)
-
-
-@elementwise()
-def _logsigmoid(xp: Library, out: Array | None, x: Array) -> Any:
-    y = xp.abs(x, out)
-    xp.negative(y, y)
-    xp.exp(y, y)
-    log_one_plus(xp, y)
-    return xp.subtract(at_most(xp, None, x, 0), y, y)
-
-
-@elementwise(2)
-def _logsigmoid_gradient(xp: Library, out: Array | None, g: Array, x: Array) -> Any:
-    """The gradient divided by 1 + exp(x)."""
-    d = xp.exp(x, out)
-    xp.add(d, 1, d)
-    return xp.divide(g, d, d)
 
 
 def _cdf(xp: Library, out: Array | None, x: Array) -> Any:
@@ -240,97 +203,36 @@ def _cdf(xp: Library, out: Array | None, x: Array) -> Any:
     return inverted(xp, p)
 
 
-def _pdf(xp: Library, out: Array | None, x: Array) -> Any:
-    p = xp.square(x, out)
-    xp.multiply(p, -0.5, p)
-    xp.exp(p, p)
-    return xp.multiply(p, 1 / math.sqrt(2 * math.pi), p)
+def _pdf(F: Namespace, x: Value) -> Any:
+    return F.exp(x * x * -0.5) * (1 / math.sqrt(2 * math.pi))
 
 
-@elementwise()
-def _gelu(xp: Library, out: Array | None, x: Array) -> Any:
-    y = _cdf(xp, out, x)
-    return xp.multiply(y, x, y)
+def _gelu(F: Namespace, x: Value) -> Any:
+    return F.normal_cdf(x) * x
 
 
-def _gelu_slope(xp: Library, out: Array | None, x: Array, cdf: Array) -> Any:
-    d = _pdf(xp, out, x)
-    xp.multiply(d, x, d)
-    return xp.add(d, cdf, d)
+def _gelu_slope(F: Namespace, x: Value) -> Any:
+    return F.normal_pdf(x) * x + F.normal_cdf(x)
 
 
-@elementwise(2)
-def _gelu_gradient(xp: Library, out: Array | None, g: Array, x: Array) -> Any:
-    d = _gelu_slope(xp, out, x, _cdf(xp, None, x))
-    return xp.multiply(d, g, d)
+_NORMAL = {"normal_cdf": _cdf, "normal_pdf": _pdf}
 
 
-@elementwise()
-def _gelu_leaving_slope(xp: Library, out: Array | None, x: Array) -> Any:
-    cdf = _cdf(xp, None, x)
-    y = xp.multiply(cdf, x, out)
-    x[...] = _gelu_slope(xp, None, x, cdf)
-    return y
+def _tanh_of_cubic(F: Namespace, x: Value) -> Any:
+    return F.tanh((x * x * (_SQRT_HALF_PI * _CUBIC) + _SQRT_HALF_PI) * x)
 
 
-def _tanh_of_cubic(xp: Library, out: Array | None, x: Array) -> Any:
-    t = xp.multiply(x, x, out)
-    xp.multiply(t, _SQRT_HALF_PI * _CUBIC, t)
-    xp.add(t, _SQRT_HALF_PI, t)
-    xp.multiply(t, x, t)
-    return xp.tanh(t, t)
-
-
-@elementwise()
-def _gelu_tanh(xp: Library, out: Array | None, x: Array) -> Any:
-    y = _tanh_of_cubic(xp, out, x)
-    xp.add(y, 1, y)
-    xp.multiply(y, x, y)
-    return xp.multiply(y, 0.5, y)
-
-
-def _slope_of_tanh(xp: Library, out: Array | None, x: Array, t: Array) -> Any:
-    """The derivative; the tanh of the cubic becomes 1 + tanh."""
-    # It is (1 + t) / 2 + u' * (1 - t) * (1 + t) * x / 2 with t = tanh(u). For large elements x * u'
-    # would be infinite, and one of the factors between them is 0.
-    d = xp.multiply(x, x, out)
-    xp.multiply(d, 3 * _SQRT_HALF_PI * _CUBIC, d)
-    xp.add(d, _SQRT_HALF_PI, d)
-    xp.multiply(d, 1 - t, d)
-    xp.add(t, 1, t)
-    xp.multiply(d, t, d)
-    xp.multiply(d, x, d)
-    xp.add(d, t, d)
-    return xp.multiply(d, 0.5, d)
-
-
-@elementwise(2)
-def _gelu_tanh_gradient(xp: Library, out: Array | None, g: Array, x: Array) -> Any:
-    d = _slope_of_tanh(xp, out, x, _tanh_of_cubic(xp, None, x))
-    return xp.multiply(d, g, d)
-
-
-@elementwise()
-def _gelu_tanh_leaving_slope(xp: Library, out: Array | None, x: Array) -> Any:
-    y = _tanh_of_cubic(xp, out, x)
-    slope = _slope_of_tanh(xp, None, x, y)
-    xp.multiply(y, x, y)
-    x[...] = slope
-    return xp.multiply(y, 0.5, y)
+def _gelu_tanh(F: Namespace, x: Value) -> Any:
+    return (_tanh_of_cubic(F, x) + 1) * x * 0.5
 
 
 def _gelu_tanh_slope(F: Namespace, x: Value) -> Any:
-    t = F.tanh(x * (x * x * (_SQRT_HALF_PI * _CUBIC) + _SQRT_HALF_PI))
+    """(1 + t) / 2 + u' * (1 - t) * (1 + t) * x / 2 with t = tanh(u)."""
+    # For large elements x * u' would be infinite, and one of the factors between them is 0.
+    t = _tanh_of_cubic(F, x)
     inner = x * x * (3 * _SQRT_HALF_PI * _CUBIC) + _SQRT_HALF_PI
-    return (t + 1 + (1 - t) * (t + 1) * x * inner) * 0.5
-
-
-@elementwise()
-def _hardswish(xp: Library, out: Array | None, x: Array) -> Any:
-    y = xp.add(x, 3, out)
-    at_least(xp, y, at_most(xp, y, y, 6), 0)
-    xp.multiply(y, x, y)
-    return xp.divide(y, 6, y)
+    more = t + 1
+    return (inner * (1 - t) * more * x + more) * 0.5
 
 
 def _hardswish_pull(F: Namespace, g: Value, x: Value) -> Any:
@@ -447,9 +349,9 @@ OPS = (
     ),
     unary(
         "silu",
-        lambda F, x: F.sigmoid(x) * (1 + x * (1 - F.sigmoid(x))),
-        _silu,
-        kernel=_silu_gradient,
+        _silu_slope,
+        written.kernel("silu", lambda F, x: x / (F.exp(-x) + 1)),
+        kernel=written.slope_kernel("silu_gradient", _silu_slope, helpers={"sigmoid": sigmoid}),
         cost=(3, 25),
     ),
     unary(
@@ -467,40 +369,46 @@ OPS = (
     unary(
         "mish",
         _mish_slope,
-        _mish,
+        written.kernel(
+            "mish", lambda F, x: F.tanh(F.softplus(x, 1, 20)) * x, helpers={"softplus": _softplus}
+        ),
         pulls={"x": compiled_or("mish_gradient", lambda F, g, x: F.chain(g, _mish_slope(F, x)))},
         cost=4,
     ),
     unary(
         "logsigmoid",
         lambda F, x: F.sigmoid(-x),
-        _logsigmoid,
-        kernel=_logsigmoid_gradient,
+        written.kernel(
+            "logsigmoid",
+            lambda F, x: F.minimum(x, 0) - F.log_one_plus(F.exp(-F.abs(x))),
+            helpers={"log_one_plus": log_one_plus},
+        ),
+        kernel=written.kernel("logsigmoid_gradient", lambda F, g, x: g / (F.exp(x) + 1), arrays=2),
         cost=2,
         node="LogSigmoidBackward0",
     ),
     unary("normal_cdf", lambda F, x: F.normal_pdf(x), elementwise()(_cdf)),
-    unary("normal_pdf", lambda F, x, out: -x * out, elementwise()(_pdf)),
+    unary("normal_pdf", lambda F, x, out: -x * out, written.kernel("normal_pdf", _pdf)),
     unary(
         "gelu",
-        lambda F, x: F.normal_cdf(x) + x * F.normal_pdf(x),
-        _gelu,
-        kernel=_gelu_gradient,
+        _gelu_slope,
+        written.kernel("gelu", _gelu, helpers=_NORMAL),
+        kernel=written.slope_kernel("gelu_gradient", _gelu_slope, helpers=_NORMAL),
         cost=8,
-        leaving_slope=_gelu_leaving_slope,
+        leaving_slope=written.kernel("gelu_leaving_slope", _gelu, _gelu_slope, helpers=_NORMAL),
     ),
     unary(
         "gelu_tanh",
         _gelu_tanh_slope,
-        _gelu_tanh,
-        kernel=_gelu_tanh_gradient,
+        written.kernel("gelu_tanh", _gelu_tanh),
+        kernel=written.slope_kernel("gelu_tanh_gradient", _gelu_tanh_slope),
         cost=4,
-        leaving_slope=_gelu_tanh_leaving_slope,
+        leaving_slope=written.kernel("gelu_tanh_leaving_slope", _gelu_tanh, _gelu_tanh_slope),
         node="GeluBackward0",
     ),
     unary(
         "hardswish",
-        forward=_hardswish,
+        forward=written.kernel("hardswish", lambda F, x: F.maximum(F.minimum(x + 3, 6), 0) * x / 6),
         pulls={"x": compiled_or("hardswish_gradient", _hardswish_pull)},
         linear=True,
     ),

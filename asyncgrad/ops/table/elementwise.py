@@ -16,7 +16,7 @@ import numpy as np
 
 from asyncgrad.core.variable import Variable
 from asyncgrad.devices.fp_errors import fp_errors_ignored, restore_fp_errors, without_fp_errors
-from asyncgrad.ops import batch_rules, fused
+from asyncgrad.ops import batch_rules, fused, written
 from asyncgrad.ops.dtype import FLOATING, check_dtype, is_half, refuse
 from asyncgrad.ops.namespace import IgnoringFpErrors
 from asyncgrad.ops.op import (
@@ -218,13 +218,6 @@ def _tanh_gradient(xp: Library, g: Array, out: Array) -> Any:
 
 
 _wide_tanh_gradient = widening(_tanh_gradient)
-
-
-@fused.elementwise(2)
-def _sigmoid_gradient(xp: Library, out: Array | None, g: Array, y: Array) -> Any:
-    d = xp.multiply(y, y, out)
-    xp.subtract(y, d, d)
-    return xp.multiply(g, d, d)
 
 
 def _sgn_pull(F: Namespace, g: Value, x: Value, out: Value) -> Any:
@@ -733,8 +726,8 @@ OPS = (
     unary(
         "sigmoid",
         lambda F, out: out * (1 - out),
-        fused.elementwise()(sigmoid),
-        kernel=_sigmoid_gradient,
+        written.kernel("sigmoid", sigmoid),
+        kernel=written.slope_kernel("sigmoid_gradient", lambda F, out: out - out * out),
         doc="1 / (1 + exp(-x)) of each element.",
         public="sigmoid special.expit nn.functional.sigmoid",
     ),

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from asyncgrad.core.variable import Variable
-from asyncgrad.ops import batch_rules
+from asyncgrad.ops import batch_rules, written
 from asyncgrad.ops.fused import along, compiled, elementwise, joined, masked, number, summed
-from asyncgrad.ops.op import Op, Part, binary, fused, linear, operation, unary
+from asyncgrad.ops.op import Op, Part, binary, fused, linear, operation, parameters, unary
 from asyncgrad.ops.table import activation
 from asyncgrad.ops.table.elementwise import signs_of
 from asyncgrad.ops.table.reduction import push_of
@@ -32,18 +32,25 @@ _MANY = 1 << 12
 _LINES, _CLASSES = 16, 32
 
 
+#: What formulas call.
+_HELPERS = {"log_one_plus": activation.log_one_plus, "sgn": signs_of, "sigmoid": activation.sigmoid}
+
+
 def _elementwise_loss(
-    name: str, value: Callable[..., Any],
-    slopes: dict[str, tuple[Callable[..., Any], Callable[..., Any]]], node: str,
+    name: str, value: Callable[..., Any], slopes: dict[str, Callable[..., Any]], node: str,
+    kernels: dict[str, Callable[..., Any]] | None = None,
 ) -> Op:  # fmt: skip
     """A loss that is a sum over pairs of elements.
 
     Args:
-        value: the loss of each pair, `value(xp, out, x, y, parameter)`.
-        slopes: the derivatives by both, each as a kernel `slope(xp, out, x, y, parameter)` and as a
-            rule `slope(F, x, y, parameter)`.
+        value: the loss of each pair, as a formula `value(F, x, y, parameter)` or as a function
+            `value(xp, out, x, y, parameter)`.
+        slopes: the derivatives by both, as formulas `slope(F, x, y, parameter)`.
         node: PyTorch's name of the node.
+        kernels: other formulas of them for kernels, which have no derivatives.
     """
+    if parameters(value)[0] == "F":
+        value = written.written(name, value, arrays=2, helpers=_HELPERS)
     each_value = elementwise(2, name)(value)
 
     @summed(2, f"{name}_total")
@@ -56,15 +63,13 @@ def _elementwise_loss(
         return each_value(xp, x, y, parameter) if each else total(xp, x, y, parameter, scale)
 
     def pull(which: str) -> Part:
-        slope, slope_rule = slopes[which]
+        slope = (kernels or slopes)[which]
 
-        def times(
-            xp: Library, out: Array | None, x: Array, y: Array, factor: Any, parameter: float | None
-        ) -> Any:
-            d = slope(xp, out, x, y, parameter)
-            return xp.multiply(d, factor, d)
+        def times(F: Namespace, x: Value, y: Value, factor: Value, parameter: float | None) -> Any:
+            return slope(F, x, y, parameter) * factor
 
-        by_each, by_number = elementwise(3)(times), elementwise(2, f"{name}_by_{which}")(times)
+        by_each = written.kernel("times", times, arrays=3, helpers=_HELPERS)
+        by_number = written.kernel(f"{name}_by_{which}", times, arrays=2, helpers=_HELPERS)
 
         def kernel(
             xp: Library, g: Array, x: Array, y: Array, parameter: float | None, scale: float,
@@ -78,18 +83,16 @@ def _elementwise_loss(
             F: Namespace, g: Value, x: Value, y: Value, parameter: float | None, scale: float,
             each: bool,
         ) -> Any:  # fmt: skip
-            return slope_rule(F, x, y, parameter) * (g if each else g * scale)
+            return slopes[which](F, x, y, parameter) * (g if each else g * scale)
 
         return fused(kernel, rule)
 
     def push(which: str) -> Callable[..., Any]:
-        slope_rule = slopes[which][1]
-
         def rule(
             F: Namespace, t: Value, x: Value, y: Value, parameter: float | None, scale: float,
             each: bool,
         ) -> Any:  # fmt: skip
-            product = slope_rule(F, x, y, parameter) * t
+            product = slopes[which](F, x, y, parameter) * t
             return product if each else F.sum(product, tuple(range(len(x.shape))), False) * scale
 
         return rule
@@ -110,42 +113,34 @@ def _elementwise_loss(
 
 
 def _of_difference(
-    name: str, value: Callable[..., Any], slope: Callable[..., Any], rule: Callable[..., Any],
-    node: str,
+    name: str, value: Callable[..., Any], slope: Callable[..., Any], node: str,
+    kernel: Callable[..., Any] | None = None,
 ) -> Op:  # fmt: skip
-    """A loss that depends on x - y.
+    """A loss that depends on x - y: its value and its derivative are formulas of the difference.
 
-    Args:
-        value: the loss of a difference, which it may overwrite: `value(xp, d, parameter)`.
-        slope: its derivative, written over the difference: `slope(xp, d, parameter)`.
-        rule: the derivative as a rule: `rule(F, d, parameter)`.
-        node: PyTorch's name of the node.
+    The arguments are those of `_elementwise_loss`.
     """
 
-    def by_x(xp: Library, out: Array | None, x: Array, y: Array, parameter: float | None) -> Any:
-        return slope(xp, xp.subtract(x, y, out), parameter)
-
-    def by_y(xp: Library, out: Array | None, x: Array, y: Array, parameter: float | None) -> Any:
-        d = by_x(xp, out, x, y, parameter)
-        return xp.negative(d, d)
+    def by_both(slope: Callable[..., Any]) -> dict[str, Callable[..., Any]]:
+        return {
+            "x": lambda F, x, y, parameter: slope(F, x - y, parameter),
+            "y": lambda F, x, y, parameter: -slope(F, x - y, parameter),
+        }
 
     return _elementwise_loss(
         name,
-        lambda xp, out, x, y, parameter: value(xp, xp.subtract(x, y, out), parameter),
-        {
-            "x": (by_x, lambda F, x, y, parameter: rule(F, x - y, parameter)),
-            "y": (by_y, lambda F, x, y, parameter: -rule(F, x - y, parameter)),
-        },
+        lambda F, x, y, parameter: value(F, x - y, parameter),
+        by_both(slope),
         node,
+        by_both(kernel or slope),
     )
 
 
-def _huber(xp: Library, d: Array, delta: float) -> Any:
+def _huber(F: Namespace, d: Value, delta: float) -> Any:
     """m * (|d| - m / 2) with m = min(|d|, delta)."""
-    xp.abs(d, d)
-    m = activation.at_most(xp, None, d, delta)
-    xp.subtract(d, 0.5 * m, d)
-    return xp.multiply(d, m, d)
+    size = F.abs(d)
+    m = F.minimum(size, delta)
+    return (size - 0.5 * m) * m
 
 
 # -- of probabilities -----------------------------------------------------------------------------
@@ -159,57 +154,24 @@ def _divergence(xp: Library, out: Array | None, x: Array, y: Array, *_: object) 
     return xp.subtract(d, x * y, d)
 
 
-def _divergence_by_y(xp: Library, out: Array | None, x: Array, y: Array, *_: object) -> Any:
-    """log(y) - x + y / y: like PyTorch's, undefined at y = 0."""
-    d = xp.log(y, out)
-    xp.subtract(d, x, d)
-    return xp.add(d, xp.divide(y, y), d)
-
-
-def _log_divergence(xp: Library, out: Array | None, x: Array, y: Array, *_: object) -> Any:
-    """exp(y) * (y - x)."""
-    d = xp.subtract(y, x, out)
-    return xp.multiply(d, xp.exp(y), d)
-
-
-def _log_divergence_by_x(xp: Library, out: Array | None, x: Array, y: Array, *_: object) -> Any:
-    d = xp.exp(y, out)
-    return xp.negative(d, d)
-
-
-def _log_divergence_by_y(xp: Library, out: Array | None, x: Array, y: Array, *_: object) -> Any:
-    d = xp.subtract(y, x, out)
-    xp.add(d, 1, d)
-    return xp.multiply(d, xp.exp(y), d)
-
-
-def _log_odds(xp: Library, out: Array | None, x: Array) -> Any:
+def _log_odds(F: Namespace, x: Value) -> Any:
     """log(1 - x) - log(x), with both bounded by the floor."""
-    d = xp.negative(x, out)
-    xp.log1p(d, d)
-    activation.at_least(xp, d, d, _LOG_FLOOR)
-    p = xp.log(x)
-    return xp.subtract(d, activation.at_least(xp, p, p, _LOG_FLOOR), d)
+    return F.maximum(F.log1p(-x), _LOG_FLOOR) - F.maximum(F.log(x), _LOG_FLOOR)
 
 
-def _binary(xp: Library, out: Array | None, x: Array, y: Array, *_: object) -> Any:
+def _binary(F: Namespace, x: Value, y: Value, _: object) -> Any:
     """-(y * log(x) + (1 - y) * log(1 - x))."""
-    d = xp.negative(x, out)
-    xp.log1p(d, d)
-    activation.at_least(xp, d, d, _LOG_FLOOR)
-    p = xp.log(x)
-    activation.at_least(xp, p, p, _LOG_FLOOR)
     # Each logarithm has its own factor: a sum of both would lose the digits of the smaller one.
-    xp.multiply(d, y - 1, d)
-    xp.multiply(p, y, p)
-    return xp.subtract(d, p, d)
+    q = F.maximum(F.log1p(-x), _LOG_FLOOR)
+    p = F.maximum(F.log(x), _LOG_FLOOR)
+    return q * (y - 1) - p * y
 
 
-def _binary_by_x(xp: Library, out: Array | None, x: Array, y: Array, *_: object) -> Any:
-    d = xp.subtract(1, x, out)
-    xp.multiply(d, x, d)
-    activation.at_least(xp, d, d, _PRODUCT_FLOOR)
-    return xp.divide(xp.subtract(x, y), d, d)
+def _binary_slope(F: Namespace, x: Value, y: Value) -> Any:
+    return (x - y) / F.maximum((1 - x) * x, _PRODUCT_FLOOR)
+
+
+_HELPERS |= {"binary_cross_entropy_slope": _binary_slope, "clamped_log_odds": _log_odds}
 
 
 def _binary_curvature(F: Namespace, x: Value, y: Value) -> Any:
@@ -218,19 +180,9 @@ def _binary_curvature(F: Namespace, x: Value, y: Value) -> Any:
     return F.div(F.div(x * x - x * y * 2 + y, product), product)
 
 
-def _binary_logits(xp: Library, out: Array | None, x: Array, y: Array, *_: object) -> Any:
-    """(1 - y) * x - min(x, 0) + log(1 + exp(-|x|))."""
-    d = xp.abs(x, out)
-    xp.negative(d, d)
-    xp.exp(d, d)
-    activation.log_one_plus(xp, d)
-    xp.subtract(d, activation.at_most(xp, None, x, 0), d)
-    return xp.add(d, (1 - y) * x, d)
-
-
-def _binary_logits_by_x(xp: Library, out: Array | None, x: Array, y: Array, *_: object) -> Any:
-    d = activation.sigmoid(xp, out, x)
-    return xp.subtract(d, y, d)
+def _binary_logits(F: Namespace, x: Value, y: Value, _: object) -> Any:
+    """-log of the probability of y."""
+    return F.log_one_plus(F.exp(-F.abs(x))) - F.minimum(x, 0) + (1 - y) * x
 
 
 # -- of classes -----------------------------------------------------------------------------------
@@ -365,12 +317,10 @@ def _cross_entropy_pull(
     return (F.softmax(x, dim) * F.sum(weights, (dim,), True) - weights) * g
 
 
-@along(3)
-def _shares(xp: Library, out: Array | None, x: Array, top: Array, factors: Array, dim: int) -> Any:
-    """The exponentials of x - top, times a factor for each line."""
-    p = xp.subtract(x, top, out)
-    xp.exp(p, p)
-    return xp.multiply(p, factors, p)
+#: The exponentials of x - top, times a factor for each line.
+_shares = along(3)(
+    written.written("shares", lambda F, x, top, factors, dim: F.exp(x - top) * factors, arrays=3)
+)
 
 
 def _cross_entropy_gradient(
@@ -478,56 +428,38 @@ def _lines_cost(x: Variable, *rest: object) -> int:
 
 OPS = (
     _of_difference(
-        "squared_loss",
-        lambda xp, d, _: xp.multiply(d, d, d),
-        lambda xp, d, _: xp.add(d, d, d),
-        lambda F, d, _: d + d,
-        "MseLossBackward0",
+        "squared_loss", lambda F, d, _: d * d, lambda F, d, _: d + d, "MseLossBackward0"
     ),
     _of_difference(
-        "absolute_loss",
-        lambda xp, d, _: xp.abs(d, d),
-        lambda xp, d, _: signs_of(xp, d, d),
-        lambda F, d, _: F.sgn(d),
-        "L1LossBackward0",
+        "absolute_loss", lambda F, d, _: F.abs(d), lambda F, d, _: F.sgn(d), "L1LossBackward0"
     ),
     _of_difference(
         "huber_loss",
         _huber,
-        lambda xp, d, delta: activation.at_least(
-            xp, d, activation.at_most(xp, d, d, delta), -delta
-        ),
         # Not `clamp`: where the two pieces meet, PyTorch's second derivative is 0.
         lambda F, d, delta: F.where((d >= delta) | (d <= -delta), F.sgn(d) * delta, d),
         "HuberLossBackward0",
+        lambda F, d, delta: F.maximum(F.minimum(d, delta), -delta),
     ),
     _elementwise_loss(
         "kl_div",
         _divergence,
-        {
-            "x": (lambda xp, out, x, y, _: xp.negative(y, out), lambda F, x, y, _: -y),
-            "y": (_divergence_by_y, lambda F, x, y, _: F.log(y) - x + F.div(y, y)),
-        },
+        # By y it is undefined at y = 0, like PyTorch's.
+        {"x": lambda F, x, y, _: -y, "y": lambda F, x, y, _: F.log(y) - x + F.div(y, y)},
         "KlDivBackward0",
     ),
     _elementwise_loss(
         "kl_div_log",
-        _log_divergence,
-        {
-            "x": (_log_divergence_by_x, lambda F, x, y, _: -F.exp(y)),
-            "y": (_log_divergence_by_y, lambda F, x, y, _: F.exp(y) * (y - x + 1)),
-        },
+        lambda F, x, y, _: F.exp(y) * (y - x),
+        {"x": lambda F, x, y, _: -F.exp(y), "y": lambda F, x, y, _: F.exp(y) * (y - x + 1)},
         "KlDivBackward0",
     ),
     _elementwise_loss(
         "binary_cross_entropy",
         _binary,
         {
-            "x": (_binary_by_x, lambda F, x, y, _: F.binary_cross_entropy_slope(x, y)),
-            "y": (
-                lambda xp, out, x, y, _: _log_odds(xp, out, x),
-                lambda F, x, y, _: F.clamped_log_odds(x),
-            ),
+            "x": lambda F, x, y, _: F.binary_cross_entropy_slope(x, y),
+            "y": lambda F, x, y, _: F.clamped_log_odds(x),
         },
         "BinaryCrossEntropyBackward0",
     ),
@@ -535,22 +467,19 @@ OPS = (
         "binary_cross_entropy_slope",
         _binary_curvature,
         lambda F, x: -F.reciprocal(F.clamp((1 - x) * x, _PRODUCT_FLOOR, None)),
-        elementwise(2)(_binary_by_x),
+        written.kernel("binary_cross_entropy_slope", _binary_slope, arrays=2),
         node="BinaryCrossEntropyBackwardBackward0",
     ),
     unary(
         "clamped_log_odds",
         lambda F, x: -F.reciprocal((1 - x) * x),
-        elementwise()(_log_odds),
+        written.kernel("clamped_log_odds", _log_odds),
         node="SubBackward0",
     ),
     _elementwise_loss(
         "binary_cross_entropy_with_logits",
         _binary_logits,
-        {
-            "x": (_binary_logits_by_x, lambda F, x, y, _: F.sigmoid(x) - y),
-            "y": (lambda xp, out, x, y, _: xp.negative(x, out), lambda F, x, y, _: -x),
-        },
+        {"x": lambda F, x, y, _: F.sigmoid(x) - y, "y": lambda F, x, y, _: -x},
         "BinaryCrossEntropyWithLogitsBackward0",
     ),
     operation(

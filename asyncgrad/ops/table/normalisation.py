@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from asyncgrad.core.variable import Variable
-from asyncgrad.ops import batch_products, batch_rules
-from asyncgrad.ops.fused import along, blocks_of, compiled, elementwise, joined, number
+from asyncgrad.ops import batch_products, batch_rules, written
+from asyncgrad.ops.fused import along, blocks_of, compiled, joined, number
 from asyncgrad.ops.op import Op, fused, fused_together, linear, operation, part
 from asyncgrad.ops.table.activation import ones, spread_total
 from asyncgrad.ops.table.linalg import total_of_rows
@@ -470,15 +470,6 @@ def _standardised(F: Namespace, x: Value, mean: Value, variance: Value, eps: flo
     return (x - _column(F, mean, x)) * _column(F, F.rsqrt(variance + eps), x)
 
 
-# -- dropout --------------------------------------------------------------------------------------
-
-
-@elementwise(2)
-def _dropout(xp: Library, out: Array | None, x: Array, mask: Array, scale: float) -> Any:
-    y = xp.multiply(x, mask, out)
-    return xp.multiply(y, scale, y)
-
-
 def _cost(x: Variable, *rest: object) -> int:
     return 8_000 + 4 * int(x._metadata.line_cost)
 
@@ -553,7 +544,7 @@ OPS = (
     ),
     linear(
         "dropout",
-        _dropout,
+        written.kernel("dropout", lambda F, x, mask, scale: x * mask * scale, arrays=2),
         lambda F, g, mask, scale: F.dropout(g, mask, scale),
         node="MulBackward0",
         frees=("mask",),

@@ -1,0 +1,188 @@
+"""Kernels of elementwise functions, written from formulas such as those of rules.
+
+A formula is a function of `F`, arrays and numbers. It is called once, with symbols. The text that
+is written calls the library's functions in the same order, with as few arrays as it can: what is
+needed no more is written over, so that a block's arrays stay in the cache.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from itertools import count
+from types import CodeType, MappingProxyType
+from typing import Any
+
+from asyncgrad.ops.fused import bounded, elementwise, inverted
+from asyncgrad.ops.generated import code_of, postponed
+
+#: The functions that libraries call otherwise than the table.
+_NAMES = {"neg": "negative", "sub": "subtract", "mul": "multiply", "div": "divide"}
+_COMPARISONS = {"lt": "<", "gt": ">"}
+
+
+def _operator(name: str, *, turned: bool = False) -> Callable[..., Any]:
+    def call(self: Symbol, other: Any) -> Symbol:
+        return self.F.made(name, *((other, self) if turned else (self, other)))
+
+    return call
+
+
+class Symbol:
+    """An array or number: it has a name, or it is what a function of that name makes of parts."""
+
+    __slots__ = ("F", "is_array", "name", "parts")
+
+    def __init__(self, F: Formula, name: str, parts: tuple[Any, ...], is_array: bool) -> None:
+        self.F = F
+        self.name = name
+        self.parts = parts
+        self.is_array = is_array
+
+    def __neg__(self) -> Symbol:
+        return self.F.made("neg", self) if self.is_array else self.F.given(f"-{self.name}", False)
+
+    __add__ = __radd__ = _operator("add")
+    __mul__ = __rmul__ = _operator("mul")
+    __sub__, __rsub__ = _operator("sub"), _operator("sub", turned=True)
+    __truediv__, __rtruediv__ = _operator("div"), _operator("div", turned=True)
+    __lt__, __gt__ = _operator("lt"), _operator("gt")
+
+
+class Formula:
+    """The `F` of a formula: it notes what is computed, in this order, and the same only once.
+
+    Args:
+        helpers: by name, functions that libraries lack. They are formulas of `F` and values, or
+            take a library, where to write the result, perhaps over what they read, and values.
+    """
+
+    def __init__(self, helpers: Mapping[str, Any]) -> None:
+        self._helpers = helpers
+        self._known: dict[tuple[Any, ...], Symbol] = {}
+
+    def __getattr__(self, name: str) -> Any:
+        helper: Any = self._helpers.get(name)
+        is_formula = helper is not None and helper.__code__.co_varnames[0] == "F"
+        return partial(helper, self) if is_formula else partial(self.made, name)
+
+    def given(self, name: str, is_array: bool) -> Symbol:
+        """An argument of the function that is written, or one with a sign."""
+        return Symbol(self, name, (), is_array)
+
+    def made(self, name: str, *parts: Any) -> Symbol:
+        """What a function makes of symbols and numbers."""
+        return self._known.setdefault((name, *parts), Symbol(self, name, parts, True))
+
+    def text(self, head: str, arrays: Sequence[str], results: Mapping[str, Symbol]) -> str:
+        """A function with this head, whose argument `out` is where the first result goes or None.
+
+        Args:
+            arrays: the arguments that are arrays.
+            results: by the name of their arrays. The first is returned; others are arguments.
+        """
+        wanted = {*results.values()}
+        steps: list[Symbol] = []
+        for symbol in reversed(self._known.values()):
+            if symbol in wanted:
+                steps.insert(0, symbol)
+                wanted.update(part for part in symbol.parts if isinstance(part, Symbol))
+        places = _places(steps, results)
+        main, begun = next(iter(results)), {*arrays}
+        lines = []
+        for step in steps:
+            target = places[step]
+            room = target if target in begun else "out" if target == main else "None"
+            begun.add(target)
+            values = [
+                places.get(part, part.name) if isinstance(part, Symbol) else repr(part)
+                for part in step.parts
+            ]
+            lines += self._lines(step, target, values, room)
+        return "\n    ".join([head, *lines, f"return {main}\n"])
+
+    def _lines(self, step: Symbol, target: str, values: list[str], room: str) -> list[str]:
+        name, given = step.name, ", ".join(values)
+        if name in _COMPARISONS:
+            return [f"{target} = {f' {_COMPARISONS[name]} '.join(values)}"]
+        if name == "where":
+            condition, one, other = values
+            if room != target:
+                return [f"{target} = xp.where({given})"]
+            copied = [f"xp.copyto({target}, {other})"] * (other != target)
+            return [*copied, f"xp.copyto({target}, {one}, where={condition})"]
+        if name == "copy":
+            return [f"xp.copyto({target}, {given})"]
+        if name in self._helpers:
+            return [f"{target} = {name}(xp, {room}, {given})"]
+        if name in {"maximum", "minimum"}:
+            return [f"{target} = bounded(xp.{name}, {given}, {room})"]
+        if name == "div" and values == ["1", room]:
+            return [f"{target} = inverted(xp, {room})"]
+        return [f"{target} = xp.{_NAMES.get(name, name)}({given}, {room})"]
+
+
+def _places(steps: Sequence[Symbol], results: Mapping[str, Symbol]) -> dict[Symbol, str]:
+    """For each step the name of the array that it writes, perhaps over what it reads.
+
+    Steps are seen from the last one on. So an array is free before the step that begins to use it,
+    but an argument only behind the last step that reads it.
+    """
+    places = {symbol: place for place, symbol in results.items()}
+    number = {step: place for place, step in enumerate(steps)}
+    read = {part.name: n for step, n in number.items() for part in step.parts
+            if isinstance(part, Symbol) and not part.parts}  # fmt: skip
+    temporary, masks = (map(f"{letter}{{}}".format, count()) for letter in "tm")
+    free: list[str] = []
+    for step in reversed(steps):
+        # A choice is written over its last part only, before which the others are read.
+        before = 2 if step.name == "where" else 0
+        for part in (*step.parts[:before], step, *step.parts[before:]):
+            if part is step:
+                free += [places[step]] * (step.name not in _COMPARISONS)
+            elif not isinstance(part, Symbol) or not part.parts or part in places:
+                continue
+            elif part.name in _COMPARISONS:
+                places[part] = next(masks)
+            else:
+                fit = [place for place in free if number[part] >= read.get(place, 0)]
+                places[part] = fit[-1] if fit else next(temporary)
+                free = [place for place in free if place != places[part]]
+    return places
+
+
+def written(
+    name: str, *formulas: Callable[..., Any], arrays: int = 1,
+    helpers: Mapping[str, Any] = MappingProxyType({}),
+) -> Any:  # fmt: skip
+    """The kernel `kernel(xp, out, arrays..., numbers...)` of a formula `formula(F, ...)` of these.
+
+    Args:
+        formulas: one; or two, and then the kernel leaves what the second gives in the first array.
+        arrays: the number of arguments that are arrays.
+        helpers: those of `Formula`.
+    """
+    code = formulas[0].__code__
+    names = code.co_varnames[1 : code.co_argcount]
+    given = ("xp", "out", *names)
+
+    def finished(function: Any) -> CodeType:
+        F = Formula(helpers)
+        symbols = [F.given(x, place < arrays) for place, x in enumerate(names)]
+        made = [formula(F, *symbols) for formula in formulas]
+        results = dict(zip(("made", names[0]), made, strict=False))
+        text = F.text(f"def {name}({', '.join(given)}):", names[:arrays], results)
+        return code_of(text, f"kernel {name}")
+
+    known = {"bounded": bounded, "inverted": inverted, **helpers}
+    return postponed(name, given, code.co_filename, known, finished)
+
+
+def kernel(name: str, *formulas: Callable[..., Any], arrays: int = 1, **more: Any) -> Any:
+    """What `written` gives, run block by block, or a compiled kernel of that name instead."""
+    return elementwise(arrays)(written(name, *formulas, arrays=arrays, **more))
+
+
+def slope_kernel(name: str, slope: Callable[..., Any], **more: Any) -> Any:
+    """The kernel `kernel(xp, g, x)` of a gradient, from the local derivative `slope(F, x)`."""
+    return kernel(name, lambda F, g, x: slope(F, x) * g, arrays=2, **more)
