@@ -113,20 +113,7 @@ def _convolution(xp: Library, x: Array, weight: Array, geometry: Geometry) -> An
         return of_groups(xp, matrix, columns).reshape(batch, outs, *x.shape[2:])
     image = geometry.out_shape(x.shape[2:], kernel)
     if weight.size and has_short_rows(x, kernel, image):
-        plan = side_by_side(x.shape, outs, kernel, image, geometry, is_half(x.dtype))
-        axes = len(plan.kernel)
-        x, order = plan.rows(x), (axes + 2, *range(axes + 2))
-        shape = (groups, outs // groups, *plan.image)
-        matrix = _turned(weight, plan.kernel, groups, plan.apart)
-        out = xp.empty((batch, groups, outs // groups, *plan.image), x.dtype)
-
-        def of_images(images: slice) -> None:
-            windows = windows_beside(xp, x[images], *plan[:4])
-            made = products_beside(xp, matrix, windows, plan.apart).reshape(*shape, -1)
-            out[images] = made.transpose(order)
-
-        _share(xp, of_images, plan.parts, batch * weight[0].size * groups * prod(image))
-        return out.reshape(batch, outs, *image)
+        return _of_images(xp, x, weight.shape, image, geometry, weight)[0]
     windows = windows_of(xp, x, kernel, image, geometry)
     if batch == 1 and 0 < windows.size <= COLUMNS:
         columns = windows.reshape(groups, matrix.shape[2], prod(image))
@@ -187,10 +174,51 @@ def _total(
     return total
 
 
-def _pointwise_weight(xp: Library, y: Array, x: Array, shape: Shape, groups: int) -> Any:
-    """The gradient by a kernel of one element: the products of images, added up.
+def _of_images(
+    xp: Library, x: Array, shape: Shape, image: Shape, geometry: Geometry,
+    weight: Array | None = None, y: Array | None = None,
+) -> tuple[Any, Any]:  # fmt: skip
+    """The convolution by `weight`, and the weight's gradient by that of the output, `y`.
 
-    None where images have too few places for that.
+    Both are made of the same windows, of a few images that are put side by side. Without one of the
+    arrays there is no such result. The weight has shape `shape`, an image of the output `image`.
+    """
+    outs, own, kernel, groups = *shape[:2], shape[2:], geometry.groups
+    # Half precision would round the sum of each row.
+    plan = side_by_side(x.shape, outs, kernel, image, geometry, is_half(x.dtype))
+    apart, made = plan.apart, (groups, outs // groups, *plan.image)
+    x = plan.rows(x)
+    if weight is not None:
+        matrix = _turned(weight, plan.kernel, groups, apart)
+        out = xp.empty((len(x), *made), x.dtype)
+        order = (len(made), *range(len(made)))
+    if y is not None:
+        y = plan.rows(y)
+
+    def of_part(images: slice) -> Any:
+        windows = windows_beside(xp, x[images], *plan[:4])
+        if weight is not None:
+            products = products_beside(xp, matrix, windows, apart)
+            out[images] = products.reshape(*made, -1).transpose(order)
+        return None if y is None else _sum_beside(xp, windows, y[images], groups)
+
+    length = groups * own * prod(kernel)
+    elements = len(x) * length * prod(image)
+    if y is None:
+        _share(xp, of_part, plan.parts, elements)
+        return out.reshape(len(x), outs, *image), None
+    count = kernel[1] if apart else groups
+    sums = count, length // count, outs // groups
+    total = _total(xp, of_part, plan.parts, elements, sums, y.dtype)
+    total = total.reshape(count, -1, own, outs // groups)
+    total = xp.ascontiguousarray(total.transpose((3, 2, 1, 0) if apart else (0, 3, 2, 1)))
+    return None if weight is None else out.reshape(len(x), outs, *image), total.reshape(shape)
+
+
+def _pointwise_weight(xp: Library, y: Array, x: Array, shape: Shape, groups: int) -> Any:
+    """The products of images, added up, which are the gradient by a kernel of one element.
+
+    Their shape is (groups, channels, outs). None where images have too few places for that.
     """
     outs, length = shape[0] // groups, prod(shape[1:])
     places = prod(x.shape[2:])
@@ -201,11 +229,10 @@ def _pointwise_weight(xp: Library, y: Array, x: Array, shape: Shape, groups: int
     x = x.reshape(len(x), groups, length, places)
     y = y.reshape(len(y), groups, outs, places).swapaxes(2, 3)
     parts = [slice(start, start + step) for start in range(0, len(x), step)]
-    total = _total(
+    return _total(
         xp, lambda images: xp.matmul(x[images], y[images]).sum(axis=0), parts, x.size,
         (groups, length, outs), y.dtype,
     )  # fmt: skip
-    return xp.ascontiguousarray(total.swapaxes(1, 2)).reshape(shape)
 
 
 @compiled_first
@@ -217,24 +244,10 @@ def _convolution_weight(
     x, geometry, pointwise = _used(x, kernel, geometry)
     groups, ndim = geometry.groups, len(kernel)
     outs, length = shape[0] // groups, prod(shape[1:])
-    if pointwise and (made := _pointwise_weight(xp, y, x, shape, groups)) is not None:
-        return made
+    if pointwise and (total := _pointwise_weight(xp, y, x, shape, groups)) is not None:
+        return xp.ascontiguousarray(total.swapaxes(1, 2)).reshape(shape)
     if has_short_rows(x, kernel, y.shape[2:]):
-        # Half precision would round the sum of each row.
-        plan = side_by_side(x.shape, shape[0], kernel, y.shape[2:], geometry, is_half(y.dtype))
-        x, y = plan.rows(x), plan.rows(y)
-
-        def of_images(images: slice) -> Any:
-            windows = windows_beside(xp, x[images], *plan[:4])
-            return _sum_beside(xp, windows, y[images], groups)
-
-        elements = len(x) * groups * length * prod(plan.image)
-        count = kernel[1] if plan.apart else groups
-        sums = count, groups * length // count, outs
-        total = _total(xp, of_images, plan.parts, elements, sums, y.dtype)
-        total = total.reshape(count, -1, shape[1], outs)
-        order = (3, 2, 1, 0) if plan.apart else (0, 3, 2, 1)
-        return xp.ascontiguousarray(total.transpose(order)).reshape(shape)
+        return _of_images(xp, x, shape, y.shape[2:], geometry, y=y)[1]
     windows = windows_of(xp, x, kernel, y.shape[2:], geometry)
     if len(y) == 1 and 0 < windows.size <= COLUMNS:
         columns = windows.reshape(groups, length, -1)
@@ -372,23 +385,11 @@ def _from_same_windows(
     if not (plain and y.size and has_short_rows(y, kernel, image)):
         return None
     ((_, flip, backwards),) = _phases(geometry, kernel, image, y.shape[2:])
-    plan = side_by_side(y.shape, x.shape[1], kernel, image, backwards, is_half(y.dtype))
-    if not plan.apart:
+    if not side_by_side(y.shape, x.shape[1], kernel, image, backwards, is_half(y.dtype)).apart:
         return None
     flipped = weight.swapaxes(0, 1)[flip]
-    matrix = _turned(flipped, kernel, 1, True)
-    out = xp.empty(x.shape, x.dtype)
-
-    def of_images(images: slice) -> Any:
-        windows = windows_beside(xp, y[images], *plan[:4])
-        made = products_beside(xp, matrix, windows, True).reshape(x.shape[1], *image, -1)
-        out[images] = made.transpose((3, 0, 1, 2))
-        return _sum_beside(xp, windows, x[images], 1)
-
-    sums = kernel[1], kernel[0] * weight.shape[0], x.shape[1]
-    total = _total(xp, of_images, plan.parts, 2 * y.size * prod(kernel), sums, y.dtype)
-    total = total.reshape(*kernel[::-1], *weight.shape[:2]).transpose((2, 3, 1, 0))[flip]
-    return out, xp.ascontiguousarray(total)
+    out, total = _of_images(xp, y, flipped.shape, image, backwards, flipped, x)
+    return out, xp.ascontiguousarray(total.swapaxes(0, 1)[flip])
 
 
 def _gradients(
