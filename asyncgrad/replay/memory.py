@@ -39,6 +39,7 @@ PRODUCTS: dict[tuple[bool, bool], Any] = {
     (False, False): _dot,
     (False, True): lambda x, y, out=None: _dot(x, y.T, out),
     (True, False): lambda x, y, out=None: _dot(x.T, y, out),
+    (True, True): lambda x, y, out=None: _dot(x.T, y.T, out),
 }
 
 

@@ -86,24 +86,27 @@ def test_a_large_weight_goes_first_for_few_rows_and_a_small_result(rows, shape, 
 
 @pytest.mark.parametrize("vectors", [True, False], ids=["AVX-512", "AVX2"])
 @pytest.mark.parametrize(
-    ("rows", "shape", "first"),
+    ("rows", "shape", "order"),
     [
-        (15, (128, 64), False),
-        (16, (128, 64), True),
-        (32, (128, 64), True),
-        (33, (128, 64), False),
-        (32, (95, 64), False),
-        (32, (513, 64), False),
-        (32, (128, 31), False),
-        (32, (128, 501), False),
+        (15, (128, 64), "second"),
+        (16, (128, 64), "turned"),
+        (32, (128, 64), "turned"),
+        (33, (128, 64), "second"),
+        (32, (125, 250), "turned"),
+        (32, (126, 250), "first"),
+        (32, (95, 64), "second"),
+        (32, (513, 64), "second"),
+        (32, (128, 31), "second"),
+        (32, (128, 501), "second"),
+        (2, (512, 512), "first"),
     ],
 )
-def test_a_smaller_weight_goes_first_with_avx_512(rows, shape, first, vectors, monkeypatch):
-    """The order shows in the product's operands."""
+def test_a_smaller_weight_goes_first_with_avx_512(rows, shape, order, vectors, monkeypatch):
+    """The order shows in the product's operands; of small products both are transposed."""
     monkeypatch.setattr(linalg, "_SMALL", 1 << 12 if vectors else linalg._LARGE)
     rng = np.random.default_rng(0)
     x, weight = (rng.standard_normal(s).astype("f") for s in ((rows, shape[1]), shape))
-    firsts = []
+    orders = []
 
     class Library:
         ndarray = np.ndarray
@@ -111,11 +114,12 @@ def test_a_smaller_weight_goes_first_with_avx_512(rows, shape, first, vectors, m
 
         @staticmethod
         def dot(a, b):
-            firsts.append(a is weight)
+            order = "first" if a is weight else "second" if a is x else "turned"
+            orders.append(order)
             return np.dot(a, b)
 
     found = linalg._linear(Library, x, weight)
-    assert firsts == [first and vectors]
+    assert orders == [order if vectors or weight.size >= linalg._LARGE else "second"]
     assert found.flags.c_contiguous
     np.testing.assert_allclose(found, x @ weight.T, rtol=1e-4, atol=1e-4)
 

@@ -29,6 +29,8 @@ _LARGE, _NARROW, _FEW = 1 << 18, 256, 32
 #: The same for smaller weights: for so many rows at least, and for weights of so many rows and
 #: columns.
 _FEWEST, _ROWS, _COLUMNS = 16, range(96, 513), range(32, 501)
+#: For so many multiplications at most, OpenBLAS reads the operands where they are.
+_UNCOPIED = 10**6
 #: For fewer elements a weight is always second: with AVX2 all small ones are, and a user may ask
 #: OpenBLAS not to use AVX-512.
 _SMALL = 1 << 12 if VECTORS and "OPENBLAS_CORETYPE" not in os.environ else _LARGE
@@ -93,8 +95,13 @@ def _linear(xp: Library, x: Array, weight: Array) -> Any:
         out = xp.dot(rows, weight.T)
     else:
         # OpenBLAS copies the operands of large products itself.
-        turned = rows.T if weight.size >= _LARGE else xp.ascontiguousarray(rows.T)
-        out = xp.ascontiguousarray(xp.dot(weight, turned).T)
+        large = weight.size >= _LARGE
+        turned = rows.T if large else xp.ascontiguousarray(rows.T)
+        if not large and len(rows) * weight.size <= _UNCOPIED:
+            # Of two transposed operands OpenBLAS computes the transposed product, too.
+            out = xp.dot(turned.T, weight.T)
+        else:
+            out = xp.ascontiguousarray(xp.dot(weight, turned).T)
     return out if rows is x else out.reshape((*x.shape[:-1], weight.shape[0]))
 
 
