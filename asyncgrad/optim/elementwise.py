@@ -253,19 +253,17 @@ class ElementwiseOptimizer(Optimizer):
     ) -> None:
         """Update small parameters by one call."""
         full = self._full_step(group, {}, together.next_number())
+        together.gather(1, gradients)
         compiled = CPU.compiled.get(full.update)
-        if compiled is not None:
-            prepared = together.prepared(compiled, targets)
-            if prepared is not None:
-                done = prepared(gradients, _compiled_numbers(group, full))
-                if done is not NotImplemented:
-                    together.count()
-                    return
+        prepared = None if compiled is None else together.prepared(compiled, targets)
+        if prepared is not None:
+            prepared(_compiled_numbers(group, full))
+            together.count()
+            return
         numbers = together.as_arrays(full.numbers)
         kept, uses_values, descend = self._descent(group, Step(full.update, numbers, full.flags))
         if uses_values:
             together.gather(0, targets)
-        together.gather(1, gradients)
 
         def change(p: Array, *others: Array) -> None:
             found = descend(p, *others, out=None if uses_values else p)

@@ -5,10 +5,10 @@ A call of an array function costs as much as some thousand elements. An update c
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate
 from math import prod
+from operator import is_
 from sys import getrefcount
 from typing import Any, TypeAlias
 
@@ -58,12 +58,11 @@ class Together:
         for number in range(2, len(self.arrays)):
             self.gather(number, [arrays[number] for _, _, _, arrays in parts])
         pieces = [_pieces(whole, shapes) for whole in self.arrays]
-        self._changes = pieces[0]
-        self._entries = pieces[2:]
+        self._changes, self._gradients, *self._entries = pieces
         #: The values that were updated last, which need not be looked at again.
         self._values: list[Any] = [None] * len(parts)
         #: The last kernel, the values that it was prepared for, and what it gave.
-        self._prepared: tuple[Any, list[Array], Any] = (None, [], None)
+        self._prepared: tuple[Any, list[Any], Any] = (None, [], None)
         #: The numbers of a step, in one array and each as an array without dimensions.
         self._numbers: tuple[Array, list[Array]] = (np.empty(0, dtype), [])
         #: How many steps were taken, once for each parameter.
@@ -83,11 +82,7 @@ class Together:
             found = [state[name]._array for state in states for name in known]
         except (AttributeError, KeyError, TypeError):
             return False
-        return (
-            names == self._names
-            and len(found) == len(self._held)
-            and all(map(operator.is_, found, self._held))
-        )
+        return names == self._names and _are(found, self._held)
 
     def arrays_of(
         self, gradients: Gradients, states: Mapping[Tensor, State], names: Sequence[str]
@@ -96,34 +91,31 @@ class Together:
 
         None if they are not its parameters, or can't be updated in place, all at once.
         """
-        if not self.holds([states.get(parameter) for parameter, _ in gradients], names):
+        parameters = [parameter for parameter, _ in gradients]
+        if not self.holds(map(states.get, parameters), names) or any(map(holders, parameters)):
             return None
         steps = self._steps.tolist()
         if steps.count(steps[0]) < len(steps):
             return None
-        targets: list[Array] = []
-        found: list[Array] = []
-        dtype = self._changes[0].dtype
-        for (parameter, grad), known in zip(gradients, self._values, strict=True):
-            values, gradient = parameter._array, grad._array
-            if (
-                gradient.__class__ is not np.ndarray
-                or gradient.dtype is not dtype
-                or not (values is known or self._fits(values, len(targets)))
-                or holders(parameter)
-            ):
+        targets = [parameter._array for parameter in parameters]
+        if not _are(targets, self._values):
+            if not all(map(self._fits, targets, self._changes)):
                 return None
-            targets.append(values)
-            found.append(gradient)
-        self._values = targets
+            self._values = targets
+        found = [gradient._array for _, gradient in gradients]
+        dtype = self.arrays[1].dtype
+        for array in found:
+            if array.__class__ is not np.ndarray or array.dtype is not dtype:
+                return None
         return targets, found
 
-    def _fits(self, values: Array, place: int) -> bool:
+    @staticmethod
+    def _fits(values: Array, change: Array) -> bool:
         """Whether an array can be updated in the place of a parameter's values."""
         return (
             values.__class__ is np.ndarray
-            and values.shape == self._changes[place].shape
-            and values.dtype is self._changes[place].dtype
+            and values.shape == change.shape
+            and values.dtype is change.dtype
             and values.flags.c_contiguous
         )
 
@@ -152,8 +144,8 @@ class Together:
     def prepared(self, kernel: Any, targets: list[Array]) -> Any:
         """What a compiled kernel gives for the states and some values; None if it can't be used."""
         known, values, found = self._prepared
-        if known is not kernel or any(map(operator.is_not, values, targets)):
-            found = kernel.prepare([targets, *self._entries])
+        if known is not kernel or not _are(targets, values):
+            found = kernel.prepare([targets, self._gradients, *self._entries])
             self._prepared = kernel, targets, found
         return found
 
@@ -161,6 +153,11 @@ class Together:
         """Subtract the changes from the values of the parameters."""
         for values, change in zip(targets, self._changes, strict=True):
             np.subtract(values, change, values)
+
+
+def _are(found: Sequence[Any], known: Sequence[Any]) -> bool:
+    """Whether two sequences hold the same objects."""
+    return len(found) == len(known) and all(map(is_, found, known))
 
 
 def joined(

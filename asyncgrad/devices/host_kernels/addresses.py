@@ -15,10 +15,10 @@ _carray: Any = numba.carray  # type: ignore[attr-defined]
 _intrinsic: Any = intrinsic
 
 
-def _finder(dtype: Any, count: int, readonly: bool) -> Any:
+def _finder(dtype: Any, count: int) -> Any:
     """A function that writes the addresses of so many arrays into an array."""
 
-    @compiled([(types.UniTuple(array(dtype, readonly), count), array(types.int64))])
+    @compiled([(types.UniTuple(array(dtype, True), count), array(types.int64))])
     def find(arrays: Any, found: Any) -> None:
         for place in range(count):
             found[place] = arrays[place].ctypes.data
@@ -26,16 +26,12 @@ def _finder(dtype: Any, count: int, readonly: bool) -> Any:
     return find
 
 
-#: How many arrays that can be written to, and that need not be, functions find addresses of.
-WRITTEN, READ = 32, 16
-#: By dtype: what finds addresses of arrays that are written to, what finds those of other arrays,
-#: and arrays in the places of those that there are not.
+#: How many arrays functions find addresses of.
+COUNT = 48
+#: By dtype: what finds the addresses of so many arrays, and arrays in the places of those that
+#: there are not.
 FINDERS = {
-    np.dtype(char): (
-        _finder(dtype, WRITTEN, False),
-        _finder(dtype, READ, True),
-        (np.empty(0, char),) * WRITTEN,
-    )
+    np.dtype(char): (_finder(dtype, COUNT), (np.empty(0, char),) * COUNT)
     for char, dtype in (("f", types.float32), ("d", types.float64))
 }
 

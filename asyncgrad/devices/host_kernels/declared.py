@@ -54,7 +54,7 @@ from math import log, sqrt
 
 import numpy as np
 from numba import types
-from asyncgrad.devices.host_kernels.addresses import READ, row
+from asyncgrad.devices.host_kernels.addresses import row
 from asyncgrad.devices.host_kernels.compiling import compiled
 from asyncgrad.devices.host_kernels.functions import (
     cdf_{0} as cdf, exp_{0} as exp, expm1_{0} as expm1, larger,

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from asyncgrad.aliases import Array, Value
-from asyncgrad.devices.host_kernels.addresses import FINDERS, READ, WRITTEN
+from asyncgrad.devices.host_kernels.addresses import COUNT, FINDERS
 from asyncgrad.devices.host_kernels.calls import FEW, share
 from asyncgrad.devices.updates import COMMON, Update
 
@@ -19,19 +19,18 @@ def update_text(
 ) -> str:
     """A kernel over the elements `low` to `high` of parameters, counted as if they lay in a row.
 
-    It gets the numbers of elements of `count` parameters, and the addresses of all gradients, of
-    all values, and of each of the entries. Numba compiles that in half the time that it needs for
+    It gets the numbers of elements of `count` parameters, and the addresses of all values, of all
+    gradients, and of each of the entries. Numba compiles that in half the time that it needs for
     tuples of arrays. `statements` says what a body assigns, and the values, as Python.
     """
     changed = ["p", *declared.entries.split()]
-    arrays = ["gradient", *changed]
+    arrays = ["p", "gradient", *declared.entries.split()]
     numbers = [*declared.numbers.split(), *COMMON, *declared.flags.split()]
     kinds = ["integer", "places", "places", *["number"] * len(numbers), "integer", "integer"]
-    firsts = ["0", *(f"READ + {number} * count" for number in range(len(changed)))]
     loop = [
         *(
-            f"{n}_part = row(T, addresses[{first} + place], length)[start:stop]"
-            for first, n in zip(firsts, arrays, strict=True)
+            f"{n}_part = row(T, addresses[{number} * count + place], length)[start:stop]"
+            for number, n in enumerate(arrays)
         ),
         "for at in range(stop - start):",
         *(f"    {n} = {n}_part[at]" for n in arrays),
@@ -68,67 +67,57 @@ class UpdateKernel:
         lists: Any = arguments[: self._arrays]
         if lists[0].__class__ is not list:
             lists = [[array] for array in lists]
-        values, gradients, *entries = lists
-        prepared = self.prepare([values, *entries])
-        if prepared is None:
-            return NotImplemented
-        return prepared(gradients, arguments[self._arrays :])
+        prepared = self.prepare(lists)
+        return NotImplemented if prepared is None else prepared(arguments[self._arrays :])
 
-    def prepare(self, changed: list[list[Array]]) -> Prepared | None:
+    def prepare(self, lists: list[list[Array]]) -> Prepared | None:
         """The steps of some parameters; None if NumPy has to take them.
 
         Args:
-            changed: their values, and each of the entries.
+            lists: their values, their gradients, and each of the entries.
         """
-        dtype = changed[0][0].dtype
+        values, gradients, *entries = lists
+        dtype = values[0].dtype
         kernel = self._kernels.get(dtype)
-        sizes = [array.size for array in changed[0]]
+        sizes = [array.size for array in values]
         if kernel is None or not all(
-            array.dtype is dtype and array.size == size and array.flags.carray
-            for arrays in changed
+            array.dtype is dtype and array.size == size
+            for arrays in lists
             for array, size in zip(arrays, sizes, strict=True)
         ):
             return None
-        return Prepared(kernel, changed, sizes)
+        if not all(array.flags.carray for arrays in (values, *entries) for array in arrays):
+            return None
+        if not all(array.flags.aligned for array in gradients):
+            return None
+        return Prepared(kernel, lists, sizes)
 
 
 class Prepared:
-    """The steps of parameters whose values and entries stay where they are."""
+    """The steps of parameters whose values, gradients and entries stay where they are."""
 
-    def __init__(self, kernel: Any, changed: list[list[Array]], sizes: list[int]) -> None:
-        self._dtype = changed[0][0].dtype
-        self._sizes = sizes
-        written, self._read, self._empty = FINDERS[self._dtype]
-        #: The arrays have to live as long as their addresses are known.
-        self._changed = changed
-        #: For as many parameters as fit into one call: which, how many elements, the kernel with
-        #: what it gets first, and the addresses.
-        self._parts: list[tuple[slice, int, Callable[..., None], Array]] = []
-        most = min(READ, WRITTEN // len(changed))
+    def __init__(self, kernel: Any, lists: list[list[Array]], sizes: list[int]) -> None:
+        find, empty = FINDERS[lists[0][0].dtype]
+        #: For as many parameters as fit into one call: how many elements, and the kernel with what
+        #: it gets first.
+        self._parts: list[tuple[int, Callable[..., None]]] = []
+        #: Arrays have to live as long as their addresses are known. A gradient is copied if its
+        #: memory isn't one row.
+        self._rows = [[array.ravel() for array in arrays] for arrays in lists]
+        most = COUNT // len(lists)
         for first in range(0, len(sizes), most):
             few = slice(first, first + most)
-            rows = [array.reshape(-1) for arrays in changed for array in arrays[few]]
-            addresses = np.empty(READ + WRITTEN, np.int64)
-            written((*rows, *self._empty[len(rows) :]), addresses[READ:])
+            rows = [row for some in self._rows for row in some[few]]
+            addresses = np.empty(COUNT, np.int64)
+            find((*rows, *empty[len(rows) :]), addresses)
             lengths = np.array(sizes[few], np.int64)
-            call = partial(kernel, len(lengths), lengths)
-            self._parts.append((few, sum(sizes[few]), call, addresses))
+            call = partial(kernel, len(lengths), lengths, addresses)
+            self._parts.append((sum(sizes[few]), call))
 
-    def __call__(self, gradients: list[Array], numbers: tuple[float, ...]) -> Any:
-        """Take a step; NotImplemented, before anything is changed, if NumPy has to take it."""
-        for gradient, size in zip(gradients, self._sizes, strict=True):
-            if not (
-                gradient.dtype is self._dtype and gradient.size == size and gradient.flags.aligned
-            ):
-                return NotImplemented
-        for few, size, call, known in self._parts:
-            # A gradient is copied if its memory isn't one row.
-            rows = [gradient.ravel() for gradient in gradients[few]]
-            # A copy, because another thread may begin a step before this one has ended.
-            addresses = known.copy()
-            self._read((*rows, *self._empty[len(rows) : READ]), addresses)
+    def __call__(self, numbers: tuple[float, ...]) -> None:
+        """Take a step."""
+        for size, call in self._parts:
             if size < FEW:
-                call(addresses, *numbers, 0, size)
+                call(*numbers, 0, size)
             else:
-                share(partial(call, addresses, *numbers), size, size)
-        return None
+                share(partial(call, *numbers), size, size)
