@@ -17,7 +17,7 @@ from asyncgrad.devices import current_stream
 from asyncgrad.errors import AcceleratorError, OutOfMemoryError
 from asyncgrad.ops.registry import OPS
 from asyncgrad.replay.device_arrays import is_host_work
-from asyncgrad.replay.memory import Layout, ends_of, last_uses
+from asyncgrad.replay.memory import ends_of, last_uses
 from asyncgrad.replay.steps import MADE, Compute, Load, Place, filled, lists_in
 
 #: How often steps are captured again because an array was replaced that had always been the same.
@@ -60,8 +60,7 @@ def is_work_of_the_device(step: Any, lists: set[Place]) -> bool:
 
 def _is_on_device(place: Place) -> bool:
     """Whether there is an array of the device, and not one of the host, as all constants are."""
-    layout = place.sample
-    return layout.__class__ is Layout and layout.is_array and not layout.on_host
+    return place.sample is None and place.is_array and not place.on_host
 
 
 def inputs_of(steps: list[Any]) -> tuple[list[Place], list[Place]]:
@@ -220,7 +219,7 @@ class CapturedSteps(DeviceGraph):
 
     def pays(self, families: Any, loaded: set[Place]) -> bool:
         """Whether the steps may be captured, and are more than copies of what is not `loaded`."""
-        if any(not place.sample.is_array for place in (*self.inputs, *self.outs)):
+        if any(not place.is_array for place in (*self.inputs, *self.outs)):
             return False
         copied = set(self.inputs) - loaded
         many = len(self._steps) > len(copied) + len(self.outs)

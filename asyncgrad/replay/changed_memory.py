@@ -213,7 +213,7 @@ class ChangedMemory(KnownArrays):
 
     def _copy(self, place: Place, copy: Any) -> None:
         function = copying(copy)
-        if place.sample.strides != copy.strides:
+        if place.strides != copy.strides:
             function = partial(function, order="C")
         self.compute(COPY, function, (place,), copy, 500 + copy.size)
 

@@ -309,14 +309,14 @@ class Changes(ChangedMemory):
             # So it is at this point of each replay.
             return
         place = self._own_gradients.get(id(leaf))
-        if place is None or place.sample.dtype != grad._array.dtype:
+        if place is None or place.dtype != grad._array.dtype:
             raise UnrepeatableError("it reads .grad of a tensor that it has made")
         if id(leaf) not in self._own_read:
             self._own_read.add(id(leaf))
             array = grad._array
             if self.known.get(id(array)) is place:
                 return
-            if array.strides != place.sample.strides and not array.flags.c_contiguous:
+            if array.strides != place.strides and not array.flags.c_contiguous:
                 raise UnrepeatableError("it reads a .grad of another layout than its gradient")
             self._copy(place, array)
 

@@ -118,11 +118,9 @@ def _program(
         raise UnrepeatableError("the gradients of its results have another layout each time")
     found: dict[Source, Any] = {}
     for source, place in zip(graph.slots, slots, strict=True):
-        if place is not None:
-            layout = place.sample.strides
-            if found.setdefault(source, layout) != layout:
-                # That of their sum follows from which of them the pass may add into.
-                raise UnrepeatableError("gradients of one tensor have several layouts")
+        if place is not None and found.setdefault(source, place.strides) != place.strides:
+            # That of their sum follows from which of them the pass may add into.
+            raise UnrepeatableError("gradients of one tensor have several layouts")
     read = [place for step in recorder.steps for place in step.read]
     read += [place for place in slots if place is not None]
     needed = [x for x in dict.fromkeys(read) if x in numbers and x not in recorder.constants]

@@ -9,6 +9,7 @@ as it is: if it asks for a value, for example, what it does next might depend on
 from __future__ import annotations
 
 import marshal
+from copy import copy
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from math import copysign
@@ -23,7 +24,7 @@ from asyncgrad.devices.plain_numpy import COMPILED
 from asyncgrad.devices.pool import POOL
 from asyncgrad.ops.namespace import IgnoringFpErrors
 from asyncgrad.ops.registry import OPS
-from asyncgrad.replay.memory import PRODUCTS, Layout, turned
+from asyncgrad.replay.memory import PRODUCTS, turned
 from asyncgrad.replay.steps import Compute, Place, Same, filled
 
 #: Larger arrays take longer than the calls that are saved.
@@ -114,9 +115,8 @@ class _Value(NDArrayOperatorsMixin):
         if not out:
             return made
         (target,) = out
-        if not (isinstance(target, _Value) and target.own) or (
-            Layout(target.array).key != Layout(result).key
-        ):
+        own = isinstance(target, _Value) and target.own
+        if not own or target.place.key != made.place.key:
             raise _StayError
         target.place, target.array = made.place, made.array
         return target
@@ -230,14 +230,10 @@ def _replaced(step: Any) -> list[Any]:
         # It may be an object of this program, so no key may refer to it.
         return [step]
     places = list(dict.fromkeys(step.read))
-    layouts = [
-        Layout(x.sample) if isinstance(x.sample, (np.ndarray, np.generic)) else x.sample
-        for x in places
-    ]
-    found = _found(step, universal, places, layouts)
+    found = _found(step, universal, places)
     if found is None:
-        sample = step.made[0].sample
-        if universal is None or not sample.ndim or sample.dtype.char not in "fdgFDG":
+        out = step.made[0]
+        if universal is None or not out.ndim or out.dtype.char not in "fdgFDG":
             # Half precision has kernels of its own.
             return [step]
         return [Compute(step.name, universal, step.arguments, step.outs, step.cost)]
@@ -246,31 +242,31 @@ def _replaced(step: Any) -> list[Any]:
     outs = dict(zip(results, _several(step.outs), strict=True))
     made = []
     for note in notes:
-        out = named[note.outs] = outs.get(note.outs) or Place(note.outs.sample)
+        out = named[note.outs] = outs.get(note.outs) or copy(note.outs)
         arguments = tuple([named.get(x, x) if isinstance(x, Place) else x for x in note.arguments])
         made.append(Compute(note.name, note.function, arguments, out, step.cost // len(notes)))
     return made
 
 
-def _found(step: Compute, universal: Any, places: list[Place], layouts: list[Any]) -> Any:
+def _found(step: Compute, universal: Any, places: list[Place]) -> Any:
     """What replaces a step, None if it stays; all programs share what was found."""
     try:
         arguments = _shown(step.arguments, places)
     except _StayError:
         return None
-    key = step.function, arguments, *[layout.key for layout in layouts], len(COMPILED)
+    key = step.function, arguments, *[place.key for place in places], len(COMPILED)
     if key not in _known:
         if len(_known) >= _MOST:
             _known.clear()
-        _known[key] = _noted(step, universal, places, layouts)
+        _known[key] = _noted(step, universal, places)
     return _known[key]
 
 
-def _noted(step: Compute, universal: Any, places: list[Place], layouts: list[Any]) -> Any:
-    inputs = [Place(layout) for layout in layouts]
-    arrays = [_array(number, layout) for number, layout in enumerate(layouts)]
+def _noted(step: Compute, universal: Any, places: list[Place]) -> Any:
+    arrays = [_array(number, place) for number, place in enumerate(places)]
     if not all(array is not None for array in arrays):
         return None
+    inputs = list(map(Place, arrays))
     notes: list[Compute] = []
     values = {
         place: _Value(notes, own, array, False)
@@ -300,8 +296,8 @@ def _noted(step: Compute, universal: Any, places: list[Place], layouts: list[Any
         len(set(results)) < len(results)
     ):
         return None
-    for place in made:
-        place.sample = Layout(place.sample)
+    for place in (*inputs, *made):
+        place.sample = None
     return inputs, notes, results
 
 
@@ -312,7 +308,7 @@ def _several(found: Any) -> tuple[Any, ...]:
 
 def _is_new(out: Any) -> bool:
     """Whether a result is a host array, and no constant that the function gives back."""
-    return out.__class__ is Place and out.sample.__class__ is Layout and out.sample.on_host
+    return out.__class__ is Place and out.sample is None and out.on_host
 
 
 def _place_of(result: Any, wanted: Any) -> Place | None:
@@ -321,15 +317,15 @@ def _place_of(result: Any, wanted: Any) -> Place | None:
         isinstance(result, _Value)
         and not result.turned
         and wanted.__class__ is np.ndarray
-        and Layout(wanted).key == Layout(result.array).key
+        and Place(wanted).key == Place(result.array).key
         and wanted.tobytes() == result.array.tobytes()
     ):
         return result.place
     return None
 
 
-def _array(number: int, layout: Any) -> Any:
-    """An array of a layout, the operand `number`, with numbers of all kinds.
+def _array(number: int, layout: Place) -> Any:
+    """An array of the layout of a place, the operand `number`, with numbers of all kinds.
 
     None for layouts that are large or rare.
     """
@@ -353,8 +349,8 @@ def operands_of(step: Compute) -> tuple[Any, ...]:
     """
     operands: tuple[Any, ...] = step.arguments
     if isinstance(step.function, np.ufunc) and step.function in _ARITHMETIC:
-        dtype = step.outs.sample.dtype
-        if dtype.kind == "f" and all(place.sample.dtype == dtype for place in step.read):
+        dtype = step.outs.dtype
+        if dtype.kind == "f" and all(place.dtype == dtype for place in step.read):
             return tuple(
                 [
                     _array_of(x, copysign(1.0, x), dtype) if type(x) in {int, float} else x

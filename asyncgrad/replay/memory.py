@@ -13,9 +13,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import accumulate, compress, repeat
-from math import prod
-from operator import is_not, mul
+from itertools import compress, repeat
+from operator import is_not
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,15 +23,12 @@ from asyncgrad.aliases import Array
 from asyncgrad.devices.arena import Arena, Lives
 from asyncgrad.devices.plain_numpy import plain_numpy
 from asyncgrad.devices.pool import POOL
-from asyncgrad.ops.device_check import device_of
 from asyncgrad.replay.device_arrays import shares_memory
-from asyncgrad.replay.steps import Again, Commit, Compute, Opaque, Place, Put, places_in
+from asyncgrad.replay.steps import Again, Commit, Compute, Place, Put, places_in
 
 if TYPE_CHECKING:
     from asyncgrad.replay.arrays import KnownArrays
 
-#: What lists of arrays, and anything that is no array, have as a sample: a large array.
-_LIST = np.lib.stride_tricks.as_strided(np.empty(1), (1 << 37,), (0,))
 _dot = plain_numpy().dot
 #: Products of matrices, by which of them are transposed before.
 PRODUCTS: dict[tuple[bool, bool], Any] = {
@@ -53,51 +49,6 @@ def turned(x: Array, out: Array | None = None) -> Any:
 
 #: Functions that write their result into the array that is their last argument.
 _WRITING = frozenset({*PRODUCTS.values(), turned})
-
-
-class Layout:
-    """What is known of an array of the recorded call, without its memory."""
-
-    # The table of further attributes is only for what is no array of NumPy's.
-    __slots__ = ("__dict__", "dtype", "shape", "strides")
-    on_host = is_array = True
-    is_opaque = False
-
-    def __init__(self, sample: Any) -> None:
-        if sample.__class__ is not np.ndarray:
-            self.on_host = device_of(sample) is None
-            self.is_array = not self.on_host
-            self.is_opaque = sample.__class__ is Opaque
-            if sample.__class__ is list or self.is_opaque:
-                sample = _LIST
-            elif sample.__class__ in {float, complex}:
-                sample = np.asarray(sample)
-        self.shape, self.dtype, self.strides = sample.shape, sample.dtype, sample.strides
-
-    @property
-    def ndim(self) -> int:
-        """The number of axes."""
-        return len(self.shape)
-
-    @property
-    def nbytes(self) -> int:
-        """The size in bytes."""
-        return int(prod(self.shape) * self.dtype.itemsize)
-
-    @property
-    def key(self) -> tuple[Any, ...]:
-        """Equal for layouts that no function tells apart."""
-        return self.shape, self.dtype, self.strides, self.is_array
-
-    @property
-    def is_target(self) -> bool:
-        """Whether a function may write such a result into memory that exists already."""
-        # If the result overwrites an operand, NumPy rounds the product of two complex numbers
-        # differently.
-        alone = self.dtype.kind == "c" and prod(self.shape) == 1
-        strides = accumulate(self.shape[:0:-1], mul, initial=self.dtype.itemsize)
-        is_contiguous = self.strides == tuple(strides)[::-1]
-        return self.is_array and self.ndim > 0 and is_contiguous and not alone
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -131,7 +82,7 @@ class Families:
 
     def _compare(self, step: Any, views: list[Place]) -> None:
         """Join the families of places that share memory after a step, which has made `views`."""
-        read = [x for x in step.read if x.sample.__class__ is not Opaque]
+        read = [x for x in step.read if not x.is_opaque]
         holding = [place for place in read if place.sample.__class__ is list]
         if holding:
             # The list may hold what the step has read, and what it gives.
@@ -171,7 +122,7 @@ def _target(step: Any) -> Place | None:
         step.over or isinstance(step.function, (np.ufunc, Put)) or step.function in _WRITING
     ):
         out = step.outs
-        if out.__class__ is Place and out.sample.is_target:
+        if out.__class__ is Place and out.is_target:
             return out
     return None
 
@@ -232,7 +183,7 @@ class Plan:
             if len(places) == 1 and root not in seen and committed[root] < 2
         }
         #: Places whose arrays nothing else refers to: `commit` may keep them.
-        self.owned = {x for number, x in staged if alone.get(x) == number and x.sample.is_array}
+        self.owned = {x for number, x in staged if alone.get(x) == number and x.is_array}
         for _, place in staged:
             alone.pop(place, None)
         self._choose(steps, seen.union(committed), last, alone)
@@ -251,7 +202,7 @@ class Plan:
                 self.taken[out] = operand
             elif out is None or step.over:
                 pass
-            elif out.sample.on_host and out.sample.nbytes >= POOL.large:
+            elif out.on_host and out.nbytes >= POOL.large:
                 self.lent.add(out)
             elif out not in seen and self._families.of(out) is out:
                 own = out
@@ -260,7 +211,7 @@ class Plan:
             if elementwise:
                 self._free(over, free)
             if own is not None:
-                kind = (own.sample.shape, own.sample.dtype)
+                kind = (own.shape, own.dtype)
                 spare = free.setdefault(kind, [])
                 if not spare:
                     spare.append(len(self.kinds))
@@ -280,13 +231,13 @@ class Plan:
             operands = operands[:1]
         elif not _is_elementwise(step.function):
             return None
-        key = step.outs.sample.key
+        key = step.outs.key
         for place in operands:
             if (
                 place.__class__ is Place
                 and alone.get(place) == number
                 and place not in self.buffers
-                and place.sample.key == key
+                and place.key == key
             ):
                 return place
         return None

@@ -53,7 +53,7 @@ def useful(steps: list[Any], outputs: Any) -> list[Any]:
             if wanted.isdisjoint(made):
                 op = OPS.get(step.name)
                 # It is kept for the error that it raises for some values, as integers by zero.
-                if not made or not (made[0].sample.dtype.kind in "iu" or (op and op.raises)):
+                if not made or not (made[0].dtype.kind in "iu" or (op and op.raises)):
                     continue
         elif step.__class__ is Load and step.out not in wanted:
             continue
@@ -79,8 +79,8 @@ def folded(steps: list[Any], outputs: Any, constants: set[Place], families: Fami
         if (
             out.__class__ is Place
             and step.name not in {MADE, COPY}
-            and out.sample.is_array
-            and out.sample.nbytes <= _SMALL
+            and out.is_array
+            and out.nbytes <= _SMALL
             and families.of(out) not in shown
             and (read := step.read)
             and constants.issuperset(read)
@@ -96,7 +96,7 @@ def folded(steps: list[Any], outputs: Any, constants: set[Place], families: Fami
 
 def _value_of(step: Any) -> Any:
     """What a step makes of constants; None if it is not as it was recorded."""
-    layout = step.outs.sample
+    out = step.outs
     arrays = {place: place.sample for place in step.read}
     try:
         with np.errstate(all="ignore"):
@@ -105,7 +105,7 @@ def _value_of(step: Any) -> Any:
         # A replay raises it, at its place.
         return None
     found = getattr(value, "dtype", None), getattr(value, "strides", None)
-    return value if found == (layout.dtype, layout.strides) else None
+    return value if found == (out.dtype, out.strides) else None
 
 
 def checks_first(steps: list[Any], constants: set[Place]) -> list[Any]:
@@ -134,8 +134,8 @@ def checks_first(steps: list[Any], constants: set[Place]) -> list[Any]:
         if step.__class__ is Load:
             early = not step.gradient and step.source not in given
             if touched:
-                sample = step.out.sample
-                early = early and sample.dtype.kind in "iub" and sample.nbytes > changed
+                out = step.out
+                early = early and out.dtype.kind in "iub" and out.nbytes > changed
         else:
             needed = [place for place in step.read if place not in constants]
             early = not is_change(step) and all(place in makers for place in needed)
@@ -160,7 +160,7 @@ def _changed_integers(steps: list[Any]) -> float:
         if (
             step.__class__ is Again
             and step.name == IN_PLACE
-            and any(place.sample.dtype.kind in "iub" for place in step.read)
+            and any(place.dtype.kind in "iub" for place in step.read)
         ):
             holder = step.arguments[0]
             own = holder.__class__ is Source and holder.argument is None
@@ -260,8 +260,8 @@ def _is_rule_of(op: Any, step: Any, x: Place) -> bool:
         and step.over is not None
         and step.function is plan_of(op, (0,), ()).rule.run
         and step.arguments[0].value.fused
-        and x.sample.dtype.itemsize >= 4
-        and all(place.sample.is_target for place in (*step.read, step.outs))
+        and x.dtype.itemsize >= 4
+        and all(place.is_target for place in (*step.read, step.outs))
     )
 
 

@@ -147,7 +147,7 @@ class Passes(Changes):
     def _captured(self, tensor: Any, place: Place | None) -> None:
         if tensor is None or self.found(tensor._array) is not None:
             return
-        if place is None or tensor._array.dtype != place.sample.dtype:
+        if place is None or tensor._array.dtype != place.dtype:
             self.refuse("grad() has made a gradient of its own")
         else:
             # `grad` returns a copy where others may hold the array.

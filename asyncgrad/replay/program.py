@@ -15,7 +15,7 @@ from asyncgrad.replay.arrays import KnownArrays
 from asyncgrad.replay.captured import CapturedSteps, with_graphs
 from asyncgrad.replay.device_arrays import run_on
 from asyncgrad.replay.inlined import inlined
-from asyncgrad.replay.memory import Families, Layout, Memory, Plan
+from asyncgrad.replay.memory import Families, Memory, Plan
 from asyncgrad.replay.order import (
     LASTING,
     checks_first,
@@ -64,12 +64,13 @@ class Program:
         if self.families.shared:
             self._make_anew(recorder, returned)
         constants = self._constants = recorder.constants
-        # Only constants need their values, which the caller may change where it has got them.
-        values = [(place, place.sample.copy("K")) for place in constants]
         for place in recorder.places:
-            place.sample = Layout(place.sample)
-        for place, value in values:
-            place.sample = value
+            if place in constants:
+                # The caller may change the array where it has got it.
+                place.sample = place.sample.copy("K")
+                place.strides = place.sample.strides
+            else:
+                place.sample = None
         self._outputs = outputs
         self._plan: Plan | None = None
         #: Memory that no replay uses now.
@@ -129,7 +130,7 @@ class Program:
             raise UnrepeatableError("code of the user's runs in a pass over a device with streams")
         (self.device,) = recorder.devices
         for step in recorder.steps:
-            if step.__class__ is Compute and any(not x.sample.on_host for x in step.made):
+            if step.__class__ is Compute and any(not x.on_host for x in step.made):
                 step.cost = self.device.launch_cost
 
     @cached_property
@@ -215,7 +216,7 @@ class Program:
         self._steps = steps
         self.length = len(self._steps)
         self._large = self.device is None and any(
-            place.sample.nbytes >= POOL.large for step in steps for place in step.made
+            place.nbytes >= POOL.large for step in steps for place in step.made
         )
         self._plan = Plan(self._steps, self._outputs, self.families)
         return self._plan

@@ -148,7 +148,7 @@ class Recorder(Passes):
         if op.name == "getitem" and places_in(found[0]):
             raise UnrepeatableError("indexing with a tensor is not repeated")
         if op.name in {"index", "put", "put_add"} and any(
-            x.sample.dtype.kind == "b" for x in places_in(found)
+            x.dtype.kind == "b" for x in places_in(found)
         ):
             raise UnrepeatableError("the shape of its result depends on values")
         return found

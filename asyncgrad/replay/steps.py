@@ -9,13 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import wraps
-from operator import attrgetter
+from itertools import accumulate
+from math import prod
+from operator import attrgetter, mul
 from typing import Any
 
 import numpy as np
 
 from asyncgrad.aliases import Array
 from asyncgrad.core.variable import wrap
+from asyncgrad.ops.device_check import device_of
 from asyncgrad.ops.fused import Once
 from asyncgrad.records import NamedTuple
 
@@ -29,6 +32,8 @@ MADE = "an object made anew"
 COPY = "copy"
 #: Why a call can't be repeated that has effects on objects.
 CHANGED = "it has changed something that it can read, which a replay would not do"
+#: The layout of lists of arrays, and of anything that is no array: that of a large array.
+_LIST = np.lib.stride_tricks.as_strided(np.empty(1), (1 << 37,), (0,))
 #: Functions with effects on nothing but `.grad`.
 GRADIENTS_ONLY = frozenset({"Module.zero_grad", "Optimizer.zero_grad"})
 
@@ -117,11 +122,52 @@ class Opaque:
     __slots__ = ()
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class Place:
     """An array of the program: one that a step makes, or that the program reads at that point."""
 
-    sample: Any
+    # The table of further attributes is only for what is no array of NumPy's.
+    __slots__ = ("__dict__", "dtype", "sample", "shape", "strides")
+    on_host = is_array = True
+    is_opaque = False
+
+    def __init__(self, sample: Any) -> None:
+        """Note the layout of an array, a number, a list or an `Opaque`."""
+        #: The array while the call is recorded. Later None, but the array of a constant.
+        self.sample = sample
+        if sample.__class__ is not np.ndarray:
+            self.on_host = device_of(sample) is None
+            self.is_array = not self.on_host
+            self.is_opaque = sample.__class__ is Opaque
+            if sample.__class__ is list or self.is_opaque:
+                sample = _LIST
+            elif sample.__class__ in {float, complex}:
+                sample = np.asarray(sample)
+        self.shape, self.dtype, self.strides = sample.shape, sample.dtype, sample.strides
+
+    @property
+    def ndim(self) -> int:
+        """The number of axes."""
+        return len(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """The size in bytes."""
+        return int(prod(self.shape) * self.dtype.itemsize)
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        """Equal for places whose arrays no function tells apart by their layouts."""
+        return self.shape, self.dtype, self.strides, self.is_array
+
+    @property
+    def is_target(self) -> bool:
+        """Whether a function may write such a result into memory that exists already."""
+        # If the result overwrites an operand, NumPy rounds the product of two complex numbers
+        # differently.
+        alone = self.dtype.kind == "c" and prod(self.shape) == 1
+        strides = accumulate(self.shape[:0:-1], mul, initial=self.dtype.itemsize)
+        is_contiguous = self.strides == tuple(strides)[::-1]
+        return self.is_array and self.ndim > 0 and is_contiguous and not alone
 
 
 @dataclass(slots=True, eq=False, repr=False)

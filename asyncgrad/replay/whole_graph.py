@@ -130,7 +130,7 @@ class WholeGraph(DeviceGraph):
     def _capture(self, found: list[StepFacts]) -> None:
         own, *looked = found
         targets = [
-            _zeros(self._device.xp, place.sample) if array is None else array
+            _zeros(self._device.xp, place) if array is None else array
             for place, array in zip(self._steps.inputs, own.fixed, strict=False)
         ]
         for (update, _), one in zip(self._updates.values(), looked, strict=True):

@@ -100,7 +100,7 @@ class Sorted:
         grads = {step.out for step in self.inside if step.__class__ is Load}
         if not are_apart(families, (*self.inputs, *grads), self.outs):
             raise UnrepeatableError("a result shares memory with another array")
-        if any(not place.sample.is_array for place in (*self.inputs, *self.outs)):
+        if any(not place.is_array for place in (*self.inputs, *self.outs)):
             raise UnrepeatableError("something else than arrays comes in or out")
         loaded = {step.out: step.source for step in self.before if step.__class__ is Load}
         sources = [loaded.get(place) for place in self.inputs]
@@ -162,7 +162,7 @@ class Sorted:
             leaf = self._leaf(source)
             self.leaves[leaf] = self.leaves.get(leaf, 0) + 1
             self.graded[leaf] = None
-            if not place.sample.is_array or place.sample.on_host:
+            if not place.is_array or place.on_host:
                 raise UnrepeatableError("a gradient is not an array of the device")
 
     def _sort_call(self, step: Again, ready: bool) -> None:

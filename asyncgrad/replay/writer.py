@@ -172,7 +172,7 @@ class Writer:
                     self._release([place])
             for place in over:
                 name = self._names[place]
-                if name in self._free and place.sample.nbytes >= _LARGE:
+                if name in self._free and place.nbytes >= _LARGE:
                     lines.append(f"{name} = None")
         lines.append(f"return {self._returned(outputs, lines)}")
         if self._divided:
@@ -268,12 +268,11 @@ class Writer:
             self._names[outs] = name
             return [self._into(function, arguments, name)]
         if outs in self._plan.lent:
-            sample = outs.sample
-            given = f"{self._constant(sample.shape)}, {self._constant(sample.dtype)}"
+            given = f"{self._constant(outs.shape)}, {self._constant(outs.dtype)}"
             text = self._into(function, arguments, f"take({given})")
             return [f"{self._new_name(outs)} = {text}"]
         text = f"{self._constant(function)}({', '.join(arguments)})"
-        if outs.sample.is_array and not outs.sample.ndim and outs.sample.on_host:
+        if outs.is_array and not outs.ndim and outs.on_host:
             # NumPy returns scalars for arrays without dimensions.
             text = f"asarray({text})"
         return [f"{self._new_name(outs)} = {text}"]
@@ -298,11 +297,10 @@ class Writer:
         if kind is Place:
             if template in self._names or template in self._fixed:
                 return [f"if {text} is not {self._name(template)}: {fail}"]
-            sample = template.sample
             name = self._new_name(template)
-            if sample.is_opaque:
+            if template.is_opaque:
                 return [f"{name} = {text}"]
-            shape, dtype = self._constant(sample.shape), self._constant(sample.dtype)
+            shape, dtype = self._constant(template.shape), self._constant(template.dtype)
             return [
                 f"{name} = {text}",
                 f"if {name} is None or {name}.shape != {shape} or {name}.dtype != {dtype}: {fail}",
