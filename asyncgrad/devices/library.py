@@ -28,6 +28,9 @@ class Function:
 class Library:
     """The base of libraries: wraps an array library, or a module of it, for one device."""
 
+    #: It computes in the host's memory, as NumPy does.
+    on_host = False
+
     def __init__(self, device: Device, module: ModuleType) -> None:
         self._device = device
         self._module = module

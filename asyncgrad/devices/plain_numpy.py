@@ -30,5 +30,5 @@ COMPILED: dict[str, Callable[..., Any]] = {}
 def plain_numpy(**others: Array) -> Any:
     """A module with NumPy's names, some of them replaced by `others`."""
     module = ModuleType("numpy")
-    vars(module).update(_PLAIN, **others, compiled=COMPILED)
+    vars(module).update(_PLAIN, **others, compiled=COMPILED, on_host=True)
     return module

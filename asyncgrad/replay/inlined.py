@@ -160,8 +160,7 @@ class _Library:
     #: Not NumPy's class, so that kernels take their general branch.
     ndarray = _Value
     compiled: ClassVar[dict[str, Any]] = _Compiled()
-    #: It computes on the host as NumPy does.
-    noted = True
+    on_host = True
     ascontiguousarray = staticmethod(_contiguous)
     dot = staticmethod(_product)
     ones = staticmethod(np.ones)

@@ -123,7 +123,7 @@ def _weight_goes_first(xp: Library, rows: Array, weight: Array) -> bool:
         and weight.dtype == np.float32
         and weight.flags.c_contiguous
         # The order of a product decides its bits: replays note the same one.
-        and (xp.ndarray is np.ndarray or hasattr(xp, "noted"))
+        and xp.on_host
     )
 
 
