@@ -9,7 +9,6 @@ as it is: if it asks for a value, for example, what it does next might depend on
 from __future__ import annotations
 
 import marshal
-from copy import copy
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from math import copysign
@@ -241,7 +240,7 @@ def _replaced(step: Any) -> list[Any]:
     outs = dict(zip(results, _several(step.outs), strict=True))
     made = []
     for note in notes:
-        out = named[note.outs] = outs.get(note.outs) or copy(note.outs)
+        out = named[note.outs] = outs.get(note.outs) or note.outs.another()
         arguments = tuple([named.get(x, x) if isinstance(x, Place) else x for x in note.arguments])
         made.append(Compute(note.name, note.function, arguments, out, step.cost // len(notes)))
     return made

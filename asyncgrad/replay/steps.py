@@ -144,6 +144,13 @@ class Place:
                 sample = np.asarray(sample)
         self.shape, self.dtype, self.strides = sample.shape, sample.dtype, sample.strides
 
+    def another(self) -> Place:
+        """A new place of the same layout, for an array of NumPy's that is not known."""
+        made = object.__new__(Place)
+        made.sample = None
+        made.shape, made.dtype, made.strides = self.shape, self.dtype, self.strides
+        return made
+
     @property
     def ndim(self) -> int:
         """The number of axes."""
