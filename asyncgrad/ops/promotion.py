@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from asyncgrad.core.modes import current
-from asyncgrad.core.recording import note_constant
+from asyncgrad.core.recording import note_constant, unrepeatable
 from asyncgrad.core.variable import Variable, autograd_meta, wrap
 from asyncgrad.devices import CPU
 from asyncgrad.errors import class_of
@@ -46,6 +46,8 @@ def set_default_dtype(dtype: Any) -> None:
     with suppress(TypeError):
         found = as_dtype("set_default_dtype", dtype)
         if found.kind in FLOATING:
+            if found is not _default[0]:
+                unrepeatable("it changes the default dtype")
             _default[0] = found
             return
     raise TypeError(f"set_default_dtype: only floating-point dtypes are supported, not {dtype}")

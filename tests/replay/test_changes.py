@@ -231,6 +231,25 @@ def test_changes_that_functions_make_unseen():
         assert found[:5] == found[5:], function
 
 
+def test_a_change_of_the_default_dtype_is_made_in_each_call():
+    def function(x):
+        y = ag.ones(3) * x
+        ag.set_default_dtype(ag.float64)
+        return y
+
+    found, fast = [], ag.compile(function)
+    try:
+        for call in (function, fast):
+            for before in (ag.float32, ag.float64, ag.float64, ag.float32):
+                ag.set_default_dtype(before)
+                found.append((call(ag.tensor(2)).dtype, ag.get_default_dtype()))
+    finally:
+        ag.set_default_dtype(ag.float32)
+    assert found[:4] == found[4:]
+    # With a default dtype that it does not change, it is replayed.
+    assert ": 2 recorded, 1 replayed" in fast.explain()
+
+
 def test_gradients_that_are_given_are_added_in_each_call():
     """`accumulate` starts a pass without nodes, which a replay would not see."""
     w = ag.zeros(2, requires_grad=True)
