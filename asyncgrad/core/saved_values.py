@@ -60,6 +60,11 @@ def guards_by_position(node: OpNode) -> dict[int, tuple[Any, int]]:
     return dict(zip(places, zip(guards, versions, strict=True), strict=False))
 
 
+def counters_of(node: OpNode) -> tuple[Any, ...]:
+    """The counters that a table node checks; none once it has released what it saved."""
+    return () if node.saved.__class__ is Freed else guards_of(node)[0]
+
+
 def guards_of(node: OpNode) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
     """A table node's counters and expected versions, as tuples."""
     guards = node.guard

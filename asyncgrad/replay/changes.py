@@ -9,6 +9,7 @@ from typing import Any
 from asyncgrad.core.array_holders import holders
 from asyncgrad.core.modes import Mode, current
 from asyncgrad.core.node import next_sequence_nr
+from asyncgrad.core.saved_values import counters_of, guards_of
 from asyncgrad.core.variable import Variable, counter_of, requires_grad, view_of
 from asyncgrad.core.versions import owner_of
 from asyncgrad.nn.module import Module
@@ -69,8 +70,8 @@ class Changes(ChangedMemory):
         #: By the identity of the version counter of a parameter that graphs held when an optimiser
         #: stepped: nodes that were made before have lower numbers than this.
         self.outgrown: dict[int, int] = {}
-        #: By the identity of a tensor that is there before the call: how often graphs hold it.
-        self._held_before = {key: holders(source.tensor) for key, source in self.sources.items()}
+        #: Weak references to the nodes of the call's operations that have saved tensors.
+        self.saving: list[Any] = []
 
     def call_anew(self, step: Again) -> None:
         """Add a step that calls user code. A replay finds out what the code changes in place.
@@ -221,14 +222,12 @@ class Changes(ChangedMemory):
 
     def _holds(self, tensor: Any) -> bool:
         """Whether graphs that the call has made need a tensor's values unchanged."""
-        before = self._held_before.get(id(tensor))
-        return before is not None and holders(tensor) > before
+        nodes = [one() for one in self.saving] if holders(tensor) else []
+        return any(node is not None and tensor._counter in counters_of(node) for node in nodes)
 
     def is_outgrown(self, node: Any) -> bool:
         """Whether a node has saved a parameter that an optimiser has stepped over since."""
-        guard = node.guard
-        counters = guard if guard.__class__ is tuple else (guard,)
-        return any(self.outgrown.get(id(x), -1) > node.sequence_nr for x in counters)
+        return any(self.outgrown.get(id(x), -1) > node.sequence_nr for x in guards_of(node)[0])
 
     def _give(self, places: list[Place]) -> None:
         """Take note of arrays that a function gets which may keep them, as setting `.grad` does."""

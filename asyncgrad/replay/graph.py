@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from asyncgrad.core.node import Edge, Freed, OpNode, as_edge, name_of, stored_edges
+from asyncgrad.core.saved_values import counters_of, guards_of
 from asyncgrad.core.variable import AccumulateGrad, counter_of, gradient_edge
 from asyncgrad.core.versions import VersionCounter
 from asyncgrad.replay.arrays import ONE_ARRAY, KnownArrays
@@ -26,7 +27,7 @@ class RecordedNode:
         "cost", "edges", "guard", "guards", "kind", "metadata", "positions", "rule", "saved",
     )  # fmt: skip
 
-    def __init__(self, node: Any, edges: list[Any]) -> None:
+    def __init__(self, node: Any, edges: list[Any], positions: list[int]) -> None:
         self.rule = node.rule or node._form
         #: The class of nodes that are made again.
         self.kind: Any = node.__class__ if node.rule is None else OpNode
@@ -35,7 +36,7 @@ class RecordedNode:
         #: Where its gradients go: the number of a node, a source, a leaf of the call's own as a
         #: `Made`, or None. And to which input.
         self.edges = edges
-        self.positions = [as_edge(stored).input_nr for stored in stored_edges(node)]
+        self.positions = positions
         #: The template of what it saves, or a `Freed`.
         self.saved: Any = node.saved
         #: For each version counter that it checks: the counter's number, or another, which stays
@@ -48,12 +49,7 @@ class RecordedNode:
     def describe(self, node: Any, recorder: KnownArrays, counted: dict[Any, int]) -> None:
         """Note what the node has saved, and which version counters it checks."""
         self.saved = saved_in(recorder, node, node.saved)
-        if node.guard is None:
-            return
-        guards, versions = node.guard, node.version
-        if guards.__class__ is not tuple:
-            guards, versions = (guards,), (versions,)
-        for counter, version in zip(guards, versions, strict=False):
+        for counter, version in zip(*guards_of(node), strict=False):
             if counter.cuts_since(version):
                 raise UnrepeatableError("it detaches a tensor in place that its graph has saved")
             grown = counter.changed_since(version)
@@ -125,11 +121,12 @@ class Graph:
     def _follow(self, recorder: Changes, returned: Returned) -> None:
         """Describe the nodes that lead from the results to the leaves."""
         ends = {
-            tuple(as_edge(edge)): source
+            as_edge(edge): source
             for source in recorder.sources.values()
             if (edge := gradient_edge(source.tensor)) is not None
         }
-        found: dict[Any, None] = {}
+        #: By node: where its gradients go.
+        found: dict[Any, list[Edge]] = {}
         own: dict[Any, Made] = {}
         slots: list[tuple[int, int, Source]] = []
         todo = [tensor._edge for _, tensor in returned.with_graph]
@@ -143,16 +140,15 @@ class Graph:
                 leaf = node.variable
                 own[node] = own.get(node) or Made(recorder.array_of(leaf), leaf._metadata)
                 continue
-            found[node] = None
             if node.rule is None and node._form is None:
                 raise UnrepeatableError(f"what it returns has a graph with {name_of(node)}")
             _check_hooks(node)
-            for number, stored in enumerate(stored_edges(node)):
-                source = ends.get(tuple(as_edge(stored)))
-                if source is not None:
+            edges = found[node] = [*map(as_edge, stored_edges(node))]
+            for number, edge in enumerate(edges):
+                if (source := ends.get(edge)) is not None:
                     slots.append((-node.sequence_nr, number, source))
-                elif stored is not None:
-                    todo.append(as_edge(stored).node)
+                elif edge.node is not None:
+                    todo.append(edge.node)
         if not slots:
             raise UnrepeatableError("what it returns has a graph that leads to no other tensor")
         #: For each gradient that leaves the graph: where it goes.
@@ -161,11 +157,9 @@ class Graph:
         numbers: dict[Any, Any] = {node: number for number, node in enumerate(nodes)} | own
         counted = self._counters(recorder, returned, nodes)
         for node in nodes:
-            edges = [
-                ends.get(tuple(as_edge(stored)), numbers.get(as_edge(stored).node))
-                for stored in stored_edges(node)
-            ]
-            known = RecordedNode(node, edges)
+            edges = found[node]
+            targets = [ends.get(edge, numbers.get(edge.node)) for edge in edges]
+            known = RecordedNode(node, targets, [edge.input_nr for edge in edges])
             if known.saved.__class__ is not Freed:
                 if recorder.is_outgrown(node):
                     raise UnrepeatableError(OUTGROWN)
@@ -186,9 +180,7 @@ class Graph:
                 counter_of(tensor)
         checked: set[Any] = set()
         for node in nodes:
-            if node.saved.__class__ is not Freed and node.guard is not None:
-                single = node.guard.__class__ is not tuple
-                checked.update((node.guard,) if single else node.guard)
+            checked.update(counters_of(node))
         if any(grad._counter in checked for grad, _ in recorder.gradients.values()):
             raise UnrepeatableError("its graph has saved a .grad")
         seen: list[tuple[Any, Any]] = [(x, x.tensor) for x in recorder.sources.values()]
@@ -256,7 +248,7 @@ def _nodes_between(node: Any, base: Any) -> list[RecordedNode]:
         if node.__class__ is not OpNode or node.rule.saves or node.guard is not None:
             return []
         _check_hooks(node)
-        found.append(RecordedNode(node, []))
+        found.append(RecordedNode(node, [], []))
         node = node.following
     return found[::-1]
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import sys
 from functools import partial
 from typing import Any
+from weakref import ref
 
 from asyncgrad.core.metadata import CALL_NS
 from asyncgrad.core.modes import current
@@ -109,8 +110,10 @@ class Recorder(Passes):
         """Take the report of an op: its tensors, its other arguments and its result."""
         if self.reason is not None:
             return
-        name, metadata, array = op.name, inputs[0]._metadata, out._array
+        name, metadata, array, edge = op.name, inputs[0]._metadata, out._array, out._edge
         device = metadata.device
+        if edge.__class__ is OpNode and edge.guard is not None:
+            self.saving.append(ref(edge))
         try:
             if device.streamed and device.stream_in(current().streams) is not self._stream(device):
                 raise UnrepeatableError("it enters another stream")
@@ -127,7 +130,6 @@ class Recorder(Passes):
                 arguments = ([*arguments],)
             if attributes:
                 arguments += self._attributes(op, attributes)
-            edge = out._edge
             cost = edge.cost if edge.__class__ is OpNode else _cost(op, inputs, attributes, out)
             if changes:
                 self.put(inputs, name, metadata.kernels[name], arguments, cost)

@@ -585,3 +585,27 @@ def test_graphs_from_before_the_recorded_call_hold_no_weights_in_replays(kept):
         return seen
 
     assert calls(ag.compile) == calls(lambda step: step)
+
+
+def test_a_graph_of_the_call_holds_a_weight_that_an_older_graph_releases_meanwhile():
+    """Replays give it new memory, as the call did: what shares the old memory keeps its values."""
+
+    def calls(made):
+        w = ag.tensor([3.0, 4.0], requires_grad=True)
+        update = ag.optim.SGD([w], lr=0.5)
+        older = [w * w]
+        w.register_hook(lambda _: older.clear())
+
+        def step(x):
+            loss = (w * w * x).sum()
+            loss.backward(retain_graph=True)
+            update.step()
+
+        function, seen = made(step), []
+        for _ in range(3):
+            shared = w.detach()
+            function(ag.tensor([1.0, 2.0]))
+            seen += bits([w, shared])
+        return seen
+
+    assert calls(ag.compile) == calls(lambda step: step)
