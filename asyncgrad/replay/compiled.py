@@ -123,7 +123,7 @@ class Compiled(Generic[_P, _R]):
                 return self._eagerly(why, args, kwargs)
         if found.__class__ is partial:
             return found(args, kwargs)
-        with Recording(found[-1]):
+        with found:
             result = self._function(*args, **kwargs)
         self._keep(found, result)
         return result
@@ -160,7 +160,7 @@ class Compiled(Generic[_P, _R]):
             return await found(args, kwargs)
         self._recording = True
         try:
-            with Recording(found[-1]):
+            with found:
                 result = await self._function(*args, **kwargs)
         finally:
             self._recording = False
@@ -175,7 +175,7 @@ class Compiled(Generic[_P, _R]):
         return division.call_awaited(args, kwargs) if self._waits else division.call(args, kwargs)
 
     def _begin(self, mode: Any, tried: list[Entry], args: Any, kwargs: Any) -> Any:
-        """What a recording needs, or how the call is made instead."""
+        """The recording of a call, or how the call is made instead."""
         why = self._missed(tried)
         if why is not None:
             return partial(self._eagerly, why)
@@ -265,7 +265,7 @@ class Compiled(Generic[_P, _R]):
     # -- recorded calls ---------------------------------------------------------------------------
 
     def _prepare(self, mode: Any, args: Any, kwargs: Any) -> Any:
-        """What a recording needs, the recorder last, or how the call is made in parts."""
+        """The recording of a call, or how the call is made in parts."""
         if self._gave_up is not None:
             raise UnrepeatableError(self._gave_up)
         self._recordings += 1
@@ -305,7 +305,7 @@ class Compiled(Generic[_P, _R]):
             strict=self._fullgraph,
             waits=self._waits or self._passing,
         )
-        return signature, reached, mode, Recorder(call)
+        return Recording(Entry(signature, reached, mode, default_dtype()), Recorder(call))
 
     def _reached(self, signature: Signature, args: Any) -> Reached:
         """What the function can read: as known of a recorded call, if all of that is as it was."""
@@ -315,10 +315,10 @@ class Compiled(Generic[_P, _R]):
                 return reached
         return Reached(self._function, *given)
 
-    def _keep(self, found: Any, result: Any) -> Entry | None:
+    def _keep(self, found: Recording, result: Any) -> Entry | None:
         """Keep what was recorded, or why it can't be repeated; None if nothing is to be kept."""
-        signature, reached, mode, recorder = found
-        entry = Entry(signature, reached, mode, default_dtype())
+        entry, recorder = found.entry, found.recorder
+        signature, reached = entry.signature, entry.reached
         unchanged = reached.holds()
         try:
             if recorder.reason is None:
@@ -435,7 +435,7 @@ class Part(Compiled[Any, Any]):
             self._cuts.without(_DIFFERS)
         return super()._prepare(mode, args, kwargs)
 
-    def _keep(self, found: Any, result: Any) -> Entry | None:
+    def _keep(self, found: Recording, result: Any) -> Entry | None:
         """Keep what was recorded, if replaying it brings more than it costs."""
         entry = super()._keep(found, result)
         if entry is None:

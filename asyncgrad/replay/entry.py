@@ -147,32 +147,33 @@ def _holds_values(template: Any) -> bool:
 
 
 class Recording:
-    """A block in which a recorder is told of all operations of this context."""
+    """A block in which a recorder is told of all operations of this context, for an entry."""
 
-    def __init__(self, recorder: Recorder) -> None:
-        self._recorder = recorder
+    def __init__(self, entry: Entry, recorder: Recorder) -> None:
+        self.entry = entry
+        self.recorder = recorder
 
     def __enter__(self) -> None:
         """Install the recorder."""
         self._found = current()
-        recorder = self._recorder
+        recorder = self.recorder
         self._own = self._found.replace(recorder=recorder, before_change=recorder.changing)
         install(self._own)
         recorders.append(recorder)
 
     def __exit__(self, *error: object) -> None:
         """Remove the recorder; a mode that the block has left in force stays."""
-        recorders.remove(self._recorder)
-        self._recorder.leave_passes()
+        recorders.remove(self.recorder)
+        self.recorder.leave_passes()
         if error[0] is not None:
-            self._recorder.forget()
+            self.recorder.forget()
         left, found = current(), self._found
         if left is self._own:
             install(found)
             return
         install(left.replace(recorder=None, before_change=found.before_change))
         if error[0] is None:
-            self._recorder.refuse("it leaves another mode than it found")
+            self.recorder.refuse("it leaves another mode than it found")
 
 
 def mode_of(modes: Modes) -> tuple[bool, bool] | None:
