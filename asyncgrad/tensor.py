@@ -13,7 +13,13 @@ import numpy as np
 
 from asyncgrad.autograd.passes import backward_from
 from asyncgrad.core.frames import warn
-from asyncgrad.core.history import leave_graphs, make_constant, retain_grad, stop_requiring
+from asyncgrad.core.history import (
+    leave_graphs,
+    make_constant,
+    retain_grad,
+    start_requiring,
+    stop_requiring,
+)
 from asyncgrad.core.hooks import RemovableHandle
 from asyncgrad.core.modes import current, refuse_in_transform
 from asyncgrad.core.node import Edge, Node, as_edge, name_of, shown
@@ -355,7 +361,7 @@ class Tensor(Methods):
                 "allowed. Make a clone to get a normal tensor."
             )
         if requires_grad:
-            autograd_meta(self).requires_grad = True
+            start_requiring(self)
         else:
             stop_requiring(self)
         return self

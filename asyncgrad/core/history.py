@@ -95,6 +95,19 @@ def stop_requiring(variable: Variable) -> None:
     _keep_extras(meta)
 
 
+def start_requiring(variable: Variable) -> None:
+    """Have gradients accumulated for a leaf."""
+    meta = autograd_meta(variable)
+    meta.requires_grad = True
+    reference, extras = meta.accumulator, meta.extras
+    if reference is not None and extras is not None and not (extras.count() or extras.metadata):
+        # Only what `_keep_extras` has given it: passes need not run it in the general way any more.
+        meta.extras = None
+        accumulator = reference()
+        if accumulator is not None:
+            accumulator.extras = None
+
+
 def leave_graphs(variable: Variable) -> None:
     """Drop a leaf's accumulator, so that later graphs lead to the leaf by a new one.
 

@@ -56,3 +56,7 @@ class NodeExtras:
         self.packed = False
         #: The user's dictionary.
         self.metadata: dict[str, Any] = {}
+
+    def count(self) -> int:
+        """How many hooks there are."""
+        return sum(map(len, (*self.tensor.values(), self.retain, self.pre, self.post)))

@@ -92,10 +92,7 @@ def apply_function(
 def hooks_on(tensor: Any) -> int:
     """How many hooks the node of a tensor has."""
     node: Any = as_edge(tensor._edge).node
-    if node is None or node.extras is None:
-        return 0
-    extras = node.extras
-    return sum(map(len, (*extras.tensor.values(), extras.retain, extras.pre, extras.post)))
+    return 0 if node is None or node.extras is None else node.extras.count()
 
 
 def _tensor(array: Any, metadata: Any, flows: bool, name: str | None) -> Any:

@@ -1,4 +1,4 @@
-"""What threads share of a tensor."""
+"""A leaf's accumulator, and what threads share of a tensor."""
 
 import sys
 import threading
@@ -56,3 +56,21 @@ def test_views_that_threads_take_of_one_tensor_are_all_known():
             assert set(views) <= base._counter.sharers()
     finally:
         sys.setswitchinterval(usual)
+
+
+def test_a_leaf_that_was_frozen_for_a_while_has_no_place_for_hooks_left():
+    """Passes would run its accumulator in the general way from then on, which takes longer."""
+    leaf = ag.ones(2, requires_grad=True)
+    earlier = leaf * 2
+    accumulator = earlier.grad_fn.next_functions[0][0]
+    leaf.requires_grad_(False)
+    assert accumulator.extras is not None
+    leaf.requires_grad_(True)
+    assert accumulator.extras is None
+    seen = []
+    leaf.register_hook(seen.append)
+    leaf.requires_grad_(False)
+    leaf.requires_grad_(True)
+    for graph in (earlier, leaf * 3):
+        graph.sum().backward()
+    assert [gradient.tolist() for gradient in seen] == [[2, 2], [3, 3]]

@@ -609,3 +609,38 @@ def test_a_graph_of_the_call_holds_a_weight_that_an_older_graph_releases_meanwhi
         return seen
 
     assert calls(ag.compile) == calls(lambda step: step)
+
+
+def test_a_network_is_frozen_while_a_graph_leads_to_it():
+    """As a discriminator is: its leaves get a place for hooks, and those put there are noticed."""
+
+    def adversarial():
+        ag.manual_seed(3)
+        maker, judge = nn.Linear(2, 3), nn.Linear(3, 1)
+        optimizers = ag.optim.SGD(maker.parameters(), lr=0.1), ag.optim.Adam(judge.parameters())
+
+        def step(noise):
+            judged = judge(maker(noise).detach()).square().mean()
+            judged.backward()
+            judge.requires_grad_(False)
+            made = judge(maker(noise)).mean()
+            made.backward()
+            judge.requires_grad_(True)
+            for optimizer in optimizers:
+                optimizer.step()
+                optimizer.zero_grad()
+            return judged.detach(), made.detach()
+
+        return judge, step
+
+    (judge, step), (other, eager) = adversarial(), adversarial()
+    compiled = ag.compile(step, fullgraph=True)
+    for number in range(8):
+        if number == 5:
+            for network in (judge, other):
+                network.weight.register_hook(lambda gradient: gradient * 2)
+        noise = ag.randn(4, 2)
+        assert bits([compiled(noise), *judge.parameters()]) == bits([
+            eager(noise), *other.parameters(),
+        ])  # fmt: skip
+    assert replays(compiled) == 6
