@@ -159,6 +159,9 @@ class Follower:
             is_class = isinstance(space, type)
             # Calling a module calls its `forward`.
             owned = self.owners.by_owner.get(id(space), set()) | {"__getattr__", "forward"}
+            for name in table.get("_ON_USE", {}).keys() & (self.owners.free | owned):
+                # The call would import it, and so change the module.
+                getattr(space, name)
             names = table.keys() & (free | owned)
             if computed and not (is_own(space.__name__) or space in PURE):
                 names |= {x for x in table if x[:2] != "__" and x.startswith(computed)}

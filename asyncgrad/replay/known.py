@@ -47,7 +47,7 @@ BUILTINS = frozenset(
 #: what else they depend on.
 _REPORTING = frozenset({
     "autograd", "core", "devices", "distributions", "errors", "fft", "func", "linalg", "native",
-    "nn", "ops", "optim", "records", "replay", "special", "sync", "tensor", "types",
+    "nn", "ops", "optim", "records", "remedies", "replay", "special", "sync", "tensor", "types",
 })  # fmt: skip
 #: Modules of these parts whose functions have effects that they do not report.
 _EFFECTS = tuple(
@@ -60,7 +60,7 @@ _EFFECTS = tuple(
 _FOLLOWED = frozenset({
     f"{PACKAGE}_top_level.trace", f"{PACKAGE}amp.autocast",
     f"{PACKAGE}utils.checkpoint.checkpoint",
-    f"{PACKAGE}utils.checkpoint.checkpoint_sequential",
+    f"{PACKAGE}utils.checkpoint.checkpoint_sequential", f"{PACKAGE}utils.__getattr__",
 })  # fmt: skip
 #: Parts of this package whose objects hold values, and nothing that changes unseen.
 HOLDERS = f"{PACKAGE}distributions"
@@ -93,7 +93,7 @@ def check_reporting(module: str, name: str, where: str) -> None:
     if (part in _REPORTING or not part) and not module.startswith(_EFFECTS):
         return
     if f"{module}.{name}" not in _FOLLOWED:
-        raise UnrepeatableError(f"{where} is {module}.{name}")
+        raise UnrepeatableError(f"{where} is {module}.{name}, whose effects are not recorded")
 
 
 def slots_of(kind: Any) -> list[str]:

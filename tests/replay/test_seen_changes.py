@@ -14,6 +14,8 @@ import weakref
 from typing import NamedTuple
 
 import pytest
+from replay_counts import counts
+from tree_bits import bits
 
 import asyncgrad as ag
 from asyncgrad import nn
@@ -1024,3 +1026,28 @@ def test_what_is_followed_depends_on_the_place_of_arguments():
             yield fast(*pair, ag.ones(width))
 
     compare(scenario)
+
+
+def test_a_part_of_the_package_that_is_imported_on_use(monkeypatch):
+    """The first call imports it, and that is no change of what the function reads."""
+    monkeypatch.delitem(vars(ag), "distributions", raising=False)
+    fast = ag.compile(lambda x: ag.distributions.Normal(0.0, 1.0).log_prob(x), fullgraph=True)
+    x = ag.ones(2)
+    assert bits(fast(x)) == bits(fast(x))
+    assert counts(fast) == (1, 1)
+
+
+def test_modules_of_the_package_as_outer_variables():
+    """Any of them may have what the code names, and what gives names on use has no effects."""
+
+    def made(package, nn):
+        def function(x):
+            vector = nn.utils.parameters_to_vector([x, package.tanh(x)])
+            return vector, package.testing is None
+
+        return function
+
+    fast = ag.compile(made(ag, ag.nn), fullgraph=True)
+    x = ag.ones(2)
+    assert bits(fast(x)) == bits(fast(x))
+    assert counts(fast) == (1, 1)
