@@ -84,10 +84,16 @@ def _returns(code: Any, at: int, name: str) -> bool:
     #: For each value on the stack whether it is the number, or a new container that holds it.
     stack = [False] * _DEPTH + [True]
     held: set[str] = set()
+    # Where a jump leads to that is always taken, as at the end of a `with` block.
+    target = 0
     for instruction in dis.get_instructions(code):
         if instruction.offset <= at:
             if instruction.opname not in {"PRECALL", "CACHE", "EXTENDED_ARG"}:
                 before.append(instruction)
+        elif instruction.offset < target:
+            continue
+        elif instruction.opname == "JUMP_FORWARD":
+            target = instruction.argval
         elif instruction.opname in {"RETURN_VALUE", "RETURN_CONST"}:
             return _is_call_of(name, before)
         elif not _step(stack, held, instruction, instruction.opname, instruction.arg or 0):

@@ -42,6 +42,17 @@ def _in_a_block(x):
         return [x.std().item()]
 
 
+def _set_in_a_block(x):
+    with ag.no_grad():
+        total = x.sum().item()
+    return x.detach() * 2, total
+
+
+def _set_in_a_branch(x):
+    total = x.sum().item() if x.ndim == 1 else None
+    return total, x * 2
+
+
 def _before_changes(x):
     total = x.sum().item()
     y = x.clone()
@@ -50,7 +61,7 @@ def _before_changes(x):
 
 
 @pytest.mark.parametrize("function", [
-    _direct, _in_containers, _in_a_block, _before_changes,
+    _direct, _in_containers, _in_a_block, _set_in_a_block, _set_in_a_branch, _before_changes,
 ])  # fmt: skip
 def test_what_is_only_returned_is_read_anew(function):
     """Such numbers are results like tensors; no value is compared."""
@@ -114,6 +125,12 @@ def _after_a_call(x):
     return max(total, max(1, 0, -1, -2)), total
 
 
+def _behind_a_block(x):
+    with ag.no_grad():
+        total = x.sum().item()
+    return total * 2
+
+
 def _in_a_closure(x):
     total = x.sum().item()
     return (lambda: total)()
@@ -137,7 +154,7 @@ def _in_a_comprehension(x):
 @pytest.mark.parametrize("function", [
     _of_a_function, _in_order, _in_order_of_floats, _of_a_helper, _as_another_type, _by_a_key,
     _real, _scaled, _as_a_key, _compared, _passed_on, _after_a_call, _in_a_closure, _in_text,
-    _in_a_loop, _in_a_comprehension,
+    _in_a_loop, _in_a_comprehension, _behind_a_block,
 ])  # fmt: skip
 def test_numbers_that_are_used_are_compared(function):
     """Each value that was seen has a program; values that never come again make calls eager."""
