@@ -25,7 +25,7 @@ weights_lock = lasting_lock()
 _tensor = Variable()
 _tensor._counter = VersionCounter()
 #: The references to a counter that only one tensor has.
-_ALONE = getrefcount(_tensor._counter)
+UNHELD = getrefcount(_tensor._counter)
 
 
 def holders(variable: Variable) -> int:
@@ -33,12 +33,12 @@ def holders(variable: Variable) -> int:
 
     Always 0 for a leaf that is a view: its memory belongs to its base.
     """
-    if variable._counter is None or getrefcount(variable._counter) <= _ALONE:
+    if variable._counter is None or getrefcount(variable._counter) <= UNHELD:
         return 0
     if view_of(variable) is not None:
         return 0
     others = len(variable._counter.sharers() - {variable})
-    return max(0, getrefcount(variable._counter) - _ALONE - others)
+    return max(0, getrefcount(variable._counter) - UNHELD - others)
 
 
 def rebind(arrays: Mapping[Any, Array]) -> None:

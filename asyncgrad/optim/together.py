@@ -5,7 +5,8 @@ A call of an array function costs as much as some thousand elements. An update c
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import functools
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import accumulate
 from math import prod
 from operator import is_
@@ -14,9 +15,10 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from asyncgrad.core.array_holders import holders
+from asyncgrad.core.array_holders import UNHELD, holders
 from asyncgrad.devices.pool import aligned
 from asyncgrad.ops.fused import ONES
+from asyncgrad.ops.generated import code_of, function_of
 from asyncgrad.optim.updates import Gradients, State
 from asyncgrad.types import Array, Tensor
 
@@ -68,21 +70,23 @@ class Together:
         #: How many steps were taken, once for each parameter.
         self._steps = np.full(len(parts), parts[0][0] - 1, np.float32)
         steps = _pieces(self._steps, [()] * len(parts))
-        #: The arrays of the states' entries and steps, one state after the other.
-        self._held: list[Array] = []
-        for (_, _, state, _), *own in zip(parts, *self._entries, steps, strict=True):
+        #: By state, the arrays of its entries and of its step.
+        self._held = [[*own] for own in zip(*self._entries, steps, strict=True)]
+        for (_, _, state, _), own in zip(parts, self._held, strict=True):
             for name, piece in zip((*names, "step"), own, strict=True):
                 state[name]._array = piece
-            self._held += own
+        #: Whether parameters, with their gradients and states, can take a step together.
+        self._fit = _fitting((*names, "step"))
 
     def holds(self, states: Iterable[Any], names: Sequence[str]) -> bool:
         """Whether these are the states of the parameters, with the entries that are still here."""
         known = (*self._names, "step")
         try:
-            found = [state[name]._array for state in states for name in known]
+            found = [[state[name]._array for name in known] for state in states]
         except (AttributeError, KeyError, TypeError):
             return False
-        return names == self._names and _are(found, self._held)
+        same = names == self._names and len(found) == len(self._held)
+        return same and all(map(_are, found, self._held))
 
     def arrays_of(
         self, gradients: Gradients, states: Mapping[Tensor, State], names: Sequence[str]
@@ -91,23 +95,23 @@ class Together:
 
         None if they are not its parameters, or can't be updated in place, all at once.
         """
-        parameters = [parameter for parameter, _ in gradients]
-        if not self.holds(map(states.get, parameters), names) or any(map(holders, parameters)):
+        if names != self._names or len(gradients) != len(self._held):
+            return None
+        try:
+            if not self._fit(gradients, states, self._held, self.arrays[1].dtype):
+                return None
+        except (AttributeError, KeyError, TypeError):
+            # A state is gone, or an entry of it.
             return None
         steps = self._steps.tolist()
         if steps.count(steps[0]) < len(steps):
             return None
-        targets = [parameter._array for parameter in parameters]
+        targets = [parameter._array for parameter, _ in gradients]
         if not _are(targets, self._values):
             if not all(map(self._fits, targets, self._changes)):
                 return None
             self._values = targets
-        found = [gradient._array for _, gradient in gradients]
-        dtype = self.arrays[1].dtype
-        for array in found:
-            if array.__class__ is not np.ndarray or array.dtype is not dtype:
-                return None
-        return targets, found
+        return targets, [gradient._array for _, gradient in gradients]
 
     @staticmethod
     def _fits(values: Array, change: Array) -> bool:
@@ -195,6 +199,32 @@ def _is_alone(state: State, entries: list[Array]) -> bool:
             for place in range(len(entries))
         )
     )
+
+
+@functools.cache
+def _fitting(names: Sequence[str]) -> Callable[..., bool]:
+    """A function that says whether parameters, their gradients and states fit a joint step.
+
+    It is written for the names of a state's entries, because a loop over them takes twice as long.
+    """
+    arrays = [f"a{number}" for number in range(len(names))]
+    same = [f"s[{name!r}]._array is {array}" for name, array in zip(names, arrays, strict=True)]
+    text = f"""\
+def fit(gradients, states, held, dtype, ndarray, refs, holders):
+    for (p, g), ({", ".join(arrays)}) in zip(gradients, held):
+        s = states.get(p)
+        if not ({" and ".join(same)}):
+            return False
+        g = g._array
+        if g.__class__ is not ndarray or g.dtype is not dtype:
+            return False
+        if refs(p._counter) > {UNHELD} and holders(p):
+            return False
+    return True
+"""
+    made: Callable[..., bool]
+    made = function_of(code_of(text, "joint step"), (np.ndarray, getrefcount, holders))
+    return made
 
 
 def _pieces(whole: Array, shapes: Sequence[tuple[int, ...]]) -> list[Array]:
