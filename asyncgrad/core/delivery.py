@@ -121,7 +121,7 @@ def stage_leaf(task: PassState, node: Node, gradient: NodeGradient, owned: Owned
     """Stage or capture the gradient of a leaf without hooks; False for other nodes."""
     if node.__class__ is not AccumulateGrad or node.extras is not None:
         return False
-    if task.captures is not None:
+    if task.captures:
         for _, wanted in task.captures.get(node, ()):
             task.captured[wanted] = gradient
     elif gradient is not None:
@@ -131,8 +131,7 @@ def stage_leaf(task: PassState, node: Node, gradient: NodeGradient, owned: Owned
 
 def _stage_or_capture(task: PassState, target: Node, gradient: Gradient, fresh: bool) -> bool:
     """Stage or capture a complete gradient; False if the node has to run with it."""
-    captures = task.captures
-    if captures is not None and target in captures:
+    if target in task.captures:
         return task.capture(target, gradient)
     return stage_leaf(task, target, gradient, fresh)
 

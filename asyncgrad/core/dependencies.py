@@ -8,7 +8,6 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from asyncgrad.core.exec_info import InnerNodes
 from asyncgrad.core.node import Edge, OpNode
 from asyncgrad.core.pass_state import PassState
 
@@ -27,7 +26,7 @@ def count(task: PassState, steps: int) -> bool:
     these take: then call it again.
     """
     info = task.exec_info
-    requested: Any = None if info is None else info.needed or info.captures
+    requested: Any = None if info is None else info.requested
     dependencies = task.dependencies
     stack: list[Any] = task.walk
     while stack:
@@ -67,7 +66,7 @@ def count(task: PassState, steps: int) -> bool:
                         else:
                             stack.append(child)
                     elif info is not None and child not in requested:
-                        info.all_requested = False
+                        info.all_run = False
                         return True
             steps -= 1
             if steps <= 0:
@@ -82,12 +81,10 @@ def count_needed(task: PassState, steps: int) -> bool:
     assert info is not None
     if task.walk.__class__ is list:
         # The walk has not begun, or is that of `count`.
-        if info.min_topological_nr == 0:
-            # A leaf is requested. Usually all leaves are: then everything runs.
+        if info.all_run:
             if not count(task, steps):
                 return False
-            if info.all_requested and (root.following or info.should_execute(root)):
-                info.needed = InnerNodes(info.needed)
+            if info.all_run and (root.following or info.should_execute(root)):
                 return True
         task.dependencies.clear()
         task.walk = info.walk(root, task.dependencies, _LOOKS)

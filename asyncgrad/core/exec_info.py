@@ -9,78 +9,82 @@ from typing import Any
 from asyncgrad.core.node import MAX_SEQUENCE_NR, Edge, GraphRoot, Node, as_edge
 from asyncgrad.core.variable import AccumulateGrad
 
-_NONE: frozenset[Any] = frozenset()
 #: `captures` entries for leaves (their first input), by position in the result.
 _FIRST_INPUTS = tuple([((0, place),) for place in range(200)])
 _LEAVES = {AccumulateGrad}
+#: How many edges of a node lead to something requested.
+_NONE, SOME, ALL = range(3)
 
 
 class ExecInfo:
-    """Which nodes a partial pass runs, and what it captures."""
+    """Which nodes a partial pass runs, and what is requested of it."""
 
-    __slots__ = (
-        "all_requested", "captures", "captures_inner", "min_topological_nr", "needed", "trimmed",
-    )  # fmt: skip
+    __slots__ = ("all_run", "inner", "leads", "min_topological_nr", "requested", "run")
 
     def __init__(self, edges: Sequence[Any], run: bool) -> None:
         """Note the stored edges whose nodes are to `run`, or whose gradients are to be captured."""
-        #: The nodes to run, because they lead to something requested. `walk` adds to them.
-        self.needed: Any = _NONE
-        #: The nodes in `needed` of which some edges lead to nothing requested.
-        self.trimmed: Any = _NONE
+        self.run = run
         min_topological_nr = 0
         #: Something other than a leaf is requested.
-        self.captures_inner = False
+        self.inner = False
         # Fast path for the usual case: only leaves are requested, each once.
         entries: Any = _FIRST_INPUTS
         if len(edges) > len(entries):
             entries = [((0, place),) for place in range(len(edges))]
-        captures = dict(zip(edges, entries))  # noqa: B905  the lengths differ
-        if len(captures) != len(edges) or set(map(type, edges)) != _LEAVES:
-            captures.clear()
+        requested = dict(zip(edges, entries))  # noqa: B905  the lengths differ
+        if len(requested) != len(edges) or set(map(type, edges)) != _LEAVES:
+            requested.clear()
             min_topological_nr = MAX_SEQUENCE_NR
             node: Any
             for place, edge in enumerate(edges):
                 node, input_nr = as_edge(edge)
                 min_topological_nr = min(min_topological_nr, node.topological_nr)
-                captures[node] = (*captures.get(node, ()), (input_nr, place))
-            self.captures_inner = set(map(type, captures)) != _LEAVES
-        #: For captured nodes: pairs of an input number and a position in the result.
-        self.captures: dict[Any, tuple[tuple[int, int], ...]] = captures
+                requested[node] = (*requested.get(node, ()), (input_nr, place))
+            self.inner = set(map(type, requested)) != _LEAVES
+        #: For requested nodes: pairs of an input number and a position in the result.
+        self.requested: dict[Any, tuple[tuple[int, int], ...]] = requested
         #: A node with a smaller topological number can't lead to anything requested.
         self.min_topological_nr = min_topological_nr if edges else 0
-        #: The walk has found no leaf that is not requested.
-        self.all_requested = True
-        if run:
-            self.needed, self.captures = set(captures), {}
+        #: All leaves are requested, so all other nodes run; True until a walk finds another leaf.
+        self.all_run = not self.min_topological_nr
+        #: For the nodes of `walk`: how many of the edges lead to something requested; None until
+        #: that is known.
+        self.leads: dict[Any, int | None] = {}
+
+    def runs(self, node: Node) -> bool:
+        """Whether the pass runs the node, or only captures its gradient."""
+        if self.run and node in self.requested:
+            return True
+        return node.topological_nr > 0 if self.all_run else bool(self.leads.get(node))
 
     def should_execute(self, node: Node) -> bool:
         """Whether the pass runs the node or captures its gradient."""
-        return node in self.needed or node in self.captures
+        return node in self.requested or self.runs(node)
+
+    def trims(self, node: Node) -> bool:
+        """Whether some edges of a node that runs lead to nothing requested."""
+        return not self.all_run and self.leads.get(node) != ALL
 
     def walk(self, root: Node, dependencies: dict[Any, int], every: int) -> Iterator[None]:
         """Find the nodes that run, and count the edges over which their gradients will come.
 
-        The walk is depth first: whether a node is needed is known once it is known of all nodes
-        that it leads to. So the node is put on the stack again with a None above it, which says
-        that this is now to be decided. Each edge is looked at twice. The generator yields after
+        The walk is depth first: how many edges of a node lead to something requested is known once
+        it is known of the nodes behind them. So the node stays on the stack below these, and is
+        decided on when it is on top again. Each edge is looked at twice. The generator yields after
         every `every` looks.
         """
-        captures, min_topological_nr = self.captures, self.min_topological_nr
-        needed = self.needed = set(self.needed)
-        trimmed = self.trimmed = set()
-        seen = set()
+        self.all_run = False
+        leads, requested, min_topological_nr = self.leads, self.requested, self.min_topological_nr
         stack: list[Any] = [root]
         left = every
         while stack:
-            node = stack.pop()
-            if node is not None:
-                if node in seen:
-                    continue
-                seen.add(node)
-                stack += (node, None)
-                following = node.following
-                for edge in following if following.__class__ is tuple else (following,):
+            node = stack[-1]
+            following = node.following
+            if following.__class__ is not tuple:
+                following = (following,)
+            if node not in leads:
+                leads[node] = None
+                for edge in following:
                     left -= 1
                     if not left:
                         left = every
@@ -91,14 +95,13 @@ class ExecInfo:
                         if (
                             child.following
                             and child.topological_nr >= min_topological_nr
-                            and child not in seen
+                            and child not in leads
                         ):
                             stack.append(child)
                 continue
-            node = stack.pop()
-            following = node.following
-            if following.__class__ is not tuple:
-                following = (following,)
+            stack.pop()
+            if leads[node] is not None:
+                continue
             wanted = 0
             for edge in following:
                 left -= 1
@@ -107,25 +110,10 @@ class ExecInfo:
                     yield
                 if edge is not None:
                     child = edge.node if edge.__class__ is Edge else edge
-                    if child in needed or child in captures:
+                    if leads.get(child) or child in requested:
                         wanted += 1
                         dependencies[child] = dependencies.get(child, 0) + 1
-            if wanted:
-                needed.add(node)
-            if wanted < len(following) and node in needed:
-                trimmed.add(node)
-
-
-class InnerNodes:
-    """The set of all nodes that are not leaves, and some leaves."""
-
-    __slots__ = ("_leaves",)
-
-    def __init__(self, leaves: set[Any]) -> None:
-        self._leaves = leaves
-
-    def __contains__(self, node: Node) -> bool:
-        return node.topological_nr > 0 or node in self._leaves
+            leads[node] = (ALL if wanted == len(following) else SOME) if wanted else _NONE
 
 
 def arrivals(root: Node, info: ExecInfo | None) -> dict[Node, int]:
@@ -163,7 +151,7 @@ def predicted_order(root: Node, info: ExecInfo | None) -> list[Node]:
 
 def _following(node: Node, info: ExecInfo | None) -> list[Node]:
     """The nodes that a node's edges lead to and that the pass runs or captures."""
-    if info is not None and node not in info.needed and node.__class__ is not GraphRoot:
+    if info is not None and node.__class__ is not GraphRoot and not info.runs(node):
         return []
     return [
         edge.node

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 from asyncgrad.aliases import NodeGradient, Owned, Steps, Value
 from asyncgrad.core.delivery import deliver, pass_on, stage_leaf
 from asyncgrad.core.dependencies import count, count_needed
+from asyncgrad.core.exec_info import ALL
 from asyncgrad.core.last_steps import ask, commit_and_call_back
 from asyncgrad.core.modes import current
 from asyncgrad.core.node import Ending, Node, stored_edges
@@ -105,9 +106,9 @@ class GraphTask(PassState):
         dependencies, buffers = self.dependencies, self.not_ready
         careful, keep, freed = self.careful, self.keep_graph, self.freed
         info = self.exec_info
-        trimmed: Any = None if info is None else info.trimmed or None
+        leads = None if info is None or info.all_run else info.leads
         watch = self.watch
-        captures = self.captures if info is not None and info.captures_inner else None
+        captures = self.captures if info is not None and info.inner else None
         whole = budget
         node: Any = None
         gradient: NodeGradient = None
@@ -165,7 +166,7 @@ class GraphTask(PassState):
                 F = node.output_metadata.F
                 if gradient is None:
                     received: Any = None
-                elif trimmed is not None and node in trimmed:
+                elif leads is not None and leads.get(node) != ALL:
                     wanted = wanted_rule(self, node)
                     received = run_rule(node, wanted, F, gradient, self, thread=thread)
                 elif not rule.saves:
@@ -348,7 +349,6 @@ class GraphTask(PassState):
         One that is heavy, or before which much is copied, becomes ready again instead: the caller
         may be the loop, and `run` hands such nodes to a thread.
         """
-        cost = node.cost if self.streams is None else host_cost(node)
         if self.state is not RUNNING:
             self.launched.pop(node, None)
             close(steps)
@@ -357,7 +357,7 @@ class GraphTask(PassState):
         elif error is not None:
             self._resume(node, steps, error, throw=True)
             error = None  # See core.frames.
-        elif cost > HEAVY_NS or must_secure(self, node, HEAVY_NS):
+        elif host_cost(node) > HEAVY_NS or must_secure(self, node, HEAVY_NS):
             self.make_ready(node, Resumed(steps, result), False)
             self.launched.pop(node, None)
         else:

@@ -194,7 +194,7 @@ def ask(task: PassState, member: Member) -> Steps[None]:
     check_given(member.name(), given, staged)
     if not given:
         return
-    if task.captures is not None:
+    if task.captures:
         raise AutogradError(
             f"{member.name()} gave gradients for leaves to a pass of grad(), which adds to none: "
             f"return None from prepare() there"

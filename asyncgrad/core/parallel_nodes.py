@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from heapq import heappop
 from typing import TYPE_CHECKING, Any, Protocol
 
 from asyncgrad.aliases import Gradient, Namespace, NodeGradient, Saved, StoredEdge
@@ -60,7 +61,8 @@ def share(task: PassState, helpers: Helpers, node: OpNode, gradient: NodeGradien
         # To pass on a gradient, or a view of it, takes less time than to wake a thread.
         and not ready[0][2].rule.passes
     ):
-        _, _, other, received, _ = task.launch()  # type: ignore[misc]
+        _, _, other, received, _ = heappop(ready)
+        task.launched[other] = other.sequence_nr
         whole, fresh = other.rule.run, other.rule.fresh
         helpers.lend(partial(_run_lent, task, other, received, whole, fresh, None))
         room -= 1
@@ -118,7 +120,7 @@ def _can_lend(task: PassState, node: OpNode, gradient: NodeGradient) -> bool:
         # Rules report one at a time.
         and task.watch is None
         and gradient is not None
-        and (task.exec_info is None or node not in task.exec_info.trimmed)
+        and (task.exec_info is None or not task.exec_info.trims(node))
     )
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextvars import copy_context
-from heapq import heappop, heappush
+from heapq import heappush
 from typing import TYPE_CHECKING, Any
 
 from asyncgrad.aliases import Gradient, Namespace, NodeGradient, Owned, Steps, StoredEdge
@@ -24,7 +24,6 @@ from asyncgrad.core.states import (
     RUNNING,
     SHARE_NS,
     InputBuffer,
-    Ready,
     Resumed,
     Suspended,
 )
@@ -121,7 +120,9 @@ class PassState:
         self.dependencies: dict[Node, int] = {}
         #: Nodes with some but not all gradients. Their keys are in `dependencies`, too.
         self.not_ready: dict[Node, InputBuffer] = {}
-        #: Nodes with all their gradients: a heap with the next node first.
+        #: Nodes with all their gradients: a heap with the next node first. An entry is minus the
+        #: node's number, a tie breaker, the node, its gradient and whether that is owned; the last
+        #: two are lists, with one for each input, if the node has several.
         self.ready: list[Any] = [(-root.sequence_nr, 0, root, gradient, owned)]
         #: Counts pushes to the heap: a tie breaker, so that nodes are never compared.
         self.order = 0
@@ -141,13 +142,14 @@ class PassState:
         self.inbox: list[Callable[[], Any]] = []
         #: What a partial pass runs and captures; None if everything runs.
         self.exec_info: ExecInfo | None = None
-        #: For each captured node: pairs of an input number and a position in `captured`.
-        self.captures: dict[Any, tuple[tuple[int, int], ...]] | None = None
+        #: For each captured node: pairs of an input number and a position in `captured`. Only passes
+        #: of `grad()` capture any.
+        self.captures: dict[Any, tuple[tuple[int, int], ...]] = {}
         self.captured: Any = ()
         if inputs is not None:
             self.exec_info = ExecInfo(inputs, accumulate)
             if not accumulate:
-                self.captures = self.exec_info.captures
+                self.captures = self.exec_info.requested
                 self.captured = [None] * len(inputs)
         #: What `commit` will add to the leaves: (variable, gradient, owned).
         self.staged: list[Staged] = []
@@ -215,22 +217,13 @@ class PassState:
             number, order = self.postponed[node]
         heappush(self.ready, (-number, order, node, gradient, owned))
 
-    def launch(self) -> Ready | None:
-        """Hand out the next ready node, None if there is none."""
-        if self.state is not RUNNING or not self.ready:
-            return None
-        entry = Ready(*heappop(self.ready))
-        self.launched[entry.node] = entry.node.sequence_nr
-        return entry
-
     def capture(self, node: Node, gradient: NodeGradient) -> bool:
         """Store a requested node's gradients; True if the node itself is not to run."""
         assert self.exec_info is not None
-        assert self.captures is not None
         several = node.output_metadata.__class__ is tuple
         for position, place in self.captures[node]:
             self.captured[place] = gradient[position] if several else gradient
-        return node not in self.exec_info.needed
+        return not self.exec_info.runs(node)
 
     def is_ordinary(self, node: Node) -> bool:
         """Whether to run a node means to call its rule: no hook, capture or observer sees it."""
@@ -238,7 +231,7 @@ class PassState:
             node.rule is not None
             and node.extras is None
             and not self.careful
-            and (self.exec_info is None or node not in self.exec_info.captures)
+            and node not in self.captures
         )
 
     def within(self, function: Callable[..., Any], *args: object) -> Any:
@@ -342,7 +335,8 @@ class PassState:
         Tasks and timers started by hooks have such references, in their contexts.
         """
         self.root = _NO_ROOT
-        self.result = self.collect = self.exec_info = self.captures = self.revoke = None
+        self.result = self.collect = self.exec_info = self.revoke = None
+        self.captures = {}
         self.captured = ()
         self.postponed.clear()
         # Its records of modes refer back to the pass: a cycle.

@@ -62,11 +62,11 @@ def run_node(
     extras = node.extras
     info = task.exec_info
     if info is not None:
-        needed = node in info.needed
+        needed = info.runs(node)
         if extras is not None and not needed:
             gradients = yield from _reported(task, node, tensor_hooks, gradients)
         # As in PyTorch: if a captured node also runs, the capture precedes its hooks.
-        for position, place in info.captures.get(node, ()):
+        for position, place in task.captures.get(node, ()):
             task.captured[place] = gradients[position]
         if not needed:
             return None
@@ -232,7 +232,7 @@ def wanted_rule(task: PassState, node: OpNode) -> Run:
     run, pulls = rule.run, rule.pulls
     if watch is not None:
         run = partial(watch.call, node, rule, None)
-    if info is None or node not in info.trimmed:
+    if info is None or not info.trims(node):
         return run
     following = node.following
     if following.__class__ is not tuple:

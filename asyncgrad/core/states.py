@@ -40,18 +40,6 @@ FINISHED, MORE, HEAVY, WAITING = Outcome
 ENDED = frozenset({DONE, FAILED, CANCELLED})
 
 
-class Ready(NamedTuple):
-    """A node with its gradients; in the heap it is a plain tuple, which costs less."""
-
-    #: Minus the sequence number: a heap hands out its smallest.
-    key: int
-    order: int
-    node: Any
-    #: The gradient of the node's only input, or a list with one for each input.
-    gradient: Any
-    owned: Any
-
-
 class Suspended(NamedTuple):
     """A node that waits for something that only an event loop can provide."""
 

@@ -382,6 +382,6 @@ def _is_result(task: PassState, target: Node) -> bool:
     """Whether what reaches a node is visible outside of the pass."""
     return (
         target.__class__ is AccumulateGrad
-        or (task.captures is not None and target in task.captures)
+        or target in task.captures
         or (target.extras is not None and bool(target.extras.retain))
     )

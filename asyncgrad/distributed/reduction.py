@@ -186,7 +186,7 @@ class Reducer:
             # As in one process, a parameter that a hook has frozen meanwhile gets no gradient.
             gradient = gradients[0] if self.parameters[place].requires_grad else None
             self.enter().arrived(place, gradient)
-        elif modes.current().graph_task.captures is None:
+        elif not modes.current().graph_task.captures:
             # Passes of grad() concern this rank alone.
             raise AutogradError(
                 "DistributedDataParallel: backward(inputs=) is not reduced: do without inputs="

@@ -329,7 +329,7 @@ class context:
         # The errors of nested passes are their parents'.
         is_nested = task.parent is not None
         whole = self._whole()
-        adds = task.captures is None and not is_nested and not whole._ended
+        adds = not (task.captures or is_nested or whole._ended)
         if adds and task not in whole._joined:
             whole._joined[task] = joined = _InContext(whole, self._turn())
             task.hold = whole.held.take

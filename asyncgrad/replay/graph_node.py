@@ -7,6 +7,7 @@ from functools import partial
 from itertools import repeat
 from typing import Any
 
+from asyncgrad.core.exec_info import ALL, SOME
 from asyncgrad.core.modes import current
 from asyncgrad.core.node import (
     Edge,
@@ -183,10 +184,8 @@ class GraphNode(Node):
             # comes here, or it had started before. The nodes between are not counted yet.
             for number, wanted in graph.wanted(self._flags(state.slots, task)).items():
                 node = nodes[number]
-                if info is not None and info.needed.__class__ is set:
-                    info.needed.add(node)
-                    if not all(wanted):
-                        info.trimmed.add(node)
+                if info is not None:
+                    info.leads[node] = ALL if all(wanted) else SOME
                 for edge, flag in zip(stored_edges(node), wanted, strict=True):
                     target = as_edge(edge).node
                     if flag and target in inner:

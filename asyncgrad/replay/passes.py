@@ -73,7 +73,7 @@ class Passes(Changes):
                     # A replay knows only the current stream.
                     self.refuse("it runs a pass through a node of another stream")
             task.collect = partial(self._collect, known, task.collect)
-        elif task.captures is None:
+        elif not task.captures:
             self.refuse("it runs backward(create_graph=True)")
         else:
             self._recorded.append(task)
@@ -126,7 +126,7 @@ class Passes(Changes):
             known.forget()
             return None if collect is None else collect(task, within)
         try:
-            if self.reason is None and task.captures is None:
+            if self.reason is None and not task.captures:
                 self._committed(known, task)
             elif self.reason is None:
                 captured = [None if x is None else known.place(x) for x in task.captured]
@@ -138,7 +138,7 @@ class Passes(Changes):
         finally:
             known.forget()
         result = None if collect is None else collect(task, within)
-        if self.reason is None and task.captures is not None and result is not None:
+        if self.reason is None and task.captures and result is not None:
             found = result.values() if isinstance(result, dict) else result
             for tensor, place in zip(found, captured, strict=True):
                 self._captured(tensor, place)

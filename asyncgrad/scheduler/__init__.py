@@ -40,7 +40,7 @@ def start(task: GraphTask) -> Any:
         if not modes.blocking and not is_in_node():
             return engine_of(loop).submit(task, loop)
     elif "trio" in modules and not current().blocking:
-        refuse_trio("backward" if task.captures is None else "grad")
+        refuse_trio("grad" if task.captures else "backward")
     return ended(run_inline(task))
 
 

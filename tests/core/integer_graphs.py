@@ -6,7 +6,8 @@ a sum concatenates: they show the order in which a sum was made.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from heapq import heappop
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from invariants import validate
 
@@ -15,7 +16,7 @@ from asyncgrad.core.graph_task import GraphTask
 from asyncgrad.core.metadata import Metadata
 from asyncgrad.core.node import Edge, Node, as_edge, as_stored, init_node
 from asyncgrad.core.rule import Rule
-from asyncgrad.core.states import Outcome, Ready
+from asyncgrad.core.states import RUNNING, Outcome
 from asyncgrad.core.variable import AccumulateGrad, Variable, autograd_meta, gradient_edge
 
 if TYPE_CHECKING:
@@ -45,6 +46,15 @@ class Namespace:
         return value
 
 
+class Paper:
+    """The device of numbers and words."""
+
+    streamed = False
+
+    def __str__(self) -> str:
+        return "paper"
+
+
 class Lends:
     """Has room for some more nodes, or parts of them, which the test runs itself."""
 
@@ -68,7 +78,7 @@ class Lends:
 def facts() -> Metadata:
     costs = {"cost": 1_000, "line_cost": 1_000}
     return Metadata(
-        (), "int", "paper", Namespace(), size=1, **costs, is_complex=False, is_float=True
+        (), "int", Paper(), Namespace(), size=1, **costs, is_complex=False, is_float=True
     )
 
 
@@ -193,6 +203,25 @@ def pass_over(
         inputs = [as_edge(_stored(edge)) for edge in inputs]
     values = [1] * len(edges) if gradients is None else list(gradients)
     return GraphTask(edges, values, inputs=inputs, **options)
+
+
+class Ready(NamedTuple):
+    """A node with its gradients, as they are in `PassState.ready`."""
+
+    key: int
+    order: int
+    node: Any
+    gradient: Any
+    owned: Any
+
+
+def launch(task: GraphTask) -> Ready | None:
+    """Hand out the next ready node, None if there is none."""
+    if task.state is not RUNNING or not task.ready:
+        return None
+    entry = Ready(*heappop(task.ready))
+    task.launched[entry.node] = entry.node.sequence_nr
+    return entry
 
 
 def finish(task: GraphTask, node: Node, gradients: Any) -> list[Ready]:

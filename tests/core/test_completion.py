@@ -12,6 +12,7 @@ from integer_graphs import (
     Fails,
     Step,
     finish,
+    launch,
     leaf,
     pass_over,
     run_through,
@@ -160,7 +161,7 @@ class TestFailure:
         """What was handed out by `launch` comes back by `fail` as well as by `finish`."""
         task = pass_over(Step([leaf()]))
         task.start()
-        entry = task.launch()
+        entry = launch(task)
         task.fail(error := ValueError(), entry.node)
         validate(task)
         assert task.take_last_steps() is Outcome.FINISHED
@@ -170,9 +171,9 @@ class TestFailure:
         x, y = leaf(), leaf()
         task = pass_over(Step([x]), Step([y]))
         task.start()
-        root = task.launch()
+        root = launch(task)
         finish(task, root.node, root.node.apply((), task))
-        first, second = task.launch(), task.launch()
+        first, second = launch(task), launch(task)
         task.fail(error := ValueError(), first.node)
         assert task.take_last_steps() is Outcome.WAITING
         task.fail(KeyError(), second.node)
@@ -233,7 +234,7 @@ class TestCancellation:
         while not task.suspended:
             task.run(2_000)
         task.cancel()
-        assert task.launch() is None
+        assert launch(task) is None
         assert task.run(ENDLESS) is Outcome.WAITING
         assert log == []
         assert task.ready == []
@@ -242,7 +243,7 @@ class TestCancellation:
         x = leaf()
         task = pass_over(Step([x]))
         task.start()
-        entry = task.launch()
+        entry = launch(task)
         task.cancel()
         assert finish(task, entry.node, (1,)) == []
         validate(task)
@@ -258,7 +259,7 @@ class TestCancellation:
         with pytest.raises(ValueError, match="not handed out"):
             finish(task, root, (1,))
         assert (dict(task.dependencies), list(task.ready), task.state) == before
-        entry = task.launch()
+        entry = launch(task)
         finish(task, entry.node, (1,))
         with pytest.raises(ValueError, match="has reported already"):
             finish(task, entry.node, (1,))

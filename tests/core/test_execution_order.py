@@ -12,6 +12,7 @@ from integer_graphs import (
     Step,
     by_rule,
     finish,
+    launch,
     leaf,
     pass_over,
     run_through,
@@ -88,7 +89,7 @@ def test_an_accumulator_runs_before_anything_else_that_is_ready() -> None:
     task = pass_over(Step([rest, Identity([accumulator, accumulator], (x._metadata,) * 2)]))
     task.start()
     order = []
-    while (entry := task.launch()) is not None:
+    while (entry := launch(task)) is not None:
         order.append(entry.node)
         if entry.node.__class__ is AccumulateGrad:
             task.staged.append((entry.node.variable, entry.gradient, False))
@@ -255,7 +256,7 @@ class TestSlices:
         task = pass_over(Step([leaf()], label="root", log=log))
         assert task.state is State.NEW
         task.run(ENDLESS)
-        assert task.launch() is None
+        assert launch(task) is None
         assert log == []
 
 
@@ -276,7 +277,7 @@ class TestResumableWalk:
         calls = 1
         while not parts.start(steps):
             assert parts.state is State.NEW
-            assert parts.launch() is None
+            assert launch(parts) is None
             calls += 1
         assert calls >= 10_000 // max(steps, 2_000)
         assert parts.state is State.RUNNING

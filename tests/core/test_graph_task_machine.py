@@ -22,6 +22,7 @@ from integer_graphs import (
     accumulate,
     by_rule,
     finish,
+    launch,
     leaf,
     pass_over,
     staged,
@@ -218,7 +219,7 @@ class Interleavings(RuleBasedStateMachine):
 
     @rule()
     def launch(self) -> None:
-        entry = self.task.launch()
+        entry = launch(self.task)
         if entry is not None:
             assert self.task.state is State.RUNNING
             if entry.gradient.__class__ is Resumed:
@@ -303,7 +304,7 @@ class Interleavings(RuleBasedStateMachine):
 
     def runs(self, node: Node) -> bool:
         info = self.task.exec_info
-        return info is None or node in info.needed
+        return info is None or info.runs(node)
 
     @invariant()
     def is_sound(self) -> None:

@@ -43,7 +43,7 @@ def test_nothing_behind_the_oldest_requested_input_is_walked() -> None:
     run_through(task)
     assert task.captured == [1]
     assert log == ["root"]
-    assert task.exec_info.needed == {root}
+    assert [task.exec_info.runs(node) for node in (root, middle, side)] == [True, False, False]
 
 
 def test_an_input_above_another_is_captured_and_runs() -> None:

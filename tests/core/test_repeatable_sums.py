@@ -18,6 +18,7 @@ from integer_graphs import (
     Step,
     accumulate,
     finish,
+    launch,
     leaf,
     pass_over,
     staged,
@@ -109,9 +110,9 @@ def test_any_order_of_finishing_gives_the_same_sum(order: tuple[int, ...]) -> No
     producers = [Says([target, target], label=label) for label in "abcd"]
     task = pass_over(*producers)
     task.start()
-    root = task.launch()
+    root = launch(task)
     finish(task, root.node, root.node.apply((), task))
-    launched = [task.launch() for _ in producers]
+    launched = [launch(task) for _ in producers]
     assert [entry.node.label for entry in launched] == ["d", "c", "b", "a"]
     for place in order:
         node = launched[place].node
@@ -149,12 +150,12 @@ def test_the_moment_at_which_a_slow_node_ends_does_not_change_the_sum() -> None:
         for hand_out in (False, True):
             x, task = graph_with_a_slow_node()
             task.start()
-            slow = task.launch()
+            slow = launch(task)
             finish(task, slow.node, slow.node.apply((), task)) if slow.node is task.root else None
-            slow = task.launch()
+            slow = launch(task)
             others = []
             for _ in range(steps):
-                entry = task.launch()
+                entry = launch(task)
                 if entry is None or len(entry.node.next_edges) == 0:
                     break
                 others.append(entry.node)
@@ -173,9 +174,9 @@ def test_a_node_that_is_ready_but_not_handed_out_comes_before_older_ones_that_en
     """`old` ends after `slow` has made `young` ready and before `young` runs."""
     x, task = graph_with_a_slow_node()
     task.start()
-    root = task.launch()
+    root = launch(task)
     finish(task, root.node, root.node.apply((), task))
-    slow, old = task.launch(), task.launch()
+    slow, old = launch(task), launch(task)
     assert old.node.label == "old"
     finish(task, slow.node, (1,))
     finish(task, old.node, old.node.apply((1,), task))
@@ -199,9 +200,9 @@ def test_outputs_of_a_node_are_summed_each_by_itself() -> None:
     b = Says([Edge(two, 1), Edge(two, 0)], label="b")
     task = pass_over(a, b)
     task.start()
-    root = task.launch()
+    root = launch(task)
     finish(task, root.node, root.node.apply((), task))
-    first, second = task.launch(), task.launch()
+    first, second = launch(task), launch(task)
     assert (first.node, second.node) == (b, a)
     finish(task, a, a.apply((1,), task))
     finish(task, b, b.apply((1,), task))
@@ -214,10 +215,10 @@ def test_a_driver_that_launches_accumulators_stages_what_they_get() -> None:
     x = leaf()
     task = pass_over(Says([x, x], label="a"))
     task.start()
-    entry = task.launch()
+    entry = launch(task)
     ready = finish(task, entry.node, entry.node.apply((1,), task))
     assert [r.gradient for r in ready] == [("a0", "a1")]
-    entry = task.launch()
+    entry = launch(task)
     accumulate(task, entry.node, entry.gradient)
     assert finish(task, entry.node, ()) == []
     assert task.take_last_steps() is Outcome.FINISHED
