@@ -372,15 +372,14 @@ class GraphTask(PassState):
         devices, call callbacks. Without `thread` this may run on a loop: then large gradients are
         neither committed nor reverted.
         """
-        if self.launched:
+        if self.launched or self.ready:
             return MORE if self.ready else WAITING
         on_loop = self.future is not None and not thread
-        if self.ready:
-            return MORE
         if self.state in ENDED:
             return FINISHED  # In a thread, and the loop asks again.
-        if self.hold is not None:
-            self.hold(self)
+        for member in self.members:
+            if member.hold is not None:
+                member.hold(self)
         if self.state is DRAINING:
             return FINISHED if self.end(not on_loop) else HEAVY
         streams, asks = self.streams, self.asked < len(self.members)

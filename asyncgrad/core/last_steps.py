@@ -8,7 +8,7 @@ the pass can't be cancelled any more. Then the gradients are committed here, and
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import Any, Protocol
 
@@ -42,7 +42,7 @@ class Participant(Protocol):
 class Member(Ending):
     """Pseudo-node after the last node of a pass: asks one participant."""
 
-    __slots__ = ("decision", "given", "held", "participant")
+    __slots__ = ("decision", "given", "held", "hold", "participant")
 
     def __init__(self, participant: Participant) -> None:
         super().__init__(f"{type(participant).__qualname__}.prepare")
@@ -51,7 +51,10 @@ class Member(Ending):
         self.given: frozenset[Any] = frozenset()
         #: The future of its `decide`, which is called once.
         self.decision: Any = None
-        #: It was taken from the pass that it has joined (`PassState.hold`). Whoever awaits that one
+        #: Called with the pass before its participants are asked, or told of a failure, and takes
+        #: those that are to learn of the end of a greater whole. None: they learn of the pass's.
+        self.hold: Callable[[PassState], None] | None = getattr(participant, "hold", None)
+        #: It was taken by such a function from the pass that it has joined. Whoever awaits that one
         #: may have gone on when this one is told of the end.
         self.held = False
 

@@ -60,11 +60,11 @@ class PassState:
         "__weakref__", "asked", "callbacks", "cancelling", "captured", "captures", "careful",
         "collect", "committed", "committed_early", "context", "create_graph", "deadline",
         "dependencies", "depth", "ending", "error", "event_log", "exec_info", "freed", "future",
-        "hold", "inbox", "keep_graph", "later_errors", "launched", "members", "not_ready",
-        "observer", "order", "outermost", "parent", "place", "postponed", "priority", "queued",
-        "ready", "recorded", "result", "revoke", "root", "running", "secured", "share_ns", "staged",
-        "state", "stepping", "streams", "suspended", "timer", "virtual_time", "wait_enqueued",
-        "walk", "watch",
+        "inbox", "keep_graph", "later_errors", "launched", "members", "not_ready", "observer",
+        "order", "outermost", "parent", "place", "postponed", "priority", "queued", "ready",
+        "recorded", "result", "revoke", "root", "running", "secured", "share_ns", "staged", "state",
+        "stepping", "streams", "suspended", "timer", "virtual_time", "wait_enqueued", "walk",
+        "watch",
     )  # fmt: skip
 
     def __init__(
@@ -142,8 +142,8 @@ class PassState:
         self.inbox: list[Callable[[], Any]] = []
         #: What a partial pass runs and captures; None if everything runs.
         self.exec_info: ExecInfo | None = None
-        #: For each captured node: pairs of an input number and a position in `captured`. Only passes
-        #: of `grad()` capture any.
+        #: For each captured node: pairs of an input number and a position in `captured`. Only
+        #: passes of `grad()` capture any.
         self.captures: dict[Any, tuple[tuple[int, int], ...]] = {}
         self.captured: Any = ()
         if inputs is not None:
@@ -163,10 +163,6 @@ class PassState:
         #: first have been asked.
         self.members: Sequence[Any] = ()
         self.asked = 0
-        #: Called with the pass before its participants are asked, or told of a failure, and takes
-        #: those that are to learn of the end of a greater whole; None if they learn of that of the
-        #: pass.
-        self.hold: Callable[[Any], None] | None = None
         #: Functions to call after the last node.
         self.callbacks: list[Callable[[], Any]] = []
         #: Undoes the commit made before the callbacks, if the pass does not succeed.

@@ -19,7 +19,7 @@ from asyncgrad.distributed.lifetimes import all_of, one_of
 from asyncgrad.distributed.mail import decision
 from asyncgrad.distributed.messages import MESSAGES
 from asyncgrad.distributed.staging import Decision
-from asyncgrad.distributed.sums import Held
+from asyncgrad.distributed.sums import Held, KeepsBack
 from asyncgrad.errors import AutogradError
 from asyncgrad.ops.float32_compute import computing_dtype
 from asyncgrad.scheduler import offload
@@ -151,15 +151,12 @@ class Part:
             self._loop.call_soon_threadsafe(task.cancel)
 
 
-class Kept(Part):
+class Kept(KeepsBack, Part):
     """Leaves a pass's gradients to the caller of the world, which decides for all ranks."""
 
-    stays = True
-
     def __init__(self, model: Any, name: Any, key: Any, kept: dict[Any, Any], held: Held) -> None:
-        super().__init__(model, model.group.site.host.runs.group(key), name, adds=True)
-        self._into = kept
-        self.held = held
+        KeepsBack.__init__(self, held, kept)
+        Part.__init__(self, model, model.group.site.host.runs.group(key), name, adds=True)
 
     async def prepare(self, gradients: dict[Any, Any]) -> dict[Any, Any]:
         """Reduce the rest, and keep all gradients back."""
@@ -169,9 +166,7 @@ class Kept(Part):
                 "a pass of a replicated model has come to a part, whose gradients would not be "
                 "averaged: call the part in a pass of the caller's"
             )
-        averages = await self._averages()
-        self._into |= gradients | averages
-        return dict.fromkeys(self._into)
+        return await super().prepare(gradients | await self._averages())
 
     async def commit(self) -> None:
         """Make way for the next pass."""
@@ -179,7 +174,7 @@ class Kept(Part):
 
     async def abort(self) -> None:
         """Keep nothing."""
-        self._into.clear()
+        await super().abort()
         self._leave()
 
 

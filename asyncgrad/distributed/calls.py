@@ -24,7 +24,7 @@ from asyncgrad.distributed.messages import Place
 from asyncgrad.distributed.remote import Ref
 from asyncgrad.distributed.site import Site
 from asyncgrad.distributed.staging import Ambient, PassRequest, ambient
-from asyncgrad.distributed.sums import Held, Staged
+from asyncgrad.distributed.sums import Held, KeepsBack, Staged
 from asyncgrad.distributed.values import check_plain, cut, requires_grad
 from asyncgrad.errors import AutogradError
 from asyncgrad.ops.tensors.pytree import flatten
@@ -164,9 +164,7 @@ class _Border(Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
-        collector = _collector.get()
-        current().graph_task.hold = collector.held.take
-        graph.join(collector)
+        graph.join(_collector.get())
         return gradients
 
 
@@ -201,34 +199,8 @@ def _through(identity: type[Function], leaves: list[Any]) -> list[Any]:
     return found
 
 
-class _Collector:
-    """Participant of a host's pass that keeps all its gradients back."""
-
-    stays = True
-
-    def __init__(self, held: Held) -> None:
-        #: What takes part otherwise.
-        self.held = held
-        self.gradients: dict[Any, Any] = {}
-
-    async def prepare(self, gradients: dict[Any, Any]) -> dict[Any, Any]:
-        self.held.check()
-        self.gradients = gradients
-        return dict.fromkeys(gradients)
-
-    async def commit(self) -> None: ...
-
-    async def abort(self) -> None:
-        self.take()
-
-    def take(self) -> dict[Any, Any]:
-        """The gradients. They are kept no longer: a user's timer may keep the pass's context."""
-        found, self.gradients = self.gradients, {}
-        return found
-
-
 #: What keeps the gradients of a host's pass back.
-_collector: ContextVar[_Collector] = ContextVar("asyncgrad_collector")
+_collector: ContextVar[KeepsBack] = ContextVar("asyncgrad_collector")
 
 
 async def collected(
@@ -254,15 +226,18 @@ async def collected(
         return {}, touched
     within = Ambient(site, asked.key, asked.turn, asked.accumulates, touched, asked.finished, {})
     deadline = None if asked.left is None else site.loop.time() + asked.left
-    collector = _Collector(held)
+    kept: dict[Any, Any] = {}
 
     async def collect() -> dict[Any, Any]:
         ambient.set(within)
-        _collector.set(collector)
+        _collector.set(KeepsBack(held, kept))
         await backward(
             outputs, gradients, asked.retain_graph, priority=asked.priority, deadline=deadline
         )
-        return collector.take()
+        by_leaf = kept.copy()
+        # A user's timer may keep the pass's context.
+        kept.clear()
+        return by_leaf
 
     # The task has a context of its own, so what is set there is set nowhere else.
     return await asyncio.ensure_future(collect()), touched

@@ -147,7 +147,7 @@ class Pipeline:
             in_flight = len(self._stages) + 1 if self._schedule == "1f1b" else self._microbatches
             window = asyncio.Semaphore(in_flight)
             filled = asyncio.Barrier(self._microbatches)
-            within = shared.place(last.site)
+            within = shared._place(last.site)
             # Also those that stage no gradients, as they keep what the step has begun there.
             within.touched.update(stage.rank for stage in self._stages)
             step = next(last.site.numbers)
@@ -167,7 +167,7 @@ class Pipeline:
                     call.place = Place(within.key, step, len(self._stages) - 1, end, number)
                     share = 1.0 if is_sum else (stop - start) / rows
                     if self._schedule == "1f1b":
-                        own = shared.place(last.site)
+                        own = shared._place(last.site)
                         call.at_once = own, share, call.deadline, current().priority
                     # The step gives it up.
                     call.deadline = None

@@ -161,9 +161,7 @@ class Reducer:
         found.together = self.group.standstill.together(task)
         found.together[found.key] = self.name
         self._entered[task] = found
-        if isinstance(found, Kept):
-            task.hold = found.held.take
-        else:
+        if isinstance(found, Voting):
             check_no_context()
         return found
 

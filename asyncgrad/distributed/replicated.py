@@ -90,7 +90,7 @@ class ReplicatedModel:
         async with limited_context("forward_backward", deadline, self._turn) as shared:
             self._steps += 1
             deadline = current().deadline
-            within = shared.place(site)
+            within = shared._place(site)
             within.touched.update(range(site.size))
             left = None if deadline is None else deadline - site.loop.time()
             arguments = {}

@@ -30,7 +30,7 @@ from asyncgrad.core.states import DONE
 from asyncgrad.distributed.errors import PassEndedError, limited
 from asyncgrad.distributed.site import CALLER, Site
 from asyncgrad.distributed.starts import watched
-from asyncgrad.distributed.sums import Held, Staged
+from asyncgrad.distributed.sums import Held, KeepsBack, Staged
 from asyncgrad.distributed.values import requires_grad
 from asyncgrad.errors import AutogradError
 from asyncgrad.records import NamedTuple
@@ -105,7 +105,7 @@ def current_staging(site: Site) -> tuple[Ambient, graph.Pass]:
             graph.join(own)
             found = Ambient(site, own.key, (0, 0), running.accumulates, own.touched, set(), {})
         else:
-            found = shared.reach(site, running)
+            found = shared._reach(site, running)
         site.staging[task] = found
     return found, running
 
@@ -156,36 +156,32 @@ class Decision:
             await self.site.tell_all(range(self.site.size), "abort", self.key)
 
 
-class _InContext:
+class _InContext(KeepsBack):
     """Takes part in a pass whose gradients are committed together with those of others."""
 
-    stays = True
-
     def __init__(self, shared: context, turn: tuple[int, int]) -> None:
+        super().__init__(shared._held, {})
         self._shared = shared
         self.turn = turn
         #: Where hosts stage what they compute for the pass, once it has come to a part.
         self.within: Ambient | None = None
 
     async def prepare(self, gradients: dict[Any, Any]) -> dict[Any, Any]:
-        """Keep the gradients back."""
-        self._shared.check()
+        """Have the pass add nothing."""
+        self._shared._check()
         if any(requires_grad(gradient) for gradient in gradients.values()):
             raise AutogradError(
                 "a pass of a context() was recorded by create_graph=True, and gradients that are "
                 "kept back lose their graph: start it outside of the block, or call grad()"
             )
-        self._shared.own.add(self.turn, (CALLER, 0), gradients)
+        self._shared._own.add(self.turn, (CALLER, 0), gradients)
         if self.within is not None:
             self.within.finished.add(self.turn[1])
         return dict.fromkeys(gradients)
 
-    async def commit(self) -> None:
-        """Change nothing: the gradients are committed at the end of the context."""
-
     async def abort(self) -> None:
         """Make the context fail, because one of its passes has failed."""
-        await self._shared.fail()
+        await self._shared._fail()
 
 
 class context:
@@ -216,12 +212,12 @@ class context:
 
     def __init__(self) -> None:
         """Start without a world: the first pass that reaches one decides which it is."""
-        self.own = Staged()
+        self._own = Staged()
         #: The decision, and what takes part in passes otherwise.
-        self.held = Held()
-        self.committed = False
+        self._held = Held()
+        self._committed = False
         #: Who has opened it ends it in time.
-        self.is_limited = False
+        self._is_limited = False
         self._decision: Decision | None = None
         self._telling: asyncio.Future[None] | None = None
         self._failed = self._ended = self._entered = False
@@ -235,17 +231,16 @@ class context:
         #: What takes part in each pass.
         self._joined: weakref.WeakKeyDictionary[GraphTask, _InContext] = weakref.WeakKeyDictionary()
 
-    def reach(self, site: Site, running: graph.Pass) -> Ambient:
+    def _reach(self, site: Site, running: graph.Pass) -> Ambient:
         """Where hosts stage what they compute for a pass of this context, which comes to a part."""
         whole = self._whole()
         joined = whole._joined.get(current().graph_task)
         if joined is None:
             # It adds to no `.grad`, or it was started after the block.
             joined = _InContext(whole, self._turn())
-            current().graph_task.hold = whole.held.take
             graph.join(joined)
         whole._deadlines.append(running.deadline)
-        joined.within = self.place(site, joined.turn, running.accumulates)
+        joined.within = self._place(site, joined.turn, running.accumulates)
         return joined.within
 
     def _turn(self) -> tuple[int, int]:
@@ -255,7 +250,7 @@ class context:
             self._first = number
         return (number, 0) if numbered is None else (self._first, numbered)
 
-    def place(
+    def _place(
         self, site: Site, turn: tuple[int, int] | None = None, accumulates: bool = True
     ) -> Ambient:
         """Where hosts stage what they compute for a pass; for the next one without a turn.
@@ -263,10 +258,10 @@ class context:
         Hosts that are added to those that have staged something are told of the end.
         """
         whole = self._whole()
-        whole.check()
+        whole._check()
         if whole._decision is None:
             whole._decision = Decision(site)
-            whole.held.members.append(Member(whole._decision))
+            whole._held.members.append(Member(whole._decision))
         decision = whole._decision
         if decision.site is not site:
             raise AutogradError("a context() commits passes of one world: open one for each")
@@ -280,7 +275,7 @@ class context:
         """The outermost context, which commits."""
         return self if self._outer is None else self._outer._whole()
 
-    def check(self) -> None:
+    def _check(self) -> None:
         """Raise if the context has ended, or a pass of it has failed."""
         if self._ended:
             raise PassEndedError(
@@ -293,7 +288,7 @@ class context:
                 "the block, and start again in a new one"
             )
 
-    async def fail(self) -> None:
+    async def _fail(self) -> None:
         """Commit nothing, and tell all, or leave that to the end of the block.
 
         A pass that blocks a thread is concluded on a loop of its own, on which those that have
@@ -301,14 +296,14 @@ class context:
         """
         self._failed = True
         if asyncio.get_running_loop() is self._loop:
-            await self.give_up()
+            await self._give_up()
 
-    async def give_up(self) -> None:
+    async def _give_up(self) -> None:
         """Drop what has been staged; the hosts are told once, and refuse what comes later."""
         self._failed = True
-        self.own = Staged()
+        self._own = Staged()
         if self._telling is None:
-            self._telling = self.held.give_up()
+            self._telling = self._held.give_up()
         if self._telling is not None:
             # All are told even if this wait is cancelled.
             await asyncio.wait([self._telling])
@@ -332,7 +327,6 @@ class context:
         adds = not (task.captures or is_nested or whole._ended)
         if adds and task not in whole._joined:
             whole._joined[task] = joined = _InContext(whole, self._turn())
-            task.hold = whole.held.take
             task.members = [*task.members, Member(joined)]
 
         def ended(_: object = None) -> None:
@@ -352,10 +346,10 @@ class context:
         whole = self._whole()
         try:
             if kind is not None or whole._failed:
-                await whole.give_up()
+                await whole._give_up()
             if kind is not None:
                 return
-            whole.check()
+            whole._check()
             if whole is self:
                 self._ended = True
                 await self._commit()
@@ -366,20 +360,20 @@ class context:
 
     async def _commit(self) -> None:
         """Commit all, until the latest deadline if each pass has one."""
-        if self.is_limited or None in self._deadlines:
+        if self._is_limited or None in self._deadlines:
             deadline = None
         else:
             deadline = max(self._deadlines, default=None)  # type: ignore[type-var]
         running = None
         try:
-            running = self.held.commit(self.own.total())
+            running = self._held.commit(self._own.total())
             # If this wait is cancelled, nothing has changed anywhere, or all is committed.
             async with limited("the commit of a context()", deadline, running.committed):
                 await running
         finally:
-            self.committed = running is not None and running.committed()
-            if not self.committed:
-                await self.give_up()
+            self._committed = running is not None and running.committed()
+            if not self._committed:
+                await self._give_up()
 
 
 @asynccontextmanager
@@ -388,9 +382,9 @@ async def limited_context(
 ) -> AsyncIterator[context]:
     """Open a context, in its turn, that is given up at a deadline or at that of a `request`."""
     whole = context()
-    whole.is_limited = True
+    whole._is_limited = True
     with request(deadline=deadline):
-        limit = limited(name, current().deadline, lambda: whole.committed)
+        limit = limited(name, current().deadline, lambda: whole._committed)
         async with limit, turn, whole:
             whole._whole()._deadlines.append(current().deadline)
             yield whole

@@ -122,6 +122,32 @@ class Held:
         return found
 
 
+class KeepsBack:
+    """Takes part in a pass whose gradients, by leaf, are committed later."""
+
+    #: It is told of the end of its pass, and not of the commit.
+    stays = True
+
+    def __init__(self, held: Held, kept: dict[Any, Any]) -> None:
+        self.held = held
+        #: Takes the others that take part.
+        self.hold = held.take
+        self._kept = kept
+
+    async def prepare(self, gradients: dict[Any, Any]) -> dict[Any, Any]:
+        """Have the pass add nothing."""
+        self.held.check()
+        self._kept |= gradients
+        return dict.fromkeys(self._kept)
+
+    async def commit(self) -> None:
+        """Change nothing: the gradients are committed later."""
+
+    async def abort(self) -> None:
+        """Keep nothing."""
+        self._kept.clear()
+
+
 def _started(*args: Any) -> Any:
     """Start a pass in which others take part, who need the loop: so it does not block."""
     with Mode(blocking=False):
