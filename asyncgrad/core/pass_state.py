@@ -61,10 +61,9 @@ class PassState:
         "collect", "committed", "committed_early", "context", "create_graph", "deadline",
         "dependencies", "depth", "ending", "error", "event_log", "exec_info", "freed", "future",
         "inbox", "keep_graph", "later_errors", "launched", "members", "not_ready", "observer",
-        "order", "outermost", "parent", "place", "postponed", "priority", "queued", "ready",
-        "recorded", "result", "revoke", "root", "running", "secured", "share_ns", "staged", "state",
-        "stepping", "streams", "suspended", "timer", "virtual_time", "wait_enqueued", "walk",
-        "watch",
+        "order", "outermost", "parent", "postponed", "priority", "ready", "recorded", "result",
+        "revoke", "root", "running", "secured", "share_ns", "staged", "state", "stepping",
+        "streams", "suspended", "timer", "virtual_time", "wait_enqueued", "walk", "watch",
     )  # fmt: skip
 
     def __init__(
@@ -181,16 +180,12 @@ class PassState:
         self.timer: Any = None
         #: The last events (`EventLog`); None while the pass is in its first slice.
         self.event_log: Any = None
-        #: The pass waits in a queue.
-        self.queued = False
         #: A slice of the pass is running.
         self.running = False
         #: The pass was asked to end.
         self.cancelling = False
         #: The gradients are being committed, or are about to be: the pass can't be cancelled.
         self.ending = False
-        #: Its place in line to commit on the loop; None unless it has found another pass at it.
-        self.place: Any = None
         #: How long this pass and those nested in it have run; -1 before the first slice.
         self.virtual_time = -1
         #: The longest slice while other passes wait; set when the walk is complete.

@@ -94,10 +94,6 @@ class FairQueue(Generic[_U, _T]):
             # The heap is empty: a thread has just taken its last entry.
             return None
 
-    def items(self) -> list[_T]:
-        """The items in order of arrival."""
-        return [box[0] for _, box in self._line if box]
-
 
 class Admission:
     """Admits passes to one engine, or makes them wait."""
@@ -183,15 +179,19 @@ class PassQueue:
     def __init__(self) -> None:
         #: The passes, each with its time of arrival.
         self._queue: FairQueue[Urgency, tuple[GraphTask, int]] = FairQueue(_PATIENCE)
-        #: How many there are, including any that have ended meanwhile.
-        self._waiting = 0
+        #: Those that wait, including any that have ended meanwhile.
+        self._waiting: set[GraphTask] = set()
         #: The time used by the family that had the last turn; newcomers start from it.
         self._clock = 0
 
     def enter(self, task: GraphTask, now: int) -> None:
         """Queue a pass."""
-        self._waiting += 1
         self._queue.push(self.urgency(task), (task, now))
+        # Not before: otherwise an interrupt could leave a pass that waits and is not in the queue.
+        self._waiting.add(task)
+
+    def __contains__(self, task: GraphTask) -> bool:
+        return task in self._waiting
 
     def empty(self) -> bool:
         """Whether no pass waits."""
@@ -199,7 +199,7 @@ class PassQueue:
 
     def waiting(self) -> int:
         """How many waiting passes have not ended."""
-        return sum(task.future is not None for task, _ in self._queue.items())
+        return sum(task.future is not None for task in self._waiting)
 
     def urgency(self, task: GraphTask) -> Urgency:
         """The urgency of a pass at this moment."""
@@ -225,10 +225,10 @@ class PassQueue:
         for _ in range(_PASSED_OVER):
             if not self._waiting:
                 return None
-            self._waiting -= 1
             task, since = self._queue.pop(self._renewed)
-            task.queued = False
-            if task.future is not None:
+            waits = task in self._waiting
+            self._waiting.discard(task)
+            if waits and task.future is not None:
                 break
         else:
             return None

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from functools import partial
 
 from asyncgrad.aliases import Value
-from asyncgrad.core.commit_turns import leave_line, line_up, when_free
+from asyncgrad.core.commit_turns import Place, leave_line, line_up, when_free
 from asyncgrad.core.graph_task import GraphTask
 from asyncgrad.core.node import name_of
 from asyncgrad.core.states import (
@@ -73,6 +73,8 @@ class RunningPasses(Host):
         # Products on the loop's own thread are shared, too.
         pieces.here.lender = self.thread_segments.threads
         self.coroutine_nodes = CoroutineNodes()
+        #: The places in line to commit of passes that have found another pass at it.
+        self._places: dict[GraphTask, Place] = {}
         #: For each pass with participants that is ending: what awaits them.
         self._concluding: dict[GraphTask, asyncio.Task[None]] = {}
 
@@ -151,12 +153,10 @@ class RunningPasses(Host):
 
     def enqueue(self, task: GraphTask) -> None:
         """Put a pass in the queue, unless it is there."""
-        if task.queued:
-            return
-        task.queued = True
-        self.queue.enter(task, self.clock())
-        if not self.turn_open:
-            self.worker.start(self)
+        if task not in self.queue:
+            self.queue.enter(task, self.clock())
+            if not self.turn_open:
+                self.worker.start(self)
 
     # -- ending ---------------------------------------------------------
 
@@ -197,7 +197,7 @@ class RunningPasses(Host):
         if outcome is FINISHED:
             self._resolve(task)
         elif outcome is WAITING:
-            task.place = line_up(task.place)
+            self._places[task] = line_up(self._places.get(task))
             when_free(partial(tell_loop, self.loop, self.read_inbox, task))
         else:
             self._arrange_next(task, outcome)
@@ -239,8 +239,8 @@ class RunningPasses(Host):
         """Resolve the future of a pass, once its participants have been told how it has ended."""
         if task.timer is not None:
             task.timer.cancel()
-        if task.place is not None:
-            place, task.place = task.place, None
+        place = self._places.pop(task, None)
+        if place is not None:
             leave_line(place)
         if task.error is not None:
             task.error = contained(task.error, task.context)

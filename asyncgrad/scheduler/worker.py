@@ -56,7 +56,7 @@ class Worker:
         counts["loop_held"] += held
         if held > counts["longest_hold"]:
             counts["longest_hold"] = held
-        if not task.queued:
+        if task not in queue:
             return False
         if held and not walks:
             # The pass has used its whole slice. The average limits what one accidental pause does.
