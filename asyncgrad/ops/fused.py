@@ -286,7 +286,7 @@ def masked(xp: Any, x: Any, keep: Any) -> Any:
         # With many elements, casting them by themselves is faster.
         xp.multiply(given[block], part.astype(bits), made[block])
 
-    share(xp, compute, [*blocks_of(x)])
+    share(xp, compute, blocks_of(x))
     return out
 
 
@@ -308,14 +308,12 @@ def inverted(xp: Any, x: Any) -> Any:
     return xp.reciprocal(x, x) if x.shape else xp.reciprocal(x)
 
 
-def blocks_of(array: Any) -> Iterator[slice]:
+def blocks_of(array: Any) -> list[slice]:
     """Slices along the first axis that cut a host array into blocks."""
     if array.size <= _BLOCK or not isinstance(array, np.ndarray):
-        yield slice(None)
-        return
+        return [slice(None)]
     step = max(1, _BLOCK * len(array) // array.size)
-    for start in range(0, len(array), step):
-        yield slice(start, start + step)
+    return [slice(start, start + step) for start in range(0, len(array), step)]
 
 
 def parts_of(array: Any, start: int = 0) -> Iterator[slice]:

@@ -353,10 +353,13 @@ def test_pooling_where_everything_is_minus_infinity():
     assert x.grad.sum().item() == 4
 
 
-@pytest.mark.parametrize("shape", [(40, 30), (3000, 30), (20, 30, 7), (3, 30, 70), (70, 2, 5000)])
+@pytest.mark.parametrize(
+    "shape",
+    [(40, 30), (20, 30, 7), (3, 30, 70), (70, 2, 5000), (3000, 30), (2001, 30), (4000, 16, 3)],
+)
 @pytest.mark.parametrize("wanted", [(0,), (0, 1), (1, 2), (0, 1, 2), (2,)])
 def test_batch_norm_for_each_choice_of_inputs(shape, wanted):
-    """Its gradients are made of the same two sums."""
+    """Its gradients are made of the same two sums, of lines of one image or of several."""
     arrays = (_RANDOM.standard_normal(shape), *_RANDOM.standard_normal((2, shape[1])))
     results = []
     for library in (ag, torch):

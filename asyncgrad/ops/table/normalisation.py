@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import operator
 from collections.abc import Callable
-from math import prod
+from math import gcd, prod
 from typing import Any
 
 import numpy as np
@@ -28,6 +28,8 @@ _FEW = 1024
 _LONG = 64
 #: Channels with as many places are gone through one by one.
 _WIDE = 4096
+#: NumPy copies an operand that it uses again, line by line, if a line has fewer elements.
+_LINE = 8192
 #: From this many images on their channels are added up image by image.
 _MANY = 4
 
@@ -296,15 +298,26 @@ def _channels(x: Array) -> Any:
     return x.reshape(shape[0], shape[1], prod(shape[2:]))
 
 
-def _on_places(xp: Library, values: Array, x: Array) -> Any:
-    """A value for each channel as an operand for (batch, channels, places).
+def _in_lines(xp: Library, x: Array, *values: Array) -> tuple[Any, ...]:
+    """An array (batch, channels, places), and values for each channel as operands for it.
 
-    NumPy goes through channels of few places one by one, and through places with values of their
-    own in one go.
+    NumPy goes through channels of few places one by one, and through lines with values of their
+    own in one go. A line has several images: NumPy copies the operand of shorter ones each time.
     """
-    column = values[:, None]
-    plain = x.size <= _FEW or x.shape[2] > _WIDE or xp.ndarray is not np.ndarray
-    return column if plain else xp.repeat(column, x.shape[2], axis=1)
+    if x.size <= _FEW or x.shape[2] > _WIDE or xp.ndarray is not np.ndarray:
+        return x, *[value[:, None] for value in values]
+    batch, channels, places = x.shape
+    some = 1
+    if channels * places < _LINE < x.size // 4:
+        some = gcd(batch, 1 << ((_LINE - 1) // (channels * places)).bit_length())
+    lines: list[Any] = [x.reshape(batch // some, -1)]
+    for value in values:
+        image = value.repeat(places)
+        line = image if some == 1 else np.empty((some, image.size), image.dtype)
+        if some > 1:
+            line[...] = image
+        lines.append(line.reshape(-1))
+    return tuple(lines)
 
 
 def _channel_sums(xp: Library, x: Array) -> Any:
@@ -315,27 +328,30 @@ def _channel_sums(xp: Library, x: Array) -> Any:
     return images.reshape(x.shape[1:]).sum(axis=1)
 
 
-def _channel_dots(xp: Library, x: Array, y: Array) -> Any:
-    """The sums of products for each channel."""
+def _channel_dots(xp: Library, x: Array, y: Array, shape: Shape) -> Any:
+    """The sums of products for each channel, of some lines of arrays of that shape."""
     if x.size <= _FEW or xp.ndarray is not np.ndarray:
         return (x * y).sum(axis=(0, 2))
-    if len(x) < _MANY or x.shape[2] > _LONG:
-        return np.vecdot(x, y).sum(axis=0)
-    images = np.einsum("ns,ns->s", x.reshape(len(x), -1), y.reshape(len(y), -1))
-    return images.reshape(x.shape[1:]).sum(axis=1)
+    channels, places = shape[1:]
+    images = x.size // (channels * places)
+    if images < _MANY or places > _LONG:
+        parts = [part.reshape(images, channels, places) for part in (x, y)]
+        return np.vecdot(*parts).sum(axis=0)
+    total = np.einsum("ns,ns->s", x.reshape(images, -1), y.reshape(images, -1))
+    return total.reshape(channels, places).sum(axis=1)
 
 
 def _channel_moments(xp: Library, x: Array) -> tuple[Any, Any]:
     x = _channels(x)
     n = number(xp, x.shape[0] * x.shape[2], x.dtype)
     mean = _summed(lambda block: _channel_sums(xp, x[block]), x) / n
-    middle = _on_places(xp, mean, x)
+    lines, middle = _in_lines(xp, x, mean)
 
     def squares(block: slice) -> Any:
-        y = xp.subtract(x[block], middle)
-        return _channel_dots(xp, y, y)
+        y = xp.subtract(lines[block], middle)
+        return _channel_dots(xp, y, y, x.shape)
 
-    return mean, _summed(squares, x) / n
+    return mean, _summed(squares, lines) / n
 
 
 def _summed(compute: Callable[[slice], Any], x: Array) -> Any:
@@ -346,9 +362,8 @@ def _summed(compute: Callable[[slice], Any], x: Array) -> Any:
 def _linear(xp: Library, x: Array, scale: Array, shift: Array) -> Any:
     """scale * x + shift for each channel."""
     shape = x.shape
-    x = _channels(x)
+    x, scale, shift = _in_lines(xp, _channels(x), scale, shift)
     out = xp.empty(x.shape, x.dtype)
-    scale, shift = _on_places(xp, scale, x), _on_places(xp, shift, x)
     for block in blocks_of(x):
         y = xp.multiply(x[block], scale, out[block])
         xp.add(y, shift, y)
@@ -380,11 +395,14 @@ def _batch_norm_by_moments(
 
 def _gradient_sums(xp: Library, g: Array, x: Array, mean: Array) -> tuple[Any, Any]:
     """For each channel the sums of the gradient, and of the gradient times (x - mean)."""
-    middle = _on_places(xp, mean, x)
     plain = _summed(lambda block: _channel_sums(xp, g[block]), x)
-    return plain, _summed(
-        lambda block: _channel_dots(xp, g[block], xp.subtract(x[block], middle)), x
-    )
+    lines, middle = _in_lines(xp, x, mean)
+    given = g.reshape(lines.shape)
+
+    def products(block: slice) -> Any:
+        return _channel_dots(xp, given[block], xp.subtract(lines[block], middle), x.shape)
+
+    return plain, _summed(products, lines)
 
 
 def _batch_by_input(
@@ -395,8 +413,8 @@ def _batch_by_input(
     share = scale / number(xp, -x.shape[0] * x.shape[2], x.dtype)
     slope = share * inverse * by_weight
     shift = share * by_bias - slope * mean
-    scale, slope, shift = [_on_places(xp, values, x) for values in (scale, slope, shift)]
-    out = xp.empty_like(x)
+    x, scale, slope, shift = _in_lines(xp, x, scale, slope, shift)
+    g, out = g.reshape(x.shape), xp.empty_like(x)
     for block in blocks_of(x):
         d = xp.multiply(g[block], scale, out[block])
         y = xp.multiply(x[block], slope)
@@ -475,7 +493,7 @@ def _cost(x: Variable, *rest: object) -> int:
 
 
 def _batch_cost(x: Variable, *rest: object) -> int:
-    # Channels of few places are not gone through line by line: see `_on_places`.
+    # Channels of few places are not gone through line by line: see `_in_lines`.
     return 50_000 + 2 * int(x._metadata.cost)
 
 
