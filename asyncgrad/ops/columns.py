@@ -22,6 +22,8 @@ COLUMNS, _OF_DEVICE = 1 << 18, 1 << 27
 _SHORT, _SIDE_BY_SIDE = 32, 8
 #: Numbers in a line of the cache.
 _LINE = 16
+#: Lines that stay in the first cache, and as many whose distance is a power of two.
+_LINES, _FEW_LINES = 512, 128
 #: Up to so many elements the fewest calls are the fastest.
 _FEW = 4096
 #: Products of rows have so many times as many columns as rows at least.
@@ -274,6 +276,22 @@ def _batch_last(shape: Shape, padding: tuple[tuple[int, int], ...]) -> tuple[Any
         if part.stop is not None and part.stop < whole[axis]:
             edges.append((*inner[:axis], slice(part.stop, None)))
     return order, whole, kept, inner, edges
+
+
+def batch_first(target: Array, values: Array) -> None:
+    """Write an array (channels, other axes, images) into one of images.
+
+    NumPy reads a whole image at a time, and another line of the cache for each element: of a few
+    channels, these lines are still in the first cache when it reads the next images.
+    """
+    values = values.transpose((values.ndim - 1, *range(values.ndim - 1)))
+    lines = prod(values.shape[2:])
+    if values.shape[1] * lines <= _LINES:
+        target[...] = values
+        return
+    step = max(1, _FEW_LINES // lines)
+    for start in range(0, values.shape[1], step):
+        target[:, start : start + step] = values[:, start : start + step]
 
 
 def windows_beside(

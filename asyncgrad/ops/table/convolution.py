@@ -22,6 +22,7 @@ from asyncgrad.ops.columns import (
     COLUMNS,
     REMEMBERED,
     Geometry,
+    batch_first,
     batch_last,
     columns_of,
     has_short_rows,
@@ -186,12 +187,11 @@ def _of_images(
     outs, own, kernel, groups = *shape[:2], shape[2:], geometry.groups
     # Half precision would round the sum of each row.
     plan = side_by_side(x.shape, outs, kernel, image, geometry, is_half(x.dtype))
-    apart, made = plan.apart, (groups, outs // groups, *plan.image)
+    apart = plan.apart
     x = plan.rows(x)
     if weight is not None:
         matrix = _turned(weight, plan.kernel, groups, apart)
-        out = xp.empty((len(x), *made), x.dtype)
-        order = (len(made), *range(len(made)))
+        out = xp.empty((len(x), outs, *plan.image), x.dtype)
     if y is not None:
         y = plan.rows(y)
 
@@ -199,7 +199,7 @@ def _of_images(
         windows = windows_beside(xp, x[images], *plan[:4])
         if weight is not None:
             products = products_beside(xp, matrix, windows, apart)
-            out[images] = products.reshape(*made, -1).transpose(order)
+            batch_first(out[images], products.reshape(outs, *plan.image, -1))
         return None if y is None else _sum_beside(xp, windows, y[images], groups)
 
     length = groups * own * prod(kernel)
@@ -345,9 +345,7 @@ def _added_up(
     xp: Library, y: Array, weight: Array, shape: tuple[int, ...], geometry: Geometry
 ) -> Any:
     """The gradient by an input of few channels: what the gradients give it, place by place."""
-    kernel = weight.shape[3:]
-    groups, ndim = geometry.groups, len(kernel)
-    image = y.shape[2:]
+    kernel, groups, image = weight.shape[3:], geometry.groups, y.shape[2:]
     matrix = weight.reshape(groups, weight.shape[1], -1).swapaxes(1, 2)
     spread = [
         n + before + max(0, after)
@@ -368,7 +366,7 @@ def _added_up(
             axes = zip(offset, image, geometry.stride, geometry.dilation, strict=True)
             places = tuple([slice(i * d, i * d + (n - 1) * s + 1, s) for i, n, s, d in axes])
             total[(slice(None), *places)] += part[(slice(None), *offset)]
-        out[images] = total[(slice(None), *inner)].transpose((ndim + 1, *range(ndim + 1)))
+        batch_first(out[images], total[(slice(None), *inner)])
 
     elements = groups * matrix.shape[1] * prod(image)
     parts = some_images(len(y), elements, most_columns(y))
