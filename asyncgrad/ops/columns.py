@@ -281,16 +281,13 @@ def _batch_last(shape: Shape, padding: tuple[tuple[int, int], ...]) -> tuple[Any
 def batch_first(target: Array, values: Array) -> None:
     """Write an array (channels, other axes, images) into one of images.
 
-    NumPy reads a whole image at a time, and another line of the cache for each element: of a few
-    channels, these lines are still in the first cache when it reads the next images.
+    NumPy reads image by image, and a line of the cache for each element. Those of a few channels
+    stay in the first cache until the next image is read.
     """
     values = values.transpose((values.ndim - 1, *range(values.ndim - 1)))
-    lines = prod(values.shape[2:])
-    if values.shape[1] * lines <= _LINES:
-        target[...] = values
-        return
-    step = max(1, _FEW_LINES // lines)
-    for start in range(0, values.shape[1], step):
+    channels, lines = values.shape[1], values.size // len(values)
+    step = channels if lines <= _LINES else max(1, _FEW_LINES * channels // lines)
+    for start in range(0, channels, step):
         target[:, start : start + step] = values[:, start : start + step]
 
 
