@@ -18,6 +18,7 @@ from asyncgrad.ops.generated import code_of, postponed
 
 #: The functions that libraries call otherwise than the table.
 _NAMES = {"neg": "negative", "sub": "subtract", "mul": "multiply", "div": "divide"}
+_BOUNDS = frozenset({"maximum", "minimum"})
 _COMPARISONS = {"lt": "<", "gt": ">"}
 
 
@@ -87,6 +88,8 @@ class Formula:
             if symbol in wanted:
                 steps.insert(0, symbol)
                 wanted.update(part for part in symbol.parts if isinstance(part, Symbol))
+        for step in steps[::-1]:
+            _move(step, steps, results)
         places = _places(steps, results)
         main, begun = next(iter(results)), {*arrays}
         lines = []
@@ -103,6 +106,7 @@ class Formula:
 
     def _lines(self, step: Symbol, target: str, values: list[str], room: str) -> list[str]:
         name, given = step.name, ", ".join(values)
+        begin = "" if room == target else f"{target} = "
         if name in _COMPARISONS:
             return [f"{target} = {f' {_COMPARISONS[name]} '.join(values)}"]
         if name == "where":
@@ -114,12 +118,24 @@ class Formula:
         if name == "copy":
             return [f"xp.copyto({target}, {given})"]
         if name in self._helpers:
-            return [f"{target} = {name}(xp, {room}, {given})"]
-        if name in {"maximum", "minimum"}:
-            return [f"{target} = bounded(xp.{name}, {given}, {room})"]
+            return [f"{begin}{name}(xp, {room}, {given})"]
+        if name in _BOUNDS and isinstance(step.parts[1], Symbol) and step.parts[1].is_array:
+            return [f"{begin}xp.{name}({given}, out={room})"]
+        if name in _BOUNDS:
+            return [f"{begin}bounded(xp.{name}, {given}, {room})"]
         if name == "div" and values == ["1", room]:
-            return [f"{target} = inverted(xp, {room})"]
-        return [f"{target} = xp.{_NAMES.get(name, name)}({given}, {room})"]
+            return [f"{begin}inverted(xp, {room})"]
+        return [f"{begin}xp.{_NAMES.get(name, name)}({given}, {room})"]
+
+
+def _move(step: Symbol, steps: list[Symbol], results: Mapping[str, Symbol]) -> None:
+    """Compute from arguments just before that is read: what it is added to may be in the cache."""
+    parts = [part for part in step.parts if isinstance(part, Symbol)]
+    place = steps.index(step)
+    end = next((n for n, later in enumerate(steps) if step in later.parts), place)
+    changed = {results.get(part.name) for part in parts}
+    if not any(part.parts for part in parts) and changed.isdisjoint(steps[place:end]):
+        steps.insert(end - 1 if end > place else place, steps.pop(place))
 
 
 def _places(steps: Sequence[Symbol], results: Mapping[str, Symbol]) -> dict[Symbol, str]:

@@ -18,8 +18,13 @@ from asyncgrad.devices.updates import UPDATES, Update
 from asyncgrad.ops.generated import code_of
 from asyncgrad.ops.written import Formula
 
-#: What the texts call.
-_GLOBALS = {"xp": np, "bounded": lambda bound, x, limit, out: bound(x, limit, out=out)}
+_NAMES = (
+    "abs", "add", "copyto", "divide", "maximum", "minimum", "multiply", "negative", "sign", "sqrt",
+    "subtract", "where",
+)  # fmt: skip
+#: What the texts call: to find a global name takes half the time of finding one in NumPy.
+_GLOBALS = {name: getattr(np, name) for name in _NAMES}
+_GLOBALS["bounded"] = lambda bound, x, limit, out: bound(x, limit, out=out)
 
 
 @functools.cache
@@ -50,7 +55,8 @@ def source(declared: Update, flags: tuple[bool, ...]) -> str:
         if values[name] is not given.get(name)
     }
     names = ["p", "g", *kept[1:], *numbers]
-    return F.text(f"def update({', '.join(names)}, out=None):", arrays, results)
+    text = F.text(f"def update({', '.join(names)}, out=None):", arrays, results)
+    return text.replace("xp.", "")
 
 
 def follow(

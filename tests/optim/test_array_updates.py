@@ -62,17 +62,17 @@ def test_what_is_written():
     """As it would be written by hand, with one array beside those of the step."""
     assert source(UPDATES["adam"], ()).splitlines() == [
         "def update(p, g, mean, square, lr, share, keep, taken, eps, out=None):",
-        "    change = xp.subtract(g, mean, out)",
-        "    change = xp.multiply(change, share, change)",
-        "    mean = xp.add(mean, change, mean)",
-        "    square = xp.multiply(square, keep, square)",
-        "    change = xp.multiply(g, taken, change)",
-        "    change = xp.multiply(change, g, change)",
-        "    square = xp.add(square, change, square)",
-        "    change = xp.sqrt(square, change)",
-        "    change = xp.add(change, eps, change)",
-        "    change = xp.divide(mean, change, change)",
-        "    change = xp.multiply(change, lr, change)",
+        "    change = subtract(g, mean, out)",
+        "    multiply(change, share, change)",
+        "    add(mean, change, mean)",
+        "    multiply(g, taken, change)",
+        "    multiply(change, g, change)",
+        "    multiply(square, keep, square)",
+        "    add(square, change, square)",
+        "    sqrt(square, change)",
+        "    add(change, eps, change)",
+        "    divide(mean, change, change)",
+        "    multiply(change, lr, change)",
         "    return change",
     ]
 
