@@ -146,6 +146,12 @@ _NO_FACTS = {
     "asyncgrad/ops/api/scatter.py: _NEUTRAL": "values of `reduce`",
     "asyncgrad/ops/api/scatter.py: _KINDS": "values of `reduce`",
     "asyncgrad/ops/return_types.py: aminmax": "names of its fields",
+    "asyncgrad/ops/table/activation.py: _NORMAL": "how formulas of kernels are written",
+    "asyncgrad/ops/table/loss.py: _HELPERS": "how formulas of kernels are written",
+    "asyncgrad/ops/written.py: _NAMES": "how formulas of kernels are written",
+    "asyncgrad/ops/written.py: _BOUNDS": "how formulas of kernels are written",
+    "asyncgrad/ops/written.py: _COMPARISONS": "how formulas of kernels are written",
+    "asyncgrad/optim/array_updates.py: _NAMES": "how formulas of kernels are written",
 }
 #: Chapters list functions here that they write out; those made from rows are not listed.
 _WRITTEN_OUT = {"__all__", "METHODS", "IN_PLACE"}
