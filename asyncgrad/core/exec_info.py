@@ -19,11 +19,11 @@ _NONE, SOME, ALL = range(3)
 class ExecInfo:
     """Which nodes a partial pass runs, and what is requested of it."""
 
-    __slots__ = ("all_run", "inner", "leads", "min_topological_nr", "requested", "run")
+    __slots__ = ("accumulate", "all_run", "inner", "leads", "min_topological_nr", "requested")
 
-    def __init__(self, edges: Sequence[Any], run: bool) -> None:
-        """Note the stored edges whose nodes are to `run`, or whose gradients are to be captured."""
-        self.run = run
+    def __init__(self, edges: Sequence[Any], accumulate: bool) -> None:
+        """Note stored edges: their nodes run or, without `accumulate`, gradients are captured."""
+        self.accumulate = accumulate
         min_topological_nr = 0
         #: Something other than a leaf is requested.
         self.inner = False
@@ -53,7 +53,7 @@ class ExecInfo:
 
     def runs(self, node: Node) -> bool:
         """Whether the pass runs the node, or only captures its gradient."""
-        if self.run and node in self.requested:
+        if self.accumulate and node in self.requested:
             return True
         return node.topological_nr > 0 if self.all_run else bool(self.leads.get(node))
 
