@@ -19,7 +19,7 @@ from asyncgrad.scheduler.offload import cooperate, offload, turn_of_caller
 from asyncgrad.scheduler.portal import call_on_portal
 from asyncgrad.scheduler.reentrant import is_in_node
 from asyncgrad.scheduler.registry import engine, engine_of, refuse_trio
-from asyncgrad.scheduler.results import awaitable, ended
+from asyncgrad.scheduler.results import as_result, awaitable
 
 __all__ = [
     "BackwardFuture", "Engine", "MultiPass", "awaitable", "awaits", "call", "call_on_portal",
@@ -32,7 +32,7 @@ def start(task: GraphTask) -> Any:
     """Start a pass on the running loop, or run it to its end if it could not be awaited there.
 
     The latter happens where no loop runs, where blocking is asked for, and in a synchronous node.
-    The result is the future of the pass, or what `ended` makes of one that has ended.
+    The result is the future of the pass, or what `as_result` makes of one that has ended.
     """
     loop = _get_running_loop()
     if loop is not None:
@@ -41,7 +41,7 @@ def start(task: GraphTask) -> Any:
             return engine_of(loop).submit(task, loop)
     elif "trio" in modules and not current().blocking:
         refuse_trio("grad" if task.captures else "backward")
-    return ended(run_inline(task))
+    return as_result(run_inline(task))
 
 
 def awaits(task: PassState | None) -> bool:

@@ -29,7 +29,7 @@ from asyncgrad.scheduler.coroutines import LIMIT, STALLED, discard_all, wait_for
 from asyncgrad.scheduler.participants import conclude_inline
 from asyncgrad.scheduler.portal import OnPortal, despite_interrupts
 from asyncgrad.scheduler.registry import refuse_trio
-from asyncgrad.scheduler.results import ended
+from asyncgrad.scheduler.results import as_result
 
 #: A budget, in nanoseconds, that no pass uses up.
 _UNLIMITED = 2**62
@@ -59,7 +59,7 @@ def start_chain(root: OpNode, gradient: Gradient, keep_graph: bool) -> Any:
             del token
         break
     if error is None:
-        return ended(None)
+        return as_result(None)
     clear_frames(error)
     try:
         raise as_failure(error)

@@ -47,7 +47,7 @@ class ResultDict(Settled, dict[_K, _V]):
     __slots__ = ()
 
 
-def ended(result: Value) -> Any:
+def as_result(result: Value) -> Any:
     """The value for the caller of a pass that has ended; None means that it has no result."""
     return _FINISHED if result is None else awaitable(result)
 
