@@ -28,7 +28,7 @@ node.call = graph.call_recorded
 # Hooks and Functions run in the context of their pass, so NumPy's errors are ignored there, too.
 run_node.prepare_context = fp_errors.ignore_fp_errors
 run_node.until_free = scheduler.until_free_for
-variable.replay = in_place.replay
+variable.edge_from_base = in_place.edge_from_base
 base.find_device = discovery.find
 base.get_default = lambda: modes.current().device
 base.set_default = lambda default: modes.install(modes.current().replace(device=default))

@@ -132,8 +132,8 @@ REPLACES: Final = -1
 # Set in `asyncgrad/_wiring.py`.
 #: Makes an empty tensor of the public class.
 new_tensor: Callable[[], Variable] = Variable
-#: Recomputes the stored edge of a view from its base.
-replay: Callable[[View], StoredEdge] = unbound
+#: Takes a view again from its base, recorded, and returns its edge.
+edge_from_base: Callable[[View], StoredEdge] = unbound
 
 
 def wrap(array: Array, metadata: Metadata, edge: StoredEdge = None) -> Any:
@@ -223,7 +223,7 @@ def _renewed_edge(variable: Variable, view: View) -> Any:
         return None
     if creation_meta_of(view) is not None:
         refuse_change(view.creation_meta, indirect=True)
-    edge = replay(view)
+    edge = edge_from_base(view)
     view.version = counter.value
     variable._edge = edge
     counter.register(variable)

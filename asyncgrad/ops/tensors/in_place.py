@@ -137,7 +137,7 @@ def _without_hooks(tensor: Any, given: Any) -> Any:
         return given
     if node.extras is None and name_of(node) != "AsStridedBackward0":
         return given
-    given = wrap(given._array, given._metadata, replay(view))
+    given = wrap(given._array, given._metadata, edge_from_base(view))
     given._counter = tensor._counter
     return given
 
@@ -355,7 +355,7 @@ def _copied(base: Any, edge: Any, route: Route | None) -> Any:
     return node
 
 
-def replay(view: View) -> Any:
+def edge_from_base(view: View) -> Any:
     """Take a view again from its base, recorded, and return its edge."""
     found = current()
     install(found.replace(grad=True, inference=False, saved_hooks=None, forward=False))
