@@ -288,7 +288,7 @@ def linear(name: str, forward: Any, adjoint: Callable[..., Any], **more: Any) ->
     return operation(name, forward, pulls={"x": adjoint}, multilinear=True, **more)
 
 
-def _in_place_of_inputs(
+def _multilinear_pushes(
     name: str, inputs: tuple[str, ...], attributes: tuple[str, ...], wanted: Iterable[str]
 ) -> dict[str, Part]:
     """The pushes of a function that is linear in some inputs: a tangent takes its input's place."""
@@ -349,7 +349,7 @@ def operation(
         names,
         options,
         pulls=parts if together is None or parts else {key: _alone(together, key) for key in names},
-        pushes=_in_place_of_inputs(name, names, options, parts) if multilinear else pushed,
+        pushes=_multilinear_pushes(name, names, options, parts) if multilinear else pushed,
         together=together,
         **more,
     )
