@@ -137,7 +137,7 @@ def _stage_or_capture(task: PassState, target: Node, gradient: Gradient, fresh: 
 
 
 def _postpone_leaf(task: PassState, target: Node, sequence_nr: int, overtakes: bool) -> None:
-    """Keep `PassState.postponed` up to date as a gradient comes, as `deliver` says, to a node."""
+    """Update `PassState.postponed` for a gradient that goes to `target`, if a leaf with hooks."""
     if target.__class__ is AccumulateGrad and target.extras:
         earlier = task.postponed.pop(target, None)
         if earlier is not None and earlier[0] < sequence_nr:

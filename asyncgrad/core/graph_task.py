@@ -2,8 +2,8 @@
 
 Rule 0: a pass has one owner at a time: the event loop's worker, or the thread that runs a segment.
     Others (a finished coroutine, `cancel()`) append to the inbox, which the owner reads.
-Rule 1: everything that decides the order of a backward pass is in this file and in
-    `core/delivery.py`, once `core/dependencies.py` has counted what each node waits for.
+Rule 1: everything that decides the order of a backward pass is in this file, in
+    `core/delivery.py` and in `make_ready` and `put_back` of `core/pass_state.py`.
 Rule 2: nothing here waits. A call returns what became possible; the caller makes it happen.
 Rule 3: a report that comes late (after an error or a cancellation) is counted and dropped.
 

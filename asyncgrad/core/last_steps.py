@@ -51,11 +51,11 @@ class Member(Ending):
         self.given: frozenset[Any] = frozenset()
         #: The future of its `decide`, which is called once.
         self.decision: Any = None
-        #: Called with the pass before its participants are asked, or told of a failure, and takes
-        #: those that are to learn of the end of a greater whole. None: they learn of the pass's.
+        #: A pass may be a part of a greater one. This is then called before participants are asked,
+        #: or told of a failure, and moves them to the greater one, whose end they are told of.
         self.hold: Callable[[PassState], None] | None = getattr(participant, "hold", None)
-        #: It was taken by such a function from the pass that it has joined. Whoever awaits that one
-        #: may have gone on when this one is told of the end.
+        #: `hold` has moved it. Nobody may be awaiting the pass any more when its `abort` fails, so
+        #: the loop's exception handler gets that error.
         self.held = False
 
 

@@ -81,8 +81,8 @@ class Node:
     #: What the rule saved: one value, or a tuple; a `Freed` once it is released.
     saved: Any
     #: The version counter, or a tuple of them, to check before `saved` is used; None for none.
-    #: Once `saved` is `Freed`: the saved values that are not arrays, in the order of `Rule.plain`,
-    #: also if there are none. So a node is checked if it has a `guard`, and only then.
+    #: Once `saved` is `Freed`: the tuple of saved values that are not arrays, as in `Rule.plain`;
+    #: it may be empty, but is never None. So a run that finds None may use `saved` unchecked.
     guard: Any
     #: The expected value of the counter, or of each of them.
     version: Any

@@ -126,7 +126,7 @@ class AccumulateGrad(Node):
 #: What is to be added to a `.grad`: the leaf, its gradient, and whether nothing else refers to the
 #: gradient's array. None in place of the latter: the gradient replaces the `.grad`, and is copied.
 Staged: TypeAlias = tuple[Variable, Gradient, bool | None]
-#: The start of a change (see `core/commit.py`) by which a tensor takes the place of a `.grad`.
+#: In the progress of a change (see `core/commit.py`): it is to put a tensor in place of a `.grad`.
 REPLACES: Final = -1
 
 # Set in `asyncgrad/_wiring.py`.
