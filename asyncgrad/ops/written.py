@@ -22,15 +22,15 @@ _BOUNDS = frozenset({"maximum", "minimum"})
 _COMPARISONS = {"lt": "<", "gt": ">"}
 
 
-def _operator(name: str, *, turned: bool = False) -> Callable[..., Any]:
+def _operator(name: str, *, reflected: bool = False) -> Callable[..., Any]:
     def call(self: Symbol, other: Any) -> Symbol:
-        return self.F.made(name, *((other, self) if turned else (self, other)))
+        return self.F.made(name, *((other, self) if reflected else (self, other)))
 
     return call
 
 
 class Symbol:
-    """An array or number: it has a name, or it is what a function of that name makes of parts."""
+    """A value in a formula: the argument `name`, or the result of calling `name` with `parts`."""
 
     __slots__ = ("F", "is_array", "name", "parts")
 
@@ -45,13 +45,13 @@ class Symbol:
 
     __add__ = __radd__ = _operator("add")
     __mul__ = __rmul__ = _operator("mul")
-    __sub__, __rsub__ = _operator("sub"), _operator("sub", turned=True)
-    __truediv__, __rtruediv__ = _operator("div"), _operator("div", turned=True)
+    __sub__, __rsub__ = _operator("sub"), _operator("sub", reflected=True)
+    __truediv__, __rtruediv__ = _operator("div"), _operator("div", reflected=True)
     __lt__, __gt__ = _operator("lt"), _operator("gt")
 
 
 class Formula:
-    """The `F` of a formula: it notes what is computed, in this order, and the same only once.
+    """The `F` that a formula is called with: it notes each call, in order, and equal ones once.
 
     Args:
         helpers: by name, functions that libraries lack. They are formulas of `F` and values, or
@@ -129,7 +129,7 @@ class Formula:
 
 
 def _move(step: Symbol, steps: list[Symbol], results: Mapping[str, Symbol]) -> None:
-    """Compute from arguments just before that is read: what it is added to may be in the cache."""
+    """Move a step that reads arguments alone to just before its result is read, for the cache."""
     parts = [part for part in step.parts if isinstance(part, Symbol)]
     place = steps.index(step)
     end = next((n for n, later in enumerate(steps) if step in later.parts), place)
@@ -182,7 +182,7 @@ def written(
     names = code.co_varnames[1 : code.co_argcount]
     given = ("xp", "out", *names)
 
-    def finished(function: Any) -> CodeType:
+    def make_code(function: Any) -> CodeType:
         F = Formula(helpers)
         symbols = [F.given(x, place < arrays) for place, x in enumerate(names)]
         made = [formula(F, *symbols) for formula in formulas]
@@ -191,7 +191,7 @@ def written(
         return code_of(text, f"kernel {name}")
 
     known = {"bounded": bounded, "inverted": inverted, **helpers}
-    return postponed(name, given, code.co_filename, known, finished)
+    return postponed(name, given, code.co_filename, known, make_code)
 
 
 def kernel(name: str, *formulas: Callable[..., Any], arrays: int = 1, **more: Any) -> Any:
