@@ -20,7 +20,7 @@ _shared: WeakValueDictionary[str, CodeType] = WeakValueDictionary()
 def code_of(source: str, name: str) -> CodeType:
     """Compile an expression, or the definition of one function.
 
-    Tracebacks call it by the name; `core.frames` knows the package's by its beginning.
+    Tracebacks show the name; by how the file's name begins, `core.frames` finds the package's own.
     """
     file = f"<asyncgrad {name}>"
     show(source, file)
@@ -65,13 +65,13 @@ def function_of(code: CodeType, values: Iterable[Any]) -> Any:
 
 
 def postponed(
-    name: str, given: Sequence[str], file: str, names: dict[str, Any],
+    name: str, parameters: Sequence[str], file: str, names: dict[str, Any],
     code: Callable[[Any], CodeType],
 ) -> Any:  # fmt: skip
     """A function that compiles itself at its first call; until then it has the same signature.
 
-    `file` is where its code seems to come from until then. To its global names `finished` and
-    Python's own are added. `code` gets the function and makes its code.
+    `code` then gets the function and returns its code. Until then tracebacks show `file`. Its
+    globals are `names`, to which this adds `finished`, the compiled function, and Python's own.
     """
 
     def finished() -> Any:
@@ -81,8 +81,8 @@ def postponed(
     # To show a warning, Python looks for its own names among the globals of the function.
     names |= {"finished": finished, "__builtins__": builtins}
     # Errors name a function as its code does.
-    stub = _stub(len(given)).replace(
-        co_varnames=tuple(given), co_filename=file, co_name=name, co_qualname=name
+    stub = _stub(len(parameters)).replace(
+        co_varnames=tuple(parameters), co_filename=file, co_name=name, co_qualname=name
     )
     function: Any = FunctionType(stub, names, name)
     return function

@@ -79,8 +79,8 @@ class Op(NamedTuple):
     renews: bool = False
     #: A faster pull for arrays of real dtypes: `kernel(xp, g, saved)`.
     kernel: Callable[..., Any] | None = None
-    #: `leaving_slope(xp, x)` returns the result, and leaves in x what `kernel` multiplies the
-    #: gradient by. It has the bits of both, for contiguous arrays of at least single precision.
+    #: `leaving_slope(xp, x)` returns what `forward` does, and leaves in x what `kernel` multiplies
+    #: the gradient by, bit for bit; for contiguous arrays of at least single precision.
     leaving_slope: Callable[..., Any] | None = None
     #: All gradients in one call, `together(F, g, wanted, ...)`: gets the names of the inputs that
     #: require grad and all values that the pulls need, and returns a tuple.
