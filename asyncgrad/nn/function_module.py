@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from asyncgrad.core.variable import Variable
 from asyncgrad.nn import functional as F
 from asyncgrad.nn.module import Module
-from asyncgrad.ops.generated import compiled, postponed, show
+from asyncgrad.ops.generated import compiled, lazy_function, show
 from asyncgrad.types import Tensor
 
 #: Arguments of `__init__` that are not kept: about the parameters, or deprecated.
@@ -145,7 +145,7 @@ def _forward(cls: type[FunctionModule], function: Callable[..., Any]) -> Callabl
     file = f"<forward of {cls.__module__}.{cls.__qualname__}>"
     show(source, file)
     names: dict[str, Any] = {"F": F, "__name__": cls.__module__}
-    made = postponed("forward", ("self", *given), file, names, lambda _: compiled(source, file))
+    made = lazy_function("forward", ("self", *given), file, names, lambda _: compiled(source, file))
     # Code that reads `co_names`, such as `compile`, finds the function before the first call.
     made.__code__ = made.__code__.replace(co_names=(*made.__code__.co_names, function.__name__))
     made.__defaults__ = (None,) * len(more)

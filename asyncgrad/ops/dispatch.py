@@ -34,7 +34,7 @@ from asyncgrad.core.variable import counter_of, gradient_edge
 from asyncgrad.core.versions import VersionCounter
 from asyncgrad.devices.fp_errors import call_without_fp_errors
 from asyncgrad.ops.device_check import error_of
-from asyncgrad.ops.generated import code_of, postponed
+from asyncgrad.ops.generated import code_of, lazy_function
 from asyncgrad.ops.mode_hooks import computed_and_reported, in_modes, instead
 from asyncgrad.ops.namespace import OPS, RECORDED, metadata_of
 from asyncgrad.ops.op import Op
@@ -220,7 +220,7 @@ def _made(op: Op, form: str, **values: Any) -> Callable[..., Any]:
         return code_of(text, f"dispatch of {op.name}: {form}")
 
     name = f"__r{op.name}__" if form == "reflected" else op.name
-    made = postponed(name, arguments_of(op, form), "<asyncgrad dispatch>", names, code)
+    made = lazy_function(name, arguments_of(op, form), "<asyncgrad dispatch>", names, code)
     # Attributes that come last may have defaults in the raw function.
     made.__defaults__ = getattr(op.forward, "__defaults__", None) if op.attributes else None
     return made  # type: ignore[no-any-return]

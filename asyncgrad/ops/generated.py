@@ -64,7 +64,7 @@ def function_of(code: CodeType, values: Iterable[Any]) -> Any:
     return FunctionType(code, {"__builtins__": builtins}, code.co_name, tuple(values))
 
 
-def postponed(
+def lazy_function(
     name: str, parameters: Sequence[str], file: str, names: dict[str, Any],
     code: Callable[[Any], CodeType],
 ) -> Any:  # fmt: skip

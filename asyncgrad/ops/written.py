@@ -14,7 +14,7 @@ from types import CodeType, MappingProxyType
 from typing import Any
 
 from asyncgrad.ops.fused import bounded, elementwise, inverted
-from asyncgrad.ops.generated import code_of, postponed
+from asyncgrad.ops.generated import code_of, lazy_function
 
 #: The functions that libraries call otherwise than the table.
 _NAMES = {"neg": "negative", "sub": "subtract", "mul": "multiply", "div": "divide"}
@@ -191,7 +191,7 @@ def written(
         return code_of(text, f"kernel {name}")
 
     known = {"bounded": bounded, "inverted": inverted, **helpers}
-    return postponed(name, given, code.co_filename, known, make_code)
+    return lazy_function(name, given, code.co_filename, known, make_code)
 
 
 def kernel(name: str, *formulas: Callable[..., Any], arrays: int = 1, **more: Any) -> Any:
