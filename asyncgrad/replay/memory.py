@@ -206,10 +206,10 @@ class Plan:
                 self.lent.add(out)
             elif out not in seen and self._families.of(out) is out:
                 own = out
-            over = [root for root in dying[number] if root in self.buffers]
+            freed = [root for root in dying[number] if root in self.buffers]
             elementwise = own is not None and _is_elementwise(step.function)
             if elementwise:
-                self._free(over, free)
+                self._free(freed, free)
             if own is not None:
                 kind = (own.shape, own.dtype)
                 spare = free.setdefault(kind, [])
@@ -218,7 +218,7 @@ class Plan:
                     self.kinds.append(kind)
                 self.buffers[own] = spare.pop()
             if not elementwise:
-                self._free(over, free)
+                self._free(freed, free)
             if own is not None and last[own] == number:
                 self._free([own], free)
 

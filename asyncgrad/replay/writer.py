@@ -160,17 +160,17 @@ class Writer:
             if effect > state:
                 state = effect
                 lines.append(f"state[0] = {state}")
-            over = [place for place in ends[number] if place in self._names]
-            text = self._step(step, over)
+            dying = [place for place in ends[number] if place in self._names]
+            text = self._step(step, dying)
             if self._divided:
                 cost = self._divide(lines, step, text, cost, effect > 0)
             else:
                 lines += text
             for place in ends[number]:
-                if place in self._names and place not in over:
+                if place in self._names and place not in dying:
                     # A result that nothing reads.
                     self._release([place])
-            for place in over:
+            for place in dying:
                 name = self._names[place]
                 if name in self._free and place.nbytes >= _LARGE:
                     lines.append(f"{name} = None")
@@ -204,9 +204,9 @@ class Writer:
             return 0
         return cost + own
 
-    def _step(self, step: Any, over: list[Place]) -> list[str]:
+    def _step(self, step: Any, dying: list[Place]) -> list[str]:
         if step.__class__ is Compute:
-            return self._compute(step, over)
+            return self._compute(step, dying)
         if step.__class__ is Load:
             text = self._source(step.source)
             if step.gradient:
@@ -220,7 +220,7 @@ class Writer:
                 f"({self._source(source)}, {self._name(place)}, {place in self._plan.owned}), "
                 for source, place in step.staged
             )
-            self._release(over)
+            self._release(dying)
             return [f"yield ({staged})" if self._divided else f"commit(({staged}), None, True)"]
         arguments = [self._expression(x, kept=step.effect) for x in step.arguments]
         arguments += [
@@ -239,13 +239,13 @@ class Writer:
         lines = [f"r = {call}"]
         fail = "changed()" if step.effect and step.users is None else "bail()"
         lines += self._checked(step.outs, "r", fail)
-        self._release(over)
+        self._release(dying)
         return lines
 
-    def _release(self, over: list[Place]) -> None:
-        self._free += [self._names[place] for place in over if place not in self._plan.buffers]
+    def _release(self, dying: list[Place]) -> None:
+        self._free += [self._names[place] for place in dying if place not in self._plan.buffers]
 
-    def _compute(self, step: Compute, over: list[Place]) -> list[str]:
+    def _compute(self, step: Compute, dying: list[Place]) -> list[str]:
         outs = step.outs
         arguments = [self._expression(part) for part in operands_of(step)]
         function = step.function
@@ -253,7 +253,7 @@ class Writer:
         if taken is not None and step.over is not None:
             # It may return the memory of that operand, or new memory.
             taken, function = None, step.over
-        self._release([place for place in over if place is not taken])
+        self._release([place for place in dying if place is not taken])
         if outs.__class__ is not Place:
             # A result that has a name already is an argument that the function gives back.
             targets = "".join(
