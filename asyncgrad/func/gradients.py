@@ -30,25 +30,25 @@ outside_inference = Mode(inference=False)
 
 
 def transform(
-    name: str, program: Callable[..., Any], func: Callable[..., Any], passing: bool = True
+    name: str, program: Callable[..., Any], func: Callable[..., Any], multi_pass: bool = True
 ) -> Callable[..., Any]:
     """A function whose calls run a program.
 
     On a running loop it returns a future, unless the program has neither passes nor a coroutine
-    function to await: then `passing` is False, and a call behaves like any other operation.
+    function to await: then `multi_pass` is False, and a call behaves like any other operation.
     """
     waiting = waits(func)
 
     @functools.wraps(func, assigned=("__module__", "__name__", "__qualname__", "__doc__"))
     def transformed(*args: object, **kwargs: object) -> Any:
-        if passing:
+        if multi_pass:
             return run_multi_pass(program(*args, **kwargs), name, waits=waiting)
         with Mode(blocking=True):
             return awaitable(run_multi_pass(program(*args, **kwargs), name, waits=False))
 
     transformed._program = program  # type: ignore[attr-defined]
     transformed._waits = waiting  # type: ignore[attr-defined]
-    transformed._passing = passing  # type: ignore[attr-defined]
+    transformed._multi_pass = multi_pass  # type: ignore[attr-defined]
     return transformed
 
 

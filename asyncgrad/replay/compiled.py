@@ -70,7 +70,7 @@ class Compiled(Generic[_P, _R]):
         #: Calls are awaited.
         self._waits = waits(function)
         #: What `ag.func` has made: its calls are several passes, awaited on an event loop.
-        self._passing = getattr(function, "_passing", False)
+        self._multi_pass = getattr(function, "_multi_pass", False)
         if hasattr(function, "_program"):
             # Other transforms call this.
             self._program = function._program
@@ -89,7 +89,7 @@ class Compiled(Generic[_P, _R]):
         self._gave_up: str | None = None
         #: An awaited call is being recorded.
         self._recording = False
-        self._cuts = Cuts(function, Part, LIMIT, divides=not (fullgraph or self._passing))
+        self._cuts = Cuts(function, Part, LIMIT, divides=not (fullgraph or self._multi_pass))
 
     # -- calls ------------------------------------------------------------------------------------
 
@@ -100,7 +100,7 @@ class Compiled(Generic[_P, _R]):
             if division.flow.holds():
                 return self._in_parts(division, args, kwargs)
             self._cuts.forget()
-        if self._passing:
+        if self._multi_pass:
             if self._waits or (awaited_here() and not is_in_node()):
                 return run_multi_pass(self._awaited(args, kwargs), "compile", waits=self._waits)
         elif self._waits:
@@ -180,19 +180,19 @@ class Compiled(Generic[_P, _R]):
         if why is not None:
             return partial(self._eagerly, why)
         if mode is None:
-            return partial(self._plainly, "a mode is on that only eager calls know")
+            return partial(self._fallback, "a mode is on that only eager calls know")
         if self._recording:
             # Many calls may start before the first has ended.
             return partial(self._eagerly, "another call was being recorded")
         try:
             return self._prepare(mode, args, kwargs)
         except UnrepeatableError as error:
-            return partial(self._plainly, str(error))
+            return partial(self._fallback, str(error))
 
     def _find(
         self, args: Any, kwargs: Any, tried: list[Entry], *, awaited: bool = False
     ) -> tuple[Any, Any]:
-        """The recorded call that this one repeats, with its tensors; or None, with `_begin`'s.
+        """The recorded call to be replayed, and its tensors; or None, and what `_begin` returns.
 
         Recorded calls in `tried` are left out.
         """
@@ -211,7 +211,7 @@ class Compiled(Generic[_P, _R]):
                     and (entry.stream is None or entry.stream.device.default_stream is entry.stream)
                 ):
                     why = self._obstacle(entry, awaited)
-                    return (entry, tensors) if why is None else (None, partial(self._plainly, why))
+                    return (entry, tensors) if why is None else (None, partial(self._fallback, why))
         return None, self._begin(mode, tried, args, kwargs)
 
     def _obstacle(self, entry: Entry, awaited: bool) -> str | None:
@@ -250,7 +250,7 @@ class Compiled(Generic[_P, _R]):
         entry.used = self._replays = self._replays + 1
         return result if entry.graph is None else give_node(entry.graph, result, tensors)
 
-    def _plainly(self, why: str, args: Any, kwargs: Any) -> Any:
+    def _fallback(self, why: str, args: Any, kwargs: Any) -> Any:
         if self._fullgraph:
             modes = current()
             if modes.recorder is None and modes.batch is None:
@@ -303,7 +303,7 @@ class Compiled(Generic[_P, _R]):
             reached,
             self._cuts.code,
             strict=self._fullgraph,
-            waits=self._waits or self._passing,
+            waits=self._waits or self._multi_pass,
         )
         return Recording(Entry(signature, reached, mode, default_dtype()), Recorder(call))
 

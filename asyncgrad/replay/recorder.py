@@ -54,7 +54,7 @@ class Recorder(Passes):
     """Takes down the steps of one call; `reason` says why it can't be repeated, or is None."""
 
     def looked(self, what: str) -> None:
-        """Note that Python sees values."""
+        """Refuse the call, because Python sees values; note where."""
         self._note_place()
         self.refuse(f"Python sees values, and may choose what follows by them: {what}")
 
@@ -72,8 +72,8 @@ class Recorder(Passes):
     def sees(self, x: Any, read: Any) -> Any:
         """Read a Python value from a tensor.
 
-        A replay reads it anew if it is only returned. Otherwise a replay goes on only if it is the
-        same.
+        If it is only returned, a replay reads it anew. If the code may choose by it, a replay goes
+        on only if it is the same.
         """
         device = x._metadata.device
         if device.streamed:
@@ -99,7 +99,7 @@ class Recorder(Passes):
             arguments = (place, Same(read), Same(value))
             self.looks.append(line())
             self._note_place()
-            self.steps.append(Again(LOOK, _reads, arguments, {}, Same(True), False))
+            self.steps.append(Again(LOOK, _reads_same, arguments, {}, Same(True), False))
         return value
 
     # -- operations -------------------------------------------------------------------------------
@@ -245,6 +245,6 @@ def _array_of(function: Any, *args: Any) -> Any:
     return function(*args)._array
 
 
-def _reads(array: Any, read: Any, value: Any) -> bool:
-    """Whether a value that is read from an array is the one of the recorded call."""
+def _reads_same(array: Any, read: Any, value: Any) -> bool:
+    """Whether what is read from an array is what was read in the recorded call."""
     return same_value(read(array), value)
