@@ -75,7 +75,7 @@ class Node:
     #: How a table node computes its gradients; None for nodes with `apply`.
     rule: Rule | None
     #: The rule by which `apply` computes, from what the node has saved; None for other code.
-    _form: Any = None
+    _applied_rule: Any = None
     #: Where gradients go next: a stored edge, or a tuple of them.
     following: Any
     #: What the rule saved: one value, or a tuple; a `Freed` once it is released.

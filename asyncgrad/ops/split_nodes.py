@@ -39,7 +39,7 @@ class _Parts(Node):
 
     __slots__ = ()
 
-    _form = Rule("SplitBackward0", _joined, fresh=True)
+    _applied_rule = Rule("SplitBackward0", _joined, fresh=True)
     fresh = True
     sees_modes = False
     direct = True
@@ -52,9 +52,9 @@ class _Parts(Node):
             return (None,)
         recorded = task is None or task.recorded is not None
         F = RECORDED if recorded else self.output_metadata[0].F
-        run = self._form.run
+        run = self._applied_rule.run
         if task is not None and task.watch is not None:
-            run = partial(task.watch.call, self, self._form, None)
+            run = partial(task.watch.call, self, self._applied_rule, None)
         return (run(F, gradients, self.saved),)
 
 

@@ -28,7 +28,7 @@ class RecordedNode:
     )  # fmt: skip
 
     def __init__(self, node: Any, edges: list[Any], positions: list[int]) -> None:
-        self.rule = node.rule or node._form
+        self.rule = node.rule or node._applied_rule
         #: The class of nodes that are made again.
         self.kind: Any = node.__class__ if node.rule is None else OpNode
         self.metadata = node.output_metadata
@@ -140,7 +140,7 @@ class Graph:
                 leaf = node.variable
                 own[node] = own.get(node) or Made(recorder.array_of(leaf), leaf._metadata)
                 continue
-            if node.rule is None and node._form is None:
+            if node.rule is None and node._applied_rule is None:
                 raise UnrepeatableError(f"what it returns has a graph with {name_of(node)}")
             _check_hooks(node)
             edges = found[node] = [*map(as_edge, stored_edges(node))]

@@ -200,7 +200,7 @@ class UsersCode(WatchedPass):
         """
         recorder = self._recorder
         if function is call_apply and not isinstance(node, (FunctionNode, Passage)):
-            if not (node._form or node.__class__ is GraphRoot or task.recorded):
+            if not (node._applied_rule or node.__class__ is GraphRoot or task.recorded):
                 recorder.refuse(f"{name_of(node)} is not an operation of the table")
             return None, args
         if recorder.reason is not None or task.recorded is not None:
