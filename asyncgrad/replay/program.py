@@ -167,7 +167,7 @@ class Program:
 
     @property
     def walk(self) -> Callable[[Any, Any, Any], Any]:
-        """The generator."""
+        """The generator, written when it is first needed."""
         return self._walk or self._write(divided=True)
 
     def _write(self, *, divided: bool) -> Any:

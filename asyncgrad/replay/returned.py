@@ -103,7 +103,7 @@ class Returned:
         self.with_graph.append((known, base))
 
     def template(self, value: Any) -> Any:
-        """The template of what the function returns."""
+        """The template of what is returned; containers are `[type, parts]` and `{type: items}`."""
         if isinstance(value, Variable):
             return self._tensor(value)
         kind = type(value)

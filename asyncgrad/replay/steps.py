@@ -26,7 +26,7 @@ from asyncgrad.records import NamedTuple
 LOOK = "a look at values"
 #: The name of a step that gives a tensor, its first argument, other values.
 IN_PLACE = "a change in place"
-#: The name of a step whose result follows from what functions with effects may change.
+#: The name of a step that makes an object in each replay, as what it depends on may have changed.
 MADE = "an object made anew"
 #: The name of a step that copies an array.
 COPY = "copy"
@@ -117,7 +117,7 @@ class Put:
 
 
 class Opaque:
-    """The sample of what is no array: the `ctx` of a `Function`."""
+    """What a `Place` that stands for no array has as its sample: the `ctx` of a `Function`."""
 
     __slots__ = ()
 

@@ -45,7 +45,7 @@ def _bail() -> None:
 class Writer:
     """Writes the function of a program.
 
-    With `divided` it is a generator, which yields where a part ends: the gradients that are to be
+    With `divided` that is a generator, which yields where a part ends: the gradients that are to be
     committed now, what is to be called in the pass, or None. It is sent the result of that call.
     """
 
@@ -315,7 +315,7 @@ class Writer:
         return lines
 
     def _returned(self, template: Any, lines: list[str]) -> str:
-        """The text of what the function returns."""
+        """The text of what the function returns, from a template made by `Returned.template`."""
         kind = template.__class__
         if kind is Made:
             name = self._wrapped.get(id(template))
