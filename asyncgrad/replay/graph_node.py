@@ -61,7 +61,7 @@ class State:
 
 
 class GraphNode(Node):
-    """Stands for the whole graph of what a replay has returned."""
+    """Stands for the whole graph of what a replay has returned; its `version` is a `State`."""
 
     __slots__ = ()
 
