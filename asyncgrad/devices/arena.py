@@ -1,7 +1,7 @@
 """One block of memory for the large arrays of a program that is repeated.
 
 A program takes the same arrays each time, so their places in one block can be planned: its first
-runs note the `Lives` of what they take from the pool, and `Places` finds for each array a place
+runs note the `Lives` of what they take from the pool, and `BlockPlan` gives each array a place
 that no other has meanwhile. An array may live until the next run, as gradients do.
 
 The plan says no more than where an array may be. It gets its place if all arrays that overlap with
@@ -111,7 +111,7 @@ class Lives:
         return lives
 
 
-class Places:
+class BlockPlan:
     """Where the arrays of a program are in its block."""
 
     def __init__(self, lives: Lives) -> None:
@@ -164,18 +164,18 @@ def _gap(life: Life, placed: list[tuple[int, int, Life]]) -> int:
 class Arena:
     """The block of one run at a time. What is in it holds it, and it is free when all has died."""
 
-    def __init__(self, places: Places) -> None:
-        self._places = places
-        self._lease = POOL.lease(places.size)
+    def __init__(self, plan: BlockPlan) -> None:
+        self._plan = plan
+        self._lease = POOL.lease(plan.size)
         assert self._lease.block is not None
         self._block = self._lease.block
         #: By array, whether it is alive; by size, how many were taken.
-        self._alive = [False] * len(places.starts)
+        self._alive = [False] * len(plan.starts)
         self._taken: dict[int, int] = {}
 
     def start(self) -> None:
         """Note that a run begins: arrays are taken from the first on."""
-        self._taken = dict.fromkeys(self._places.turns, 0)
+        self._taken = dict.fromkeys(self._plan.turns, 0)
 
     def lease(self, size: int) -> Any:
         """Lend an array's place, or memory of the pool."""
@@ -183,18 +183,18 @@ class Arena:
         if turn is None:
             return POOL.lease(rounded(size))
         self._taken[size] = turn + 1
-        places, alive = self._places, self._alive
-        turns = places.turns[size]
+        plan, alive = self._plan, self._alive
+        turns = plan.turns[size]
         number = turns[turn] if turn < len(turns) else None
         if number is None or alive[number]:
             return POOL.lease(rounded(size))
         # Noted before the others are checked, because a finaliser may take memory in between.
         alive[number] = True
-        for other in places.overlapping[number]:
+        for other in plan.overlapping[number]:
             if alive[other]:
                 alive[number] = False
                 return POOL.lease(rounded(size))
-        lease = places.leases[number].from_address(self._block.address + places.starts[number])
+        lease = plan.leases[number].from_address(self._block.address + plan.starts[number])
         lease.pool = self
         lease.block = number
         return lease
@@ -202,8 +202,8 @@ class Arena:
     def give_back(self, number: int) -> None:
         """Note that an array has died."""
         if POOL.poison:
-            start = self._places.starts[number]
-            self._block.memory[start : start + self._places.leases[number]._length_].fill(POISON)
+            start = self._plan.starts[number]
+            self._block.memory[start : start + self._plan.leases[number]._length_].fill(POISON)
         self._alive[number] = False
 
 

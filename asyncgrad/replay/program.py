@@ -8,7 +8,7 @@ from typing import Any
 from weakref import ref
 
 from asyncgrad.core.locks import is_held_here, lasting_lock
-from asyncgrad.devices.arena import Arena, Lives, Places
+from asyncgrad.devices.arena import Arena, BlockPlan, Lives
 from asyncgrad.devices.pieces import here
 from asyncgrad.devices.pool import POOL
 from asyncgrad.replay.arrays import KnownArrays
@@ -78,7 +78,7 @@ class Program:
         #: Whether it makes large arrays in host memory; and where they are, once that is known.
         self._large = False
         self._lives: Lives | None = None
-        self._places: Places | None = None
+        self._block_plan: BlockPlan | None = None
         self.length = len(recorder.steps)
         self.passes = recorder.passes
         #: It calls user code in a pass; a pass over a device with streams ends there.
@@ -250,11 +250,11 @@ class Program:
             memory = self._planned().new_memory()
         if self._large:
             # Where its arrays are, or what notes how long they live.
-            if self._places is None:
+            if self._block_plan is None:
                 lives, self._lives = self._lives, None
                 memory.arena = lives or Lives()
-            elif self._places.size:
-                memory.arena = memory.last() or Arena(self._places)
+            elif self._block_plan.size:
+                memory.arena = memory.last() or Arena(self._block_plan)
             if memory.arena is not None:
                 memory.arena.start()
         return memory
@@ -265,9 +265,9 @@ class Program:
             arena, memory.arena = memory.arena, None
             if isinstance(arena, Arena):
                 memory.last = ref(arena)
-            elif self._places is None:
+            elif self._block_plan is None:
                 if arena.end():
-                    self._places = Places(arena)
+                    self._block_plan = BlockPlan(arena)
                 else:
                     self._lives = arena
         if len(self._memories) < MEMORIES:

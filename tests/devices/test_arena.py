@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from asyncgrad.devices import arena as arenas
-from asyncgrad.devices.arena import Arena, Lives, Places, reshaped
+from asyncgrad.devices.arena import Arena, BlockPlan, Lives, reshaped
 from asyncgrad.devices.pieces import here
 from asyncgrad.devices.pool import POOL, Pool, rounded
 
@@ -55,21 +55,21 @@ def run(
     return [array for _, array in held]
 
 
-def planned(actions: list[tuple[bool, int]]) -> Places:
+def planned(actions: list[tuple[bool, int]]) -> BlockPlan:
     """The places of the arrays of a run that leaves none."""
     lives = Lives()
     run(lives, actions)
     assert lives.end()
-    return Places(lives)
+    return BlockPlan(lives)
 
 
 @given(first=ACTIONS, later=st.lists(ACTIONS, max_size=3))
 def test_no_array_is_written_to_whatever_a_later_run_does(first, later) -> None:
     """Also if it takes other arrays than planned, and if some outlive it."""
-    places = planned(first)
+    plan = planned(first)
     kept = []
     for actions in (first, *later, first):
-        arrays = run(Arena(places), actions)
+        arrays = run(Arena(plan), actions)
         kept.append((arrays, [array.copy() for array in arrays]))
     for arrays, values in kept:
         for array, value in zip(arrays, values, strict=True):
@@ -89,12 +89,12 @@ def test_arrays_that_live_together_do_not_overlap() -> None:
     actions = [(True, 16), (True, 32), drop, (True, 16), drop, (True, 32), drop, drop]
     lives = Lives()
     run(lives, actions)
-    places = Places(lives)
-    assert places.size == 48 * 100 * 4
+    plan = BlockPlan(lives)
+    assert plan.size == 48 * 100 * 4
     known = [life for life in lives.known() if life is not None]
     ranges = {
-        size: [(places.starts[n], places.starts[n] + size) for n in turns if n is not None]
-        for size, turns in places.turns.items()
+        size: [(plan.starts[n], plan.starts[n] + size) for n in turns if n is not None]
+        for size, turns in plan.turns.items()
     }
     spans = [(life, ranges[life.size].pop(0)) for life in known]
     for (one, at), (other, there) in itertools.combinations(spans, 2):
@@ -111,9 +111,9 @@ def test_what_may_live_for_ever_is_never_in_the_block() -> None:
     lives.start()
     kept = run(lives, actions)
     assert lives.end()
-    places = Places(lives)
-    assert places.turns == {4000: [0], 8000: [None]}
-    kept = run(Arena(places), actions)
+    plan = BlockPlan(lives)
+    assert plan.turns == {4000: [0], 8000: [None]}
+    kept = run(Arena(plan), actions)
     unused = POOL.unused
     del kept
     assert POOL.unused == unused + rounded(8000)
@@ -133,12 +133,12 @@ def test_what_lives_until_the_next_run_is_in_the_block() -> None:
     assert not lives.end()
     step(lives)
     assert lives.end()
-    places = Places(lives)
-    assert places.turns == {6400: [2], 12800: [1], 19200: [0]}
-    assert places.size == 80 * 100 * 4
+    plan = BlockPlan(lives)
+    assert plan.turns == {6400: [2], 12800: [1], 19200: [0]}
+    assert plan.size == 80 * 100 * 4
     kept.clear()
     POOL.shrink(0)
-    arena = Arena(places)
+    arena = Arena(plan)
     for _ in range(3):
         step(arena)
         assert np.shares_memory(kept[0], arena._block.memory)
@@ -151,24 +151,24 @@ def test_what_lives_until_the_next_run_is_in_the_block() -> None:
 
 def test_what_outlives_a_later_run_holds_the_block() -> None:
     """The next run has another."""
-    places = planned([(True, 10), (False, 0)])
+    plan = planned([(True, 10), (False, 0)])
     POOL.shrink(0)
-    (kept,) = run(Arena(places), [(True, 10)])
+    (kept,) = run(Arena(plan), [(True, 10)])
     assert POOL.unused == 0
     view = kept[3:5]
     del kept
-    run(Arena(places), [(True, 10), (False, 0)])
-    assert POOL.unused == places.size
+    run(Arena(plan), [(True, 10), (False, 0)])
+    assert POOL.unused == plan.size
     assert (view == 0).all()
     del view
-    assert POOL.unused == 2 * places.size
+    assert POOL.unused == 2 * plan.size
 
 
 def test_more_arrays_than_are_planned(monkeypatch: pytest.MonkeyPatch) -> None:
     """The greatest are."""
     monkeypatch.setattr(arenas, "_MOST", 2)
-    places = planned([(True, 10), (True, 30), (True, 20), *[(False, 0)] * 3])
-    assert places.turns == {4000: [None], 12000: [0], 8000: [1]}
+    plan = planned([(True, 10), (True, 30), (True, 20), *[(False, 0)] * 3])
+    assert plan.turns == {4000: [None], 12000: [0], 8000: [1]}
 
 
 def test_a_block_of_dead_arrays_is_poisoned(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -125,9 +125,9 @@ def test_large_arrays_of_a_replay_are_in_one_block():
     inputs = [ag.randn(LARGE) for _ in range(5)]
     POOL.shrink(0)
     found = [fast(x) for x in inputs]
-    places = fast._entries[0].program._places
-    assert POOL.unused == places.size
-    assert len(places.turns) > 1
+    plan = fast._entries[0].program._block_plan
+    assert POOL.unused == plan.size
+    assert len(plan.turns) > 1
     assert same(found, [slope(x) for x in inputs])
 
 
