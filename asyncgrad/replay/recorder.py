@@ -53,57 +53,6 @@ _SMALL = 16
 class Recorder(Passes):
     """Takes down the steps of one call; `reason` says why it can't be repeated, or is None."""
 
-    def looked(self, what: str) -> None:
-        """Refuse the call, because Python sees values; note where."""
-        self._note_place()
-        self.refuse(f"Python sees values, and may choose what follows by them: {what}")
-
-    def _note_place(self) -> None:
-        """Note how far the function is."""
-        frame: Any = sys._getframe(1)
-        place = None
-        while frame is not None:
-            if frame.f_code is self.call.code:
-                place = frame.f_lasti
-            frame = frame.f_back
-        if place is not None:
-            self.looked_at.append(place)
-
-    def sees(self, x: Any, read: Any) -> Any:
-        """Read a Python value from a tensor.
-
-        If it is only returned, a replay reads it anew. If the code may choose by it, a replay goes
-        on only if it is the same.
-        """
-        device = x._metadata.device
-        if device.streamed:
-            self.looked("item(), bool() or the like")
-            return read(moved(x._array, device, CPU))
-        value = read(x._array)
-        if self.reason is not None:
-            return value
-        try:
-            place = self.array_of(x)
-        except UnrepeatableError as error:
-            self.refuse(str(error))
-            return value
-        names, frame = way_of(sys._getframe(1))
-        # Only values of these types are new objects, so that their identity tells them from others.
-        if type(value) in {float, complex, list} and is_only_returned(
-            names, frame, self.call.code, value
-        ):
-            self.values[id(value)] = self.compute("value", read, (place,), value)
-        elif self.call.strict or frame is None or x._metadata.size > _SMALL:
-            self.looked("item(), bool(), tolist() or the like")
-        else:
-            arguments = (place, Same(read), Same(value))
-            self.looks.append(line())
-            self._note_place()
-            self.steps.append(Again(LOOK, _reads_same, arguments, {}, Same(True), False))
-        return value
-
-    # -- operations -------------------------------------------------------------------------------
-
     def computed(
         self, op: Op, inputs: tuple[Any, ...], attributes: tuple[Any, ...], out: Any
     ) -> None:
@@ -227,6 +176,57 @@ class Recorder(Passes):
             self.constant(array)
         else:
             self.refuse(f"{name}() is not repeated")
+
+    # -- looks ------------------------------------------------------------------------------------
+
+    def looked(self, what: str) -> None:
+        """Refuse the call, because Python sees values; note where."""
+        self._note_place()
+        self.refuse(f"Python sees values, and may choose what follows by them: {what}")
+
+    def _note_place(self) -> None:
+        """Note how far the function is."""
+        frame: Any = sys._getframe(1)
+        place = None
+        while frame is not None:
+            if frame.f_code is self.call.code:
+                place = frame.f_lasti
+            frame = frame.f_back
+        if place is not None:
+            self.looked_at.append(place)
+
+    def sees(self, x: Any, read: Any) -> Any:
+        """Read a Python value from a tensor.
+
+        If it is only returned, a replay reads it anew. If the code may choose by it, a replay goes
+        on only if it is the same.
+        """
+        device = x._metadata.device
+        if device.streamed:
+            self.looked("item(), bool() or the like")
+            return read(moved(x._array, device, CPU))
+        value = read(x._array)
+        if self.reason is not None:
+            return value
+        try:
+            place = self.array_of(x)
+        except UnrepeatableError as error:
+            self.refuse(str(error))
+            return value
+        names, frame = way_of(sys._getframe(1))
+        # Only values of these types are new objects, so that their identity tells them from others.
+        if type(value) in {float, complex, list} and is_only_returned(
+            names, frame, self.call.code, value
+        ):
+            self.values[id(value)] = self.compute("value", read, (place,), value)
+        elif self.call.strict or frame is None or x._metadata.size > _SMALL:
+            self.looked("item(), bool(), tolist() or the like")
+        else:
+            arguments = (place, Same(read), Same(value))
+            self.looks.append(line())
+            self._note_place()
+            self.steps.append(Again(LOOK, _reads_same, arguments, {}, Same(True), False))
+        return value
 
 
 def _cost(op: Any, inputs: tuple[Any, ...], attributes: tuple[Any, ...], out: Any) -> Any:
