@@ -134,11 +134,11 @@ def _remember_comparison(cache: dict[Any, Any], op: Op, known: Any, array: Any, 
 
 def _remember_product(cache: dict[Any, Any], op: Op, input: Any, other: Any, out: Any) -> Any:
     """Remember the metadata and cost of a product that `checked` has computed; returns `out`."""
-    known, other_known = input._metadata, other._metadata
-    if len(known.shape) == 2 and len(other_known.shape) == 2:
+    one, second = input._metadata, other._metadata
+    if len(one.shape) == 2 and len(second.shape) == 2:
         if len(cache) >= _CACHE_LIMIT:
             cache.clear()
-        cache[known, other_known] = (out._metadata, op.cost(input, other))  # type: ignore[operator]
+        cache[one, second] = (out._metadata, op.cost(input, other))  # type: ignore[operator]
     return out
 
 
@@ -173,8 +173,8 @@ def _sequence_rule(op: Op, wanted: tuple[int, ...], arity: int) -> Rule:
     Its pull is called for one tensor at a time, with the tensor's place. A pull with a parameter
     `ends` also gets where each tensor ends along the axis, which is the op's first attribute.
     """
-    ((_, (known, pull, *_)),) = op.pulls.items()
-    ended = "ends" in known
+    ((_, (needs, pull, *_)),) = op.pulls.items()
+    ended = "ends" in needs
 
     def one(place: int) -> Callable[[Any, Any, Any], Any]:
         if ended:
@@ -232,13 +232,13 @@ def _text_of(op: Op, form: str) -> str:
 
 
 def _names_in(text: str, op: Op, form: str, function: Any) -> dict[str, Any]:
-    known = {**_NAMES, "function": function, "cost_of": op.cost}
-    known |= {"Tensor": variable.new_tensor, "cache": {}, "plans": {}}
+    names = {**_NAMES, "function": function, "cost_of": op.cost}
+    names |= {"Tensor": variable.new_tensor, "cache": {}, "plans": {}}
     if form != "tensors":
-        known["tensors"] = tensors_dispatch(op)
+        names["tensors"] = tensors_dispatch(op)
         if is_pair(op):
-            known["right"], known["left"] = _of_numbers(op)
-            known["promoted"] = promoting(op, operator=form != "operands")
+            names["right"], names["left"] = _of_numbers(op)
+            names["promoted"] = promoting(op, operator=form != "operands")
     for places in re.findall(r"\brule_(\d+)", text):
-        known[f"rule_{places}"] = plan_of(op, tuple(map(int, places)), ()).rule
-    return known
+        names[f"rule_{places}"] = plan_of(op, tuple(map(int, places)), ()).rule
+    return names
