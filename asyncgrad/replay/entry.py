@@ -121,7 +121,7 @@ class Entry:
             if step.__class__ is Again and step.effect:
                 given = *step.arguments, *step.keywords.values()
                 held = [x.value for x in given if x.__class__ is Same]
-                callers = [True] if step.users else [x for x in held if isinstance(x, CALLERS)]
+                callers = [True] if step.user_call else [x for x in held if isinstance(x, CALLERS)]
             if callers:
                 found += [x for x in callers if x not in found]
             elif step.__class__ is not Commit:

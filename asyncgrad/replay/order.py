@@ -189,8 +189,8 @@ def effects_of(steps: list[Any]) -> list[int]:
             if step.__class__ is Commit:
                 lasting = step.streamed or bool(step.staged)
                 graded = graded or lasting
-            elif step.users is not None:
-                lasting = step.users.commits
+            elif step.user_call is not None:
+                lasting = step.user_call.commits
             else:
                 unset = step.name == "Tensor._set_grad" and step.arguments[1] is None
                 lasting = graded or not (unset or step.name in GRADIENTS_ONLY)

@@ -109,13 +109,13 @@ class Program:
         for step, effect in zip(ordered, effects_of(ordered), strict=True):
             if reached and step.__class__ is Again and not (step.effect or step.only_raises):
                 raise UnrepeatableError(f"{step.name} is checked after something has changed")
-            users = step.users if step.__class__ is Again else None
-            if reached == LASTING and users is not None and users.strict:
+            user_call = step.user_call if step.__class__ is Again else None
+            if reached == LASTING and user_call is not None and user_call.strict:
                 raise UnrepeatableError(f"{step.name} is called after something has changed")
             reached = max(reached, effect)
         called = [step for step in steps if step.__class__ is Again]
         commits = [step for step in steps if step.__class__ is Commit]
-        self.within = any(step.users is not None and step.users.within for step in called)
+        self.within = any(step.user_call is not None and step.user_call.within for step in called)
         self.streamed = any(step.streamed for step in commits)
         self.anew = [step.name for step in called if step.effect]
         self.looks_at_memory = IN_PLACE in self.anew or (

@@ -255,7 +255,7 @@ class Load(Step):
     gradient: bool
 
 
-class Users(NamedTuple):
+class UserCall(NamedTuple):
     """What is known of a step that calls user code."""
 
     #: It runs in a pass: the function is a generator function, which may wait.
@@ -279,7 +279,7 @@ class Again(Step):
     keywords: Any
     outs: Any
     effect: bool
-    users: Users | None = None
+    user_call: UserCall | None = None
 
     @property
     def only_raises(self) -> bool:

@@ -31,7 +31,7 @@ from asyncgrad.nn.backward_hooks import BackwardHooks, Passage
 from asyncgrad.records import NamedTuple
 from asyncgrad.replay.anew import StandIn, apply_function, hooks_on, versions_of, within
 from asyncgrad.replay.names import names_in
-from asyncgrad.replay.steps import Again, Opaque, Place, Same, UnrepeatableError, Users
+from asyncgrad.replay.steps import Again, Opaque, Place, Same, UnrepeatableError, UserCall
 from asyncgrad.replay.watched_pass import WatchedPass
 
 #: Stands for the target of no code.
@@ -111,7 +111,7 @@ def _note_function(
             {},
             tuple(outs),
             True,
-            Users(within=False),
+            UserCall(within=False),
         )
     )
 
@@ -300,7 +300,7 @@ class UsersCode(WatchedPass):
             {},
             outs,
             True,
-            Users(
+            UserCall(
                 strict=function not in {tensor_hooks, accumulate_now},
                 commits=function is accumulate_now,
             ),

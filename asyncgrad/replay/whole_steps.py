@@ -168,7 +168,7 @@ class Sorted:
     def _sort_call(self, step: Again, ready: bool) -> None:
         """Put a function that is called anew where it belongs."""
         owner = owner_of(step)
-        if step.users is not None:
+        if step.user_call is not None:
             raise UnrepeatableError(f"{step.name} is code of yours")
         if self._is_over:
             self.after.append(step)

@@ -187,7 +187,7 @@ class Writer:
             self.parts.append(("commit" if step.waits else "enqueue", cost))
             lines += text
             return 0
-        if step.__class__ is Again and step.users is not None and step.users.within:
+        if step.__class__ is Again and step.user_call is not None and step.user_call.within:
             self.parts.append(("call", cost))
             lines += text
             # The next part makes the call. An expensive step has another: it may run in a thread.
@@ -227,7 +227,7 @@ class Writer:
             f"{key}={self._expression(x, kept=step.effect)}" for key, x in step.keywords.items()
         ]
         function = self._constant(step.function)
-        if step.users is None:
+        if step.user_call is None:
             call = f"{function}({', '.join(arguments)})"
         else:
             # Tensors whose arrays are read later, too: nobody may change them in place.
@@ -235,9 +235,9 @@ class Writer:
             read = dict.fromkeys([x for place, x in self._loaded.items() if ends[place] > number])
             live = f"({''.join(f'{self._source(x)}, ' for x in read)})"
             given = ", ".join([live, *arguments])
-            call = f"yield {function}, {given}" if step.users.within else f"{function}({given})"
+            call = f"yield {function}, {given}" if step.user_call.within else f"{function}({given})"
         lines = [f"r = {call}"]
-        fail = "changed()" if step.effect and step.users is None else "bail()"
+        fail = "changed()" if step.effect and step.user_call is None else "bail()"
         lines += self._checked(step.outs, "r", fail)
         self._release(dying)
         return lines
