@@ -334,7 +334,7 @@ class Compiled(Generic[_P, _R]):
         finally:
             entry.reason = recorder.reason
             if ONE_ARRAY in str(recorder.reason) or (
-                entry.program is not None and entry.program.looks_at_memory
+                entry.program is not None and entry.program.depends_on_sharing
             ):
                 signature.tell_shared(reached)
             recorder.forget()

@@ -85,7 +85,7 @@ class Program:
         self.within = self.streamed = False
         #: What it calls anew, and whether what it does depends on which tensors share memory.
         self.anew: list[str] = []
-        self.looks_at_memory = False
+        self.depends_on_sharing = False
         if not set(map(type, recorder.steps)) <= {Compute, Load}:
             self._take_effects(recorder.steps)
         #: The device with streams that the program uses, or None; whether passes over it end there.
@@ -118,7 +118,7 @@ class Program:
         self.within = any(step.user_call is not None and step.user_call.within for step in called)
         self.streamed = any(step.streamed for step in commits)
         self.anew = [step.name for step in called if step.effect]
-        self.looks_at_memory = IN_PLACE in self.anew or (
+        self.depends_on_sharing = IN_PLACE in self.anew or (
             len(commits) > 0 and self._reads_behind_commit(steps)
         )
 
