@@ -103,7 +103,7 @@ class PassState:
         self.freed = Freed().remember(DEPTH + accumulate)
         #: Notified of every node; None if there is no observer.
         self.observer: Any = None
-        #: Calls the rules of nodes, adds gradients, and notes that; None if nothing is recorded.
+        #: A recorder's `WatchedPass`, which calls rules and adds gradients for it; else None.
         self.watch: Any = None
         #: Every node is run by `run_node`: the pass records itself, is observed, or checks for NaN.
         self.careful = recorded is not None

@@ -46,7 +46,7 @@ ONE_ARRAY = "two of its tensors are one array"
 class KnownArrays:
     """What a recorder knows, and the steps that it has noted so far.
 
-    Abstract: `Recorder` takes the reports.
+    `Recorder` adds the reports of a call; for a pass through a graph this is enough.
     """
 
     def __init__(self, call: Recorded) -> None:

@@ -55,8 +55,8 @@ class Entry:
     #: The program, or why there is none.
     program: Program | None = None
     reason: str | None = None
-    #: What may call user code before the function reads more: optimisers, which may get hooks
-    #: later, and schedules; True stands for hooks and `Function`s.
+    #: What may call user code, which may change what the function reads after that: optimisers and
+    #: schedules, which may get hooks later; True stands for hooks and `Function`s.
     callers: list[Any] = field(default_factory=list)
     replays: int = 0
     #: How often the function had been replayed when this was recorded or last replayed.
@@ -114,7 +114,7 @@ class Entry:
         return lines + [f"  {words}" for words in program.words()]
 
     def _find_callers(self, steps: list[Any], returned: Any) -> None:
-        """Find out what may call user code before the function reads more, or returns values."""
+        """Find `callers`: those before the last step that reads, or all if values are returned."""
         found: list[Any] = []
         for step in steps:
             callers: list[Any] = []
