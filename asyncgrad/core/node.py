@@ -81,8 +81,8 @@ class Node:
     #: What the rule saved: one value, or a tuple; a `Freed` once it is released.
     saved: Any
     #: The version counter, or a tuple of them, to check before `saved` is used; None for none.
-    #: Once `saved` is `Freed`: the tuple of saved values that are not arrays, as in `Rule.plain`;
-    #: it may be empty, but is never None. So a run that finds None may use `saved` unchecked.
+    #: Once `saved` is `Freed`: a tuple of the saved values that `Rule.outliving` has extracted. It
+    #: may be empty, but is never None. So a run that finds None may use `saved` unchecked.
     guard: Any
     #: The expected value of the counter, or of each of them.
     version: Any
@@ -141,7 +141,7 @@ class Node:
         if rule.variant is None or rule.outliving is None:
             return rule.name
         kept = self.guard if self.saved.__class__ is Freed else rule.outliving(self.saved)
-        return rule.variant(dict(zip(rule.plain, kept, strict=True)))
+        return rule.variant(dict(zip(rule.outliving_names, kept, strict=True)))
 
     def apply(self, gradients: tuple[Any, ...], task: Value) -> Any:
         """Compute the gradients of the inputs, one for each next edge, from those of the outputs.

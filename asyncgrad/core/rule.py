@@ -44,8 +44,8 @@ class Rule:
     #: Extracts the saved values that are not arrays from `saved`; None if there are none.
     outliving: Callable[[Saved], tuple[Any, ...]] | None = None
     #: The names of those values.
-    plain: tuple[str, ...] = ()
-    #: Computes the node's name where it depends on the call, from the values in `plain`.
+    outliving_names: tuple[str, ...] = ()
+    #: Computes the node's name where it depends on the call, from those values.
     variant: Callable[[dict[str, Any]], str] | None = None
     #: The positions of the inputs that the next edges belong to, and the number of inputs.
     places: tuple[int, ...] = (0,)

@@ -167,9 +167,9 @@ def _raw_or_value(node: OpNode, position: int) -> tuple[Any, bool]:
     name = rule.names[position]
     if saved.__class__ is not Freed:
         value = values_of(node)[position]
-    elif name in rule.plain:
+    elif name in rule.outliving_names:
         assert node.guard is not None
-        value = node.guard[rule.plain.index(name)]
+        value = node.guard[rule.outliving_names.index(name)]
     else:
         value = saved
     kinds = (first_metadata(node).F.array_type, SavedTensor, Freed)

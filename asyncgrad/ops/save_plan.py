@@ -44,7 +44,7 @@ class Plan:
                 if kind in {"input", "out"}
             ]
         )
-        plain = [
+        outliving = [
             position
             for position, (name, (kind, _)) in enumerate(zip(names, self.sources, strict=True))
             if kind not in {"input", "out"} and name not in op.frees
@@ -64,8 +64,8 @@ class Plan:
             fresh=op.fresh,
             passes=len(pulls) == 1 and not broadcast and op.passes,
             saves=bool(self.arrays or op.frees),
-            outliving=_outliving(plain, len(names)),
-            plain=tuple([names[position] for position in plain]),
+            outliving=_outliving(outliving, len(names)),
+            outliving_names=tuple([names[position] for position in outliving]),
             places=wanted,
             arity=op.arity or len(op.inputs),
             names=names,
@@ -129,16 +129,16 @@ class Plan:
 plan_of = functools.cache(Plan)
 
 
-def _outliving(plain: list[int], count: int) -> Callable[[Any], tuple[Any, ...]] | None:
+def _outliving(places: list[int], count: int) -> Callable[[Any], tuple[Any, ...]] | None:
     """Picks the saved values that are not arrays, as a tuple."""
-    if not plain:
+    if not places:
         return None
     if count == 1:
         return lambda saved: (saved,)
-    if len(plain) == 1:
-        (place,) = plain
+    if len(places) == 1:
+        (place,) = places
         return itemgetter(slice(place, place + 1))
-    return itemgetter(*plain)
+    return itemgetter(*places)
 
 
 def _variant(op: Op, names: tuple[str, ...]) -> Callable[[dict[str, Any]], str] | None:
