@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from asyncgrad.aliases import StoredEdge, Value
+from asyncgrad.core.hooks import NO_EXTRAS
 from asyncgrad.core.node import as_edge, extras_of
 from asyncgrad.core.variable import (
+    AccumulateGrad,
     AutogradMeta,
     Variable,
     View,
@@ -92,43 +94,39 @@ def stop_requiring(variable: Variable) -> None:
         return
     meta = autograd_meta(variable)
     meta.requires_grad = False
-    _keep_extras(meta)
+    accumulator = _accumulator(meta)
+    if accumulator is not None and accumulator.extras is None:
+        # Passes run a node that has extras in the general way, and that checks whether the leaf
+        # requires grad.
+        accumulator.extras = NO_EXTRAS
 
 
 def start_requiring(variable: Variable) -> None:
     """Have gradients accumulated for a leaf."""
     meta = autograd_meta(variable)
     meta.requires_grad = True
-    reference, extras = meta.accumulator, meta.extras
-    if reference is not None and extras is not None and not (extras.count() or extras.metadata):
-        # Only what `_keep_extras` has given it: passes need not run it in the general way any more.
-        meta.extras = None
-        accumulator = reference()
-        if accumulator is not None:
-            accumulator.extras = None
+    accumulator = _accumulator(meta)
+    if accumulator is not None and accumulator.extras is NO_EXTRAS:
+        accumulator.extras = None
 
 
 def leave_graphs(variable: Variable) -> None:
     """Drop a leaf's accumulator, so that later graphs lead to the leaf by a new one.
 
     By the accumulator, `grad()` tells later graphs from earlier ones. `backward()` through earlier
-    graphs still reaches the leaf.
+    graphs still reaches the leaf, and calls its hooks.
     """
     meta = variable._autograd
     if meta.__class__ is AutogradMeta:
-        _keep_extras(meta)
+        accumulator = _accumulator(meta)
+        if accumulator is not None:
+            meta.extras = extras_of(accumulator)
         meta.accumulator = None
 
 
-def _keep_extras(meta: AutogradMeta) -> None:
-    """Give a leaf's accumulator extras.
-
-    Passes run a node that has extras in the general way, and that checks whether the leaf requires
-    grad.
-    """
-    accumulator = None if meta.accumulator is None else meta.accumulator()
-    if accumulator is not None:
-        meta.extras = extras_of(accumulator)
+def _accumulator(meta: AutogradMeta) -> AccumulateGrad | None:
+    """A leaf's accumulator, if a graph leads to it."""
+    return None if meta.accumulator is None else meta.accumulator()
 
 
 def retain_grad(variable: Variable) -> None:

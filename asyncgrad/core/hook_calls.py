@@ -6,7 +6,7 @@ from inspect import isawaitable
 from typing import Any, Self
 
 from asyncgrad.aliases import Gradient, Steps, Value
-from asyncgrad.core.hooks import Hooks
+from asyncgrad.core.hooks import NO_EXTRAS, Hooks
 from asyncgrad.core.metadata import Metadata
 from asyncgrad.core.node import Node, extras_of, metadata_at
 from asyncgrad.core.pass_state import PassState
@@ -26,7 +26,7 @@ class Settled:
 
 def tensor_hooks(task: PassState, node: Node, gradients: list[Any]) -> Steps[list[Any]]:
     """Call the hooks on the node's forward outputs, then stage what `retain_grad` asked for."""
-    extras = extras_of(node)
+    extras = node.extras or NO_EXTRAS
     for position, hooks in tuple(extras.tensor.items()):
         if hooks:
             gradients[position] = yield from _call_hooks(

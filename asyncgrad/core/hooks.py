@@ -60,3 +60,8 @@ class NodeExtras:
     def count(self) -> int:
         """How many hooks there are."""
         return sum(map(len, (*self.tensor.values(), self.retain, self.pre, self.post)))
+
+
+#: The extras of a node that has none, but that passes have to run in the general way: of the
+#: accumulator of a leaf that was frozen. Nothing is ever put here.
+NO_EXTRAS = NodeExtras()

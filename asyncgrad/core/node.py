@@ -15,7 +15,7 @@ from typing import Any, Final, TypeVar
 from asyncgrad._unbound import unbound
 from asyncgrad.aliases import Following, Gradient, Steps, StoredEdge, Value
 from asyncgrad.core.frames import CallSite
-from asyncgrad.core.hooks import NodeExtras, RemovableHandle
+from asyncgrad.core.hooks import NO_EXTRAS, NodeExtras, RemovableHandle
 from asyncgrad.core.rule import Rule
 from asyncgrad.errors import GraphFreedError
 from asyncgrad.records import NamedTuple
@@ -365,12 +365,13 @@ def metadata_at(node: Node, position: int) -> Any:
 def extras_of(node: Node) -> NodeExtras:
     """The node's hooks and metadata, created on first access."""
     extras = node.extras
-    if extras is None:
+    if extras is None or extras is NO_EXTRAS:
         extras = NodeExtras()
         # Another thread may have made some during the call. From this check to the assignment
         # Python makes no call, and so does not switch threads.
-        if node.extras is not None:
-            return node.extras
+        others = node.extras
+        if not (others is None or others is NO_EXTRAS):
+            return others
         node.extras = extras
     return extras
 

@@ -74,3 +74,51 @@ def test_a_leaf_that_was_frozen_for_a_while_has_no_place_for_hooks_left():
     for graph in (earlier, leaf * 3):
         graph.sum().backward()
     assert [gradient.tolist() for gradient in seen] == [[2, 2], [3, 3]]
+
+
+def test_what_users_put_at_a_leaf_stays_when_it_is_frozen_for_a_while():
+    """Hooks that run after accumulation, dictionaries that were asked for while they were empty."""
+    leaf = ag.ones(2, requires_grad=True)
+    earlier = leaf * 2
+    accumulator = earlier.grad_fn.next_functions[0][0]
+    leaf.requires_grad_(False)
+    metadata = accumulator.metadata
+    leaf.requires_grad_(True)
+    metadata["made"] = 1
+    assert accumulator.metadata == {"made": 1}
+    other, seen = ag.ones(2, requires_grad=True), []
+    other.register_post_accumulate_grad_hook(lambda leaf: seen.append(leaf.grad.tolist()))
+    graph = other * 3
+    for required in (True, False, True):
+        other.requires_grad_(required)
+    graph.sum().backward()
+    assert seen == [[3, 3]]
+
+
+def test_hooks_are_called_in_graphs_that_a_leaf_has_left_though_it_was_frozen_for_a_while():
+    """Its accumulators share their hooks, those that are registered later, too."""
+    leaf, seen = ag.ones(2, requires_grad=True), []
+    graphs = [leaf * 2]
+    leaf.requires_grad_(False)
+    leaf.data = leaf.data.double()
+    leaf.data = leaf.data.float()
+    leaf.requires_grad_(True)
+    graphs.append(leaf * 3)
+    leaf.requires_grad_(False)
+    leaf.requires_grad_(True)
+    leaf.register_hook(lambda gradient: seen.append(gradient.tolist()))
+    for graph in graphs:
+        graph.sum().backward()
+    assert seen == [[2, 2], [3, 3]]
+
+
+def test_a_pass_gives_a_frozen_leaf_no_place_for_hooks():
+    """It would stay when the leaf requires grad again, and each later pass take longer."""
+    leaf = ag.ones(2, requires_grad=True)
+    earlier = leaf * 2
+    accumulator = earlier.grad_fn.next_functions[0][0]
+    leaf.requires_grad_(False)
+    earlier.sum().backward()
+    assert leaf.grad is None
+    leaf.requires_grad_(True)
+    assert accumulator.extras is None
