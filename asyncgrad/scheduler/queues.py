@@ -177,18 +177,17 @@ class PassQueue:
     __slots__ = ("_clock", "_queue", "_waiting")
 
     def __init__(self) -> None:
-        #: The passes, each with its time of arrival.
-        self._queue: FairQueue[Urgency, tuple[GraphTask, int]] = FairQueue(_PATIENCE)
-        #: Those that wait, including any that have ended meanwhile.
-        self._waiting: set[GraphTask] = set()
+        self._queue: FairQueue[Urgency, GraphTask] = FairQueue(_PATIENCE)
+        #: When each that waits has come, including any that have ended meanwhile.
+        self._waiting: dict[GraphTask, int] = {}
         #: The time used by the family that had the last turn; newcomers start from it.
         self._clock = 0
 
     def enter(self, task: GraphTask, now: int) -> None:
         """Queue a pass."""
-        self._queue.push(self.urgency(task), (task, now))
+        self._queue.push(self.urgency(task), task)
         # Not before: otherwise an interrupt could leave a pass that waits and is not in the queue.
-        self._waiting.add(task)
+        self._waiting[task] = now
 
     def __contains__(self, task: GraphTask) -> bool:
         return task in self._waiting
@@ -225,10 +224,17 @@ class PassQueue:
         for _ in range(_PASSED_OVER):
             if not self._waiting:
                 return None
-            task, since = self._queue.pop(self._renewed)
-            waits = task in self._waiting
-            self._waiting.discard(task)
-            if waits and task.future is not None:
+            try:
+                task = self._queue.pop(self._renewed)
+                since = self._waiting.pop(task, None)
+            except BaseException:
+                # An interrupt, which may have left a pass that waits and is not in the queue.
+                queue: FairQueue[Urgency, GraphTask] = FairQueue(_PATIENCE)
+                for task in self._waiting:
+                    queue.push(self.urgency(task), task)
+                self._queue = queue
+                raise
+            if since is not None and task.future is not None:
                 break
         else:
             return None
@@ -237,7 +243,7 @@ class PassQueue:
             self._clock = used
         return task, now - since
 
-    def _renewed(self, urgency: Urgency, entry: tuple[GraphTask, int]) -> Urgency:
+    def _renewed(self, urgency: Urgency, task: GraphTask) -> Urgency:
         """The present urgency of a pass: others of its family may have run since it was queued."""
-        used = self.charge(entry[0], 0)
+        used = self.charge(task, 0)
         return urgency if used == urgency.used else urgency._replace(used=used)

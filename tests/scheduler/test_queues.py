@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
+from asyncgrad.scheduler import queues
 from asyncgrad.scheduler.queues import FairQueue, PassQueue
+from tests.helpers.interrupts import interrupt
 
 
 def taken(queue: FairQueue[int, str], count: int) -> list[str]:
@@ -84,11 +86,41 @@ def test_a_pass_that_waits_is_overtaken_by_a_more_urgent_one() -> None:
 def test_a_pass_that_an_interrupt_has_queued_by_half_gets_one_turn() -> None:
     queue = PassQueue()
     task, other = waiting(), waiting()
-    queue._queue.push(queue.urgency(task), (task, 0))
+    queue._queue.push(queue.urgency(task), task)
     assert queue.empty()
     queue.enter(other, 1)
     queue.enter(task, 2)
-    assert [queue.next_turn(3) for _ in range(3)] == [(task, 3), (other, 2), None]
+    assert [queue.next_turn(3) for _ in range(3)] == [(task, 1), (other, 2), None]
+
+
+def interrupted_turn(at: int) -> bool:
+    """Interrupt one turn of two passes, and give each the rest; whether it was interrupted."""
+    queue = PassQueue()
+    tasks = [waiting(), waiting(priority=1)]
+    for task in tasks:
+        queue.enter(task, 0)
+    turns: list[Any] = []
+    interrupted = interrupt(
+        at, lambda: turns.append(queue.next_turn(1)), PassQueue.next_turn.__code__,
+        {queues.__file__},
+    )  # fmt: skip
+    for task in tasks:
+        # As those do who look after passes once an interrupt was raised.
+        if task not in queue and (task, 1) not in turns:
+            queue.enter(task, 0)
+    turns += [queue.next_turn(1) for _ in range(len(tasks) - len(turns))]
+    assert sorted(map(id, tasks)) == sorted(id(task) for task, _ in turns)
+    assert queue.empty()
+    assert queue.next_turn(1) is None
+    return interrupted
+
+
+def test_after_an_interrupt_every_pass_gets_a_turn_or_is_known_not_to_wait() -> None:
+    """Otherwise the worker would look for it for ever."""
+    at = 1
+    while interrupted_turn(at):
+        at += 1
+    assert at > 5
 
 
 def test_of_two_passes_the_one_goes_first_whose_family_has_used_less_time() -> None:
