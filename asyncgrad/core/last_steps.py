@@ -39,6 +39,14 @@ class Participant(Protocol):
         """The pass has failed or was cancelled."""
 
 
+class Holder:
+    """A participant of a pass that is part of a greater whole."""
+
+    #: Called with the pass before its participants are asked, or told of a failure, and takes those
+    #: that are to learn of the end of the whole; the others learn of that of the pass.
+    hold: Callable[[Any], None]
+
+
 class Member(Ending):
     """Pseudo-node after the last node of a pass: asks one participant."""
 
@@ -51,9 +59,8 @@ class Member(Ending):
         self.given: frozenset[Any] = frozenset()
         #: The future of its `decide`, which is called once.
         self.decision: Any = None
-        #: A pass may be a part of a greater one. This is then called before participants are asked,
-        #: or told of a failure, and moves them to the greater one, whose end they are told of.
-        self.hold: Callable[[PassState], None] | None = getattr(participant, "hold", None)
+        #: That of a `Holder`: users' participants may have an attribute of this name, too.
+        self.hold = participant.hold if isinstance(participant, Holder) else None
         #: `hold` has moved it. Nobody may be awaiting the pass any more when its `abort` fails, so
         #: the loop's exception handler gets that error.
         self.held = False

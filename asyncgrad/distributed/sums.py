@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from asyncgrad.autograd.new_pass import add_gradients
 from asyncgrad.core.graph_task import GraphTask
-from asyncgrad.core.last_steps import Member
+from asyncgrad.core.last_steps import Holder, Member
 from asyncgrad.core.locks import RLock
 from asyncgrad.core.modes import Mode
 from asyncgrad.distributed.errors import late
@@ -122,7 +122,7 @@ class Held:
         return found
 
 
-class KeepsBack:
+class KeepsBack(Holder):
     """Takes part in a pass whose gradients, by leaf, are committed later."""
 
     #: It is told of the end of its pass, and not of the commit.

@@ -570,6 +570,17 @@ async def test_callbacks_come_after_all_have_agreed_and_may_still_fail(pair: Any
 
 
 @pytest.mark.asyncio
+async def test_what_else_a_participant_has_is_its_own_affair(pair: Any) -> None:
+    """As a lock with a method `hold`, which would be called with the pass."""
+    x, y = pair
+    log: list[Any] = []
+    member: Any = Member(log)
+    member.hold = member.held = member.given = "its own"
+    await loss_of(x, y, member).backward()
+    assert member.verbs() == ["prepare", "prepare ends", "commit", "commit ends"]
+
+
+@pytest.mark.asyncio
 async def test_participants_that_wait_for_one_another_are_all_asked(pair: Any) -> None:
     barrier = asyncio.Barrier(5)
     members = [Member([]) for _ in range(5)]
