@@ -92,7 +92,14 @@ class RunningPasses(Host):
         waiting = len(task.dependencies)
         if task.walk is not None:
             known = waiting
-            if not task.start(steps_of(known, budget) if known else budget // WALK_NS + 1):
+            try:
+                walked = task.start(steps_of(known, budget) if known else budget // WALK_NS + 1)
+            except BaseException as error:
+                # An interrupt. The walk can't go on, because it may have lost a node.
+                task.fail(error)
+                self._arrange_next(task, MORE)
+                return
+            if not walked:
                 self.enqueue(task)
                 return
             waiting = len(task.dependencies)

@@ -17,7 +17,7 @@ from interrupts import interrupt
 from passes import HEAVY, another_commits, calls, chain, commit_in_thread, give_way, leaf
 
 import asyncgrad as ag
-from asyncgrad.core import commit_turns
+from asyncgrad.core import commit_turns, graph_task
 from asyncgrad.core.locks import Shared
 from asyncgrad.core.states import DONE, ENDED
 from asyncgrad.scheduler import blas, inline, portal, reentrant, threads, yielding
@@ -367,6 +367,37 @@ def test_a_node_that_stops_the_program_as_its_pass_is_cancelled_stops_it() -> No
         loop.run_until_complete(task)
     end(loop)
     assert passes.pop().done()
+
+
+@pytest.mark.parametrize("partial_pass", [False, True])
+def test_a_pass_that_is_interrupted_as_its_graph_is_walked_ends(
+    monkeypatch: pytest.MonkeyPatch, partial_pass: bool
+) -> None:
+    """The loop may go on, and whoever awaits the pass there would wait for ever."""
+
+    def walk(*_: Any) -> bool:
+        monkeypatch.undo()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(graph_task, "count_needed" if partial_pass else "count", walk)
+    loop, passes = asyncio.new_event_loop(), []
+    loss, x = chain(leaf(), 3).sum(), leaf()
+
+    async def begin() -> None:
+        # The worker walks, and not the caller.
+        ag.engine().slice_ns = 0
+        passes.append(ag.autograd.grad(loss + x.sum(), x) if partial_pass else loss.backward())
+        await passes[0]
+
+    async def go_on() -> None:
+        with pytest.raises(ag.errors.AutogradError, match="stopped by KeyboardInterrupt"):
+            await passes.pop()
+
+    task = loop.create_task(begin())
+    with pytest.raises(KeyboardInterrupt):
+        loop.run_until_complete(task)
+    loop.run_until_complete(go_on())
+    end(loop)
 
 
 def test_two_threads_may_close_an_engine() -> None:
