@@ -21,6 +21,7 @@ from asyncgrad.replay.names import (
     MADE_BY,
     NAMING,
     OPEN,
+    PACKAGE,
     SHOWN,
     function_in,
     is_own,
@@ -159,9 +160,10 @@ class Follower:
             is_class = isinstance(space, type)
             # Calling a module calls its `forward`.
             owned = self.owners.by_owner.get(id(space), set()) | {"__getattr__", "forward"}
-            for name in table.get("_ON_USE", {}).keys() & (self.owners.free | owned):
-                # The call would import it, and so change the module.
-                getattr(space, name)
+            if space.__name__ == PACKAGE[:-1] and not is_class:
+                for name in table["_ON_USE"].keys() & (self.owners.free | owned):
+                    # The call would import it, and so change the module.
+                    getattr(space, name)
             names = table.keys() & (free | owned)
             if computed and not (is_own(space.__name__) or space in PURE):
                 names |= {x for x in table if x[:2] != "__" and x.startswith(computed)}

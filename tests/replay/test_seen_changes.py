@@ -1051,3 +1051,16 @@ def test_modules_of_the_package_as_outer_variables():
     x = ag.ones(2)
     assert bits(fast(x)) == bits(fast(x))
     assert counts(fast) == (1, 1)
+
+
+@pytest.mark.parametrize("names", [["factor"], {"factor": 1}, None])
+def test_what_others_call_as_the_package_calls_its_table_of_parts(names):
+    """Only the package's own names are imported."""
+
+    class Holder:
+        _ON_USE = names
+        offset = 1.0
+
+    fast = ag.compile(lambda x: x * getattr(Holder, "factor", 2.0) + Holder.offset, fullgraph=True)
+    assert [fast(at(1)).tolist() for _ in range(2)] == [[3.0]] * 2
+    assert counts(fast) == (1, 1)
