@@ -238,7 +238,7 @@ class Compiled(Generic[_P, _R]):
         """Why the call is made again if user code has changed what the replay may have used."""
         if not entry.callers or state[1:] == [False] or not entry.calls_users_code:
             return None
-        if entry.reached.holds():
+        if entry.reached.holds() and entry.dtype is default_dtype():
             return None
         if state[0] == LASTING:
             raise AutogradError(f"compile: {_STALE}. Leave that code out of the compiled function.")

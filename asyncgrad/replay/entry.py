@@ -11,6 +11,7 @@ from asyncgrad.core.modes import DEFAULT, Modes, current, install
 from asyncgrad.core.recording import recorders
 from asyncgrad.core.variable import requires_grad
 from asyncgrad.devices.fp_errors import fp_error_state
+from asyncgrad.ops.promotion import default_dtype
 from asyncgrad.replay.changes import CALLERS, calls_users_code
 from asyncgrad.replay.graph import Graph
 from asyncgrad.replay.program import Program
@@ -84,7 +85,8 @@ class Entry:
         if recorder.running():
             raise UnrepeatableError("it does not await its passes")
         flagged = any(requires_grad(grad) for grad, _ in recorder.gradients.values())
-        if flagged or not (unchanged and self.signature.holds()):
+        same_dtype = default_dtype() is self.dtype
+        if flagged or not (unchanged and same_dtype and self.signature.holds()):
             raise UnrepeatableError(CHANGED)
         if found.with_graph:
             self.graph = Graph(recorder, found, outputs)

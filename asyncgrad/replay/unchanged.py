@@ -17,6 +17,7 @@ import numpy as np
 
 from asyncgrad.ops.dtype import DType
 from asyncgrad.ops.generated import compiled, function_of
+from asyncgrad.ops.promotion import default_dtype
 
 #: The types of values that never change. Others of these types are compared by value.
 VALUES = frozenset({
@@ -217,14 +218,14 @@ class Unchanged:
         return found + [self.access_paths.get(id(held), "") for held in self._empty if held]
 
     def seen(self) -> tuple[list[Any], ...]:
-        """All that is compared as it is now: by identity, and by value."""
+        """All that is compared, and the default dtype, as they are now: by identity, by value."""
         try:
             objects = self._present()
         except (KeyError, ValueError):
             objects = []
         tensors, parts = self._states()
         sizes = [*map(len, self._sized), *map(len, self._empty), *map(tuple, self.classes)]
-        return objects + parts, sizes + tensors
+        return [default_dtype(), *objects, *parts], sizes + tensors
 
     def holds(self) -> bool:
         """Whether all that the function can read is as it was."""

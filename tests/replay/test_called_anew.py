@@ -1023,6 +1023,52 @@ def test_what_user_code_changes_after_the_call_has_changed_something(way):
     assert fast(x).tolist() == [7, 14]
 
 
+@pytest.mark.parametrize("way", ["hook", "step hook", "schedule"])
+@pytest.mark.parametrize("awaits", [False, True])
+def test_a_default_dtype_that_user_code_sets_in_a_replay(way, awaits):
+    calls, w = [], ag.ones(1, requires_grad=True)
+    optimizer = ag.optim.SGD([w], lr=0.5)
+
+    def turn(*_):
+        calls.append(None)
+        if len(calls) == 4:
+            ag.set_default_dtype(ag.float64)
+
+    factor = turn if way == "schedule" else lambda epoch: 1.0
+    schedule = ag.optim.lr_scheduler.LambdaLR(optimizer, lambda epoch: factor(epoch) or 1.0)
+    if way == "hook":
+        w.register_hook(turn)
+    elif way == "step hook":
+        optimizer.register_step_post_hook(turn)
+
+    def step(x):
+        (x * w).sum().backward()
+        optimizer.step()
+        schedule.step()
+        return ag.zeros(1), ag.tensor([1]) / 2
+
+    async def awaited(x):
+        await (x * w).sum().backward()
+        optimizer.step()
+        schedule.step()
+        return ag.zeros(1), ag.tensor([1]) / 2
+
+    fast = ag.compile(awaited if awaits else step)
+
+    def dtypes():
+        result = fast(ag.ones(1))
+        return [part.dtype for part in (asyncio.run(result) if awaits else result)]
+
+    try:
+        while len(calls) < 3:
+            assert dtypes() == [ag.float32] * 2
+        with pytest.raises(AutogradError, match="called anew, such as a hook, has changed"):
+            dtypes()
+        assert dtypes() == [ag.float64] * 2
+    finally:
+        ag.set_default_dtype(ag.float32)
+
+
 def test_what_the_function_of_an_average_changes():
     """It may change at any call what a function reads afterwards."""
     knobs = Knobs()

@@ -1,11 +1,14 @@
 """Changes in place, random draws and indices that follow values are repeated in their places."""
 
+from threading import Thread
+
 import pytest
 
 import asyncgrad as ag
 from asyncgrad import nn
 from asyncgrad.errors import AutogradError
 from asyncgrad.nn import functional as F
+from asyncgrad.replay.recorder import Recorder
 
 
 def bits(value):
@@ -247,6 +250,29 @@ def test_a_change_of_the_default_dtype_is_made_in_each_call():
         ag.set_default_dtype(ag.float32)
     assert found[:4] == found[4:]
     # With a default dtype that it does not change, it is replayed.
+    assert ": 2 recorded, 1 replayed" in fast.explain()
+
+
+def test_a_default_dtype_that_another_thread_sets_while_a_call_is_recorded(monkeypatch):
+    usual, others = Recorder.computed, [ag.float64]
+
+    def computed(self, *args):
+        usual(self, *args)
+        if others:
+            thread = Thread(target=ag.set_default_dtype, args=(others.pop(),))
+            thread.start()
+            thread.join()
+
+    monkeypatch.setattr(Recorder, "computed", computed)
+    fast = ag.compile(lambda x: (x.exp(), ag.zeros(1)))
+    x = ag.ones(1)
+    try:
+        assert fast(x)[1].dtype == ag.float64
+        for dtype in (ag.float32, ag.float64, ag.float32):
+            ag.set_default_dtype(dtype)
+            assert [fast(x)[1].dtype for _ in range(2)] == [dtype] * 2
+    finally:
+        ag.set_default_dtype(ag.float32)
     assert ": 2 recorded, 1 replayed" in fast.explain()
 
 
