@@ -8,12 +8,9 @@ from __future__ import annotations
 
 from asyncgrad.records import NamedTuple
 
-#: What precedes each body in a kernel: the values shrink, and the direction `g` is found.
-_BEFORE = (
-    "p = p * shrink; T turned = maximize != T(0) ? -gradient : gradient;"
-    "T g = decay != T(0) ? turned + decay * p : turned;"
-)
-#: The words above that are numbers.
+#: What precedes each body: of a gradient `g` and the values, it makes the direction `g`.
+_DIRECTION = "g = maximize ? -g : g; g = decay ? g + decay * p : g;"
+#: Numbers of all kernels, which shrink the values first.
 COMMON = ("shrink", "decay", "maximize")
 
 
@@ -40,7 +37,13 @@ class Update(NamedTuple):
         numbers = " ".join([self.numbers, *COMMON, self.flags]).split()
         inputs = [f"T {name}" for name in ("gradient", *numbers)]
         outputs = [f"T {name}" for name in ("p", *self.entries.split())]
-        return ", ".join(inputs), ", ".join(outputs), f"{_BEFORE}{self.body}; p = p - change"
+        body = f"p = p * shrink; T g = gradient; {_DIRECTION}{self.body}; p = p - change"
+        return ", ".join(inputs), ", ".join(outputs), body
+
+    def of_gradient(self) -> Update:
+        """The update whose `g` is a gradient, which finds the direction itself."""
+        numbers, flags = f"{self.numbers} decay", f"maximize decay {self.flags}"
+        return Update(self.entries, numbers, f"{_DIRECTION}{self.body}", flags)
 
 
 #: What bodies call, in C++. NaN is both the larger and the smaller number, and the sign of itself.

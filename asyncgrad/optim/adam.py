@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from asyncgrad.core.variable import Variable
-from asyncgrad.optim.elementwise import ElementwiseOptimizer, Step
+from asyncgrad.optim.elementwise import ElementwiseOptimizer
 from asyncgrad.optim.updates import (
     Betas,
     Gradients,
@@ -13,6 +13,7 @@ from asyncgrad.optim.updates import (
     Params,
     Rate,
     State,
+    Step,
     check_option,
     check_options,
     host_number,

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from asyncgrad.optim.elementwise import ElementwiseOptimizer, Step
+from asyncgrad.optim.elementwise import ElementwiseOptimizer
 from asyncgrad.optim.updates import (
     Group,
     Params,
     Rate,
     State,
+    Step,
     check_options,
     filled_like,
     host_number,

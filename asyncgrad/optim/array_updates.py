@@ -29,13 +29,13 @@ _GLOBALS["bounded"] = lambda bound, x, limit, out: bound(x, limit, out=out)
 
 @functools.cache
 def array_update(name: str, flags: tuple[bool, ...]) -> Callable[..., Any]:
-    """The function of an update in `UPDATES`, for some values of its flags.
+    """The function of an update in `UPDATES`, for some values of the flags of `of_gradient`.
 
-    It is a function of the values, the direction, the entries and the numbers. It changes the
+    It is a function of the values, the gradient, the entries and the numbers. It changes the
     entries and returns what is to be subtracted from the values. That is in `out` if it gets an
     array of that name.
     """
-    code = code_of(source(UPDATES[name], flags), f"update {name}")
+    code = code_of(source(UPDATES[name].of_gradient(), flags), f"update {name}")
     return FunctionType(code, _GLOBALS, argdefs=(None,))
 
 

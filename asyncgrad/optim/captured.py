@@ -13,8 +13,8 @@ from typing import Any
 from asyncgrad.core.array_holders import holders
 from asyncgrad.core.variable import Variable, bump_version
 from asyncgrad.devices import Device
-from asyncgrad.optim.elementwise import ElementwiseOptimizer, Step
-from asyncgrad.optim.updates import Group
+from asyncgrad.optim.elementwise import ElementwiseOptimizer
+from asyncgrad.optim.updates import Group, Step
 from asyncgrad.records import NamedTuple
 from asyncgrad.types import Array, Tensor
 
@@ -135,7 +135,7 @@ class CapturedStep:
             step = step._replace(numbers=self._slots[number, dtype])
             self._members.append((group, parameter, step))
             arrays = self._arrays(group, parameter, parameter._array)
-            self._put(group, parameter, step, list(map(zeros, arrays)))
+            self._put(parameter, step, list(map(zeros, arrays)))
 
     def _arrays(self, group: Group, parameter: Tensor, gradient: Array) -> list[Array]:
         state = self._optimizer.state.get(parameter, {})
@@ -149,7 +149,7 @@ class CapturedStep:
         """Put the step into the current stream."""
         for group, parameter, step in self._members:
             arrays = self._arrays(group, parameter, gradients[parameter])
-            self._put(group, parameter, step, arrays)
+            self._put(parameter, step, arrays)
 
     def fill(self, facts: StepFacts) -> None:
         """Write the numbers of a step to the device."""

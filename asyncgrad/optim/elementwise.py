@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeAlias
-
-import numpy as np
+from typing import Any
 
 from asyncgrad.autograd.modes import enable_grad
 from asyncgrad.core.variable import Variable, bump_version, requires_grad
@@ -21,27 +19,13 @@ from asyncgrad.optim.updates import (
     Gradients,
     Group,
     State,
+    Step,
     in_tiles,
     next_number,
     steps_of,
     zeros_like,
 )
-from asyncgrad.records import NamedTuple
 from asyncgrad.types import Array, Tensor
-
-#: What changes arrays and returns what is to be subtracted from the first.
-Change: TypeAlias = Callable[..., Array]
-
-
-class Step(NamedTuple):
-    """What a step does to the arrays that it is given."""
-
-    #: The name of an update in `devices.updates`.
-    update: str
-    #: The update's numbers: floats, or arrays without dimensions on the device.
-    numbers: Sequence[Any]
-    #: The update's flags.
-    flags: tuple[bool, ...] = ()
 
 
 class ElementwiseOptimizer(Optimizer):
@@ -98,7 +82,7 @@ class ElementwiseOptimizer(Optimizer):
         if self._waits and is_small(*arrays[:2]):
             self._small.append((step, parameter, state, arrays))
         else:
-            self._apply(group, parameter, self._full_step(group, state, step), arrays)
+            self._apply(parameter, self._full_step(group, state, step), arrays)
             self._count_step(group, state, step)
 
     def _record(self, group: Group, parameter: Any, gradient: Any) -> None:
@@ -109,22 +93,21 @@ class ElementwiseOptimizer(Optimizer):
                 f"Detach it."
             )
         state, number, _ = self._operands(group, parameter, None)
-        update, (*numbers, shrink), flags = self._full_step(group, state, number)
-        declared = UPDATES[update]
+        step = self._full_step(group, state, number)
+        *numbers, shrink = step.numbers
+        declared = UPDATES[step.update].of_gradient()
         names = self._entries_of(group)
         held: tuple[Any, ...] = (parameter, gradient, *[state[name] for name in names])
         real: Any
         kind: Any
         real, kind = _PAIRS if parameter.is_complex() else (_same, _same)
         p, g, *entries = map(real, held)
-        g = -g if group["maximize"] else g
-        if _is_decoupled(group):
+        if step.shrinks:
             p = p * shrink
-        elif group.get("weight_decay"):
-            g = g + group["weight_decay"] * p
         words = ("p", "g", *declared.entries.split(), *declared.numbers.split())
-        values = dict(zip(words, (p, g, *entries, *map(float, numbers)), strict=True))
-        recorded_update(declared, flags, values)
+        known = (p, g, *entries, *map(float, numbers), step.decay)
+        values = dict(zip(words, known, strict=True))
+        recorded_update(declared, step.all_flags(), values)
         # The graph may use the old entries.
         state.update(zip(names, [kind(values[x]) for x in declared.entries.split()], strict=True))
         parameter.copy_(kind(values["p"] - values["change"]))
@@ -154,9 +137,10 @@ class ElementwiseOptimizer(Optimizer):
         arrays = together.arrays_of(gradients, self.state, self._entries_of(group))
         if arrays is None:
             return False
+        step = self._full_step(group, {}, together.next_number())
         for parameter, _ in gradients:
             bump_version(parameter)
-        self._run_together(group, together, *arrays)
+        together.take(step, *arrays)
         return True
 
     def _finish(self, number: int, group: Group) -> None:
@@ -168,23 +152,24 @@ class ElementwiseOptimizer(Optimizer):
                 self._apply_all(group, step, [part for part in small if part[0] == step])
         else:
             values, gradients = ([arrays[n] for _, _, _, arrays in small] for n in range(2))
-            self._run_together(group, together, values, gradients)
+            full = self._full_step(group, {}, together.next_number())
+            together.take(full, values, gradients)
 
     def _apply_all(self, group: Group, step: int, small: list[Part]) -> None:
         """Update small parameters that have the same number of a step."""
         full = self._full_step(group, {}, step)
         compiled = CPU.compiled.get(full.update)
         if compiled is None:
-            change = self._changes(group, full)
+            change = _changes(full)
             for _, _, state, arrays in small:
                 in_tiles(change, arrays)
                 self._count_step(group, state, step)
             return
         lists = [list(arrays) for arrays in zip(*[part[3] for part in small], strict=True)]
-        done = _run(compiled, group, full, lists)
+        done = _run(compiled, full, lists)
         for _, parameter, state, arrays in small:
             if not done:
-                self._apply(group, parameter, full, arrays)
+                self._apply(parameter, full, arrays)
             self._count_step(group, state, step)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -192,12 +177,14 @@ class ElementwiseOptimizer(Optimizer):
         return {**super().__getstate__(), "_together": {}}
 
     def _full_step(self, group: Group, state: State, step: int) -> Step:
-        """What a step does; the factor of a decoupled weight decay is the last of its numbers."""
-        shrink = 1.0
-        if _is_decoupled(group):
-            shrink -= float(group["lr"]) * group["weight_decay"]
-        update, numbers, flags = self._planned_step(group, state, step)
-        return Step(update, (*numbers, shrink), flags)
+        """What a step does, with what all optimisers have in common."""
+        decay, shrink = float(group.get("weight_decay", 0.0)), 1.0
+        shrinks = bool(decay and group.get("decoupled_weight_decay"))
+        if shrinks:
+            shrink -= float(group["lr"]) * decay
+            decay = 0.0
+        update, numbers, flags = self._planned_step(group, state, step)[:3]
+        return Step(update, (*numbers, shrink), flags, shrinks, decay, bool(group["maximize"]))
 
     def _update_rows(self, group: Group, parameter: Tensor, gradient: Rows) -> None:
         """Update those rows of a parameter, and of its state, that a gradient has."""
@@ -206,76 +193,16 @@ class ElementwiseOptimizer(Optimizer):
         held = [values, *entries]
         parts = [array[rows.indices] for array in held]
         parts.insert(1, rows.values.copy())
-        self._apply(group, parameter, self._full_step(group, state, step), parts)
+        self._apply(parameter, self._full_step(group, state, step), parts)
         for array, part in zip(held, [parts[0], *parts[2:]], strict=True):
             array[rows.indices] = part
         self._count_step(group, state, step)
 
-    def _apply(self, group: Group, parameter: Tensor, step: Step, arrays: list[Array]) -> None:
+    def _apply(self, parameter: Tensor, step: Step, arrays: list[Array]) -> None:
         """Update one parameter by itself."""
         compiled = parameter._metadata.device.compiled.get(step.update)
-        if compiled is None or not _run(compiled, group, step, arrays):
-            in_tiles(self._changes(group, step), arrays)
-
-    def _changes(self, group: Group, step: Step) -> Callable[..., None]:
-        """A step as a function that changes arrays: the values, and the entries."""
-        kept, _, descend = self._descent(group, step)
-
-        def change(p: Array, *others: Array) -> None:
-            if kept is not None:
-                p *= kept
-            p -= descend(p, *others)
-
-        return change
-
-    def _descent(self, group: Group, step: Step) -> tuple[Any, bool, Change]:
-        """A factor for the values or None, whether the step's function uses them, and this."""
-        *numbers, shrink = step.numbers
-        function = array_update(step.update, step.flags)
-        weight_decay, maximize = group.get("weight_decay"), group["maximize"]
-        kept = None
-        if _is_decoupled(group):
-            kept = shrink
-            weight_decay = 0
-
-        def descend(p: Array, g: Array, *entries: Array, out: Array | None = None) -> Array:
-            if maximize:
-                g = -g
-            if weight_decay:
-                g = g + weight_decay * p
-            change: Array = function(p, g, *entries, *numbers, out=out)
-            return change
-
-        return kept, bool(weight_decay) or not self._same_for_all, descend
-
-    def _run_together(
-        self, group: Group, together: Together, targets: list[Array], gradients: list[Array]
-    ) -> None:
-        """Update small parameters by one call."""
-        full = self._full_step(group, {}, together.next_number())
-        together.gather(1, gradients)
-        compiled = CPU.compiled.get(full.update)
-        prepared = None if compiled is None else together.prepared(compiled, targets)
-        if prepared is not None:
-            prepared(_compiled_numbers(group, full))
-            together.count()
-            return
-        numbers = together.as_arrays(full.numbers)
-        kept, uses_values, descend = self._descent(group, Step(full.update, numbers, full.flags))
-        if uses_values:
-            together.gather(0, targets)
-
-        def change(p: Array, *others: Array) -> None:
-            found = descend(p, *others, out=None if uses_values else p)
-            if found is not p:
-                p[...] = found
-
-        in_tiles(change, together.arrays)
-        if kept is not None:
-            for values in targets:
-                np.multiply(values, kept, values)
-        together.subtract(targets)
-        together.count()
+        if compiled is None or not _run(compiled, step, arrays):
+            in_tiles(_changes(step), arrays)
 
 
 #: From complex numbers to pairs of real ones, and back.
@@ -286,17 +213,19 @@ def _same(tensor: Tensor) -> Tensor:
     return tensor
 
 
-def _is_decoupled(group: Group) -> Any:
-    """Whether the weight decay does not go through the gradient."""
-    return group.get("weight_decay") and group.get("decoupled_weight_decay")
-
-
-def _run(compiled: Callable[..., Any], group: Group, step: Step, arrays: Sequence[Any]) -> bool:
+def _run(compiled: Callable[..., Any], step: Step, arrays: Sequence[Any]) -> bool:
     """Let a compiled kernel take a step, unless it does not support an array; whether it did."""
-    return compiled(*arrays, *_compiled_numbers(group, step)) is not NotImplemented
+    return compiled(*arrays, *step.for_kernel()) is not NotImplemented
 
 
-def _compiled_numbers(group: Group, step: Step) -> tuple[Any, ...]:
-    """The numbers that a compiled kernel takes."""
-    decay = 0.0 if _is_decoupled(group) else float(group.get("weight_decay", 0.0))
-    return (*step.numbers, decay, float(group["maximize"]), *map(float, step.flags))
+def _changes(step: Step) -> Callable[..., None]:
+    """A step as a function that changes arrays: the values, and the entries."""
+    *numbers, shrink = step.numbers
+    function = array_update(step.update, step.all_flags())
+
+    def change(p: Array, *others: Array) -> None:
+        if step.shrinks:
+            p *= shrink
+        p -= function(p, *others, *numbers, step.decay)
+
+    return change

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from asyncgrad.ops.tensors.sparse_rows import Rows
-from asyncgrad.optim.elementwise import ElementwiseOptimizer, Step
-from asyncgrad.optim.updates import Group, Params, Rate, State, check_options, host_number
+from asyncgrad.optim.elementwise import ElementwiseOptimizer
+from asyncgrad.optim.updates import Group, Params, Rate, State, Step, check_options, host_number
 from asyncgrad.types import Tensor
 
 

@@ -16,10 +16,12 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from asyncgrad.core.array_holders import UNHELD, holders
+from asyncgrad.devices import CPU
 from asyncgrad.devices.pool import aligned
 from asyncgrad.ops.fused import ONES
 from asyncgrad.ops.generated import code_of, function_of
-from asyncgrad.optim.updates import Gradients, State
+from asyncgrad.optim.array_updates import array_update
+from asyncgrad.optim.updates import Gradients, State, Step, in_tiles
 from asyncgrad.types import Array, Tensor
 
 #: An update: the step's number, the parameter, its state, and values, gradient and entries.
@@ -58,7 +60,7 @@ class Together:
         # NumPy takes a sixth longer where vectors cross lines of the cache.
         self.arrays = [aligned((size,), np.uint8).view(dtype) for _ in range(2 + len(names))]
         for number in range(2, len(self.arrays)):
-            self.gather(number, [arrays[number] for _, _, _, arrays in parts])
+            self._gather(number, [arrays[number] for _, _, _, arrays in parts])
         pieces = [_pieces(whole, shapes) for whole in self.arrays]
         self._changes, self._gradients, *self._entries = pieces
         #: The values that were updated last, which need not be looked at again.
@@ -75,7 +77,7 @@ class Together:
         for (_, _, state, _), own in zip(parts, self._held, strict=True):
             for name, piece in zip((*names, "step"), own, strict=True):
                 state[name]._array = piece
-        #: Whether parameters, with their gradients and states, can take a step together.
+        #: Gives the arrays of parameters and gradients, or None if they can't take a step together.
         self._fit = _fitting((*names, "step"))
 
     def holds(self, states: Iterable[Any], names: Sequence[str]) -> bool:
@@ -98,20 +100,19 @@ class Together:
         if names != self._names or len(gradients) != len(self._held):
             return None
         try:
-            if not self._fit(gradients, states, self._held, self.arrays[1].dtype):
-                return None
+            found = self._fit(gradients, states, self._held, self.arrays[1].dtype)
         except (AttributeError, KeyError, TypeError):
             # A state is gone, or an entry of it.
             return None
         steps = self._steps.tolist()
-        if steps.count(steps[0]) < len(steps):
+        if found is None or steps.count(steps[0]) < len(steps):
             return None
-        targets = [parameter._array for parameter, _ in gradients]
+        targets, _ = found
         if not _are(targets, self._values):
             if not all(map(self._fits, targets, self._changes)):
                 return None
             self._values = targets
-        return targets, [gradient._array for _, gradient in gradients]
+        return found
 
     @staticmethod
     def _fits(values: Array, change: Array) -> bool:
@@ -127,11 +128,36 @@ class Together:
         """The number of the next step of all parameters."""
         return int(self._steps[0]) + 1
 
-    def count(self) -> None:
-        """Count a step of all parameters, which was taken."""
+    def take(self, step: Step, targets: list[Array], gradients: list[Array]) -> None:
+        """Take a step of all parameters, with their values and gradients, and count it."""
+        self._gather(1, gradients)
+        compiled = CPU.compiled.get(step.update)
+        prepared = None if compiled is None else self._prepare(compiled, targets)
+        if prepared is None:
+            self._change(step, targets)
+        else:
+            prepared(step.for_kernel())
         np.add(self._steps, ONES[self._steps.dtype], self._steps)
 
-    def as_arrays(self, numbers: Sequence[float]) -> list[Array]:
+    def _change(self, step: Step, targets: list[Array]) -> None:
+        """Change the values, and the states, by functions of arrays."""
+        *numbers, shrink, decay = self._as_arrays((*step.numbers, step.decay))
+        function = array_update(step.update, step.all_flags())
+        if step.decay:
+            self._gather(0, targets)
+
+        def change(p: Array, *others: Array) -> None:
+            found = function(p, *others, *numbers, decay, out=None if step.decay else p)
+            if found is not p:
+                p[...] = found
+
+        in_tiles(change, self.arrays)
+        for values, less in zip(targets, self._changes, strict=True):
+            if step.shrinks:
+                np.multiply(values, shrink, values)
+            np.subtract(values, less, values)
+
+    def _as_arrays(self, numbers: Sequence[float]) -> list[Array]:
         """The numbers of a step, which NumPy would convert anew in each call."""
         known, views = self._numbers
         if len(views) != len(numbers):
@@ -141,22 +167,17 @@ class Together:
         known[:] = numbers
         return views
 
-    def gather(self, number: int, arrays: Sequence[Array]) -> None:
+    def _gather(self, number: int, arrays: Sequence[Array]) -> None:
         """Copy the parameters' values (0), gradients (1) or entries to where they lie together."""
         np.concatenate(arrays, axis=None, out=self.arrays[number])
 
-    def prepared(self, kernel: Any, targets: list[Array]) -> Any:
+    def _prepare(self, kernel: Any, targets: list[Array]) -> Any:
         """What a compiled kernel gives for the states and some values; None if it can't be used."""
         known, values, found = self._prepared
         if known is not kernel or not _are(targets, values):
             found = kernel.prepare([targets, self._gradients, *self._entries])
             self._prepared = kernel, targets, found
         return found
-
-    def subtract(self, targets: Iterable[Array]) -> None:
-        """Subtract the changes from the values of the parameters."""
-        for values, change in zip(targets, self._changes, strict=True):
-            np.subtract(values, change, values)
 
 
 def _are(found: Sequence[Any], known: Sequence[Any]) -> bool:
@@ -202,8 +223,8 @@ def _is_alone(state: State, entries: list[Array]) -> bool:
 
 
 @functools.cache
-def _fitting(names: Sequence[str]) -> Callable[..., bool]:
-    """A function that says whether parameters, their gradients and states fit a joint step.
+def _fitting(names: Sequence[str]) -> Callable[..., tuple[list[Array], list[Array]] | None]:
+    """A function that gives the arrays of parameters and gradients if they fit a joint step.
 
     It is written for the names of a state's entries, because a loop over them takes twice as long.
     """
@@ -211,18 +232,21 @@ def _fitting(names: Sequence[str]) -> Callable[..., bool]:
     same = [f"s[{name!r}]._array is {array}" for name, array in zip(names, arrays, strict=True)]
     text = f"""\
 def fit(gradients, states, held, dtype, ndarray, refs, holders):
+    targets, found = [], []
     for (p, g), ({", ".join(arrays)}) in zip(gradients, held):
         s = states.get(p)
         if not ({" and ".join(same)}):
-            return False
+            return None
         g = g._array
         if g.__class__ is not ndarray or g.dtype is not dtype:
-            return False
+            return None
         if refs(p._counter) > {UNHELD} and holders(p):
-            return False
-    return True
+            return None
+        targets.append(p._array)
+        found.append(g)
+    return targets, found
 """
-    made: Callable[..., bool]
+    made: Callable[..., tuple[list[Array], list[Array]] | None]
     made = function_of(code_of(text, "joint step"), (np.ndarray, getrefcount, holders))
     return made
 

@@ -12,6 +12,7 @@ from asyncgrad.core.variable import Variable, bump_version, wrap
 from asyncgrad.devices import CPU
 from asyncgrad.ops.namespace import metadata_of
 from asyncgrad.ops.promotion import default_dtype
+from asyncgrad.records import NamedTuple
 from asyncgrad.types import Array, Tensor
 
 #: A group of parameters: the list `params`, and options by their names.
@@ -28,6 +29,30 @@ Gradients: TypeAlias = "list[tuple[Any, Any]]"
 
 #: The number of elements updated at a time, so that the arrays of an update stay in the cache.
 TILE = 65_536
+
+
+class Step(NamedTuple):
+    """What a step does to the arrays that it is given."""
+
+    #: The name of an update in `devices.updates`.
+    update: str
+    #: The update's numbers: floats, or arrays without dimensions on the device.
+    numbers: Sequence[Any]
+    #: The update's flags.
+    flags: tuple[bool, ...] = ()
+    #: Whether the values shrink first, by a factor that is the last of the numbers.
+    shrinks: bool = False
+    #: How much of the values is added to the gradient, which is negated before if `maximize`.
+    decay: float = 0.0
+    maximize: bool = False
+
+    def for_kernel(self) -> tuple[Any, ...]:
+        """The numbers that a compiled kernel takes."""
+        return (*self.numbers, self.decay, float(self.maximize), *map(float, self.flags))
+
+    def all_flags(self) -> tuple[bool, ...]:
+        """The flags of the update with its direction, `of_gradient`."""
+        return (self.maximize, bool(self.decay), *self.flags)
 
 
 def zeros_like(parameter: Tensor) -> Tensor:
