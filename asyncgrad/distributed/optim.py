@@ -12,7 +12,7 @@ from asyncgrad.core.variable import Variable
 from asyncgrad.distributed.group import check_sendable, current_group
 from asyncgrad.distributed.waiting import begins
 from asyncgrad.errors import AutogradError
-from asyncgrad.nn.parameter import clear_gradient
+from asyncgrad.nn.parameter import clear_gradients
 from asyncgrad.optim.state import check_mapping
 from asyncgrad.remedies import remedies
 from asyncgrad.scheduler import check_awaited, offload
@@ -161,8 +161,7 @@ class ZeroRedundancyOptimizer:
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Drop the gradients of all parameters, or set them to zero."""
         check_awaited("ZeroRedundancyOptimizer.zero_grad")
-        for parameter in self._parameters:
-            clear_gradient(parameter, set_to_none)
+        clear_gradients(self._parameters, set_to_none)
 
     def state_dict(self) -> Any:
         """The state of this rank's share, with the places of its parameters."""

@@ -16,7 +16,7 @@ from asyncgrad.autograd.modes import no_grad
 from asyncgrad.core.frames import warn
 from asyncgrad.core.recording import called_anew
 from asyncgrad.nn.hooks import EVERYWHERE, HOOKS, Hooked, HookedCall, registered_anew
-from asyncgrad.nn.parameter import clear_gradient
+from asyncgrad.nn.parameter import clear_gradients
 from asyncgrad.nn.snapshot import Snapshot
 from asyncgrad.nn.state import LoadResult, load, load_own, own_state
 from asyncgrad.nn.state import unexpected_keys as find_unexpected
@@ -178,8 +178,7 @@ class Module(Hooked):
             PendingBackwardError: if this task has started a pass that it has not awaited.
         """
         check_awaited(f"{type(self).__name__}.zero_grad")
-        for parameter in self.parameters():
-            clear_gradient(parameter, set_to_none)
+        clear_gradients(self.parameters(), set_to_none)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         """Apply a function to all parameters, gradients and buffers, and keep its results."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Self, SupportsIndex
 
 from asyncgrad.core.metadata import Metadata
@@ -241,13 +241,14 @@ class UninitializedBuffer(_Uninitialized):
         return made._without_shape()  # type: ignore[no-any-return]
 
 
-def clear_gradient(parameter: Tensor, set_to_none: bool) -> None:
-    """Set a leaf's gradient to None, or fill it with zeros."""
-    meta = parameter._autograd
-    grad: Any = None if meta is None else meta.grad
-    if meta is None or grad is None:
-        return
-    if set_to_none:
-        meta.grad = None
-    else:
-        meta.grad = (grad if grad._edge is None else grad.detach()).zero_()
+def clear_gradients(parameters: Iterable[Tensor], set_to_none: bool) -> None:
+    """Set the gradients of leaves to None, or fill them with zeros."""
+    for parameter in parameters:
+        meta = parameter._autograd
+        grad: Any = None if meta is None else meta.grad
+        if meta is None or grad is None:
+            continue
+        if set_to_none:
+            meta.grad = None
+        else:
+            meta.grad = (grad if grad._edge is None else grad.detach()).zero_()

@@ -18,7 +18,7 @@ from asyncgrad.core.recording import called_anew, unrepeatable
 from asyncgrad.core.variable import Variable, bump_version
 from asyncgrad.devices.fp_errors import call_without_fp_errors
 from asyncgrad.errors import class_of
-from asyncgrad.nn.parameter import clear_gradient
+from asyncgrad.nn.parameter import clear_gradients
 from asyncgrad.ops.tensors.sparse_rows import Rows
 from asyncgrad.optim.hooks import (  # noqa: F401  two have this place in PyTorch
     HOOKS,
@@ -382,8 +382,7 @@ class Optimizer(Hooked, Turns):
         """
         self._check_awaited("zero_grad")
         for group in self.param_groups:
-            for parameter in group["params"]:
-                clear_gradient(parameter, set_to_none)
+            clear_gradients(group["params"], set_to_none)
 
     def __repr__(self) -> str:
         unrepeatable("it shows an optimizer, whose options may change")
