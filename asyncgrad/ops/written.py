@@ -17,7 +17,9 @@ from asyncgrad.ops.fused import bounded, elementwise, inverted
 from asyncgrad.ops.generated import code_of, lazy_function
 
 #: The functions that libraries call otherwise than the table.
-_NAMES = {"neg": "negative", "sub": "subtract", "mul": "multiply", "div": "divide"}
+_NAMES = {
+    "neg": "negative", "sub": "subtract", "mul": "multiply", "div": "divide", "copy": "positive"
+}  # fmt: skip
 _BOUNDS = frozenset({"maximum", "minimum"})
 _COMPARISONS = {"lt": "<", "gt": ">"}
 
@@ -68,12 +70,14 @@ class Formula:
         return partial(helper, self) if is_formula else partial(self.made, name)
 
     def given(self, name: str, is_array: bool) -> Symbol:
-        """An argument of the function that is written, or one with a sign."""
-        return Symbol(self, name, (), is_array)
+        """An argument of the function that is written, one with a sign, or a number."""
+        return self._known.setdefault((name,), Symbol(self, name, (), is_array))
 
-    def made(self, name: str, *parts: Any) -> Symbol:
+    def made(self, name: str, *given: Any) -> Symbol:
         """What a function makes of symbols and numbers."""
-        return self._known.setdefault((name, *parts), Symbol(self, name, parts, True))
+        # By their texts: 0.0 and -0.0 are equal, but not the same.
+        parts = [x if isinstance(x, Symbol) else self.given(repr(x), False) for x in given]
+        return self._known.setdefault((name, *parts), Symbol(self, name, (*parts,), True))
 
     def text(self, head: str, arrays: Sequence[str], results: Mapping[str, Symbol]) -> str:
         """A function with this head, whose argument `out` is where the first result goes or None.
@@ -85,9 +89,16 @@ class Formula:
         wanted = {*results.values()}
         steps: list[Symbol] = []
         for symbol in reversed(self._known.values()):
-            if symbol in wanted:
+            if symbol in wanted and symbol.parts:
                 steps.insert(0, symbol)
-                wanted.update(part for part in symbol.parts if isinstance(part, Symbol))
+                wanted.update(symbol.parts)
+        results = {**results}
+        for name, symbol in results.items():
+            # What is read once more gets its result last.
+            later = steps[steps.index(symbol) + 1 :]
+            if any(self._known.get((name,)) in step.parts for step in later):
+                results[name] = self.copy(symbol)
+                steps.append(results[name])
         for step in steps[::-1]:
             _move(step, steps, results)
         places = _places(steps, results)
@@ -97,10 +108,7 @@ class Formula:
             target = places[step]
             room = target if target in begun else "out" if target == main else "None"
             begun.add(target)
-            values = [
-                places.get(part, part.name) if isinstance(part, Symbol) else repr(part)
-                for part in step.parts
-            ]
+            values = [places.get(part, part.name) for part in step.parts]
             lines += self._lines(step, target, values, room)
         return "\n    ".join([head, *lines, f"return {main}\n"])
 
@@ -112,14 +120,14 @@ class Formula:
         if name == "where":
             condition, one, other = values
             if room != target:
-                return [f"{target} = xp.where({given})"]
+                return [f"{begin}xp.positive(xp.where({given}), {room})"]
+            if one == target:
+                condition, one, other = f"~{condition}", other, one
             copied = [f"xp.copyto({target}, {other})"] * (other != target)
             return [*copied, f"xp.copyto({target}, {one}, where={condition})"]
-        if name == "copy":
-            return [f"xp.copyto({target}, {given})"]
         if name in self._helpers:
             return [f"{begin}{name}(xp, {room}, {given})"]
-        if name in _BOUNDS and isinstance(step.parts[1], Symbol) and step.parts[1].is_array:
+        if name in _BOUNDS and step.parts[1].is_array:
             return [f"{begin}xp.{name}({given}, out={room})"]
         if name in _BOUNDS:
             return [f"{begin}bounded(xp.{name}, {given}, {room})"]
@@ -130,11 +138,10 @@ class Formula:
 
 def _move(step: Symbol, steps: list[Symbol], results: Mapping[str, Symbol]) -> None:
     """Move a step that reads arguments alone to just before its result is read, for the cache."""
-    parts = [part for part in step.parts if isinstance(part, Symbol)]
     place = steps.index(step)
     end = next((n for n, later in enumerate(steps) if step in later.parts), place)
-    changed = {results.get(part.name) for part in parts}
-    if not any(part.parts for part in parts) and changed.isdisjoint(steps[place:end]):
+    changed = {results.get(part.name) for part in step.parts}
+    if not any(part.parts for part in step.parts) and changed.isdisjoint(steps[place:end]):
         steps.insert(end - 1 if end > place else place, steps.pop(place))
 
 
@@ -146,8 +153,7 @@ def _places(steps: Sequence[Symbol], results: Mapping[str, Symbol]) -> dict[Symb
     """
     places = {symbol: place for place, symbol in results.items()}
     number = {step: place for place, step in enumerate(steps)}
-    read = {part.name: n for step, n in number.items() for part in step.parts
-            if isinstance(part, Symbol) and not part.parts}  # fmt: skip
+    read = {part.name: n for step, n in number.items() for part in step.parts if not part.parts}
     temporary, masks = (map(f"{letter}{{}}".format, count()) for letter in "tm")
     free: list[str] = []
     for step in reversed(steps):
@@ -156,7 +162,7 @@ def _places(steps: Sequence[Symbol], results: Mapping[str, Symbol]) -> dict[Symb
         for part in (*step.parts[:before], step, *step.parts[before:]):
             if part is step:
                 free += [places[step]] * (step.name not in _COMPARISONS)
-            elif not isinstance(part, Symbol) or not part.parts or part in places:
+            elif not part.parts or part in places:
                 continue
             elif part.name in _COMPARISONS:
                 places[part] = next(masks)

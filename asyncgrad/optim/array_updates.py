@@ -19,8 +19,8 @@ from asyncgrad.ops.generated import code_of
 from asyncgrad.ops.written import Formula
 
 _NAMES = (
-    "abs", "add", "copyto", "divide", "maximum", "minimum", "multiply", "negative", "sign", "sqrt",
-    "subtract", "where",
+    "abs", "add", "copyto", "divide", "maximum", "minimum", "multiply", "negative", "positive",
+    "sign", "sqrt", "subtract", "where",
 )  # fmt: skip
 #: What the texts call: to find a global name takes half the time of finding one in NumPy.
 _GLOBALS = {name: getattr(np, name) for name in _NAMES}
@@ -35,7 +35,8 @@ def array_update(name: str, flags: tuple[bool, ...]) -> Callable[..., Any]:
     entries and returns what is to be subtracted from the values. That is in `out` if it gets an
     array of that name.
     """
-    code = code_of(source(UPDATES[name].of_gradient(), flags), f"update {name}")
+    known = " ".join(map(str, ("update", name, *flags)))
+    code = code_of(source(UPDATES[name].of_gradient(), flags), known)
     return FunctionType(code, _GLOBALS, argdefs=(None,))
 
 

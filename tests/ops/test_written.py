@@ -1,11 +1,14 @@
 """Kernels that are written from formulas: what they compute, and in which arrays."""
 
+import linecache
 import re
 
 import numpy as np
 import pytest
 
+import asyncgrad
 from asyncgrad.devices import CPU
+from asyncgrad.nn import functional as F
 from asyncgrad.ops.written import Formula, kernel, written
 
 
@@ -98,6 +101,53 @@ def test_each_choice_of_a_formula_has_its_own_mask():
 
     x = np.array([-1.0, 0.5, 2.0])
     np.testing.assert_array_equal(written("steps", steps)(np, None, x), [-10, 0.5, 6])
+
+
+def test_equal_numbers_of_other_signs_are_others():
+    lines = text(lambda F, x: (x + 0.0) * (x + -0.0), "x")
+    assert sorted(re.findall(r"add\(x, (.*?),", "".join(lines))) == ["-0.0", "0.0"]
+
+
+@pytest.mark.parametrize("given", [True, False])
+@pytest.mark.parametrize("other", ["x", "2.0"])
+def test_a_choice_is_written_where_the_result_goes(given, other):
+    x = np.array([-1.0, 0.5])
+    out = np.empty(2) if given else None
+    kernel = written("choice", lambda F, x: F.where(x < 0, 1.0, x if other == "x" else 2.0))
+    made = kernel(np, out, x)
+    np.testing.assert_array_equal(made, [1, 0.5 if other == "x" else 2])
+    assert (made is out) == given
+
+
+def test_a_choice_is_written_over_any_of_its_parts():
+    def one(F, x, y):
+        return x * y
+
+    for choice in (lambda F, x, y: F.where(x < 0, x, y), lambda F, x, y: F.where(x < 0, y, x)):
+        x, y = np.array([-1.0, 2.0]), np.array([3.0, 4.0])
+        wanted = written("choice", choice, arrays=2)(np, None, x, y)
+        written("both", one, choice, arrays=2)(np, None, x, y)
+        np.testing.assert_array_equal(x, wanted)
+
+
+def test_an_argument_that_is_read_again_gets_its_result_last():
+    def whole(F, x):
+        return F.sqrt(F.exp(x)) * x
+
+    x = np.random.default_rng(0).standard_normal(50)
+    wanted = np.sqrt(np.exp(x)) * x, np.exp(x)
+    made = written("both", whole, lambda F, x: F.exp(x))(np, None, x)
+    np.testing.assert_allclose([made, x], wanted, rtol=1e-14)
+
+
+def test_tracebacks_show_the_text_of_a_kernel_of_a_loss():
+    """Kernels of several losses have one name each: tracebacks find a text by it."""
+    for name in ("squared_loss", "absolute_loss"):
+        x = asyncgrad.ones(3, requires_grad=True)
+        loss = {"squared_loss": F.mse_loss, "absolute_loss": F.l1_loss}[name]
+        loss(x, x.detach(), reduction="none").sum().backward()
+        text = "".join(linecache.getlines(f"<asyncgrad kernel {name}_each_by_x>"))
+        assert text.startswith(f"def {name}_each_by_x(")
 
 
 def test_errors_name_the_kernel():

@@ -1,12 +1,13 @@
 """Declared updates as functions of arrays: what they give, and how they use memory."""
 
 import itertools
+import linecache
 import re
 
 import numpy as np
 import pytest
 
-from asyncgrad.devices.updates import UPDATES
+from asyncgrad.devices.updates import UPDATES, Update
 from asyncgrad.optim.array_updates import array_update, source
 
 WHOLE = {name: update.of_gradient() for name, update in UPDATES.items()}
@@ -59,6 +60,24 @@ def test_arrays_get_what_elements_get(name, flags):
         np.testing.assert_allclose(arrays[name], [found[name] for found in known], rtol=1e-13)
     np.testing.assert_array_equal(arrays["g"], gradient)
     np.testing.assert_array_equal(changed, arrays["change"])
+
+
+def test_tracebacks_show_the_text_for_the_same_flags():
+    update = UPDATES["sgd_momentum"]
+    for flags in itertools.product((False, True), repeat=3):
+        file = array_update("sgd_momentum", flags).__code__.co_filename
+        assert "".join(linecache.getlines(file)) == source(update, flags)
+
+
+def test_a_value_may_be_read_once_it_has_changed():
+    """`last` is what `old` was, and `old` what `last` was."""
+    update = Update("old last", "lr", "before = old; old = last; last = before; T change = g * lr")
+    text = source(update, ())
+    known = {**vars(np)}
+    exec(text, known)
+    old, last = np.zeros(3), np.ones(3)
+    known["update"](np.zeros(3), np.zeros(3), old, last, 0.1)
+    np.testing.assert_array_equal([old, last], [[1] * 3, [0] * 3])
 
 
 def test_what_is_written():
