@@ -246,8 +246,9 @@ def fit(gradients, states, held, dtype, ndarray, refs, holders):
         found.append(g)
     return targets, found
 """
+    code = code_of(text, f"joint step of {', '.join(names)}")
     made: Callable[..., tuple[list[Array], list[Array]] | None]
-    made = function_of(code_of(text, "joint step"), (np.ndarray, getrefcount, holders))
+    made = function_of(code, (np.ndarray, getrefcount, holders))
     return made
 
 

@@ -68,7 +68,7 @@ def _elementwise_loss(
         def times(F: Namespace, x: Value, y: Value, factor: Value, parameter: float | None) -> Any:
             return slope(F, x, y, parameter) * factor
 
-        by_each = written.kernel("times", times, arrays=3, helpers=_HELPERS)
+        by_each = written.kernel(f"{name}_each_by_{which}", times, arrays=3, helpers=_HELPERS)
         by_number = written.kernel(f"{name}_by_{which}", times, arrays=2, helpers=_HELPERS)
 
         def kernel(
