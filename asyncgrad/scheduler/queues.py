@@ -107,23 +107,19 @@ class Admission:
         self._queue: FairQueue[tuple[int, float], GraphTask] = FairQueue(_HELD_BACK)
         #: The box of each in the queue, which is emptied if the pass ends while it waits.
         self.held: dict[GraphTask, list[GraphTask]] = {}
-        #: Passes nested in others, which the limit does not count.
-        self._nested: weakref.WeakSet[GraphTask] = weakref.WeakSet()
+        #: Passes that the limit does not count.
+        self._uncounted: weakref.WeakSet[GraphTask] = weakref.WeakSet()
 
     def set_limit(self, limit: int | None) -> None:
         """Limit how many passes run at once."""
         self.limit = limit
         # While there was no limit, nobody noted these.
-        self._nested.update(task for task in self._live if task.parent is not None)
+        self._uncounted.update(filter(_never_waits, self._live))
 
     def must_wait(self, task: GraphTask) -> bool:
-        """Whether a new pass must wait; notes one that never does.
-
-        That is a nested one, for which its parents wait, one started with participants that decide,
-        for which other processes wait, and one that has failed already.
-        """
-        if task.parent is not None or task.inbox or deciding(task):
-            self._nested.add(task)
+        """Whether a new pass must wait; notes one that never does."""
+        if task.inbox or _never_waits(task):
+            self._uncounted.add(task)
             return False
         return not self._room()
 
@@ -133,7 +129,7 @@ class Admission:
         running = len(self._live) - len(self.held)
         # Not a count of all that are live: thousands may be held.
         return running < self.limit or (
-            running - sum(task in self._live for task in self._nested) < self.limit
+            running - sum(task in self._live for task in self._uncounted) < self.limit
         )
 
     def hold_back(self, task: GraphTask) -> None:
@@ -153,6 +149,11 @@ class Admission:
             task = self._queue.pop()
             del self.held[task]
             yield task
+
+
+def _never_waits(task: GraphTask) -> bool:
+    """Whether others wait for a pass: parents, or the processes for which participants decide."""
+    return task.parent is not None or bool(deciding(task))
 
 
 class Urgency(NamedTuple):

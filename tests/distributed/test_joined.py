@@ -6,6 +6,7 @@ import asyncio
 import gc
 import random
 from contextlib import nullcontext
+from contextvars import Context
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -404,6 +405,35 @@ async def test_promises_of_passes_are_not_held_back_by_a_limit_of_passes() -> No
             await asyncio.gather(*(loss.backward() for loss in losses))
         finally:
             ag.engine().limit(passes=None)
+
+
+@pytest.mark.asyncio
+async def test_a_limit_that_is_set_while_a_worker_keeps_its_promise_does_not_count_it() -> None:
+    """It is kept until the rest of its pass has run, and that may wait for other passes."""
+    async with world_of(Engine(1)) as world:
+        part, x = await world.remote(0, Affine), leaf()
+        another = leaf().sum()
+
+        async def waits(gradient: Any) -> None:
+            # Not nested in the pass of the hook, which is counted.
+            other = Context().run(asyncio.ensure_future, backward_of(another))
+            await asyncio.wait_for(other, 10)
+
+        def limits(gradient: Any) -> None:
+            ag.engine().limit(passes=2)
+
+        y = x * 1
+        y.register_hook(limits)
+        y.register_hook(waits)
+        loss = (await part(y)).sum()
+        try:
+            await loss.backward()
+        finally:
+            ag.engine().limit(passes=None)
+
+
+async def backward_of(loss: Any) -> None:
+    await loss.backward()
 
 
 @pytest.mark.asyncio
