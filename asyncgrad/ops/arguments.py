@@ -85,19 +85,27 @@ def whole_numbers(values: Sequence[Any]) -> tuple[int, ...]:
 
 
 def one_int(name: str, what: str, value: Any) -> int:
-    """Convert an argument to an int; raise TypeError for a bool or a non-integer."""
-    number: int
-    if value.__class__ is int:
-        number = value
-        return number
-    try:
-        if isinstance(value, Variable) and value._metadata.dtype == bool:
-            raise TypeError("a bool is no int")
-        (number,) = whole_numbers((value,))
-    except TypeError:
-        raise TypeError(
-            f"{name}(): argument '{what}' must be int, not {type(value).__name__}"
-        ) from None
+    """Convert an argument to an int.
+
+    Raises:
+        TypeError: for a bool or a non-integer.
+        ValueError: for an int of more than 64 bits.
+    """
+    number: int = value
+    if value.__class__ is not int:
+        try:
+            if isinstance(value, Variable) and value._metadata.dtype == bool:
+                raise TypeError("a bool is no int")
+            (number,) = whole_numbers((value,))
+        except TypeError:
+            raise TypeError(
+                f"{name}(): argument '{what}' must be int, not {type(value).__name__}"
+            ) from None
+    if not -(2**63) <= number < 2**63:
+        raise ValueError(
+            f"{name}(): argument '{what}': Overflow when unpacking long long: {number} has more "
+            "than 64 bits"
+        )
     return number
 
 

@@ -83,7 +83,10 @@ _CHECKS = {
     ),
     "bool": ("{x} is not True and {x} is not False", "check_bool('{title}', '{x}', {x})"),
     "DTypeLike": ("True", "{x} = as_dtype('{title}', {x})"),
-    "int": ("{x}.__class__ is not int", "{x} = one_int('{title}', '{x}', {x})"),
+    "int": (
+        f"{{x}}.__class__ is not int or not {-(2**63)} <= {{x}} < {2**63}",
+        "{x} = one_int('{title}', '{x}', {x})",
+    ),
     "float": (_NO_NUMBER, "{x} = real_argument('{title}', '{x}', {x})"),
     "Number": (_NO_NUMBER, "{x} = number_argument('{title}', '{x}', {x})"),
     "Axis": (

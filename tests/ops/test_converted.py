@@ -253,6 +253,8 @@ CALLS = {
     "tril": (lambda T, x, v: T.tril(x, v), "int"),
     "cumsum": (lambda T, x, v: T.cumsum(x, v), "int"),
     "topk": (lambda T, x, v: T.topk(x, v), "int"),
+    "mvlgamma": (lambda T, x, v: T.mvlgamma(x + 1, v), "int"),
+    "tensor_split": (lambda T, x, v: T.tensor_split(x[0], v), "int"),
     "pixel_shuffle": (lambda T, x, v: T.nn.functional.pixel_shuffle(x[None, None], v), "int"),
     "glu": (lambda T, x, v: T.nn.functional.glu(x, v), "int"),
     "sum": (lambda T, x, v: T.sum(x, 1, v), "bool"),
@@ -276,7 +278,8 @@ CALLS = {
 VALUES = {
     "int": lambda T: [
         1, np.int64(1), np.int32(1), True, np.True_, 1.0, np.float64(1), 1j, "1", [1], [],
-        T.tensor(1), T.tensor(1.0), T.tensor(1.0, requires_grad=True), object(),
+        T.tensor(1), T.tensor(1.0), T.tensor(1.0, requires_grad=True), object(), 2**63,
+        -(2**63) - 1,
     ],
     "bool": lambda T: [True, False, 1, 0, np.True_, None, 1.0, "a", [], T.tensor(True)],
     "float": lambda T: [
