@@ -138,5 +138,17 @@ def test_what_is_found_among_others_does_not_depend_on_nan(dtype):
     oracle.compare(found(torch), found(ag))
 
 
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32", "float64", "int64"])
+def test_numbers_are_found_among_elements_that_are_rounded(dtype):
+    """As a double, 0.1 is no element of single precision."""
+
+    def found(T):
+        x = T.tensor([0.1, 2.0, math.inf]) if dtype[0] != "i" else T.tensor([0, 2])
+        x = x.to(getattr(T, dtype))
+        return [T.isin(x, n) for n in (0.1, 2, NAN, 1e39)], T.isin(0.1, x), T.isin(1, x)
+
+    oracle.compare(found(torch), found(ag))
+
+
 def test_the_order_of_equal_elements_may_be_left_open():
     assert ag.sort(ag.tensor([2.0, 1.0]), stable=None).values.tolist() == [1.0, 2.0]

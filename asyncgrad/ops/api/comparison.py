@@ -12,6 +12,7 @@ import numpy as np
 from asyncgrad.choices import Side
 from asyncgrad.core import recording
 from asyncgrad.core.variable import Variable, wrap
+from asyncgrad.devices.fp_errors import call_without_fp_errors
 from asyncgrad.ops import promotion
 from asyncgrad.ops.api.index import nonzero
 from asyncgrad.ops.api.reduction import sum
@@ -111,7 +112,13 @@ def isin(
             check_dtype("isin", x._metadata.dtype, REAL)
             arrays.append(x._array)
         else:
-            arrays.append(number_argument("isin", name, x))
+            number = number_argument("isin", name, x)
+            dtype = promotion.result_dtype(like, number)
+            # A number is rounded as the elements are: 0.1 occurs among float32 elements.
+            if isinstance(number, float):
+                rounded = call_without_fp_errors(promotion.constant, number, like, dtype)
+                number = rounded._array
+            arrays.append(number)
     launched = like._metadata.device.launching(_occurring)
     found = functools.partial(launched, like._metadata.F.xp, assume_unique, invert)
     return _made(like, recording.again(found, *arrays))
