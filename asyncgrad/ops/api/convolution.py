@@ -85,6 +85,21 @@ def _conditions(name: str, ndim: int) -> Iterator[str]:
     yield "groups > 0  # non-positive groups is not supported"
 
 
+def _check_channels(
+    name: str, shape: Shape, kernel: Shape, groups: int, wanted: int, kind: str
+) -> None:
+    """Raise unless the input has the channels that the weight wants, which groups can divide."""
+    if kernel[0] % groups or kernel[0] < groups:
+        kind = "divisible by" if kernel[0] > groups else "at least"
+        raise unmet(name, f"Given groups={groups}, expected weight to be {kind} {groups} at "
+                    f"dimension 0, but got weight of size {list(kernel)} instead")  # fmt: skip
+    channels = shape[1 - len(kernel)]
+    if channels != wanted:
+        raise unmet(name, f"Given {kind}, weight of size {list(kernel)}, expected "
+                    f"input{list(shape)} to have {wanted} channels, but got {channels} channels "
+                    "instead")  # fmt: skip
+
+
 def _check_bias(name: str, bias: Tensor | None, weight: Tensor, outputs: int) -> None:
     """Raise unless there is one element for each output channel."""
     if bias is not None and bias._metadata.shape != (outputs,):
@@ -124,10 +139,7 @@ def _convolution(ndim: int) -> Callable[..., Tensor]:
     ) -> Tensor:  # fmt: skip
         strides, dilations = _steps(name, ndim, stride, dilation)
         shape, kernel = input._metadata.shape, weight._metadata.shape
-        if shape[-ndim - 1] != kernel[1] * groups or kernel[0] % groups or kernel[0] < groups:
-            raise unmet(name, f"Given groups={groups}, weight of size {list(kernel)}, expected "
-                        f"input to have {kernel[1] * groups} channels and the weight's first axis "
-                        "to be a multiple of the groups", input=input)  # fmt: skip
+        _check_channels(name, shape, kernel, groups, kernel[1] * groups, f"groups={groups}")
         _check_bias(name, bias, weight, kernel[0])
         if not isinstance(padding, str):
             padding = for_each(name, "padding", padding, ndim)
@@ -177,10 +189,7 @@ def _transposed(ndim: int) -> Callable[..., Tensor]:
         if any(e >= max(s, d) for e, s, d in zip(extra, strides, dilations, strict=True)):
             raise unmet(name, "output padding must be smaller than either stride or dilation",
                         output_padding=extra, stride=strides, dilation=dilations)  # fmt: skip
-        if shape[-ndim - 1] != kernel[0] or kernel[0] % groups or kernel[0] < groups:
-            raise unmet(name, f"Given transposed=1, weight of size {list(kernel)}, expected input "
-                        f"to have {kernel[0]} channels, a positive multiple of groups={groups}",
-                        input=input)  # fmt: skip
+        _check_channels(name, shape, kernel, groups, kernel[0], "transposed=1")
         outputs = kernel[1] * groups
         _check_bias(name, bias, weight, outputs)
         if 0 in shape[-ndim:] and 0 not in shape[:-ndim]:
