@@ -19,6 +19,7 @@ from asyncgrad.creation import tensor
 from asyncgrad.devices import CPU
 from asyncgrad.nn.module import Module
 from asyncgrad.nn.norm import _BatchNorm
+from asyncgrad.ops.dtype import INEXACT
 from asyncgrad.optim.lr_scheduler.base import LRScheduler, apart, for_groups
 from asyncgrad.optim.optimizer import Optimizer
 from asyncgrad.optim.updates import put_values
@@ -60,7 +61,11 @@ def _move(averaged: Iterable[Tensor], current: Iterable[Tensor], share: float) -
         return
     with no_grad():
         for mean, value in zip(means, values, strict=True):
-            mean.copy_(mean + (value - mean) * share)
+            if mean._metadata.dtype.kind in INEXACT:
+                mean.copy_(mean + (value - mean) * share)
+            else:
+                # The sum is rounded down: the other form gives 3.9999998 for 0.9 * 3 + 0.1 * 13.
+                mean.copy_(mean * (1 - share) + value * share)
 
 
 def _moved(means: list[Tensor], values: list[Tensor], share: float) -> bool:

@@ -55,6 +55,23 @@ def test_averages_are_pytorchs(way):
     np.testing.assert_allclose(*(y.detach().numpy() for y in outputs), rtol=1e-5)
 
 
+def test_averages_of_integers_are_rounded_as_in_pytorch():
+    """2.7 + 1.3 was 3.9999998, and the average 3."""
+    found = []
+    for library in (ag, torch):
+        found.append([])
+        swa = swa_of(library)
+        forget = swa.get_ema_multi_avg_fn(0.9)
+        model = library.nn.Module()
+        model.register_buffer("counts", library.tensor(0))
+        mean = swa.AveragedModel(model, multi_avg_fn=forget, use_buffers=True)
+        for step in range(40):
+            model.counts.fill_(step * 7 % 31)
+            mean.update_parameters(model)
+            found[-1].append(mean.module.counts.item())
+    assert found[0] == found[1]
+
+
 @pytest.mark.parametrize("way", WAYS)
 def test_averages_that_a_graph_needs_are_updated_in_new_memory(way):
     """A function of many averages changed those of the graph, and its pass failed."""
