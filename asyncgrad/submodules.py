@@ -28,7 +28,8 @@ def name_functions(space: ModuleType | type) -> None:
         home, start = space.__module__, f"{space.__qualname__}."
     else:
         home, start = space.__name__, ""
-    for name, function in vars(space).items():
+    # By its public name, if it also has one of Python's, such as `__neg__`.
+    for name, function in sorted(vars(space).items(), key=lambda item: item[0].startswith("_")):
         if type(function) is FunctionType:
             found: Any = sys.modules.get(function.__module__)
             for part in function.__qualname__.split("."):

@@ -63,6 +63,13 @@ def test_functions_are_found_by_the_names_of_pytorchs_files():
             assert getattr(found, name) is getattr(package, name)
 
 
+@pytest.mark.parametrize("name", ["neg", "abs"])
+def test_errors_name_a_method_that_is_an_operator_too_by_its_name(name):
+    """They called it `Tensor.__neg__()`."""
+    with pytest.raises(TypeError, match=rf"^Tensor\.{name}\(\) takes"):
+        getattr(ag.ones(1), name)(1, 2)
+
+
 def test_a_program_imports_from_dlpack_from_its_file():
     from asyncgrad.utils.dlpack import from_dlpack
 
