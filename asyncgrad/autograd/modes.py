@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 from asyncgrad.aliases import Value
 from asyncgrad.core.modes import Mode, Modes, current, install
 from asyncgrad.ops.arguments import check_bool
+from asyncgrad.ops.promotion import as_tensor_operand
 from asyncgrad.types import Tensor
 
 _F = TypeVar("_F", bound="Callable[..., Any]")
@@ -191,6 +192,7 @@ def is_inference_mode_enabled() -> bool:
 
 def is_inference(input: Tensor) -> bool:
     """Whether a tensor was made in inference mode."""
+    as_tensor_operand(input, "is_inference", 1)
     return input.is_inference()
 
 

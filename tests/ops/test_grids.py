@@ -56,6 +56,10 @@ CALLS = {
     "distance as a tensor": lambda T: T.trapz(T.ones(3), dx=T.tensor(2.0)),
     "another number of places": lambda T: T.trapezoid(T.ones(3), T.ones(2)),
     "area of truths": lambda T: T.cumulative_trapezoid(T.tensor([True])),
+    "no differences along no axis": lambda T: T.diff(T.arange(3.0), 0, 99),
+    "differences along no axis": lambda T: T.diff(T.arange(3.0), 1, 99),
+    "bins beyond float32": lambda T: T.histc(T.ones(1), 4, 0, 1e39),
+    "edges beyond float32": lambda T: T.histogram(T.ones(1), 4, range=(-1e39, 0)),
     "variance of one": lambda T: T.cov(T.tensor([1, 2, 4])),
     "covariance of truths": lambda T: T.cov(T.tensor([True])),
     "correlation of integers": lambda T: T.corrcoef(T.tensor([[1, 2, 4], [3, 5, 1]])),
@@ -135,6 +139,14 @@ def test_equal_ends_of_a_histogram_are_moved_apart():
     for T in (torch, ag):
         found = T.histogram(T.tensor([-6.0, -1.5]), 1, range=(-1.5, -1.5))
         assert (found.hist.tolist(), found.bin_edges.tolist()) == ([1.0], [-2.0, -1.0])
+
+
+@pytest.mark.parametrize("dtype", [ag.float32, ag.float64])
+def test_bins_may_be_as_wide_as_the_numbers_of_a_dtype(dtype):
+    """The distance between the ends is too great a number; PyTorch counts no elements then."""
+    greatest = ag.finfo(dtype).max
+    x = ag.tensor([-greatest, -greatest / 4, 1.0, greatest / 4, greatest], dtype=dtype)
+    assert ag.histc(x, 4).tolist() == [1, 1, 2, 1]
 
 
 @pytest.mark.parametrize("options", [{}, {"spacing": 2.0}, {"edge_order": 2}], ids=str)

@@ -16,7 +16,7 @@ from asyncgrad.ops.api.elementwise import add, check_factor, where
 from asyncgrad.ops.api.linalg import addmm, bmm, dot, mv, outer
 from asyncgrad.ops.api.reduction import amax, amin, mean, norm, std, sum, var, vector_norm
 from asyncgrad.ops.api.shape import cat, expand, narrow
-from asyncgrad.ops.arguments import of_one_dtype
+from asyncgrad.ops.arguments import of_one_dtype, one_dim
 from asyncgrad.ops.batching import mapped
 from asyncgrad.ops.bfloat16 import floating_info
 from asyncgrad.ops.converted import accumulates, one_node, writes, writes_exactly
@@ -364,7 +364,7 @@ def cumprod(input: Tensor, dim: Axis, *, dtype: DTypeLike | None = None) -> Tens
 @writes
 @requires("n >= 0  # order must be non-negative")
 def diff(
-    input: AtLeast1D, n: int = 1, dim: Axis = -1, prepend: Tensor | None = None,
+    input: AtLeast1D, n: int = 1, dim: int = -1, prepend: Tensor | None = None,
     append: Tensor | None = None,
 ) -> Tensor:  # fmt: skip
     """The n-th differences of neighbours along an axis.
@@ -375,6 +375,7 @@ def diff(
     """
     if n == 0:
         return R.clone(input)
+    dim = one_dim("diff", dim, len(input._metadata.shape))
     parts = [part for part in (prepend, input, append) if part is not None]
     x: Any = cat(parts, dim) if len(parts) > 1 else input
     for _ in range(min(n, x.shape[dim])):

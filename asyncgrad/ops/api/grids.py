@@ -32,6 +32,7 @@ from asyncgrad.ops.promotion import (
     tensor_operands,
 )
 from asyncgrad.ops.requirements import requires, unmet
+from asyncgrad.ops.scalar_cast import fitted
 from asyncgrad.ops.tensors.new_tensors import from_host
 from asyncgrad.ops.tensors.transfer import computed_on_host, on_host
 from asyncgrad.types import Array, Axis, ByExample, Ints, Number, Tensor, Vector
@@ -250,12 +251,15 @@ def corrcoef(input: Tensor) -> Tensor:
     return clamp(out, -1, 1)
 
 
-def _bounds(name: str, low: float, high: float, room: float) -> tuple[float, float]:
+def _bounds(
+    name: str, low: float, high: float, room: float, dtype: np.dtype[Any]
+) -> tuple[float, float]:
     """The checked ends of the bins; equal ends are moved apart by `room` each."""
     if not (math.isfinite(low) and math.isfinite(high)):
         raise RuntimeError(f"{name}: range of [{low}, {high}] is not finite")
     if low > high:
         raise RuntimeError(f"{name}: max must be larger than min")
+    low, high = fitted(name, low, dtype), fitted(name, high, dtype)
     return (low - room, high + room) if low == high else (low, high)
 
 
@@ -267,7 +271,10 @@ def _reach(array: Array) -> tuple[float, float]:
 def _counted(x: Array, low: float, high: float, bins: int, weights: Tensor | None = None) -> Any:
     """The number of elements in each of `bins` bins of equal width."""
     inside = (x >= low) & (x <= high)
-    shares = (x[inside] - x.dtype.type(low)) / x.dtype.type(high - low)
+    number = x.dtype.type
+    # Of the quarters, where the distance between the ends is too great a number.
+    part = 1 if high - low <= float(np.finfo(x.dtype).max) else 0.25
+    shares = (x[inside] * part - number(low * part)) / number(high * part - low * part)
     places = np.minimum((shares * bins).astype(np.int64), bins - 1)
     counted = None if weights is None else weights[inside]
     return np.bincount(places, counted, bins).astype(x.dtype)
@@ -306,7 +313,7 @@ def _check_ends(low: float, high: float, x: Array) -> None:
 def _ends(low: float, high: float, x: Array) -> tuple[float, float]:
     """The start of the first bin of `histc`, and the end of the last."""
     ends = _reach(x.reshape(-1)) if low == high else (low, high)
-    return _bounds("histc", *ends, 1)
+    return _bounds("histc", *ends, 1, x.dtype)
 
 
 def _histogram(bins: int, low: float, high: float, x: Array) -> Any:
@@ -358,7 +365,7 @@ def histogram(
         if count <= 0:
             raise RuntimeError(f"histogram(): bins must be > 0, but got {bins}")
         ends = _reach(array) if range is None else range
-        low, high = _bounds("histogram", float(ends[0]), float(ends[1]), 0.5)
+        low, high = _bounds("histogram", float(ends[0]), float(ends[1]), 0.5, array.dtype)
         edges = np.linspace(low, high, count + 1, dtype=array.dtype)
         counts = _counted(array, low, high, count, weights)
     if density:

@@ -20,7 +20,7 @@ from asyncgrad.ops.api.elementwise import where
 from asyncgrad.ops.api.linalg import dot, matmul, mm
 from asyncgrad.ops.api.matrices import broadcast_batches, inv, inv_ex
 from asyncgrad.ops.api.reduction import vector_norm
-from asyncgrad.ops.arguments import many_dims, matrices, of_one_dtype, one_dim
+from asyncgrad.ops.arguments import many_dims, matrices, number_argument, of_one_dtype, one_dim
 from asyncgrad.ops.batching import bottom
 from asyncgrad.ops.converted import converted, writes, writes_exactly
 from asyncgrad.ops.dtype import REAL, check_dtype, check_inexact
@@ -188,22 +188,25 @@ def _constant(x: Tensor, shape: tuple[int, ...], value: float) -> Any:
 
 
 def _tolerances(
-    x: Tensor, atol: Tensor | float | None, rtol: Tensor | float | None
+    name: str, x: Tensor, atol: Tensor | float | None, rtol: Tensor | float | None
 ) -> tuple[Any, Any]:
     """The absolute tolerance of singular values, and that relative to the greatest."""
     if rtol is None:
         unset = atol is None or (not isinstance(atol, Variable) and atol == 0)
         metadata = x._metadata
         rtol = np.finfo(metadata.dtype).eps * max(metadata.shape[-2:]) if unset else 0.0
-    return _tolerance("atol", 0.0 if atol is None else atol), _tolerance("rtol", rtol)
+    atol = 0.0 if atol is None else atol
+    return _tolerance(name, "atol", atol), _tolerance(name, "rtol", rtol)
 
 
-def _tolerance(name: str, value: Tensor | float) -> Any:
+def _tolerance(name: str, argument: str, value: Tensor | float) -> Any:
     """A tolerance: a number, or one for each matrix."""
     if isinstance(value, Variable) and value._metadata.is_complex:
-        raise RuntimeError(f"{name} tensor of complex type is not supported. Got {value.dtype}")
+        raise RuntimeError(
+            f"{name}: {argument} tensor of complex type is not supported. Got {value.dtype}"
+        )
     if not isinstance(value, Variable):
-        return float(value)
+        return float(number_argument(name, argument, value))
     return again(value._metadata.F.xp.expand_dims, value._array, -1)
 
 
@@ -224,7 +227,7 @@ def matrix_rank(
     """
     name = "linalg.matrix_rank"
     x = matrices(name, A, square=hermitian).detach()
-    absolute, relative = _tolerances(x, atol if tol is None else tol, rtol)
+    absolute, relative = _tolerances(name, x, atol if tol is None else tol, rtol)
     if tol is not None:
         relative = 0.0
     values = R.abs(R.eigh_values(x, "L", [])) if hermitian else R.svd_values(x, [])
@@ -251,8 +254,9 @@ def pinv(
         rcond: the old name of `rtol`.
         hermitian, atol, rtol: as in `matrix_rank`.
     """
-    x = matrices("linalg.pinv", A, square=hermitian)
-    return R.pinv(x, *_tolerances(x, atol, rtol if rcond is None else rcond), hermitian)
+    name = "linalg.pinv"
+    x = matrices(name, A, square=hermitian)
+    return R.pinv(x, *_tolerances(name, x, atol, rtol if rcond is None else rcond), hermitian)
 
 
 @partial(converted, out="cast", others={"input": "A", "b": "B"})
