@@ -28,7 +28,7 @@ _F = TypeVar("_F", bound="Callable[..., Any]")
 #: row or column that is broadcast against rows of 1000 to 8000 elements: twice the time. Before
 #: NumPy 2.3 the bits of all sums depend on this number, so there it has to stay. Now those over
 #: several axes, and of other dtypes, do.
-_BUFFER = 2048 if np.lib.NumpyVersion(np.__version__) >= "2.3.0" else np.getbufsize()
+BUFFER = 2048 if np.lib.NumpyVersion(np.__version__) >= "2.3.0" else np.getbufsize()
 
 
 def _state() -> tuple[Any, Any]:
@@ -38,7 +38,7 @@ def _state() -> tuple[Any, Any]:
     """
     context = Context()
     context.run(np.seterr, all="ignore")
-    context.run(np.setbufsize, _BUFFER)
+    context.run(np.setbufsize, BUFFER)
     ((variable, value),) = context.items()
     return variable, value
 

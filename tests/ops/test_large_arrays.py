@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import asyncgrad as ag
+from asyncgrad.devices.fp_errors import BUFFER
 from asyncgrad.ops import columns, fused
 from asyncgrad.ops.table import activation, convolution
 
@@ -402,3 +403,30 @@ def test_gradients_of_a_layer_norm_in_one_block_and_in_several(rows, wanted):
     arrays = dict(zip("xwb", (x, *parameters), strict=True))
     constants = {L: {k: L.from_numpy(v) for k, v in arrays.items()} for L in (ag, torch)}
     _assert_equal(norm, *[arrays[key] for key in wanted])
+
+
+@pytest.mark.parametrize("rows", [384, 385, 386])
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda L, x, w, b: L.nn.functional.layer_norm(x, (120,), w, b),
+        lambda L, x, w, b: L.nn.functional.rms_norm(x, (120,), w) + b,
+        lambda L, x, w, b: L.nn.functional.batch_norm(
+            x.reshape(-1, 24, 5), None, None, w[:24], b[:24], True
+        ),
+    ],
+)
+def test_many_short_rows_have_parameters(call, rows):
+    """NumPy goes through several as one, if their number is even."""
+    x, w, b = (_RANDOM.standard_normal(shape) for shape in ((rows, 120), 120, 120))
+    _assert_equal(call, x, w, b)
+
+
+def test_short_rows_become_lines_that_numpy_does_not_copy_operands_for():
+    x, row = np.ones((384, 120)), np.arange(120.0)
+    lines, operand = fused.in_lines(x, row)
+    assert operand.size >= BUFFER
+    assert np.shares_memory(lines, x)
+    np.testing.assert_array_equal((lines * operand).reshape(x.shape), x * row)
+    for plain in (x[:385:3], x[:, ::2], np.ones((385, 120))):
+        assert fused.in_lines(plain, row[: plain.shape[1]])[0] is plain

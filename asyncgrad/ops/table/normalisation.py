@@ -8,14 +8,14 @@ from __future__ import annotations
 import functools
 import operator
 from collections.abc import Callable
-from math import gcd, prod
+from math import prod
 from typing import Any
 
 import numpy as np
 
 from asyncgrad.core.variable import Variable
 from asyncgrad.ops import batch_products, batch_rules, written
-from asyncgrad.ops.fused import along, blocks_of, compiled, joined, number
+from asyncgrad.ops.fused import along, blocks_of, compiled, in_lines, joined, number, silent
 from asyncgrad.ops.op import Op, fused, fused_together, linear, operation, part
 from asyncgrad.ops.table.activation import ones, spread_total
 from asyncgrad.ops.table.linalg import total_of_rows
@@ -28,8 +28,6 @@ _FEW = 1024
 _LONG = 64
 #: Channels with as many places are gone through one by one.
 _WIDE = 4096
-#: NumPy copies an operand that it uses again, line by line, if a line has fewer elements.
-_LINE = 8192
 #: From this many images on their channels are added up image by image.
 _MANY = 4
 
@@ -75,8 +73,10 @@ def _layer_norm(
     kept.append((mean, inverse))
     xp.multiply(y, inverse, y)
     if weight is not None:
-        xp.multiply(y, weight, y)
-    return y if bias is None else xp.add(y, bias, y)
+        lines, weight, bias = in_lines(y, weight, bias)
+        xp.multiply(lines, weight, lines)
+        xp.add(lines, bias, lines)
+    return y
 
 
 @along(4, in_order=True)
@@ -92,7 +92,8 @@ def _layer_norm_gradient(
         line = ones(len(x), x.dtype)
         sums.append((line.dot(xp.multiply(y, d)), line.dot(g)))
     if weight is not None:
-        xp.multiply(d, weight, d)
+        lines, weight = in_lines(d, weight)
+        xp.multiply(lines, weight, lines)
     part = _row_dots(xp, d, y)
     part *= inverse
     part *= inverse
@@ -201,7 +202,10 @@ def _rms_norm(
     xp.reciprocal(inverse, inverse)
     kept.append((inverse,))
     y = xp.multiply(x, inverse, out)
-    return y if weight is None else xp.multiply(y, weight, y)
+    if weight is not None:
+        lines, weight = in_lines(y, weight)
+        xp.multiply(lines, weight, lines)
+    return y
 
 
 @along(3, in_order=True)
@@ -301,23 +305,13 @@ def _channels(x: Array) -> Any:
 def _in_lines(xp: Library, x: Array, *values: Array) -> tuple[Any, ...]:
     """An array (batch, channels, places), and values for each channel as operands for it.
 
-    NumPy goes through channels of few places one by one, and through lines with values of their
-    own in one go. A line has several images: NumPy copies the operand of shorter ones each time.
+    NumPy goes through channels of few places one by one, and through images with values of their
+    own in one go.
     """
     if x.size <= _FEW or x.shape[2] > _WIDE or xp.ndarray is not np.ndarray:
         return x, *[value[:, None] for value in values]
-    batch, channels, places = x.shape
-    some = 1
-    if channels * places < _LINE < x.size // 4:
-        some = gcd(batch, 1 << ((_LINE - 1) // (channels * places)).bit_length())
-    lines: list[Any] = [x.reshape(batch // some, -1)]
-    for value in values:
-        image = value.repeat(places)
-        line = image if some == 1 else np.empty((some, image.size), image.dtype)
-        if some > 1:
-            line[...] = image
-        lines.append(line.reshape(-1))
-    return tuple(lines)
+    images = x.reshape(len(x), -1)
+    return in_lines(images, *[value.repeat(x.shape[2]) for value in values])
 
 
 def _channel_sums(xp: Library, x: Array) -> Any:
@@ -370,6 +364,7 @@ def _linear(xp: Library, x: Array, scale: Array, shift: Array) -> Any:
     return out.reshape(shape)
 
 
+@silent
 def _batch_norm(
     xp: Library, x: Array, weight: Array, bias: Array, eps: float, kept: list[Any]
 ) -> Any:
@@ -386,6 +381,7 @@ def _batch_norm(
     return _batch_norm_by_moments(xp, x, weight, bias, *moments, eps)
 
 
+@silent
 def _batch_norm_by_moments(
     xp: Library, x: Array, weight: Array, bias: Array, mean: Array, variance: Array, eps: float
 ) -> Any:
