@@ -142,15 +142,6 @@ def some_windows(windows: Array, ndim: int) -> list[tuple[slice, slice]]:
     ]
 
 
-def columns_of(windows: Array, ndim: int, images: slice, rows: slice) -> Any:
-    """Some windows as columns, of shape (groups, channels * kernel, images * places)."""
-    index: tuple[Any, ...] = (images, ..., rows, *(slice(None),) * (ndim - 1))
-    part = windows[index]
-    order = (*range(1, 3 + ndim), 0, *range(3 + ndim, 3 + 2 * ndim))
-    length = prod(part.shape[2 : 3 + ndim])
-    return part.transpose(order).reshape(part.shape[1], length, -1)
-
-
 def has_short_rows(x: Array, kernel: Shape, image: Shape) -> bool:
     """Whether it is faster to put the images of a batch side by side.
 
@@ -301,15 +292,22 @@ def windows_beside(
     """
     space = batch_last(xp, x, geometry.padding)
     if apart:
-        _, channels, _, count = space.shape
-        row, line, step, _ = space.strides
-        shape = kernel[1], image[0], kernel[0] * channels, image[1] * count
-        strides = geometry.dilation[1] * step, row, line, x.itemsize
-        return np.ndarray(shape, x.dtype, space, 0, strides)
+        return windows_apart(space, kernel, image, geometry)
     windows, rows, matrices = _rows(space.shape, space.itemsize, kernel, image, geometry)
     laid = xp.empty(rows, x.dtype)
     laid[...] = np.ndarray(rows, x.dtype, space, 0, windows)
     return np.ndarray(matrices[0], x.dtype, laid, 0, matrices[1])
+
+
+def windows_apart(
+    space: Array, kernel: Shape, image: Shape, geometry: Geometry, start: Shape = (0, 0)
+) -> Any:
+    """The windows of each column of the kernel, from a place of images with the batch last on."""
+    _, channels, _, count = space.shape
+    row, line, step, itemsize = space.strides
+    shape = kernel[1], image[0], kernel[0] * channels, image[1] * count
+    strides = geometry.dilation[1] * step, row, line, itemsize
+    return np.ndarray(shape, space.dtype, space, start[0] * row + start[1] * step, strides)
 
 
 @functools.lru_cache(REMEMBERED)

@@ -277,6 +277,22 @@ def test_products_with_the_columns_of_a_kernel_are_added_up(outs, kernel, dilati
     _assert_equal(conv, images, weight)
 
 
+@pytest.mark.parametrize("stride", [2, (1, 2), (3, 2)])
+@pytest.mark.parametrize("padding", [0, 1, (0, 2)])
+@pytest.mark.parametrize(("kernel", "dilation"), [((4, 3), 1), ((5, 3), (1, 2)), ((4, 1), 1)])
+def test_gradients_by_inputs_share_one_layout_at_all_strides(
+    stride, padding, kernel, dilation, monkeypatch
+):
+    """There is no convolution for the places of each remainder of a stride."""
+    weight = _RANDOM.standard_normal((17, 5, *kernel))
+
+    def conv(L, x, w):
+        return L.nn.functional.conv2d(x, w, None, stride, padding, dilation)
+
+    monkeypatch.setattr(convolution, "_convolution", None)
+    _assert_equal(conv, _RANDOM.standard_normal((40, 5, 11, 9)), weight)
+
+
 @pytest.mark.parametrize("padding", [0, 1, (2, 1)])
 @pytest.mark.parametrize(("kernel", "dilation"), [((3, 3), 1), ((2, 3), (1, 2)), ((3, 1), 1)])
 @pytest.mark.parametrize("biased", [False, True])

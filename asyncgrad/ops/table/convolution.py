@@ -24,7 +24,6 @@ from asyncgrad.ops.columns import (
     Geometry,
     batch_first,
     batch_last,
-    columns_of,
     has_short_rows,
     in_parts,
     most_columns,
@@ -34,6 +33,7 @@ from asyncgrad.ops.columns import (
     some_images,
     some_windows,
     sum_of_parts,
+    windows_apart,
     windows_beside,
     windows_of,
 )
@@ -102,6 +102,15 @@ def _turned(weight: Array, kernel: Shape, groups: int, apart: bool) -> Any:
     return weight.swapaxes(2, 3).reshape(groups, outs // groups, -1)
 
 
+def _columns_of(windows: Array, ndim: int, images: slice, rows: slice) -> Any:
+    """Some windows as columns, of shape (groups, channels * kernel, images * places)."""
+    index: tuple[Any, ...] = (images, ..., rows, *(slice(None),) * (ndim - 1))
+    part = windows[index]
+    order = (*range(1, 3 + ndim), 0, *range(3 + ndim, 3 + 2 * ndim))
+    length = prod(part.shape[2 : 3 + ndim])
+    return part.transpose(order).reshape(part.shape[1], length, -1)
+
+
 @compiled_first
 def _convolution(xp: Library, x: Array, weight: Array, geometry: Geometry) -> Any:
     kernel = weight.shape[2:]
@@ -126,7 +135,7 @@ def _convolution(xp: Library, x: Array, weight: Array, geometry: Geometry) -> An
     def of_windows(part: tuple[slice, slice]) -> None:
         images, rows = part
         target = out[images, :, :, rows]
-        made = in_parts(xp, matrix, columns_of(windows, ndim, images, rows))
+        made = in_parts(xp, matrix, _columns_of(windows, ndim, images, rows))
         made = made.reshape((*made.shape[:2], len(target), *target.shape[3:]))
         target[...] = made.transpose((2, 0, 1, *range(3, made.ndim)))
 
@@ -256,7 +265,7 @@ def _convolution_weight(
 
     def of_windows(piece: tuple[slice, slice]) -> Any:
         images, rows = piece
-        columns = columns_of(windows, ndim, images, rows)
+        columns = _columns_of(windows, ndim, images, rows)
         part = y[images, :, :, rows]
         part = part.transpose((1, 2, 0, *range(3, part.ndim))).reshape(groups, outs, -1)
         # Columns first, because BLAS takes twice the time for few rows times a transposed matrix.
@@ -326,19 +335,64 @@ def _convolution_input(
         geometry, apart = geometry._replace(stride=(1,) * len(kernel)), 1
     if apart > 1 and _CHANNELS * weight.shape[2] <= weight.shape[1]:
         return _added_up(xp, y, weight, shape, geometry)
-    phases = _phases(geometry, kernel, shape[2:], y.shape[2:])
-    out = None
-    for places, flip, backwards in phases:
-        # A convolution with the flipped kernel over the gradients.
+    phases = []
+    for places, flip, backwards in _phases(geometry, kernel, shape[2:], y.shape[2:]):
         turned = weight.swapaxes(1, 2)[flip]
         turned = turned.reshape(shape[1], weight.shape[1], *turned.shape[3:])
-        made = _convolution(xp, y, turned, backwards)
-        if apart == 1:
-            return made
-        if out is None:
-            out = (xp.empty if len(phases) == apart else xp.zeros)(shape, y.dtype)
-        out[places] = made
-    return xp.zeros(shape, y.dtype) if out is None else out
+        phases.append((places, turned, backwards))
+    # A convolution with the flipped kernel over the gradients.
+    if apart == 1 and phases:
+        return _convolution(xp, y, *phases[0][1:])
+    make = xp.empty if len(phases) == apart else xp.zeros
+    if parts := _parts_of_phases(y, phases):
+        return _of_phases(xp, y, shape, phases, parts, make)
+    out = make(shape, y.dtype)
+    for places, turned, backwards in phases:
+        out[places] = _convolution(xp, y, turned, backwards)
+    return out
+
+
+def _parts_of_phases(y: Array, phases: list[Any]) -> list[slice]:
+    """The images that are put side by side at a time, none if windows have to be laid out."""
+    if not phases:
+        return []
+    _, turned, backwards = max(phases, key=lambda phase: phase[1].size)
+    kernel = turned.shape[2:]
+    image = backwards.out_shape(y.shape[2:], kernel)
+    if not has_short_rows(y, kernel, image):
+        return []
+    plan = side_by_side(y.shape, len(turned), kernel, image, backwards, is_half(y.dtype))
+    return plan.parts if plan.apart else []
+
+
+def _of_phases(
+    xp: Library, y: Array, shape: Shape, phases: list[Any], parts: list[slice],
+    make: Callable[..., Any],
+) -> Any:  # fmt: skip
+    """The gradient by the input, from images that are put side by side once for all phases.
+
+    While the images are the last axis, the places of a phase are written in long runs.
+    """
+    out = xp.empty(shape, y.dtype)
+    sides = zip(*[backwards.padding for *_, backwards in phases], strict=True)
+    rows, columns = [tuple([max(0, *side) for side in zip(*axis, strict=True)]) for axis in sides]
+
+    def of_part(images: slice) -> None:
+        space = batch_last(xp, y[images], (rows, columns))
+        total = make((*shape[1:], space.shape[-1]), y.dtype)
+        for (_, *places), turned, backwards in phases:
+            kernel = turned.shape[2:]
+            image = backwards.out_shape(y.shape[2:], kernel)
+            (above, _), (before, _) = backwards.padding
+            start = rows[0] - above, columns[0] - before
+            windows = windows_apart(space, kernel, image, backwards, start)
+            made = products_beside(xp, _turned(turned, kernel, 1, True), windows, True)
+            target = total[(slice(None), *places)]
+            target[...] = made.reshape(target.shape)
+        batch_first(out[images], total)
+
+    _share(xp, of_part, parts, y.size * prod(shape[1:]))
+    return out
 
 
 def _added_up(
