@@ -277,7 +277,10 @@ def batch_first(target: Array, values: Array) -> None:
     """
     values = values.transpose((values.ndim - 1, *range(values.ndim - 1)))
     channels, lines = values.shape[1], values.size // len(values)
-    step = channels if lines <= _LINES else max(1, _FEW_LINES * channels // lines)
+    if lines <= _LINES:
+        target[...] = values
+        return
+    step = max(1, _FEW_LINES * channels // lines)
     for start in range(0, channels, step):
         target[:, start : start + step] = values[:, start : start + step]
 
