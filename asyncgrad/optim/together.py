@@ -43,6 +43,7 @@ def is_small(values: Array, gradient: Array) -> bool:
         and values.dtype.kind == "f"
         and gradient.__class__ is np.ndarray
         and gradient.dtype == values.dtype
+        and gradient.shape == values.shape
         and values.flags.c_contiguous
     )
 
@@ -199,8 +200,9 @@ def joined(
     together = known.get(number)
     if together is None or not together.holds([state for _, _, state, _ in parts], names):
         dtype = parts[0][3][0].dtype
-        if any(array.dtype != dtype for _, _, _, arrays in parts for array in arrays):
-            return None
+        for _, _, _, arrays in parts:
+            if any(array.dtype != dtype or array.shape != arrays[0].shape for array in arrays):
+                return None
         if not all(_is_alone(state, arrays[2:]) for _, _, state, arrays in parts):
             return None
         together = known[number] = Together(parts, names)
@@ -238,7 +240,7 @@ def fit(gradients, states, held, dtype, ndarray, refs, holders):
         if not ({" and ".join(same)}):
             return None
         g = g._array
-        if g.__class__ is not ndarray or g.dtype is not dtype:
+        if g.__class__ is not ndarray or g.dtype is not dtype or g.shape != a0.shape:
             return None
         if refs(p._counter) > {UNHELD} and holders(p):
             return None

@@ -183,3 +183,35 @@ def test_what_changes_between_steps_is_seen(kind, change):
         assert [leaf._version for leaf in joint] == [leaf._version for leaf in single]
     if change is held:
         one.held.backward()
+
+
+@pytest.mark.parametrize("steps", [0, 1, 3])
+def test_gradients_of_other_shapes_than_their_parameters(steps):
+    """The numbers of elements are the same in all, so that each would get parts of others."""
+    pair = [ag.ones(2, requires_grad=True), ag.ones(3, requires_grad=True)]
+    optimizer = ag.optim.Adam(pair)
+    for _ in range(steps):
+        for one in pair:
+            one.grad = ag.ones_like(one)
+        optimizer.step()
+    before = [one.data for one in pair]
+    for one, size in zip(pair, (3, 2), strict=True):
+        one.data = ag.ones(size)
+        one.grad = ag.ones(size)
+    for one, values in zip(pair, before, strict=True):
+        one.data = values
+    with pytest.raises(ValueError, match="could not be broadcast"):
+        optimizer.step()
+
+
+def test_states_of_other_shapes_than_their_parameters():
+    optimizers = []
+    for sizes in ((2, 3), (3, 2)):
+        pair = [ag.ones(size, requires_grad=True) for size in sizes]
+        optimizers.append(ag.optim.Adam(pair))
+        for one in pair:
+            one.grad = ag.ones_like(one)
+        optimizers[-1].step()
+    optimizers[0].load_state_dict(optimizers[1].state_dict())
+    with pytest.raises(ValueError, match="could not be broadcast"):
+        optimizers[0].step()
