@@ -36,6 +36,8 @@ CALLS = {
     "a complex order": lambda T, x: T.linalg.norm(x, 1j),
     "a complex order of a condition": lambda T, x: T.linalg.cond(x, 1j),
     "numbers as how many points": lambda T, x: T.fft.rfftfreq(x),
+    "a label beyond the letters": lambda T, x: T.einsum(x[0], [0, 52]),
+    "a negative label": lambda T, x: T.einsum(x[0], [0, -1]),
     "a number as the equation": lambda T, x: T.einsum(3, x),
     "a text as a dtype": lambda T, x: T.softmax(x, 1, dtype="foo"),
     "integers for probabilities": lambda T, x: T.nn.functional.kl_div(x.long(), x),

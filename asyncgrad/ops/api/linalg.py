@@ -406,7 +406,7 @@ def _letters(labels: Any) -> str:
         if label is Ellipsis:
             parts.append("...")
         elif not 0 <= label < 52:
-            raise RuntimeError(
+            raise ValueError(
                 f"einsum(): subscripts must be in the range [0, 52), got {label} in {list(labels)}"
             )
         else:
