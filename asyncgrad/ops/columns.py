@@ -275,12 +275,12 @@ def batch_first(target: Array, values: Array) -> None:
     NumPy reads image by image, and a line of the cache for each element. Those of a few channels
     stay in the first cache until the next image is read.
     """
-    values = values.transpose((values.ndim - 1, *range(values.ndim - 1)))
-    channels, lines = values.shape[1], values.size // len(values)
-    if lines <= _LINES:
+    values = values.transpose(*range(-1, values.ndim - 1))
+    if values.size <= _LINES * len(values):
         target[...] = values
         return
-    step = max(1, _FEW_LINES * channels // lines)
+    channels = values.shape[1]
+    step = max(1, _FEW_LINES * channels * len(values) // values.size)
     for start in range(0, channels, step):
         target[:, start : start + step] = values[:, start : start + step]
 
