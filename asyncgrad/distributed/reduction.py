@@ -27,7 +27,7 @@ from asyncgrad.distributed.averages import Kept, Voting
 from asyncgrad.distributed.errors import PassEndedError
 from asyncgrad.distributed.group import Group
 from asyncgrad.distributed.staging import check_no_context
-from asyncgrad.distributed.sums import Held
+from asyncgrad.distributed.sums import Held, Stays
 from asyncgrad.errors import AutogradError
 
 #: The ids of the reducers that reduce nothing here.
@@ -191,11 +191,8 @@ class Reducer:
             )
 
 
-class _Local:
+class _Local(Stays):
     """Takes part in a pass that is not reduced, lest another average `.grad` at the same time."""
-
-    #: It is told of the end of its pass, and not of the commit, which may come later.
-    stays = True
 
     def __init__(self, model: Reducer) -> None:
         self._model = model

@@ -59,6 +59,10 @@ def _add_into(sums: dict[Any, Any], gradients: dict[Any, Any]) -> None:
         sums[leaf] = gradient if known is None else known + gradient
 
 
+class Stays:
+    """A participant that is told of the end of its pass, also if the commit comes later."""
+
+
 class Held:
     """Participants and callbacks of passes whose gradients are committed later."""
 
@@ -73,7 +77,7 @@ class Held:
         self._lock = RLock()
 
     def take(self, task: GraphTask) -> None:
-        """Take those of a pass whose nodes have run, or that ends early, except what `stays`.
+        """Take those of a pass whose nodes have run, or that ends early, except what `Stays`.
 
         If this is closed, the pass fails, and tells those that are not known.
         """
@@ -81,7 +85,7 @@ class Held:
         with self._lock:
             for member in task.members:
                 one = member.participant
-                if getattr(one, "stays", False) or member.held:
+                if isinstance(one, Stays) or member.held:
                     stay.append(member)
                 elif id(one) not in self.known:
                     self.known[id(one)] = one
@@ -122,11 +126,8 @@ class Held:
         return found
 
 
-class KeepsBack(Holder):
+class KeepsBack(Holder, Stays):
     """Takes part in a pass whose gradients, by leaf, are committed later."""
-
-    #: It is told of the end of its pass, and not of the commit.
-    stays = True
 
     def __init__(self, held: Held, kept: dict[Any, Any]) -> None:
         self.held = held

@@ -54,6 +54,9 @@ async def waits() -> None:
 class Auditor:
     """Takes part in a pass, and notes what it is told."""
 
+    #: An attribute of the user's own, which means nothing to the package.
+    stays = True
+
     def __init__(self, name: str) -> None:
         self.name = name
 
