@@ -65,7 +65,9 @@ def make_tensor(
         # Draw half the values and double them: `high - low` may exceed the greatest finite number.
         (view_as_real(out) if kind.is_complex else out).uniform_(low / 2, high / 2).mul_(2)
     else:
-        out = randint(math.ceil(low), math.ceil(high), drawn, device=device).to(kind)
+        # A bound has 64 bits at most.
+        beyond = min(math.ceil(high), 2**63 - 1)
+        out = randint(math.ceil(low), beyond, drawn, device=device).to(kind)
     if exclude_zero:
         out[out == 0] = floating_info(kind.dtype).tiny if floating else 1
     if apart:
