@@ -488,12 +488,12 @@ async def with_processes() -> None:
                 pass
             assert x.grad.tolist() == y.grad.tolist()
 
-            # Killed: the pass in flight fails, the others go on.
-            loss = (await held(x) + await parts[0](x)).sum()
-            future = loss.backward()
-            os.kill(pids[1], signal.SIGKILL)
+            # Killed once its part of the pass is done: the pass fails, the others go on.
+            loss = (await parts[1](x) + await parts[0](x)).sum()
+            kills = x.register_hook(lambda gradient: os.kill(pids[1], signal.SIGKILL))
             with pytest.raises(dist.WorkerLostError) as caught:
-                await future
+                await loss.backward()
+            kills.remove()
             assert caught.value.rank == 1
             assert x.grad.tolist() == y.grad.tolist()
             with pytest.raises(dist.WorkerLostError):
