@@ -183,8 +183,9 @@ class ElementwiseOptimizer(Optimizer):
         if shrinks:
             shrink -= float(group["lr"]) * decay
             decay = 0.0
-        update, numbers, flags = self._planned_step(group, state, step)[:3]
-        return Step(update, (*numbers, shrink), flags, shrinks, decay, bool(group["maximize"]))
+        own = self._planned_step(group, state, step)
+        numbers, maximize = (*own.numbers, shrink), bool(group["maximize"])
+        return Step(own.update, numbers, own.flags, shrinks, decay, maximize)
 
     def _update_rows(self, group: Group, parameter: Tensor, gradient: Rows) -> None:
         """Update those rows of a parameter, and of its state, that a gradient has."""
