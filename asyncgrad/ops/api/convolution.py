@@ -90,8 +90,8 @@ def _check_channels(
 ) -> None:
     """Raise unless the input has the channels that the weight wants, which groups can divide."""
     if kernel[0] % groups or kernel[0] < groups:
-        kind = "divisible by" if kernel[0] > groups else "at least"
-        raise unmet(name, f"Given groups={groups}, expected weight to be {kind} {groups} at "
+        bound = "divisible by" if kernel[0] > groups else "at least"
+        raise unmet(name, f"Given groups={groups}, expected weight to be {bound} {groups} at "
                     f"dimension 0, but got weight of size {list(kernel)} instead")  # fmt: skip
     channels = shape[1 - len(kernel)]
     if channels != wanted:
