@@ -113,9 +113,9 @@ def isin(
             arrays.append(x._array)
         else:
             number = number_argument("isin", name, x)
-            dtype = promotion.result_dtype(like, number)
             # A number is rounded as the elements are: 0.1 occurs among float32 elements.
             if isinstance(number, float):
+                dtype = promotion.result_dtype(like, number)
                 rounded = call_without_fp_errors(promotion.constant, number, like, dtype)
                 number = rounded._array
             arrays.append(number)
